@@ -1,0 +1,11 @@
+// The compiled core: arrays in, arrays out, no torch. One bind_* function a source file.
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+void bind_sampling(nb::module_ &m);
+
+NB_MODULE(_kernels, m) {
+    m.doc() = "Weft's compiled kernels. Arrays are numpy's or any DLPack buffer; outputs are the caller's; the GIL is released.";
+    bind_sampling(m);
+}

@@ -1,0 +1,40 @@
+"""Every error that a user can mend, drawn as one tree; the command line prints its text and exits with 2.
+
+A text says what was wrong, where, and what to do. Mistakes of Weft itself are assertions, not these.
+
+    WeftError
+    |- InputError         a table, array or id that makes no sense
+    |- GraphFormatError   a graph directory that is missing, damaged or of a newer version
+    |- StorageError       a path that can't be read or written, or a full disk
+    |- ConfigError        settings that are unknown, contradictory or out of range
+    |- ModelError         a model that can't be run on blocks
+    `- TrainingError      a run that can't go on: NaN loss, no seeds, a checkpoint of another run
+"""
+
+
+class WeftError(Exception):
+    """The root of all errors that name a remedy."""
+
+
+class InputError(WeftError):
+    """A table, array or id that makes no sense."""
+
+
+class GraphFormatError(WeftError):
+    """A graph directory that is missing, damaged or of a newer version."""
+
+
+class StorageError(WeftError):
+    """A path that can't be read or written, or a full disk."""
+
+
+class ConfigError(WeftError):
+    """Settings that are unknown, contradictory or out of range."""
+
+
+class ModelError(WeftError):
+    """A model that can't be run on blocks."""
+
+
+class TrainingError(WeftError):
+    """A run that can't go on."""

@@ -1,0 +1,1 @@
+"""Vertex ids to rows of features."""

@@ -1,0 +1,34 @@
+"""Keys: where all randomness comes from. A draw is a pure function of its key, whoever makes it, in whatever order."""
+
+from enum import IntEnum
+
+_MASK = (1 << 64) - 1
+
+
+class Stream(IntEnum):
+    """The first part of every key: what the randomness is for, so that two purposes never share draws."""
+
+    SAMPLE = 1
+    DROPOUT = 2
+    PERMUTE = 3
+    INIT = 4
+    NEGATIVE = 5
+    GENERATE = 6
+    EVALUATE = 7
+    TORCH = 8
+
+
+def mix64(x: int) -> int:
+    """The finaliser of splitmix64, a bijection of 64 bits (the twin of kernels/random.h)."""
+    x = (x + 0x9E3779B97F4A7C15) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+def key(*parts: int) -> int:
+    """Fold the parts (stream, seed, epoch, batch, ...) into one 64-bit key."""
+    folded = 0
+    for part in parts:
+        folded = mix64(folded ^ mix64(part & _MASK))
+    return folded

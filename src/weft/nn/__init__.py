@@ -1,0 +1,1 @@
+"""Running PyG models, unchanged, on blocks."""

@@ -1,0 +1,1 @@
+"""Seeds to blocks: keyed sampling of neighbours."""
