@@ -1,4 +1,4 @@
-"""Blocks: one layer's bipartite piece of a batch, destinations first among the sources; and the sample that stacks them."""
+"""Blocks: one layer's bipartite piece of a batch, destinations first; and the sample that stacks them."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -37,7 +37,7 @@ class Block:
         return self._cache["dst"]
 
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The edges by source: indptr [num_src + 1] int64, destinations and edge positions [num_edges] int32, in edge order."""
+        """The edges by source, in edge order: indptr [num_src + 1] int64, destinations and positions [num_edges] int32."""
         if "transposed" not in self._cache:
             edges = torch.argsort(self.src, stable=True).int()
             counts = torch.bincount(self.src, minlength=self.num_src)
@@ -46,7 +46,7 @@ class Block:
         return self._cache["transposed"]
 
     def with_self_loops(self) -> "Block":
-        """The block with each destination's own row among its sources exactly once (existing self-loops are dropped first)."""
+        """The block with each destination among its own sources exactly once: existing self-loops are dropped first."""
         if "looped" not in self._cache:
             ids = torch.arange(self.num_dst, device=self.src.device)
             kept = self.src != self.dst()
@@ -63,8 +63,9 @@ class Block:
 
     def to(self, device: torch.device | str) -> Self:
         """The block on a device, without its caches."""
-        moved = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in vars(self).items() if k != "_cache"}
-        return type(self)(**moved)
+        edge_ids = None if self.edge_ids is None else self.edge_ids.to(device)
+        degrees = None if self.degrees is None else self.degrees.to(device)
+        return type(self)(self.indptr.to(device), self.src.to(device), self.num_src, edge_ids, degrees)
 
 
 @dataclass
