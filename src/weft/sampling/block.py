@@ -37,7 +37,7 @@ class Block:
         return self._cache["dst"]
 
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The edges by source, in edge order: indptr [num_src + 1] int64, destinations and positions [num_edges] int32."""
+        """The edges by source, in edge order: indptr [num_src + 1] int64, then destinations and positions, int32."""
         if "transposed" not in self._cache:
             edges = torch.argsort(self.src, stable=True).int()
             counts = torch.bincount(self.src, minlength=self.num_src)
