@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Protocol
+from typing import Protocol, cast
 
 from weft import __version__
 from weft.errors import WeftError
@@ -57,7 +57,7 @@ def _parser(called: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"weft {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [called] if called in COMMANDS else COMMANDS:
-        command: Command = import_module(COMMANDS[name])  # type: ignore[assignment]
+        command = cast(Command, import_module(COMMANDS[name]))
         sub = commands.add_parser(name, help=command.HELP, description=command.HELP)
         command.add_arguments(sub)
         sub.set_defaults(run=command.run)
