@@ -2,10 +2,6 @@
 // each thread works in small chunks of edges and keeps three in flight: while one chunk's positions are drawn (and its
 // neighbours prefetched), the previous chunk's neighbours are read (and their slots prefetched), and the one before that
 // is renumbered.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <barrier>
@@ -14,18 +10,16 @@
 #include <stdexcept>
 #include <string>
 
+#include "arrays.h"
 #include "draw.h"
 #include "memory.h"
 #include "parallel.h"
 #include "random.h"
 #include "renumber.h"
 
-namespace nb = nanobind;
-
 namespace weft {
 namespace {
 
-template <class T> using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T> using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
 // The in-neighbour lists of the vertices [first, first + rows): a whole graph or one owner's slice of it.
@@ -371,15 +365,13 @@ template <class T> Out<T> to_numpy(Output<T> output) {
     return Out<T>(data, {static_cast<size_t>(output.size)}, owner);
 }
 
-template <class T> const T *data_or_null(const std::optional<In<T>> &array) { return array ? array->data() : nullptr; }
-
 template <class Id, class Table> class Binding {
   public:
     explicit Binding(Table table) : pool_(std::make_shared<Pool>()), sampler_(std::move(table), pool_) {}
 
     nb::tuple sample(In<int64_t> indptr, In<Id> indices, In<Id> seeds, const std::vector<int64_t> &fanouts,
-                     const std::vector<uint64_t> &keys, std::optional<In<int64_t>> original_ids,
-                     std::optional<In<float>> weights, bool replace, bool edge_ids, int64_t first, int threads) {
+                     const std::vector<uint64_t> &keys, MaybeIn<int64_t> original_ids,
+                     MaybeIn<float> weights, bool replace, bool edge_ids, int64_t first, int threads) {
         const Lists<Id> lists{indptr.data(),        indices.data(), data_or_null(weights),
                               data_or_null(original_ids), first,          static_cast<int64_t>(indptr.size()) - 1};
         std::vector<HopResult<Id>> hops;
@@ -419,7 +411,7 @@ template <class Id, class Table, class... Args> void bind_sampler(nb::module_ &m
 } // namespace
 } // namespace weft
 
-void bind_sampling(nb::module_ &m) {
+void bind_sampling(nanobind::module_ &m) {
     using namespace weft;
     m.def("mix64", &mix64, nb::arg("x"), "One round of keyed mixing; the twin of weft.keys.mix64.");
     bind_sampler<int32_t, ArrayTable<int32_t>, int64_t>(m, "ArraySampler32", "int32 ids, 4 bytes a vertex for renumbering.");

@@ -1,4 +1,4 @@
-"""Types of the compiled kernels (kernels/*.cpp); kept by hand, checked by tests/unit/test_kernel_stubs.py."""
+"""Types of the compiled kernels (kernels/*.cpp); kept by hand, its names checked by tests/unit/test_kernel_stubs.py."""
 
 from numpy import ndarray
 
@@ -27,3 +27,156 @@ class HashSampler32(ArraySampler32):
 
 class HashSampler64(ArraySampler32):
     def __init__(self) -> None: ...
+
+# kernels/gather.cpp, kernels/blocks.cpp
+def gather_rows(table: ndarray, ids: ndarray, out: ndarray, threads: int) -> None: ...
+def edge_destinations(indptr: ndarray, dst: ndarray, threads: int) -> None: ...
+def transpose(
+    indptr: ndarray, src: ndarray, t_indptr: ndarray, t_dst: ndarray, t_edge: ndarray, threads: int
+) -> None: ...
+def add_self_loops(
+    indptr: ndarray,
+    src: ndarray,
+    edge_ids: ndarray | None,
+    out_indptr: ndarray,
+    out_src: ndarray,
+    out_edge_ids: ndarray | None,
+) -> int: ...
+
+# kernels/aggregate.cpp
+def sum_rows(
+    indptr: ndarray,
+    other: ndarray,
+    edge: ndarray | None,
+    weight: ndarray | None,
+    x: ndarray,
+    out: ndarray,
+    mean: bool,
+    threads: int,
+) -> None: ...
+def edge_dot(indptr: ndarray, src: ndarray, g: ndarray, x: ndarray, out: ndarray, threads: int) -> None: ...
+def max_rows(indptr: ndarray, src: ndarray, x: ndarray, out: ndarray, ties: ndarray, threads: int) -> None: ...
+def max_rows_backward(
+    t_indptr: ndarray, t_dst: ndarray, g: ndarray, best: ndarray, x: ndarray, gx: ndarray, threads: int
+) -> None: ...
+def film(
+    indptr: ndarray,
+    src: ndarray,
+    x: ndarray,
+    gamma: ndarray,
+    beta: ndarray,
+    out: ndarray,
+    mean: bool,
+    threads: int,
+) -> None: ...
+def film_backward_dst(
+    indptr: ndarray,
+    src: ndarray,
+    x: ndarray,
+    gamma: ndarray,
+    beta: ndarray,
+    g: ndarray,
+    g_gamma: ndarray,
+    g_beta: ndarray,
+    threads: int,
+) -> None: ...
+def film_backward_src(
+    t_indptr: ndarray,
+    t_dst: ndarray,
+    x: ndarray,
+    gamma: ndarray,
+    beta: ndarray,
+    g: ndarray,
+    gx: ndarray,
+    threads: int,
+) -> None: ...
+
+# kernels/attention.cpp
+ROWS_A_PIECE: int
+
+def gat(
+    indptr: ndarray,
+    src: ndarray,
+    a_src: ndarray | None,
+    a_dst: ndarray | None,
+    edge_logits: ndarray | None,
+    keep: ndarray | None,
+    x: ndarray,
+    p: ndarray,
+    out: ndarray,
+    slope: float,
+    threads: int,
+) -> None: ...
+def gat_backward_dst(
+    indptr: ndarray,
+    src: ndarray,
+    a_src: ndarray | None,
+    a_dst: ndarray | None,
+    edge_logits: ndarray | None,
+    keep: ndarray | None,
+    x: ndarray,
+    p: ndarray,
+    g: ndarray,
+    d_edge: ndarray,
+    g_dst: ndarray,
+    slope: float,
+    threads: int,
+) -> None: ...
+def gat_backward_src(
+    t_indptr: ndarray,
+    t_dst: ndarray,
+    t_edge: ndarray,
+    keep: ndarray | None,
+    p: ndarray,
+    d_edge: ndarray,
+    g: ndarray,
+    gx: ndarray,
+    g_src: ndarray,
+    threads: int,
+) -> None: ...
+def gatv2(
+    indptr: ndarray,
+    src: ndarray,
+    xl: ndarray,
+    xr: ndarray,
+    att: ndarray,
+    keep: ndarray | None,
+    p: ndarray,
+    out: ndarray,
+    slope: float,
+    threads: int,
+) -> None: ...
+def gatv2_backward_dst(
+    indptr: ndarray,
+    src: ndarray,
+    xl: ndarray,
+    xr: ndarray,
+    att: ndarray,
+    keep: ndarray | None,
+    p: ndarray,
+    g: ndarray,
+    d_logit: ndarray,
+    g_xr: ndarray,
+    g_att: ndarray,
+    slope: float,
+    threads: int,
+) -> None: ...
+def gatv2_backward_src(
+    t_indptr: ndarray,
+    t_dst: ndarray,
+    t_edge: ndarray,
+    xl: ndarray,
+    xr: ndarray,
+    att: ndarray,
+    keep: ndarray | None,
+    p: ndarray,
+    d_logit: ndarray,
+    g: ndarray,
+    g_xl: ndarray,
+    slope: float,
+    threads: int,
+) -> None: ...
+
+# kernels/dropout.cpp
+def dropout_mask(key: int, row_keys: ndarray, threshold: int, scale: float, out: ndarray, threads: int) -> None: ...
+def keep_freed_memory() -> bool: ...

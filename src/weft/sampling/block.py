@@ -6,6 +6,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from weft import _kernels
+
 
 @dataclass
 class Block:
@@ -15,7 +17,6 @@ class Block:
     src: Tensor  # [num_edges] int32, local source ids
     num_src: int
     edge_ids: Tensor | None = None  # [num_edges] int64, positions in the graph's edge arrays; -1: an added self-loop
-    degrees: Tensor | None = None  # [num_dst] int64, in-degree of each destination in the whole graph
     _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -31,41 +32,25 @@ class Block:
     def dst(self) -> Tensor:
         """The local destination of each edge, [num_edges] int32."""
         if "dst" not in self._cache:
-            counts = self.indptr.diff()
-            ids = torch.arange(self.num_dst, dtype=torch.int32, device=self.src.device)
-            self._cache["dst"] = ids.repeat_interleave(counts, output_size=self.num_edges)
+            self._cache["dst"] = _destinations(self)
         return self._cache["dst"]
 
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
         """The edges by source, in edge order: indptr [num_src + 1] int64, then destinations and positions, int32."""
         if "transposed" not in self._cache:
-            edges = torch.argsort(self.src, stable=True).int()
-            counts = torch.bincount(self.src, minlength=self.num_src)
-            indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-            self._cache["transposed"] = (indptr, self.dst()[edges.long()], edges)
+            self._cache["transposed"] = _transpose(self) if self.src.is_cpu else _transpose_anywhere(self)
         return self._cache["transposed"]
 
     def with_self_loops(self) -> "Block":
-        """The block with each destination among its own sources exactly once: existing self-loops are dropped first."""
+        """The block with each destination last among its own sources, once: existing self-loops are dropped."""
         if "looped" not in self._cache:
-            ids = torch.arange(self.num_dst, device=self.src.device)
-            kept = self.src != self.dst()
-            dst = torch.cat([self.dst()[kept].long(), ids])
-            order = torch.argsort(dst, stable=True)
-            src = torch.cat([self.src[kept], ids.int()])[order]
-            counts = torch.bincount(dst, minlength=self.num_dst)
-            indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-            edge_ids = None
-            if self.edge_ids is not None:
-                edge_ids = torch.cat([self.edge_ids[kept], torch.full_like(ids, -1)])[order]
-            self._cache["looped"] = Block(indptr, src, self.num_src, edge_ids, self.degrees)
+            self._cache["looped"] = _self_loops(self) if self.src.is_cpu else _self_loops_anywhere(self)
         return self._cache["looped"]
 
     def to(self, device: torch.device | str) -> Self:
         """The block on a device, without its caches."""
         edge_ids = None if self.edge_ids is None else self.edge_ids.to(device)
-        degrees = None if self.degrees is None else self.degrees.to(device)
-        return type(self)(self.indptr.to(device), self.src.to(device), self.num_src, edge_ids, degrees)
+        return type(self)(self.indptr.to(device), self.src.to(device), self.num_src, edge_ids)
 
 
 @dataclass
@@ -85,3 +70,54 @@ class Sample:
         """The sample on a device."""
         blocks = [block.to(device) for block in self.blocks]
         return type(self)(self.vertices.to(device), blocks, self.keys.to(device))
+
+
+def _destinations(block: Block) -> Tensor:
+    if not block.src.is_cpu:
+        ids = torch.arange(block.num_dst, dtype=torch.int32, device=block.src.device)
+        return ids.repeat_interleave(block.indptr.diff(), output_size=block.num_edges)
+    dst = torch.empty_like(block.src)
+    _kernels.edge_destinations(block.indptr.numpy(), dst.numpy(), torch.get_num_threads())
+    return dst
+
+
+def _transpose(block: Block) -> tuple[Tensor, Tensor, Tensor]:
+    indptr = torch.empty(block.num_src + 1, dtype=torch.int64)
+    dst, edge = torch.empty_like(block.src), torch.empty_like(block.src)
+    arrays = (block.indptr.numpy(), block.src.numpy(), indptr.numpy(), dst.numpy(), edge.numpy())
+    _kernels.transpose(*arrays, torch.get_num_threads())
+    return indptr, dst, edge
+
+
+def _transpose_anywhere(block: Block) -> tuple[Tensor, Tensor, Tensor]:
+    edge = torch.argsort(block.src, stable=True).int()
+    return _offsets(block.src, block.num_src), block.dst()[edge.long()], edge
+
+
+def _self_loops(block: Block) -> Block:
+    room = block.num_edges + block.num_dst
+    indptr, src = torch.empty_like(block.indptr), torch.empty(room, dtype=torch.int32)
+    ids = None if block.edge_ids is None else torch.empty(room, dtype=torch.int64)
+    old_ids, new_ids = (None if t is None else t.numpy() for t in (block.edge_ids, ids))
+    edges = _kernels.add_self_loops(
+        block.indptr.numpy(), block.src.numpy(), old_ids, indptr.numpy(), src.numpy(), new_ids
+    )
+    return Block(indptr, src[:edges], block.num_src, None if ids is None else ids[:edges])
+
+
+def _self_loops_anywhere(block: Block) -> Block:
+    ids = torch.arange(block.num_dst, device=block.src.device)
+    kept = block.src != block.dst()
+    dst = torch.cat([block.dst()[kept].long(), ids])
+    order = torch.argsort(dst, stable=True)
+    src = torch.cat([block.src[kept], ids.int()])[order]
+    edge_ids = None
+    if block.edge_ids is not None:
+        edge_ids = torch.cat([block.edge_ids[kept], torch.full_like(ids, -1)])[order]
+    return Block(_offsets(dst, block.num_dst), src, block.num_src, edge_ids)
+
+
+def _offsets(ids: Tensor, count: int) -> Tensor:
+    """Where each id's entries begin, once they are sorted."""
+    counts = torch.bincount(ids, minlength=count)
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

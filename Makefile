@@ -1,0 +1,46 @@
+# `make train` and `make test` work from a bare clone with Python 3.11 and a C++ compiler; each installs what it needs into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
+
+.PHONY: help train test test-slow lint format bench clean
+
+help:  ## What can be made here
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+train: .venv/installed  ## Train on two graphs: cora (real, embedded) whole, a generated one by mini-batches
+	$(BIN)/weft import cora runs/first/cora --overwrite
+	$(BIN)/weft train runs/first/cora --config examples/cora.toml --out runs/first/cora-model
+	$(BIN)/weft generate communities runs/first/communities --vertices 60000 --edges 1200000 --seed 1 --overwrite
+	$(BIN)/weft train runs/first/communities --config examples/communities.toml --out runs/first/communities-model
+
+test: .venv/installed  ## Run the tests (minutes)
+	OMP_NUM_THREADS=2 $(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-slow: .venv/installed  ## Run the slow tests as well
+	OMP_NUM_THREADS=2 $(BIN)/python -m pytest -m "not gpu" --timeout 3600
+
+lint: .venv/installed  ## Check style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/installed  ## Put the code into the house's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/installed  ## Time the kernels and a small epoch; the peers' comparisons are in benchmarks/README.md
+	$(BIN)/python benchmarks/kernels.py
+	$(BIN)/python benchmarks/import_speed.py
+
+clean:  ## Remove what was built and trained here
+	rm -rf .venv build runs
+
+# Kernels are compiled for this machine; Python files are used in place, so only a change of the kernels installs again.
+.venv/installed: $(KERNELS)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings=cmake.define.WEFT_NATIVE=ON
+	@touch $@

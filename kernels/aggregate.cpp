@@ -1,0 +1,237 @@
+// Sums of rows along the edges of a block, and what their gradients need. One thread writes an output row, in edge order,
+// so that results do not depend on the number of threads. The same sum over the transposed block is the backward.
+#include <algorithm>
+
+#include "arrays.h"
+#include "parallel.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t EDGES_AHEAD = 8; // edges between prefetching a row and adding it
+
+// The edges into (or, transposed, out of) some rows. `edge` maps a position here to the edge's own number.
+struct Edges {
+    const int64_t *indptr;
+    const int32_t *other;
+    const int32_t *edge;
+    int64_t rows;
+    int64_t number(int64_t at) const { return edge ? edge[at] : at; }
+};
+
+Edges edges_of(const In<int64_t> &indptr, const In<int32_t> &other, const MaybeIn<int32_t> &edge) {
+    return {indptr.data(), other.data(), data_or_null(edge), static_cast<int64_t>(indptr.shape(0)) - 1};
+}
+
+// out[c] += w[0] x[0][c] + w[1] x[1][c] + ..., four rows a pass so that `out` is loaded and stored once for them.
+template <class T> void add_rows(T *__restrict out, const T *const *x, const T *w, int rows, int64_t width) {
+    if (rows == 4) {
+        const T *__restrict a = x[0], *__restrict b = x[1], *__restrict c = x[2], *__restrict d = x[3];
+        for (int64_t i = 0; i < width; ++i) out[i] = (((out[i] + w[0] * a[i]) + w[1] * b[i]) + w[2] * c[i]) + w[3] * d[i];
+        return;
+    }
+    for (int r = 0; r < rows; ++r) {
+        const T *__restrict a = x[r];
+        for (int64_t i = 0; i < width; ++i) out[i] += w[r] * a[i];
+    }
+}
+
+template <class T>
+void sum_rows(In<int64_t> indptr, In<int32_t> other, MaybeIn<int32_t> edge, MaybeIn<T> weight, In<T, 2> x, Array<T, 2> out,
+              bool mean, int threads) {
+    const Edges edges = edges_of(indptr, other, edge);
+    const T *from = x.data(), *scale = data_or_null(weight);
+    T *to = out.data();
+    const int64_t width = x.shape(1);
+    nb::gil_scoped_release released;
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        const int64_t last = edges.indptr[end];
+        for (int64_t i = begin; i < end; ++i) {
+            T *row = to + i * width;
+            std::fill_n(row, width, T{0});
+            const int64_t stop = edges.indptr[i + 1];
+            for (int64_t at = edges.indptr[i]; at < stop;) {
+                const T *rows[4];
+                T factors[4];
+                const int some = static_cast<int>(std::min<int64_t>(4, stop - at));
+                for (int r = 0; r < some; ++r, ++at) {
+                    if (at + EDGES_AHEAD < last) prefetch_row(from + edges.other[at + EDGES_AHEAD] * width, width);
+                    rows[r] = from + edges.other[at] * width;
+                    factors[r] = scale ? scale[edges.number(at)] : T{1};
+                }
+                add_rows(row, rows, factors, some, width);
+            }
+            const int64_t degree = stop - edges.indptr[i];
+            if (mean && degree > 1)
+                for (int64_t c = 0; c < width; ++c) row[c] /= static_cast<T>(degree);
+        }
+    });
+}
+
+// out[e] = <g[destination of e], x[source of e]>: the gradient of edge weights.
+template <class T>
+void edge_dot(In<int64_t> indptr, In<int32_t> src, In<T, 2> g, In<T, 2> x, Array<T> out, int threads) {
+    const Edges edges = edges_of(indptr, src, {});
+    const T *from = x.data(), *gradient = g.data();
+    T *to = out.data();
+    const int64_t width = x.shape(1);
+    nb::gil_scoped_release released;
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i)
+            for (int64_t e = edges.indptr[i]; e < edges.indptr[i + 1]; ++e) {
+                if (e + EDGES_AHEAD < edges.indptr[end]) prefetch_row(from + edges.other[e + EDGES_AHEAD] * width, width);
+                const T *row = from + edges.other[e] * width, *own = gradient + i * width;
+                T sum = 0;
+                for (int64_t c = 0; c < width; ++c) sum += row[c] * own[c];
+                to[e] = sum;
+            }
+    });
+}
+
+// The largest of each column, and how many edges attain it (they share the gradient evenly). No edges: zero.
+template <class T>
+void max_rows(In<int64_t> indptr, In<int32_t> src, In<T, 2> x, Array<T, 2> out, Array<T, 2> ties, int threads) {
+    const Edges edges = edges_of(indptr, src, {});
+    const T *from = x.data();
+    const int64_t width = x.shape(1);
+    nb::gil_scoped_release released;
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+            T *__restrict best = out.data() + i * width, *__restrict tied = ties.data() + i * width;
+            const int64_t first = edges.indptr[i], stop = edges.indptr[i + 1];
+            std::fill_n(tied, width, T{1});
+            if (first == stop) std::fill_n(best, width, T{0});
+            else std::copy_n(from + edges.other[first] * width, width, best);
+            for (int64_t e = first + 1; e < stop; ++e) {
+                if (e + EDGES_AHEAD < edges.indptr[end]) prefetch_row(from + edges.other[e + EDGES_AHEAD] * width, width);
+                const T *__restrict row = from + edges.other[e] * width;
+                for (int64_t c = 0; c < width; ++c) {
+                    const T there = best[c], value = row[c];
+                    tied[c] = value > there ? T{1} : tied[c] + (value == there ? T{1} : T{0});
+                    best[c] = value > there ? value : there;
+                }
+            }
+        }
+    });
+}
+
+// gx[s] = sum over its edges of g[dst] where x[s] attained the maximum; g is divided by the ties already.
+template <class T>
+void max_rows_backward(In<int64_t> t_indptr, In<int32_t> t_dst, In<T, 2> g, In<T, 2> best, In<T, 2> x, Array<T, 2> gx,
+                       int threads) {
+    const Edges edges = edges_of(t_indptr, t_dst, {});
+    const int64_t width = x.shape(1);
+    nb::gil_scoped_release released;
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        for (int64_t s = begin; s < end; ++s) {
+            T *__restrict out = gx.data() + s * width;
+            const T *__restrict own = x.data() + s * width;
+            std::fill_n(out, width, T{0});
+            for (int64_t at = edges.indptr[s]; at < edges.indptr[s + 1]; ++at) {
+                const T *__restrict gradient = g.data() + edges.other[at] * width;
+                const T *__restrict attained = best.data() + edges.other[at] * width;
+                for (int64_t c = 0; c < width; ++c) out[c] += own[c] == attained[c] ? gradient[c] : T{0};
+            }
+        }
+    });
+}
+
+// FiLM: the sum (or mean) over edges of relu(gamma[dst] x[src] + beta[dst]).
+template <class T>
+void film(In<int64_t> indptr, In<int32_t> src, In<T, 2> x, In<T, 2> gamma, In<T, 2> beta, Array<T, 2> out, bool mean,
+          int threads) {
+    const Edges edges = edges_of(indptr, src, {});
+    const int64_t width = x.shape(1);
+    nb::gil_scoped_release released;
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+            T *__restrict to = out.data() + i * width;
+            const T *__restrict scale = gamma.data() + i * width, *__restrict shift = beta.data() + i * width;
+            std::fill_n(to, width, T{0});
+            for (int64_t e = edges.indptr[i]; e < edges.indptr[i + 1]; ++e) {
+                if (e + EDGES_AHEAD < edges.indptr[end])
+                    prefetch_row(x.data() + edges.other[e + EDGES_AHEAD] * width, width);
+                const T *__restrict row = x.data() + edges.other[e] * width;
+                for (int64_t c = 0; c < width; ++c) to[c] += std::max(scale[c] * row[c] + shift[c], T{0});
+            }
+            const int64_t degree = edges.indptr[i + 1] - edges.indptr[i];
+            if (mean && degree > 1)
+                for (int64_t c = 0; c < width; ++c) to[c] /= static_cast<T>(degree);
+        }
+    });
+}
+
+// Gradients of gamma and beta, by destination; g is divided by the degree already where the mean was taken.
+template <class T>
+void film_backward_dst(In<int64_t> indptr, In<int32_t> src, In<T, 2> x, In<T, 2> gamma, In<T, 2> beta, In<T, 2> g,
+                       Array<T, 2> g_gamma, Array<T, 2> g_beta, int threads) {
+    const Edges edges = edges_of(indptr, src, {});
+    const int64_t width = x.shape(1);
+    nb::gil_scoped_release released;
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+            T *__restrict to_gamma = g_gamma.data() + i * width, *__restrict to_beta = g_beta.data() + i * width;
+            const T *__restrict scale = gamma.data() + i * width, *__restrict shift = beta.data() + i * width;
+            const T *__restrict gradient = g.data() + i * width;
+            std::fill_n(to_gamma, width, T{0});
+            std::fill_n(to_beta, width, T{0});
+            for (int64_t e = edges.indptr[i]; e < edges.indptr[i + 1]; ++e) {
+                const T *__restrict row = x.data() + edges.other[e] * width;
+                for (int64_t c = 0; c < width; ++c) {
+                    const T passed = scale[c] * row[c] + shift[c] > 0 ? gradient[c] : T{0};
+                    to_gamma[c] += passed * row[c];
+                    to_beta[c] += passed;
+                }
+            }
+        }
+    });
+}
+
+template <class T>
+void film_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<T, 2> x, In<T, 2> gamma, In<T, 2> beta, In<T, 2> g,
+                       Array<T, 2> gx, int threads) {
+    const Edges edges = edges_of(t_indptr, t_dst, {});
+    const int64_t width = x.shape(1);
+    nb::gil_scoped_release released;
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        for (int64_t s = begin; s < end; ++s) {
+            T *__restrict out = gx.data() + s * width;
+            const T *__restrict own = x.data() + s * width;
+            std::fill_n(out, width, T{0});
+            for (int64_t at = edges.indptr[s]; at < edges.indptr[s + 1]; ++at) {
+                const int64_t i = edges.other[at] * width;
+                const T *__restrict scale = gamma.data() + i, *__restrict shift = beta.data() + i;
+                const T *__restrict gradient = g.data() + i;
+                for (int64_t c = 0; c < width; ++c)
+                    out[c] += scale[c] * own[c] + shift[c] > 0 ? scale[c] * gradient[c] : T{0};
+            }
+        }
+    });
+}
+
+template <class T> void bind_for(nb::module_ &m) {
+    m.def("sum_rows", &sum_rows<T>, nb::arg("indptr"), nb::arg("other"), nb::arg("edge").none(), nb::arg("weight").none(),
+          nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("mean"), nb::arg("threads"));
+    m.def("edge_dot", &edge_dot<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("g").noconvert(),
+          nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("threads"));
+    m.def("max_rows", &max_rows<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("x").noconvert(),
+          nb::arg("out").noconvert(), nb::arg("ties").noconvert(), nb::arg("threads"));
+    m.def("max_rows_backward", &max_rows_backward<T>, nb::arg("t_indptr"), nb::arg("t_dst"), nb::arg("g").noconvert(),
+          nb::arg("best").noconvert(), nb::arg("x").noconvert(), nb::arg("gx").noconvert(), nb::arg("threads"));
+    m.def("film", &film<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("x").noconvert(), nb::arg("gamma").noconvert(),
+          nb::arg("beta").noconvert(), nb::arg("out").noconvert(), nb::arg("mean"), nb::arg("threads"));
+    m.def("film_backward_dst", &film_backward_dst<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("x").noconvert(),
+          nb::arg("gamma").noconvert(), nb::arg("beta").noconvert(), nb::arg("g").noconvert(),
+          nb::arg("g_gamma").noconvert(), nb::arg("g_beta").noconvert(), nb::arg("threads"));
+    m.def("film_backward_src", &film_backward_src<T>, nb::arg("t_indptr"), nb::arg("t_dst"), nb::arg("x").noconvert(),
+          nb::arg("gamma").noconvert(), nb::arg("beta").noconvert(), nb::arg("g").noconvert(), nb::arg("gx").noconvert(),
+          nb::arg("threads"));
+}
+
+} // namespace
+} // namespace weft
+
+void bind_aggregate(nanobind::module_ &m) {
+    weft::bind_for<float>(m);
+    weft::bind_for<double>(m);
+}

@@ -1,0 +1,352 @@
+// Attention along the edges of a block: logits, soft-max over each destination's edges, weighted sum, in one pass over the
+// destinations; and the gradients, first by destination (of the logits), then by source through the transposed block.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "arrays.h"
+#include "parallel.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t EDGES_AHEAD = 8;
+constexpr int64_t ROWS_A_PIECE = 256; // sums over all rows go piece by piece, so that threads do not change their order
+
+// e^x for x <= 0: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]; relative error below 2e-7, and the loop vectorises.
+inline float exp_negative(float x) {
+    x = std::max(x, -87.0f);
+    const float n = std::floor(x * 1.44269504088896341f + 0.5f);
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+}
+inline double exp_negative(double x) { return std::exp(x); }
+
+template <class T> T leaky(T x, T slope) { return x > 0 ? x : slope * x; }
+
+// A head's columns: a number that the compiler knows for the usual widths, so that their loops become a few registers.
+template <int F> struct Columns {
+    static constexpr int64_t count(int64_t) { return F; }
+};
+template <> struct Columns<0> {
+    static int64_t count(int64_t f) { return f; }
+};
+template <class F> void with_columns(int64_t f, F &&call) {
+    switch (f) {
+    case 8: return call(Columns<8>{});
+    case 16: return call(Columns<16>{});
+    case 32: return call(Columns<32>{});
+    default: return call(Columns<0>{});
+    }
+}
+
+struct Shape {
+    int64_t heads, columns;
+    int64_t width() const { return heads * columns; }
+};
+
+// Turns the logits of a destination's edges into soft-max probabilities, in place.
+template <class T> void soft_max(T *p, int64_t edges, int64_t heads, std::vector<T> &scratch) {
+    scratch.assign(2 * heads, T{0});
+    T *top = scratch.data(), *sum = top + heads;
+    std::copy_n(p, heads, top);
+    for (int64_t e = 1; e < edges; ++e)
+        for (int64_t h = 0; h < heads; ++h) top[h] = std::max(top[h], p[e * heads + h]);
+    for (int64_t e = 0; e < edges; ++e)
+        for (int64_t h = 0; h < heads; ++h) p[e * heads + h] -= top[h];
+    for (int64_t i = 0; i < edges * heads; ++i) p[i] = exp_negative(p[i]);
+    for (int64_t e = 0; e < edges; ++e)
+        for (int64_t h = 0; h < heads; ++h) sum[h] += p[e * heads + h];
+    for (int64_t h = 0; h < heads; ++h) sum[h] = T{1} / sum[h];
+    for (int64_t e = 0; e < edges; ++e)
+        for (int64_t h = 0; h < heads; ++h) p[e * heads + h] *= sum[h];
+}
+
+// out[h] += p[h] keep[h] x[h] for each head of one edge.
+template <class C, class T> void add_scaled(T *__restrict out, const T *__restrict x, const T *p, const T *keep, Shape shape) {
+    const int64_t f = C::count(shape.columns);
+    for (int64_t h = 0; h < shape.heads; ++h) {
+        const T factor = keep ? p[h] * keep[h] : p[h];
+        for (int64_t c = 0; c < f; ++c) out[h * f + c] += factor * x[h * f + c];
+    }
+}
+
+template <class C, class T> void head_dots(const T *__restrict a, const T *__restrict b, T *out, Shape shape) {
+    const int64_t f = C::count(shape.columns);
+    for (int64_t h = 0; h < shape.heads; ++h) {
+        T sum = 0;
+        for (int64_t c = 0; c < f; ++c) sum += a[h * f + c] * b[h * f + c];
+        out[h] = sum;
+    }
+}
+
+// d(logit) from d(p): p (dp - sum over the destination's edges of p dp), in place over dp.
+template <class T> void soft_max_backward(T *dp, const T *p, int64_t edges, int64_t heads, std::vector<T> &scratch) {
+    scratch.assign(heads, T{0});
+    for (int64_t e = 0; e < edges; ++e)
+        for (int64_t h = 0; h < heads; ++h) scratch[h] += p[e * heads + h] * dp[e * heads + h];
+    for (int64_t e = 0; e < edges; ++e)
+        for (int64_t h = 0; h < heads; ++h) dp[e * heads + h] = p[e * heads + h] * (dp[e * heads + h] - scratch[h]);
+}
+
+// The parts of GAT's logits, each of them optional: leaky(a_src[source] + a_dst[destination] + edge).
+template <class T> struct Logits {
+    const T *a_src, *a_dst, *edge;
+    T slope;
+    T raw(int64_t e, int64_t s, int64_t i, int64_t h, int64_t heads) const {
+        return (a_src ? a_src[s * heads + h] + a_dst[i * heads + h] : T{0}) + (edge ? edge[e * heads + h] : T{0});
+    }
+};
+
+template <class T>
+void gat(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2> a_dst, MaybeIn<T, 2> edge_logits,
+         MaybeIn<T, 2> keep, In<T, 3> x, Array<T, 2> p, Array<T, 3> out, double slope, int threads) {
+    const Shape shape{static_cast<int64_t>(x.shape(1)), static_cast<int64_t>(x.shape(2))};
+    const Logits<T> logits{data_or_null(a_src), data_or_null(a_dst), data_or_null(edge_logits), static_cast<T>(slope)};
+    const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
+    const int32_t *source = src.data();
+    const T *kept = data_or_null(keep);
+    nb::gil_scoped_release released;
+    with_columns(shape.columns, [&]<class C>(C) {
+        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+            std::vector<T> scratch;
+            for (int64_t i = begin; i < end; ++i) {
+                const int64_t first = offset[i], stop = offset[i + 1];
+                T *to = out.data() + i * width;
+                std::fill_n(to, width, T{0});
+                if (first == stop) continue;
+                for (int64_t e = first; e < stop; ++e) {
+                    if (e + 2 * EDGES_AHEAD < offset[end]) {
+                        const int64_t ahead = source[e + 2 * EDGES_AHEAD];
+                        prefetch_row(x.data() + ahead * width, width);
+                        if (logits.a_src) __builtin_prefetch(logits.a_src + ahead * heads);
+                    }
+                    for (int64_t h = 0; h < heads; ++h)
+                        p.data()[e * heads + h] = leaky(logits.raw(e, source[e], i, h, heads), logits.slope);
+                }
+                soft_max(p.data() + first * heads, stop - first, heads, scratch);
+                for (int64_t e = first; e < stop; ++e)
+                    add_scaled<C>(to, x.data() + source[e] * width, p.data() + e * heads, kept ? kept + e * heads : nullptr,
+                                  shape);
+            }
+        });
+    });
+}
+
+// By destination: d_edge[E, H] (gradient of the sum inside leaky) and g_dst[n_dst, H], its sum over each destination.
+template <class T>
+void gat_backward_dst(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2> a_dst,
+                      MaybeIn<T, 2> edge_logits, MaybeIn<T, 2> keep, In<T, 3> x, In<T, 2> p, In<T, 3> g,
+                      Array<T, 2> d_edge, Array<T, 2> g_dst, double slope, int threads) {
+    const Shape shape{static_cast<int64_t>(x.shape(1)), static_cast<int64_t>(x.shape(2))};
+    const Logits<T> logits{data_or_null(a_src), data_or_null(a_dst), data_or_null(edge_logits), static_cast<T>(slope)};
+    const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
+    const int32_t *source = src.data();
+    const T *kept = data_or_null(keep);
+    nb::gil_scoped_release released;
+    with_columns(shape.columns, [&]<class C>(C) {
+        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+            std::vector<T> scratch;
+            for (int64_t i = begin; i < end; ++i) {
+                const int64_t first = offset[i], stop = offset[i + 1];
+                T *total = g_dst.data() + i * heads;
+                std::fill_n(total, heads, T{0});
+                for (int64_t e = first; e < stop; ++e) {
+                    if (e + EDGES_AHEAD < offset[end]) prefetch_row(x.data() + source[e + EDGES_AHEAD] * width, width);
+                    T *dp = d_edge.data() + e * heads;
+                    head_dots<C>(g.data() + i * width, x.data() + source[e] * width, dp, shape);
+                    if (kept)
+                        for (int64_t h = 0; h < heads; ++h) dp[h] *= kept[e * heads + h];
+                }
+                soft_max_backward(d_edge.data() + first * heads, p.data() + first * heads, stop - first, heads, scratch);
+                for (int64_t e = first; e < stop; ++e)
+                    for (int64_t h = 0; h < heads; ++h) {
+                        T &d = d_edge.data()[e * heads + h];
+                        if (!(logits.raw(e, source[e], i, h, heads) > 0)) d *= logits.slope;
+                        total[h] += d;
+                    }
+            }
+        });
+    });
+}
+
+// By source: gx[s] = sum of p keep g[dst], g_src[s] = sum of d_edge. Shared by GAT and plain edge soft-max.
+template <class T>
+void gat_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<int32_t> t_edge, MaybeIn<T, 2> keep, In<T, 2> p,
+                      In<T, 2> d_edge, In<T, 3> g, Array<T, 3> gx, Array<T, 2> g_src, int threads) {
+    const Shape shape{static_cast<int64_t>(g.shape(1)), static_cast<int64_t>(g.shape(2))};
+    const int64_t *offset = t_indptr.data(), rows = t_indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
+    const int32_t *dst = t_dst.data(), *edge = t_edge.data();
+    const T *kept = data_or_null(keep);
+    nb::gil_scoped_release released;
+    with_columns(shape.columns, [&]<class C>(C) {
+        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+            for (int64_t s = begin; s < end; ++s) {
+                T *to = gx.data() + s * width, *total = g_src.data() + s * heads;
+                std::fill_n(to, width, T{0});
+                std::fill_n(total, heads, T{0});
+                for (int64_t at = offset[s]; at < offset[s + 1]; ++at) {
+                    if (at + EDGES_AHEAD < offset[end]) {
+                        prefetch_row(g.data() + dst[at + EDGES_AHEAD] * width, width);
+                        __builtin_prefetch(p.data() + edge[at + EDGES_AHEAD] * heads);
+                        __builtin_prefetch(d_edge.data() + edge[at + EDGES_AHEAD] * heads);
+                    }
+                    const int64_t e = edge[at] * heads;
+                    add_scaled<C>(to, g.data() + dst[at] * width, p.data() + e, kept ? kept + e : nullptr, shape);
+                    for (int64_t h = 0; h < heads; ++h) total[h] += d_edge.data()[e + h];
+                }
+            }
+        });
+    });
+}
+
+// GATv2: logits <att, leaky(xl[source] + xr[destination])>.
+template <class T>
+void gatv2(In<int64_t> indptr, In<int32_t> src, In<T, 3> xl, In<T, 3> xr, In<T, 2> att, MaybeIn<T, 2> keep, Array<T, 2> p,
+           Array<T, 3> out, double slope, int threads) {
+    const Shape shape{static_cast<int64_t>(xl.shape(1)), static_cast<int64_t>(xl.shape(2))};
+    const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
+    const int32_t *source = src.data();
+    const T *kept = data_or_null(keep), bend = static_cast<T>(slope);
+    nb::gil_scoped_release released;
+    with_columns(shape.columns, [&]<class C>(C) {
+        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+            std::vector<T> scratch, joined(width);
+            for (int64_t i = begin; i < end; ++i) {
+                const int64_t first = offset[i], stop = offset[i + 1];
+                T *to = out.data() + i * width;
+                std::fill_n(to, width, T{0});
+                if (first == stop) continue;
+                const T *__restrict own = xr.data() + i * width;
+                for (int64_t e = first; e < stop; ++e) {
+                    if (e + EDGES_AHEAD < offset[end]) prefetch_row(xl.data() + source[e + EDGES_AHEAD] * width, width);
+                    const T *__restrict row = xl.data() + source[e] * width;
+                    for (int64_t c = 0; c < width; ++c) joined[c] = leaky(row[c] + own[c], bend);
+                    head_dots<C>(joined.data(), att.data(), p.data() + e * heads, shape);
+                }
+                soft_max(p.data() + first * heads, stop - first, heads, scratch);
+                for (int64_t e = first; e < stop; ++e)
+                    add_scaled<C>(to, xl.data() + source[e] * width, p.data() + e * heads, kept ? kept + e * heads : nullptr,
+                                  shape);
+            }
+        });
+    });
+}
+
+// By destination: d_logit[E, H], g_xr[n_dst, H F] and, a piece of rows each, the sums for g_att[pieces, H F].
+template <class T>
+void gatv2_backward_dst(In<int64_t> indptr, In<int32_t> src, In<T, 3> xl, In<T, 3> xr, In<T, 2> att, MaybeIn<T, 2> keep,
+                        In<T, 2> p, In<T, 3> g, Array<T, 2> d_logit, Array<T, 3> g_xr, Array<T, 2> g_att, double slope,
+                        int threads) {
+    const Shape shape{static_cast<int64_t>(xl.shape(1)), static_cast<int64_t>(xl.shape(2))};
+    const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
+    const int64_t f = shape.columns, pieces = (rows + ROWS_A_PIECE - 1) / ROWS_A_PIECE;
+    const int32_t *source = src.data();
+    const T *kept = data_or_null(keep), bend = static_cast<T>(slope);
+    if (static_cast<int64_t>(g_att.shape(0)) < pieces) throw std::invalid_argument("gatv2_backward_dst: g_att is too short");
+    nb::gil_scoped_release released;
+    parallel_for(pieces, threads, 4, [&](int64_t from, int64_t to, int) {
+        std::vector<T> scratch;
+        for (int64_t piece = from; piece < to; ++piece) {
+            T *__restrict sums = g_att.data() + piece * width;
+            std::fill_n(sums, width, T{0});
+            for (int64_t i = piece * ROWS_A_PIECE; i < std::min(rows, (piece + 1) * ROWS_A_PIECE); ++i) {
+                const int64_t first = offset[i], stop = offset[i + 1];
+                T *__restrict own_gradient = g_xr.data() + i * width;
+                const T *__restrict own = xr.data() + i * width;
+                std::fill_n(own_gradient, width, T{0});
+                for (int64_t e = first; e < stop; ++e) {
+                    if (e + EDGES_AHEAD < offset[rows]) prefetch_row(xl.data() + source[e + EDGES_AHEAD] * width, width);
+                    T *dp = d_logit.data() + e * heads;
+                    head_dots<Columns<0>>(g.data() + i * width, xl.data() + source[e] * width, dp, shape);
+                    if (kept)
+                        for (int64_t h = 0; h < heads; ++h) dp[h] *= kept[e * heads + h];
+                }
+                soft_max_backward(d_logit.data() + first * heads, p.data() + first * heads, stop - first, heads, scratch);
+                for (int64_t e = first; e < stop; ++e)
+                    for (int64_t h = 0; h < heads; ++h) {
+                        const T d = d_logit.data()[e * heads + h];
+                        const T *__restrict row = xl.data() + source[e] * width;
+                        for (int64_t c = h * f; c < (h + 1) * f; ++c) {
+                            const T joined = row[c] + own[c];
+                            own_gradient[c] += d * att.data()[c] * (joined > 0 ? T{1} : bend);
+                            sums[c] += d * leaky(joined, bend);
+                        }
+                    }
+            }
+        }
+    });
+}
+
+template <class T>
+void gatv2_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<int32_t> t_edge, In<T, 3> xl, In<T, 3> xr, In<T, 2> att,
+                        MaybeIn<T, 2> keep, In<T, 2> p, In<T, 2> d_logit, In<T, 3> g, Array<T, 3> g_xl, double slope,
+                        int threads) {
+    const Shape shape{static_cast<int64_t>(xl.shape(1)), static_cast<int64_t>(xl.shape(2))};
+    const int64_t *offset = t_indptr.data(), rows = t_indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
+    const int64_t f = shape.columns;
+    const int32_t *dst = t_dst.data(), *edge = t_edge.data();
+    const T *kept = data_or_null(keep), bend = static_cast<T>(slope);
+    nb::gil_scoped_release released;
+    parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        for (int64_t s = begin; s < end; ++s) {
+            T *__restrict to = g_xl.data() + s * width;
+            const T *__restrict own = xl.data() + s * width;
+            std::fill_n(to, width, T{0});
+            for (int64_t at = offset[s]; at < offset[s + 1]; ++at) {
+                if (at + EDGES_AHEAD < offset[end]) {
+                    prefetch_row(g.data() + dst[at + EDGES_AHEAD] * width, width);
+                    prefetch_row(xr.data() + dst[at + EDGES_AHEAD] * width, width);
+                }
+                const T *__restrict gradient = g.data() + dst[at] * width, *__restrict other = xr.data() + dst[at] * width;
+                for (int64_t h = 0; h < heads; ++h) {
+                    const int64_t e = edge[at] * heads + h;
+                    const T share = kept ? p.data()[e] * kept[e] : p.data()[e], d = d_logit.data()[e];
+                    for (int64_t c = h * f; c < (h + 1) * f; ++c)
+                        to[c] += share * gradient[c] + d * att.data()[c] * (own[c] + other[c] > 0 ? T{1} : bend);
+                }
+            }
+        }
+    });
+}
+
+template <class T> void bind_for(nb::module_ &m) {
+    m.def("gat", &gat<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("a_src").none(), nb::arg("a_dst").none(),
+          nb::arg("edge_logits").none(), nb::arg("keep").none(), nb::arg("x").noconvert(), nb::arg("p").noconvert(),
+          nb::arg("out").noconvert(), nb::arg("slope"), nb::arg("threads"));
+    m.def("gat_backward_dst", &gat_backward_dst<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("a_src").none(),
+          nb::arg("a_dst").none(), nb::arg("edge_logits").none(), nb::arg("keep").none(), nb::arg("x").noconvert(),
+          nb::arg("p").noconvert(), nb::arg("g").noconvert(), nb::arg("d_edge").noconvert(), nb::arg("g_dst").noconvert(),
+          nb::arg("slope"), nb::arg("threads"));
+    m.def("gat_backward_src", &gat_backward_src<T>, nb::arg("t_indptr"), nb::arg("t_dst"), nb::arg("t_edge"),
+          nb::arg("keep").none(), nb::arg("p").noconvert(), nb::arg("d_edge").noconvert(), nb::arg("g").noconvert(),
+          nb::arg("gx").noconvert(), nb::arg("g_src").noconvert(), nb::arg("threads"));
+    m.def("gatv2", &gatv2<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("xl").noconvert(), nb::arg("xr").noconvert(),
+          nb::arg("att").noconvert(), nb::arg("keep").none(), nb::arg("p").noconvert(), nb::arg("out").noconvert(),
+          nb::arg("slope"), nb::arg("threads"));
+    m.def("gatv2_backward_dst", &gatv2_backward_dst<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("xl").noconvert(),
+          nb::arg("xr").noconvert(), nb::arg("att").noconvert(), nb::arg("keep").none(), nb::arg("p").noconvert(),
+          nb::arg("g").noconvert(), nb::arg("d_logit").noconvert(), nb::arg("g_xr").noconvert(),
+          nb::arg("g_att").noconvert(), nb::arg("slope"), nb::arg("threads"));
+    m.def("gatv2_backward_src", &gatv2_backward_src<T>, nb::arg("t_indptr"), nb::arg("t_dst"), nb::arg("t_edge"),
+          nb::arg("xl").noconvert(), nb::arg("xr").noconvert(), nb::arg("att").noconvert(), nb::arg("keep").none(),
+          nb::arg("p").noconvert(), nb::arg("d_logit").noconvert(), nb::arg("g").noconvert(), nb::arg("g_xl").noconvert(),
+          nb::arg("slope"), nb::arg("threads"));
+}
+
+} // namespace
+} // namespace weft
+
+void bind_attention(nanobind::module_ &m) {
+    weft::bind_for<float>(m);
+    weft::bind_for<double>(m);
+    m.attr("ROWS_A_PIECE") = weft::ROWS_A_PIECE;
+}

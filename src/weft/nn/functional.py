@@ -1,0 +1,241 @@
+"""The operations on blocks that convolutions are made of: compiled kernels on the CPU, plain torch elsewhere.
+
+Forward passes go by destination; gradients of sources go over the transposed block, so that one thread writes each row.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from weft import _kernels
+from weft.nn import reference
+from weft.sampling import Block
+
+
+def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
+    """Sum, mean or max of the sources' rows [num_src, ...] into [num_dst, ...]; no edges give zero."""
+    if not x.is_cpu or (reduce == "max" and weight is not None):
+        return reference.aggregate(block, x, weight, reduce)
+    rows = x.reshape(len(x), -1)
+    out = _Max.apply(block, rows) if reduce == "max" else _Sum.apply(block, rows, weight, reduce == "mean")
+    return out.view(-1, *x.shape[1:])
+
+
+def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Rows x [num_src, heads, columns], summed by the soft-max of logits [edges, heads] over a destination's edges."""
+    if not x.is_cpu:
+        return reference.edge_softmax_aggregate(block, logits, x, keep)
+    return _Attention.apply(block, x, None, None, logits, keep, 1.0)
+
+
+def gat(
+    block: Block,
+    x: Tensor,
+    a_src: Tensor,
+    a_dst: Tensor,
+    slope: float,
+    keep: Tensor | None = None,
+    edge_logits: Tensor | None = None,
+) -> Tensor:
+    """GAT's attention: logits leaky(a_src[source] + a_dst[destination] (+ edge)), times `keep` after the soft-max."""
+    if not x.is_cpu:
+        return reference.gat(block, x, a_src, a_dst, slope, keep, edge_logits)
+    return _Attention.apply(block, x, a_src, a_dst, edge_logits, keep, slope)
+
+
+def gatv2(block: Block, xl: Tensor, xr: Tensor, att: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
+    """GATv2's attention: logits <att, leaky(xl[source] + xr[destination])> per head."""
+    if not xl.is_cpu:
+        return reference.gatv2(block, xl, xr, att, slope, keep)
+    return _AttentionV2.apply(block, xl, xr, att, keep, slope)
+
+
+def film(block: Block, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str = "mean") -> Tensor:
+    """Mean or sum over edges of relu(gamma[destination] x[source] + beta[destination])."""
+    if not x.is_cpu:
+        return reference.film(block, x, gamma, beta, reduce)
+    return _Film.apply(block, x, gamma, beta, reduce == "mean")
+
+
+def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, dtype: torch.dtype) -> Tensor:
+    """Zeros with probability p, else 1 / (1 - p): each a function of (key, the row's key, the column) alone."""
+    if not row_keys.is_cpu:
+        return reference.dropout_mask(rows, columns, p, row_keys, key, dtype)
+    out = torch.empty(rows, columns, dtype=dtype)
+    threshold, scale = reference.dropout_threshold(p)
+    _kernels.dropout_mask(key, row_keys.contiguous().numpy(), threshold, scale, out.numpy(), torch.get_num_threads())
+    return out
+
+
+def _array(x: Tensor | None) -> Any:
+    return None if x is None else x.detach().contiguous().numpy()
+
+
+def _inverse_degrees(block: Block, like: Tensor) -> Tensor:
+    return block.indptr.diff().clamp(min=1).to(like.dtype).reciprocal()[:, None]
+
+
+class _Sum(torch.autograd.Function):
+    """Forward: sum (mean) of weighted source rows by destination. Backward: the same sum over the transposed block."""
+
+    @staticmethod
+    def forward(ctx: Any, block: Block, x: Tensor, weight: Tensor | None, mean: bool) -> Tensor:
+        ctx.block, ctx.mean, ctx.columns = block, mean, x.shape[1]
+        ctx.save_for_backward(x if weight is not None and ctx.needs_input_grad[2] else None, weight)
+        out = x.new_empty(block.num_dst, x.shape[1])
+        indptr, src = block.indptr.numpy(), block.src.numpy()
+        _kernels.sum_rows(indptr, src, None, _array(weight), _array(x), out.numpy(), mean, torch.get_num_threads())
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        block, threads = ctx.block, torch.get_num_threads()
+        g = (g * _inverse_degrees(block, g) if ctx.mean else g).contiguous()
+        gx = g_weight = None
+        if ctx.needs_input_grad[1]:
+            gx = g.new_empty(block.num_src, ctx.columns)
+            indptr, dst, edge = (part.numpy() for part in block.transposed())
+            edge = edge if weight is not None else None
+            _kernels.sum_rows(indptr, dst, edge, _array(weight), _array(g), gx.numpy(), False, threads)
+        if x is not None:
+            g_weight = g.new_empty(block.num_edges)
+            indptr, src = block.indptr.numpy(), block.src.numpy()
+            _kernels.edge_dot(indptr, src, _array(g), _array(x), g_weight.numpy(), threads)
+        return None, gx, g_weight, None
+
+
+class _Max(torch.autograd.Function):
+    """Forward: the largest source value of each column. Backward: edges that attain it share the gradient evenly."""
+
+    @staticmethod
+    def forward(ctx: Any, block: Block, x: Tensor) -> Tensor:
+        out, ties = (x.new_empty(block.num_dst, x.shape[1]) for _ in range(2))
+        indptr, src = block.indptr.numpy(), block.src.numpy()
+        _kernels.max_rows(indptr, src, _array(x), out.numpy(), ties.numpy(), torch.get_num_threads())
+        ctx.block = block
+        ctx.save_for_backward(x, out, ties)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, out, ties = ctx.saved_tensors
+        indptr, dst, _ = (part.numpy() for part in ctx.block.transposed())
+        gx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        _kernels.max_rows_backward(
+            indptr, dst, _array(g / ties), _array(out), _array(x), gx.numpy(), torch.get_num_threads()
+        )
+        return None, gx
+
+
+class _Attention(torch.autograd.Function):
+    """Forward: soft-max over each destination's edges, weighted sum. Backward: by destination, then by source."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        block: Block,
+        x: Tensor,
+        a_src: Tensor | None,
+        a_dst: Tensor | None,
+        edge_logits: Tensor | None,
+        keep: Tensor | None,
+        slope: float,
+    ) -> Tensor:
+        p = x.new_empty(block.num_edges, x.shape[1])
+        out = x.new_empty(block.num_dst, *x.shape[1:])
+        logits = (_array(a_src), _array(a_dst), _array(edge_logits), _array(keep))
+        indptr, src = block.indptr.numpy(), block.src.numpy()
+        _kernels.gat(indptr, src, *logits, _array(x), p.numpy(), out.numpy(), slope, torch.get_num_threads())
+        ctx.block, ctx.slope = block, slope
+        ctx.save_for_backward(x, a_src, a_dst, edge_logits, keep, p)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, a_src, a_dst, edge_logits, keep, p = ctx.saved_tensors
+        block, threads = ctx.block, torch.get_num_threads()
+        g = g.contiguous()
+        d_edge, g_dst = torch.empty_like(p), x.new_empty(block.num_dst, x.shape[1])
+        logits = (_array(a_src), _array(a_dst), _array(edge_logits), _array(keep))
+        indptr, src = block.indptr.numpy(), block.src.numpy()
+        arrays = (_array(x), _array(p), _array(g), d_edge.numpy(), g_dst.numpy())
+        _kernels.gat_backward_dst(indptr, src, *logits, *arrays, ctx.slope, threads)
+        gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
+        t_indptr, t_dst, t_edge = (part.numpy() for part in block.transposed())
+        outputs = (_array(p), _array(d_edge), _array(g), gx.numpy(), g_src.numpy())
+        _kernels.gat_backward_src(t_indptr, t_dst, t_edge, _array(keep), *outputs, threads)
+        return (
+            None,
+            gx,
+            g_src if a_src is not None else None,
+            g_dst if a_dst is not None else None,
+            d_edge if edge_logits is not None else None,
+            None,
+            None,
+        )
+
+
+class _AttentionV2(torch.autograd.Function):
+    """As _Attention, with logits of joined rows; the gradient of `att` is summed in pieces of fixed length."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, block: Block, xl: Tensor, xr: Tensor, att: Tensor, keep: Tensor | None, slope: float
+    ) -> Tensor:
+        p = xl.new_empty(block.num_edges, xl.shape[1])
+        out = xl.new_empty(block.num_dst, *xl.shape[1:])
+        rows = (_array(xl), _array(xr), _array(att), _array(keep))
+        indptr, src = block.indptr.numpy(), block.src.numpy()
+        _kernels.gatv2(indptr, src, *rows, p.numpy(), out.numpy(), slope, torch.get_num_threads())
+        ctx.block, ctx.slope = block, slope
+        ctx.save_for_backward(xl, xr, att, keep, p)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        xl, xr, att, keep, p = ctx.saved_tensors
+        block, threads = ctx.block, torch.get_num_threads()
+        rows = (_array(xl), _array(xr), _array(att), _array(keep), _array(p))
+        d_logit, g_xr, g_xl = torch.empty_like(p), xr.new_empty(xr.shape), xl.new_empty(xl.shape)
+        g_att = xl.new_empty(-(-block.num_dst // _kernels.ROWS_A_PIECE), att.numel())
+        indptr, src = block.indptr.numpy(), block.src.numpy()
+        outputs = (d_logit.numpy(), g_xr.numpy(), g_att.numpy())
+        _kernels.gatv2_backward_dst(indptr, src, *rows, _array(g), *outputs, ctx.slope, threads)
+        t_indptr, t_dst, t_edge = (part.numpy() for part in block.transposed())
+        gradients = (_array(d_logit), _array(g), g_xl.numpy())
+        _kernels.gatv2_backward_src(t_indptr, t_dst, t_edge, *rows, *gradients, ctx.slope, threads)
+        return None, g_xl, g_xr, g_att.sum(0).view_as(att), None, None
+
+
+class _Film(torch.autograd.Function):
+    """Forward: sum (mean) of relu(gamma x + beta). Backward: gamma and beta by destination, x by source."""
+
+    @staticmethod
+    def forward(ctx: Any, block: Block, x: Tensor, gamma: Tensor, beta: Tensor, mean: bool) -> Tensor:
+        out = x.new_empty(block.num_dst, x.shape[1])
+        indptr, src = block.indptr.numpy(), block.src.numpy()
+        _kernels.film(indptr, src, _array(x), _array(gamma), _array(beta), out.numpy(), mean, torch.get_num_threads())
+        ctx.block, ctx.mean = block, mean
+        ctx.save_for_backward(x, gamma, beta)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        block, threads = ctx.block, torch.get_num_threads()
+        x, gamma, beta = ctx.saved_tensors
+        rows = (_array(x), _array(gamma), _array(beta))
+        scaled = _array(g * _inverse_degrees(block, g) if ctx.mean else g)
+        gx, g_gamma, g_beta = (t.new_empty(t.shape) for t in (x, gamma, beta))
+        indptr, src = block.indptr.numpy(), block.src.numpy()
+        _kernels.film_backward_dst(indptr, src, *rows, scaled, g_gamma.numpy(), g_beta.numpy(), threads)
+        t_indptr, t_dst, _ = (part.numpy() for part in block.transposed())
+        _kernels.film_backward_src(t_indptr, t_dst, *rows, scaled, gx.numpy(), threads)
+        return None, gx, g_gamma, g_beta, None

@@ -1,0 +1,99 @@
+"""The operations on blocks in plain torch: slow, obvious, on any device. The kernels' oracle, and CUDA's path."""
+
+import torch
+from torch import Tensor
+
+from weft.sampling import Block
+
+
+def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
+    """Sum, mean or maximum of the sources' rows into each destination; no edges give zero."""
+    messages = x[block.src.long()]
+    if weight is not None:
+        messages = messages * weight.view(-1, *[1] * (x.dim() - 1))
+    return _reduce(block, messages, reduce)
+
+
+def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Sum of the sources' rows by the soft-max of the logits over each destination's edges, times `keep`."""
+    dst = block.dst().long()
+    index = dst[:, None].expand_as(logits)
+    top = logits.new_full((block.num_dst, logits.shape[1]), -torch.inf)
+    top = top.scatter_reduce(0, index, logits.detach(), "amax")
+    exp = (logits - top[dst]).exp()
+    p = exp / torch.zeros_like(top).index_add(0, dst, exp)[dst]
+    if keep is not None:
+        p = p * keep
+    return _reduce(block, x[block.src.long()] * p[:, :, None], "sum")
+
+
+def gat(
+    block: Block,
+    x: Tensor,
+    a_src: Tensor,
+    a_dst: Tensor,
+    slope: float,
+    keep: Tensor | None = None,
+    edge_logits: Tensor | None = None,
+) -> Tensor:
+    """GAT's attention: logits leaky(a_src[source] + a_dst[destination] (+ edge))."""
+    raw = a_src[block.src.long()] + a_dst[block.dst().long()]
+    if edge_logits is not None:
+        raw = raw + edge_logits
+    return edge_softmax_aggregate(block, torch.nn.functional.leaky_relu(raw, slope), x, keep)
+
+
+def gatv2(block: Block, xl: Tensor, xr: Tensor, att: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
+    """GATv2's attention: logits <att, leaky(xl[source] + xr[destination])>."""
+    joined = torch.nn.functional.leaky_relu(xl[block.src.long()] + xr[block.dst().long()], slope)
+    return edge_softmax_aggregate(block, (joined * att).sum(-1), xl, keep)
+
+
+def film(block: Block, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str = "mean") -> Tensor:
+    """Sum or mean of relu(gamma[destination] x[source] + beta[destination])."""
+    dst = block.dst().long()
+    return _reduce(block, torch.relu(gamma[dst] * x[block.src.long()] + beta[dst]), reduce)
+
+
+def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, dtype: torch.dtype) -> Tensor:
+    """Zeros with probability p, else 1 / (1 - p): each a function of (key, the row's key, the column) alone."""
+    threshold, scale = dropout_threshold(p)
+    state = _mix64(_signed(key) ^ _mix64(row_keys))[:, None]
+    pairs = torch.arange((columns + 1) // 2, device=row_keys.device)
+    bits = _mix64(state + pairs)
+    halves = torch.stack([bits & 0xFFFFFFFF, _shift(bits, 32)], dim=2).reshape(rows, -1)[:, :columns]
+    return (halves >= threshold).to(dtype) * scale
+
+
+def dropout_threshold(p: float) -> tuple[int, float]:
+    """Below which 32-bit number a value is dropped, and what scales the others."""
+    return round(p * 2**32), 1 / (1 - p) if p < 1 else 0.0
+
+
+def _reduce(block: Block, messages: Tensor, reduce: str) -> Tensor:
+    dst = block.dst().long()
+    out = messages.new_zeros(block.num_dst, *messages.shape[1:])
+    if reduce == "max":
+        index = dst.view(-1, *[1] * (messages.dim() - 1)).expand_as(messages)
+        return out.scatter_reduce(0, index, messages, "amax", include_self=False)
+    out = out.index_add(0, dst, messages)
+    if reduce == "mean":
+        out = out / block.indptr.diff().clamp(min=1).to(out.dtype).view(-1, *[1] * (out.dim() - 1))
+    return out
+
+
+def _signed(x: int) -> int:
+    return x - (1 << 64) if x >= 1 << 63 else x
+
+
+def _shift(x: Tensor, by: int) -> Tensor:
+    """The logical right shift that int64 lacks."""
+    return (x >> by) & ((1 << (64 - by)) - 1)
+
+
+def _mix64(x: Tensor) -> Tensor:
+    """weft.keys.mix64 on int64 tensors: multiplication wraps, shifts are made logical."""
+    x = x + _signed(0x9E3779B97F4A7C15)
+    x = (x ^ _shift(x, 30)) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ _shift(x, 27)) * _signed(0x94D049BB133111EB)
+    return x ^ _shift(x, 31)

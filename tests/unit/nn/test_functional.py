@@ -1,0 +1,233 @@
+"""Each operation on blocks against plain torch: values and gradients, in float64 and float32, on awkward blocks too."""
+
+import pytest
+import torch
+
+from weft.keys import key, mix64
+from weft.nn import functional, reference
+from weft.sampling import Block
+from weft.sampling.block import _self_loops_anywhere, _transpose_anywhere
+
+
+def random_block(num_dst, num_src, edges, seed=0):
+    """Random edges with repeats and self-loops; some destinations have none."""
+    g = torch.Generator().manual_seed(seed)
+    dst = (torch.rand(edges, generator=g) ** 2 * num_dst).long().sort().values
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(dst, minlength=num_dst).cumsum(0)])
+    return Block(indptr, torch.randint(num_src, (edges,), generator=g, dtype=torch.int32), num_src, torch.arange(edges))
+
+
+BLOCKS = {
+    "random": (60, 150, 900),
+    "sparse": (100, 100, 30),
+    "one vertex": (1, 1, 3),
+    "no edges": (5, 8, 0),
+    "no destinations": (0, 4, 0),
+    "several threads": (400, 3000, 20_000),
+}
+
+
+@pytest.fixture(params=BLOCKS)
+def block(request):
+    num_dst, num_src, edges = BLOCKS[request.param]
+    return random_block(num_dst, num_src, edges)
+
+
+def rand(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def check(name, block, *inputs, **options):
+    """The kernel's values and gradients equal the reference's."""
+    tolerance = {"rtol": 1e-12, "atol": 1e-12} if inputs[0].dtype == torch.float64 else {"rtol": 2e-4, "atol": 2e-5}
+    results = []
+    for module in (functional, reference):
+        leaves = [t.clone().requires_grad_() for t in inputs]
+        out = getattr(module, name)(block, *leaves, **options)
+        upstream = rand(*out.shape, seed=9, dtype=out.dtype)
+        grads = torch.autograd.grad((out * upstream).sum(), leaves) if out.numel() else []
+        results.append([out.detach(), *grads])
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, **tolerance)
+
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+
+
+@DTYPES
+@pytest.mark.parametrize("width", [1, 7, 32, 100])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_aggregate(block, width, reduce, dtype):
+    check("aggregate", block, rand(block.num_src, width, dtype=dtype), reduce=reduce)
+
+
+def test_ties_share_the_gradient_of_max(block):
+    check("aggregate", block, rand(block.num_src, 3).sign(), reduce="max")
+
+
+@DTYPES
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_weighted_aggregate(block, reduce, dtype):
+    x, weight = rand(block.num_src, 9, dtype=dtype), rand(block.num_edges, seed=1, dtype=dtype)
+    check("aggregate", block, x, weight, reduce=reduce)
+
+
+def test_aggregate_of_more_dimensions(block):
+    check("aggregate", block, rand(block.num_src, 2, 5))
+
+
+@DTYPES
+@pytest.mark.parametrize(("heads", "columns"), [(1, 1), (4, 8), (2, 32), (3, 5)])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_attention(block, heads, columns, dtype, dropped):
+    e, n, m = block.num_edges, block.num_src, block.num_dst
+    x, logits = rand(n, heads, columns, dtype=dtype), 3 * rand(e, heads, seed=1, dtype=dtype)
+    a_src, a_dst = rand(n, heads, seed=2, dtype=dtype), rand(m, heads, seed=3, dtype=dtype)
+    keep = (rand(e, heads, seed=4, dtype=dtype) > 0).to(dtype) * 2 if dropped else None
+    check("edge_softmax_aggregate", block, logits, x, keep=keep)
+    check("gat", block, x, a_src, a_dst, slope=0.2, keep=keep)
+    check(
+        "gatv2",
+        block,
+        x,
+        rand(m, heads, columns, seed=5, dtype=dtype),
+        a_att(heads, columns, dtype),
+        slope=0.2,
+        keep=keep,
+    )
+
+
+def a_att(heads, columns, dtype):
+    return rand(heads, columns, seed=6, dtype=dtype)
+
+
+def test_attention_with_edge_logits(block):
+    e, n, m = block.num_edges, block.num_src, block.num_dst
+
+    def run(module, x, a_src, a_dst, logits):
+        return module.gat(block, x, a_src, a_dst, 0.2, None, logits)
+
+    inputs = [rand(n, 2, 3), rand(n, 2, seed=1), rand(m, 2, seed=2), rand(e, 2, seed=3)]
+    leaves = [[t.clone().requires_grad_() for t in inputs] for _ in range(2)]
+    outs = [run(module, *own) for module, own in zip((functional, reference), leaves, strict=True)]
+    torch.testing.assert_close(*outs, rtol=1e-12, atol=1e-12)
+    if m:
+        grads = [torch.autograd.grad(out.square().sum(), own) for out, own in zip(outs, leaves, strict=True)]
+        torch.testing.assert_close(*grads, rtol=1e-11, atol=1e-12)
+
+
+def test_softmax_survives_extreme_logits():
+    block = random_block(20, 30, 300)
+    logits = 1e4 * rand(300, 2)
+    for dtype in (torch.float32, torch.float64):
+        out = functional.edge_softmax_aggregate(block, logits.to(dtype), rand(30, 2, 3, dtype=dtype))
+        torch.testing.assert_close(
+            out,
+            reference.edge_softmax_aggregate(block, logits.to(dtype), rand(30, 2, 3, dtype=dtype)),
+            rtol=1e-4,
+            atol=1e-5,
+        )
+
+
+def test_exponential_is_accurate():
+    """One destination, two edges: p = 1 / (1 + e^-d) shows e^x for all x <= 0."""
+    count = 20_000
+    block = Block(torch.arange(0, 2 * count + 1, 2), torch.tensor([0, 1], dtype=torch.int32).repeat(count), 2 * count)
+    d = torch.linspace(-80, 0, count)
+    logits = torch.stack([d, torch.zeros(count)], 1).view(-1, 1)
+    x = torch.zeros(2 * count, 1, 1)
+    x[0] = 1.0
+    got = functional.edge_softmax_aggregate(block, logits, x).flatten().double()
+    exact = d.double().exp() / (1 + d.double().exp())
+    assert ((got - exact).abs() / exact).max() < 4e-7
+
+
+@DTYPES
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_film(block, reduce, dtype):
+    rows = [rand(block.num_src, 9, dtype=dtype), *(rand(block.num_dst, 9, seed=s, dtype=dtype) for s in (1, 2))]
+    check("film", block, *rows, reduce=reduce)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_change_no_bit(threads):
+    block = random_block(2000, 9000, 120_000)
+
+    def everything():
+        x = rand(9000, 4, 8, dtype=torch.float32).requires_grad_()
+        a_src, a_dst = (
+            rand(9000, 4, dtype=torch.float32).requires_grad_(),
+            rand(2000, 4, dtype=torch.float32).requires_grad_(),
+        )
+        att, xr = (
+            rand(4, 8, dtype=torch.float32).requires_grad_(),
+            rand(2000, 4, 8, dtype=torch.float32).requires_grad_(),
+        )
+        outs = [
+            functional.aggregate(block, x, reduce="mean"),
+            functional.aggregate(block, x, reduce="max"),
+            functional.gat(block, x, a_src, a_dst, 0.2),
+            functional.gatv2(block, x, xr, att, 0.2),
+            functional.film(block, x[:, 0], xr[:, 0], xr[:, 1]),
+        ]
+        return [
+            *outs,
+            *torch.autograd.grad(sum(out.sum(dim=list(range(1, out.dim()))).sum() for out in outs), [x, a_src, a_dst]),
+        ]
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = everything()
+        block._cache.clear()
+        torch.set_num_threads(threads)
+        assert all(torch.equal(a, b) for a, b in zip(one, everything(), strict=True))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_strided_inputs():
+    block = random_block(60, 150, 900)
+    check("aggregate", block, rand(150, 20)[:, ::2])
+
+
+def test_transposed_and_self_loops_equal_their_torch_twins(block):
+    for got, want in zip(block.transposed(), _transpose_anywhere(block), strict=True):
+        assert torch.equal(got, want)
+        assert got.dtype == want.dtype
+    got, want = block.with_self_loops(), _self_loops_anywhere(block)
+    assert torch.equal(got.indptr, want.indptr)
+    assert torch.equal(got.src, want.src)
+    assert torch.equal(got.edge_ids, want.edge_ids)
+    assert got.num_edges == int((block.src != block.dst()).sum()) + block.num_dst
+
+
+def test_transposing_a_large_block_with_threads():
+    block = random_block(5000, 20_000, 300_000)
+    for got, want in zip(block.transposed(), _transpose_anywhere(block), strict=True):
+        assert torch.equal(got, want)
+
+
+class TestDropout:
+    def test_equals_its_twins(self):
+        keys = torch.tensor([0, 1, -5, 2**40, 7])
+        for columns in (1, 2, 7):
+            for p in (0.0, 0.1, 0.5, 1.0):
+                got = functional.dropout_mask(5, columns, p, keys, key(2, 3), torch.float64)
+                assert torch.equal(got, reference.dropout_mask(5, columns, p, keys, key(2, 3), torch.float64))
+                for i, row in enumerate(keys.tolist()):
+                    state = mix64(key(2, 3) ^ mix64(row & (2**64 - 1)))
+                    for j in range(columns):
+                        bits = mix64((state + j // 2) & (2**64 - 1)) >> 32 * (j % 2) & 0xFFFFFFFF
+                        assert got[i, j] == (0 if bits < round(p * 2**32) or p == 1 else 1 / (1 - p))
+
+    def test_rows_do_not_depend_on_their_company(self):
+        keys = torch.randperm(1000)
+        whole = functional.dropout_mask(1000, 33, 0.3, keys, 12, torch.float32)
+        assert torch.equal(functional.dropout_mask(10, 33, 0.3, keys[5:15], 12, torch.float32), whole[5:15])
+
+    def test_drops_the_right_share(self):
+        mask = functional.dropout_mask(20_000, 50, 0.3, torch.arange(20_000), 12, torch.float64)
+        assert abs((mask == 0).double().mean() - 0.3) < 0.002
+        assert abs(mask.mean() - 1) < 0.003
+        assert ((mask == 0).double().mean(0) - 0.3).abs().max() < 0.02
