@@ -1,1 +1,7 @@
 """Running PyG models, unchanged, on blocks."""
+
+from weft.nn.block_model import BlockModel
+from weft.nn.layerwise import LayerwiseRunner
+from weft.nn.models import DEFAULT_LAYERS, build
+
+__all__ = ["DEFAULT_LAYERS", "BlockModel", "LayerwiseRunner", "build"]

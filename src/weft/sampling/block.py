@@ -1,12 +1,31 @@
 """Blocks: one layer's bipartite piece of a batch, destinations first; and the sample that stacks them."""
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from weft import _kernels
+from weft.sampling.loops import SelfLoops
+
+
+class Topology(Protocol):
+    """What sampling and convolutions need of a graph: in-neighbour lists, and what hangs on their edges."""
+
+    @property
+    def indptr(self) -> np.ndarray: ...
+    @property
+    def indices(self) -> np.ndarray: ...
+    @property
+    def edge_weight(self) -> np.ndarray | None: ...
+    @property
+    def edge_type(self) -> np.ndarray | None: ...
+    @property
+    def original_ids(self) -> np.ndarray | None: ...
+    @property
+    def self_loops(self) -> SelfLoops: ...
 
 
 @dataclass
@@ -60,16 +79,24 @@ class Sample:
     vertices: Tensor  # [rows] int32 | int64; the first blocks[l].num_dst of them are the destinations of layer l
     blocks: list[Block]  # blocks[0] is nearest the input; blocks[l].num_src == blocks[l - 1].num_dst
     keys: Tensor  # [rows] int64, original ids: the keys of the rows' randomness
+    graph: Topology | None = None  # where degrees and edge values are looked up
+    weighted: bool = False  # were neighbours drawn by weight?
 
     @property
     def num_seeds(self) -> int:
         """How many rows the last layer computes."""
         return self.blocks[-1].num_dst if self.blocks else self.vertices.numel()
 
+    def edge_values(self, name: str, block: Block) -> Tensor:
+        """The weights or types of a block's edges."""
+        values = getattr(self.graph, name)
+        assert values is not None and block.edge_ids is not None, f"the sample carries no {name}"
+        return torch.from_numpy(values[block.edge_ids.cpu().numpy()]).to(block.src.device)
+
     def to(self, device: torch.device | str) -> Self:
         """The sample on a device."""
         blocks = [block.to(device) for block in self.blocks]
-        return type(self)(self.vertices.to(device), blocks, self.keys.to(device))
+        return type(self)(self.vertices.to(device), blocks, self.keys.to(device), self.graph, self.weighted)
 
 
 def _destinations(block: Block) -> Tensor:

@@ -1,7 +1,6 @@
 """Keyed neighbour sampling: a batch's seeds to blocks, hop by hop, each vertex's draw from its own key."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,20 +9,10 @@ from torch import Tensor
 from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.keys import Stream, key
-from weft.sampling.block import Block, Sample
+from weft.sampling.block import Block, Sample, Topology
 
 # Up to here an array of 4 bytes a vertex renumbers faster than a hash table: it stays within a large last-level cache.
 _ARRAY_UP_TO = 1 << 23
-
-
-class Topology(Protocol):
-    """What sampling needs of a graph: in-neighbour lists, and what hangs on their edges."""
-
-    indptr: np.ndarray
-    indices: np.ndarray
-    edge_weight: np.ndarray | None
-    edge_type: np.ndarray | None
-    original_ids: np.ndarray | None
 
 
 class NeighborSampler:
@@ -74,7 +63,8 @@ class NeighborSampler:
         )
         rows = torch.from_numpy(vertices)
         keys = rows.long() if graph.original_ids is None else torch.from_numpy(graph.original_ids[vertices])
-        return Sample(rows, [_block(*hop) for hop in reversed(hops)], keys)
+        blocks = [_block(*hop) for hop in reversed(hops)]
+        return Sample(rows, blocks, keys, graph, self._weights is not None)
 
 
 def _block(indptr: np.ndarray, src: np.ndarray, num_src: int, edge_ids: np.ndarray | None) -> Block:

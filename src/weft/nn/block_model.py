@@ -1,0 +1,143 @@
+"""Running an unchanged PyG model on a batch's blocks."""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from weft.errors import ModelError
+from weft.nn.binding import EDGE_ARGUMENTS, Handle, call_model
+from weft.nn.convolve import Call, convolve, fast_path
+from weft.nn.rows import Pass, Rows
+from weft.sampling import Block, Sample
+
+
+class BlockModel:
+    """A model as a function of a batch: `rows of the inputs, sample -> rows of the seeds`.
+
+    The module is used as it is: the same parameters, the same forward, hooks and state_dict. Each convolution runs on the
+    block of its depth; everything else sees ordinary rows.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        _check(model)
+
+    def __call__(self, x: Tensor, sample: Sample, key: int | None = None) -> Tensor:
+        """The model's rows for the seeds; `key` is the batch's key, from which dropout is drawn."""
+        sizes = [len(sample.vertices), *(block.num_dst for block in sample.blocks)]
+        run = Pass(sizes, sample.keys, key)
+
+        def on_block(conv: MessagePassing, rows: Rows, given: dict[str, Any]) -> Rows:
+            if rows.depth >= len(sample.blocks):
+                raise ModelError(_depth_message(rows.depth + 1, len(sample.blocks), "or more"))
+            call = make_call(conv, rows.plain(), sample, sample.blocks[rows.depth], run, given)
+            return Rows.of(convolve(call), rows.depth + 1, run)
+
+        out = call_model(self.model, Rows.of(x, 0, run), on_block, _available(sample))
+        if not isinstance(out, Rows):
+            raise ModelError(
+                f"the model's forward gave {_shape(out)} in place of a row for each vertex: pooling over vertices (or a "
+                f"tuple of results) can't be trained by batches of vertices"
+            )
+        if out.depth != len(sample.blocks):
+            raise ModelError(_depth_message(out.depth, len(sample.blocks)))
+        return out.plain()
+
+    @property
+    def depth(self) -> int:
+        """How many convolutions lie between inputs and outputs: the number of fanouts it needs."""
+        return depth_of(self.model)
+
+    def describe(self) -> list[str]:
+        """A line for each convolution: what it is, and whether a fast path serves it."""
+        convs = {name: module for name, module in self.model.named_modules() if isinstance(module, MessagePassing)}
+        return [
+            f"{name or 'model'}: {conv} ({'fast' if fast_path(conv) else 'black box'})" for name, conv in convs.items()
+        ]
+
+
+def make_call(conv: MessagePassing, x: Tensor, sample: Sample, block: Block, run: Pass, given: dict[str, Any]) -> Call:
+    """A convolution's call on a block, the handles among its arguments replaced by this block's own edge values."""
+    values = {
+        name: sample.edge_values(value.stands_for, block) if isinstance(value, Handle) else value
+        for name, value in given.items()
+    }
+    weight = values.pop("edge_weight", None)
+    if weight is not None:
+        weight = weight.to(x.dtype)
+    return Call(conv, x, block, sample, run, weight, values or None)
+
+
+def depth_of(model: nn.Module) -> int:
+    """Count the convolutions in sequence by a forward whose convolutions do nothing but pass their depth on."""
+    first = next((p for p in model.parameters() if p.dim() > 1), None)
+    dtype = torch.float32 if first is None else first.dtype
+    run = Pass([0] * 1000, torch.empty(0, dtype=torch.int64), 0)
+
+    def count(conv: MessagePassing, rows: Rows, given: dict[str, Any]) -> Rows:
+        sizes = (0, *rows.shape[1:-1], _output_width(conv, rows))
+        return Rows.of(torch.empty(sizes, dtype=dtype), rows.depth + 1, run)
+
+    training = model.training
+    try:
+        with torch.no_grad():
+            width = _input_width(model)
+            model.eval()
+            out = call_model(
+                model, Rows.of(torch.empty(0, width, dtype=dtype), 0, run), count, dict.fromkeys(EDGE_ARGUMENTS, True)
+            )
+    finally:
+        model.train(training)
+    if not isinstance(out, Rows):
+        raise ModelError(f"the model's forward gave {_shape(out)} in place of a row for each vertex")
+    return out.depth
+
+
+def _input_width(model: nn.Module) -> int:
+    for module in model.modules():
+        width = getattr(module, "in_channels", getattr(module, "in_features", None))
+        if isinstance(width, tuple):
+            width = width[0]
+        if isinstance(width, int) and width > 0:
+            return width
+    raise ModelError(
+        "can't tell how many features the model takes: give its first layer in_channels or in_features, or set fanouts"
+    )
+
+
+def _output_width(conv: MessagePassing, rows: Rows) -> int:
+    """What a convolution makes of its rows: found by running it on one vertex with a self-loop."""
+    inner = type(conv).forward
+    names = list(inspect.signature(inner).parameters)[3:]
+    x = torch.zeros(1, *rows.shape[1:], dtype=rows.dtype)
+    options: dict[str, Tensor] = {}
+    if "edge_type" in names and getattr(conv, "num_relations", 1) > 1:
+        options["edge_type"] = torch.zeros(1, dtype=torch.int64)
+    out = inner(conv, x, torch.zeros(2, 1, dtype=torch.int64), **options)
+    return int(out.shape[-1])
+
+
+def _available(sample: Sample) -> dict[str, bool]:
+    return {name: getattr(sample.graph, name, None) is not None for name in EDGE_ARGUMENTS}
+
+
+def _check(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, MessagePassing) and getattr(module, "cached", False):
+            raise ModelError(
+                f"{name}: cached=True keeps one batch's graph for all others; build {module} with cached=False"
+            )
+
+
+def _depth_message(depth: int, blocks: int, more: str = "") -> str:
+    return (
+        f"the model is {depth} {more + ' ' if more else ''}convolutions deep, but the sample has {blocks} blocks: give one "
+        f"fanout for each convolution in sequence"
+    )
+
+
+def _shape(out: Any) -> str:
+    return f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"

@@ -1,0 +1,113 @@
+"""The models that Weft knows by name, built of PyG's own classes and initialised by a seed."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import DeepGCNLayer, FiLMConv, GCNConv
+from torch_geometric.nn import models as pyg
+
+from weft.errors import ConfigError
+from weft.keys import Stream, key
+
+# How many convolutions each model has unless told otherwise: shallow ones as usual, deep ones as LeapGNN trains them.
+DEFAULT_LAYERS = {"gcn": 3, "sage": 3, "gat": 3, "gatv2": 3, "gin": 3, "deepgcn": 7, "film": 10}
+
+
+def build(
+    name: str,
+    in_channels: int,
+    hidden: int,
+    out_channels: int,
+    layers: int | None = None,
+    *,
+    heads: int = 4,
+    dropout: float = 0.0,
+    norm: str | None = None,
+    jk: str | None = None,
+    seed: int = 0,
+) -> nn.Module:
+    """A model by name (gcn sage gat gatv2 gin deepgcn film); the same seed gives the same parameters.
+
+    `hidden` is the width between layers; attention models divide it among their heads.
+    """
+    if name not in DEFAULT_LAYERS:
+        raise ConfigError(f"model {name!r} is not known by name: choose one of {', '.join(DEFAULT_LAYERS)}")
+    layers = DEFAULT_LAYERS[name] if layers is None else layers
+    if name in ("gat", "gatv2") and hidden % heads:
+        raise ConfigError(
+            f"hidden = {hidden} can't be divided among {heads} heads: use hidden = {-(-hidden // heads) * heads}"
+        )
+    if jk == "none":
+        jk = None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key(Stream.INIT, seed))
+        if name == "deepgcn":
+            return DeepGCN(in_channels, hidden, out_channels, layers, dropout=dropout)
+        if name == "film":
+            return FiLM(in_channels, hidden, out_channels, layers, dropout=dropout)
+        return _basic(name, in_channels, hidden, out_channels, layers, heads=heads, dropout=dropout, norm=norm, jk=jk)
+
+
+def _basic(
+    name: str, in_channels: int, hidden: int, out_channels: int, layers: int, heads: int, **options: Any
+) -> nn.Module:
+    """One of PyG's own models, as it is."""
+    makers: dict[str, Callable[..., nn.Module]] = {
+        "gcn": pyg.GCN,
+        "sage": pyg.GraphSAGE,
+        "gin": pyg.GIN,
+        "gat": pyg.GAT,
+        "gatv2": pyg.GAT,
+    }
+    if name in ("gat", "gatv2"):
+        options |= {"heads": heads, "v2": name == "gatv2"}
+    if options["norm"] == "layer":  # by vertex: PyG's default would normalise over all vertices of the batch
+        options["norm_kwargs"] = {"mode": "node"}
+    return makers[name](in_channels, hidden, layers, out_channels, **options)
+
+
+class DeepGCN(nn.Module):
+    """A residual GCN (res+): each layer normalises, activates, convolves and adds to what came before."""
+
+    def __init__(self, in_channels: int, hidden: int, out_channels: int, layers: int = 7, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.encoder = nn.Linear(in_channels, hidden)
+        self.layers = nn.ModuleList(
+            DeepGCNLayer(GCNConv(hidden, hidden), nn.LayerNorm(hidden), nn.ReLU(), block="res+", dropout=dropout)
+            for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(hidden)
+        self.head = nn.Linear(hidden, out_channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Rows of classes for rows of features."""
+        first, *others = self.layers
+        x = cast(DeepGCNLayer, first).conv(self.encoder(x), edge_index, edge_weight)
+        for layer in others:
+            x = layer(x, edge_index, edge_weight)
+        x = F.dropout(self.norm(x).relu(), p=self.dropout, training=self.training)
+        return self.head(x)
+
+
+class FiLM(nn.Module):
+    """GNN-FiLM: messages are scaled and shifted by what their destination makes of itself."""
+
+    def __init__(
+        self, in_channels: int, hidden: int, out_channels: int, layers: int = 10, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.dropout = dropout
+        widths = [in_channels, *[hidden] * (layers - 1)]
+        self.convs = nn.ModuleList(FiLMConv(width, hidden) for width in widths)
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in widths)
+        self.head = nn.Linear(hidden, out_channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Rows of classes for rows of features."""
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = F.dropout(norm(conv(x, edge_index)), p=self.dropout, training=self.training)
+        return self.head(x)

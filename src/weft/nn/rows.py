@@ -1,0 +1,133 @@
+"""Rows: the tensor that a model sees as `x`. It knows how many convolutions it has passed, hence whose rows it holds.
+
+Destinations come first among a block's sources, so the rows left after d convolutions are the first sizes[d] of the
+batch's vertices. When a model joins rows of different depth (x + conv(x), jumping knowledge), the shallower ones are
+trimmed to the deepest: that is all it takes to run residual models unchanged.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from weft.errors import ModelError
+from weft.keys import key as make_key
+from weft.nn.functional import dropout_mask
+
+# Results of these hold other rows, in another order, or none, even if there happen to be as many.
+_REORDERING = frozenset(
+    getattr(owner, name)
+    for owner in (torch, Tensor)
+    for name in ("index_select", "gather", "take", "t", "transpose", "permute", "sort", "argsort", "flip", "roll")
+    if hasattr(owner, name)
+)
+
+
+@dataclass
+class Pass:
+    """One forward pass: how many rows there are at each depth, whose they are, and the key of its dropout."""
+
+    sizes: Sequence[int]
+    keys: Tensor | None = None  # [sizes[0]] int64
+    key: int | None = None
+    dropouts: int = field(default=0)
+
+    def next_dropout(self) -> int:
+        """The key of the next dropout call; calls are counted, as a model makes the same ones each time."""
+        if self.key is None or self.keys is None:
+            raise ModelError("dropout in training needs the batch's key: pass key=..., or call model.eval() first")
+        self.dropouts += 1
+        return make_key(self.key, self.dropouts)
+
+
+class Rows(Tensor):
+    """A tensor of one row a vertex, at some depth of a forward pass."""
+
+    depth: int
+    run: Pass
+
+    @staticmethod
+    def of(x: Tensor, depth: int, run: Pass) -> "Rows":
+        """Plain rows as Rows; their number must be that of the depth."""
+        assert len(x) == run.sizes[depth], (len(x), depth, run.sizes)
+        rows = x.as_subclass(Rows)
+        rows.depth, rows.run = depth, run
+        return rows
+
+    def plain(self) -> Tensor:
+        """The same tensor without its knowledge."""
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.as_subclass(Tensor)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Trim what goes in to the deepest, run the function on plain tensors, mark what comes out."""
+        kwargs = kwargs or {}
+        found = list(_rows_in(args)) + list(_rows_in(tuple(kwargs.values())))
+        deepest = max(found, key=lambda rows: rows.depth)
+        depth, run = deepest.depth, deepest.run
+        with torch._C.DisableTorchFunctionSubclass():
+            size = run.sizes[depth]
+            args = _trimmed(args, depth, size)
+            kwargs = {name: _trimmed(value, depth, size) for name, value in kwargs.items()}
+            if func in (F.dropout, torch.dropout):
+                return Rows.of(_keyed_dropout(run, size, *args, **kwargs), depth, run)
+            result = func(*args, **kwargs)
+            if func in _REORDERING or (func is Tensor.__getitem__ and not _keeps_rows(args[1])):
+                return _plain(result)
+            return _marked(result, depth, size, run)
+
+
+def edge_keys(row_keys: Tensor, indptr: Tensor, dst: Tensor) -> Tensor:
+    """A key for each edge, of its destination and its position in the destination's list: the same on any worker."""
+    position = torch.arange(len(dst), device=dst.device) - indptr[dst.long()]
+    return row_keys[dst.long()] * 0x9E3779B97F4A7C1 + position
+
+
+def _keyed_dropout(run: Pass, size: int, x: Tensor, p: float, training: bool = True, inplace: bool = False) -> Tensor:
+    if not training or p == 0:
+        return x
+    key = run.next_dropout()
+    assert run.keys is not None
+    mask = dropout_mask(size, x[:1].numel() if size else 0, p, run.keys[:size], key, x.dtype).view(x.shape)
+    return x.mul_(mask) if inplace else x * mask
+
+
+def _rows_in(values: Any) -> Any:
+    for value in values:
+        if isinstance(value, Rows):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _rows_in(value)
+
+
+def _trimmed(value: Any, depth: int, size: int) -> Any:
+    if isinstance(value, Rows):
+        return value.as_subclass(Tensor) if value.depth == depth else value.as_subclass(Tensor)[:size]
+    if isinstance(value, tuple | list) and not isinstance(value, torch.Size):
+        return type(value)(_trimmed(part, depth, size) for part in value)
+    return value
+
+
+def _marked(result: Any, depth: int, size: int, run: Pass) -> Any:
+    if isinstance(result, Tensor):
+        return Rows.of(result, depth, run) if result.dim() and len(result) == size else _plain(result)
+    if isinstance(result, tuple | list) and any(isinstance(part, Tensor) for part in result):
+        parts = [_marked(part, depth, size, run) for part in result]
+        return type(result)(parts) if type(result) in (tuple, list) else tuple(parts)
+    return result
+
+
+def _plain(result: Any) -> Any:
+    return result.as_subclass(Tensor) if isinstance(result, Rows) else result
+
+
+def _keeps_rows(index: Any) -> bool:
+    """Does x[index] keep all rows in their order?"""
+    first = index[0] if isinstance(index, tuple) and index else index
+    return first is Ellipsis or (isinstance(first, slice) and first == slice(None))

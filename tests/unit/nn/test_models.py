@@ -1,0 +1,329 @@
+"""Unchanged PyG models on blocks: on full neighbourhoods they equal PyG on the whole graph, in values and gradients."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn import GATConv, GCNConv, MessagePassing, SAGEConv, Sequential
+from torch_geometric.utils import add_self_loops, degree
+
+from weft.errors import ConfigError, ModelError
+from weft.nn import BlockModel, build
+from weft.sampling import NeighborSampler, SelfLoops
+
+WIDTH, CLASSES = 9, 5
+
+
+@dataclass
+class Lists:
+    indptr: np.ndarray
+    indices: np.ndarray
+    edge_weight: np.ndarray | None = None
+    edge_type: np.ndarray | None = None
+    original_ids: np.ndarray | None = None
+    self_loops: SelfLoops = field(init=False)
+
+    def __post_init__(self):
+        self.self_loops = SelfLoops(self.indptr, self.indices, self.edge_weight)
+
+
+def make_graph(vertices=120, edges=700, seed=0, weighted=False):
+    """In-neighbour lists with hubs, repeated edges, self-loops, isolated vertices; and PyG's edge_index of the same."""
+    rng = np.random.default_rng(seed)
+    dst = np.sort((vertices * 0.9 * rng.random(edges) ** 1.5).astype(np.int64))
+    src = rng.integers(0, vertices, edges).astype(np.int32)
+    loops = rng.choice(edges, 20, replace=False)
+    src[loops] = dst[loops]
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(dst, minlength=vertices))]).astype(np.int64)
+    weight = rng.random(edges).astype(np.float32) + 0.1 if weighted else None
+    edge_index = torch.from_numpy(np.stack([src.astype(np.int64), dst]))
+    return Lists(indptr, src, weight), edge_index
+
+
+def rand(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def assert_equals_pyg(model, weighted=False, layers=None):
+    """Outputs and all parameter gradients, for some seeds of the graph, in float64."""
+    model = model.double()
+    graph, edge_index = make_graph(weighted=weighted)
+    x = rand(120, WIDTH)
+    seeds = torch.randperm(120, generator=torch.Generator().manual_seed(1))[:40]
+    upstream = rand(40, CLASSES, seed=2)
+    options = {"edge_weight": torch.from_numpy(graph.edge_weight).double()} if weighted else {}
+    names, attributes = list(model.state_dict()), [set(vars(module)) for module in model.modules()]
+
+    want = model(x, edge_index, **options)[seeds]
+    want_grads = torch.autograd.grad((want * upstream).sum(), list(model.parameters()), allow_unused=True)
+    block_model = BlockModel(model)
+    sample = NeighborSampler(graph, [-1] * (layers or block_model.depth)).sample(seeds, 0, 0)
+    got = block_model(x[sample.vertices.long()], sample)
+    got_grads = torch.autograd.grad((got * upstream).sum(), list(model.parameters()), allow_unused=True)
+
+    assert type(got) is torch.Tensor
+    torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+    for mine, theirs in zip(got_grads, want_grads, strict=True):
+        assert (mine is None) == (theirs is None)
+        if mine is not None:
+            torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+    assert list(model.state_dict()) == names
+    assert [set(vars(module)) for module in model.modules()] == attributes
+    return block_model
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage", "gat", "gatv2", "gin", "deepgcn", "film"])
+def test_named_models_equal_pyg(name):
+    model = build(name, WIDTH, 8, CLASSES, seed=3)
+    model.eval()  # GIN's MLPs have batch norm, whose training statistics are a batch's own
+    block_model = assert_equals_pyg(model)
+    assert all("(fast)" in line for line in block_model.describe())
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage", "gat", "gin"])
+@pytest.mark.parametrize("jk", ["cat", "max", "lstm", "last"])
+def test_jumping_knowledge(name, jk):
+    assert_equals_pyg(build(name, WIDTH, 8, CLASSES, 2, jk=jk, norm="layer").eval())
+
+
+@pytest.mark.parametrize("aggr", ["mean", "sum", "add", "max"])
+@pytest.mark.parametrize(
+    "options", [{}, {"normalize": True}, {"root_weight": False}, {"project": True}, {"bias": False}]
+)
+def test_sage_options(aggr, options):
+    assert_equals_pyg(
+        Sequential("x, edge_index", [(SAGEConv(WIDTH, CLASSES, aggr=aggr, **options), "x, edge_index -> x")])
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"improved": True}, {"add_self_loops": False}, {"normalize": False}, {"bias": False}],
+    ids=["plain", "improved", "no loops", "no norm", "no bias"],
+)
+def test_gcn_options(weighted, options):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = GCNConv(WIDTH, 16, **options), GCNConv(16, CLASSES, **options)
+
+        def forward(self, x, edge_index, edge_weight=None):
+            return self.second(self.first(x, edge_index, edge_weight).relu(), edge_index, edge_weight=edge_weight)
+
+    assert_equals_pyg(Model(), weighted=weighted)
+
+
+@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize(
+    "options", [{"concat": False}, {"residual": True}, {"add_self_loops": False}, {"bias": False}, {"heads": 1}]
+)
+def test_attention_options(v2, options):
+    from torch_geometric.nn import GATv2Conv
+
+    conv = (GATv2Conv if v2 else GATConv)(WIDTH, CLASSES, **({"heads": 3, "concat": False} | options))
+    assert_equals_pyg(Sequential("x, edge_index", [(conv, "x, edge_index -> x")]))
+
+
+class TutorialConv(MessagePassing):
+    """A user's own: mean of transformed neighbours and itself, as PyG's tutorial teaches to write one."""
+
+    def __init__(self, width, out):
+        super().__init__(aggr="add")
+        self.lin, self.own = nn.Linear(width, out, bias=False), nn.Linear(width, out)
+
+    def forward(self, x, edge_index):
+        own = self.own(x)
+        edge_index, _ = add_self_loops(edge_index, num_nodes=x.size(0))
+        norm = 1 / degree(edge_index[1], x.size(0), dtype=x.dtype)[edge_index[1]]
+        return own + self.propagate(edge_index, x=self.lin(x), norm=norm)
+
+    def message(self, x_j, norm):
+        return norm.view(-1, 1) * x_j
+
+
+class Skips(nn.Module):
+    """A user's model with everything that joins rows of different depth."""
+
+    def __init__(self, conv=TutorialConv):
+        super().__init__()
+        self.encode = nn.Linear(WIDTH, 8)
+        self.convs = nn.ModuleList([conv(8, 8) for _ in range(3)])
+        self.parallel = conv(8, 8)
+        self.head = nn.Linear(8 * 4 + WIDTH, CLASSES)
+
+    def forward(self, x, edge_index):
+        raw, kept = x, []
+        x = self.encode(x)
+        for i, conv in enumerate(self.convs):
+            kept.append(x)
+            y = conv(x, edge_index)
+            if i == 1:
+                y = y + self.parallel(x, edge_index)
+            x = F.elu(y) + x
+            x = x - x.mean(dim=-1, keepdim=True)
+        stacked = torch.stack([*kept, x], dim=1)
+        return self.head(torch.cat([raw, *stacked.unbind(1)], dim=-1))
+
+
+@pytest.mark.parametrize("conv", [TutorialConv, SAGEConv])
+def test_a_users_model_with_skips(conv):
+    block_model = assert_equals_pyg(Skips(conv))
+    assert block_model.depth == 3
+
+
+def test_black_boxes_are_told():
+    assert [line.endswith("(black box)") for line in BlockModel(Skips()).describe()] == [True] * 4
+
+
+def test_cached_subclasses_and_edge_features_are_no_fast_path():
+    class Mine(SAGEConv):
+        def message(self, x_j):
+            return 2 * x_j
+
+    assert_equals_pyg(Sequential("x, edge_index", [(Mine(WIDTH, CLASSES), "x, edge_index -> x")]))
+    assert "black box" in BlockModel(nn.ModuleList([Mine(4, 4)])).describe()[0]
+
+
+def test_hooks_run_and_forward_is_restored_after_an_error():
+    model = build("sage", WIDTH, 8, CLASSES, 2)
+    graph, _ = make_graph()
+    seen = []
+    model.convs[0].register_forward_hook(lambda module, args, out: seen.append(out.shape))
+    sample = NeighborSampler(graph, [-1, -1]).sample(torch.arange(5), 0, 0)
+    BlockModel(model)(torch.randn(len(sample.vertices), WIDTH), sample)
+    assert seen == [torch.Size([sample.blocks[0].num_dst, 8])]
+    with pytest.raises(RuntimeError):
+        BlockModel(model)(torch.randn(len(sample.vertices), WIDTH + 1), sample)
+    assert all("forward" not in vars(module) for module in model.modules())
+
+
+def run_model(model, graph, x, seeds, layers, key=None, epoch=0):
+    sample = NeighborSampler(graph, [-1] * layers).sample(seeds, epoch, 0)
+    return BlockModel(model)(x[sample.vertices.long()], sample, key)
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage", "gat", "gatv2", "deepgcn", "film"])
+def test_dropout_does_not_depend_on_the_batch(name):
+    """A seed's row in training is the same alone and among others; another key gives another."""
+    model = (
+        build(name, WIDTH, 8, CLASSES, 2, dropout=0.4, norm="layer")
+        .double()
+        .train()
+    )
+    graph, _ = make_graph()
+    x = rand(120, WIDTH)
+    together = run_model(model, graph, x, torch.arange(50), 2, key=7)
+    for seed in (0, 3, 49):
+        torch.testing.assert_close(run_model(model, graph, x, torch.tensor([seed]), 2, key=7)[0], together[seed])
+    assert not torch.allclose(run_model(model, graph, x, torch.arange(50), 2, key=8), together)
+
+
+def test_dropout_inside_black_boxes_does_not_depend_on_the_batch():
+    class Dropping(MessagePassing):
+        def __init__(self):
+            super().__init__(aggr="mean")
+
+        def forward(self, x, edge_index):
+            return self.propagate(edge_index, x=F.dropout(x, 0.3, self.training)) + x
+
+        def message(self, x_j):
+            return F.dropout(x_j, 0.5, self.training)
+
+    model = (
+        Sequential("x, edge_index", [(Dropping(), "x, edge_index -> x"), nn.Linear(WIDTH, CLASSES)]).double().train()
+    )
+    graph, _ = make_graph()
+    x = rand(120, WIDTH)
+    together = run_model(model, graph, x, torch.arange(50), 1, key=7)
+    for seed in (0, 3, 49):
+        torch.testing.assert_close(run_model(model, graph, x, torch.tensor([seed]), 1, key=7)[0], together[seed])
+    assert not torch.allclose(together, run_model(model.eval(), graph, x, torch.arange(50), 1))
+
+
+def test_dropout_without_a_key_is_refused():
+    model = build("sage", WIDTH, 8, CLASSES, 2, dropout=0.5).double().train()
+    with pytest.raises(ModelError, match="key"):
+        run_model(model, make_graph()[0], rand(120, WIDTH), torch.arange(3), 2)
+
+
+def test_sampled_gcn_is_unbiased():
+    """The mean of one sampled layer over many epochs comes close to the full layer: sums are scaled by degree / drawn."""
+    graph, edge_index = make_graph()
+    model = Sequential("x, edge_index", [(GCNConv(WIDTH, CLASSES), "x, edge_index -> x")]).double()
+    x, seeds = rand(120, WIDTH), torch.arange(60)
+    full = model(x, edge_index)[seeds]
+    total = torch.zeros_like(full)
+    sampler = NeighborSampler(graph, [3])
+    for epoch in range(2000):
+        sample = sampler.sample(seeds, epoch, 0)
+        total += BlockModel(model)(x[sample.vertices.long()], sample).detach()
+    assert (total / 2000 - full).abs().max() < 0.15
+    assert (total / 2000 - full).abs().mean() < 0.01
+
+
+def test_building_is_seeded_and_leaves_torch_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    one, two, other = (build("gat", 4, 8, 3, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.rand(3), expected)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+class TestMistakes:
+    graph = make_graph()[0]
+
+    def sample(self, layers):
+        return NeighborSampler(self.graph, [-1] * layers).sample(torch.arange(4), 0, 0)
+
+    @pytest.mark.parametrize("layers", [1, 3])
+    def test_wrong_number_of_fanouts(self, layers):
+        model, sample = build("sage", WIDTH, 8, CLASSES, 2), self.sample(layers)
+        with pytest.raises(ModelError, match=r"2 (or more )?convolutions deep, but the sample has \d blocks"):
+            BlockModel(model)(torch.randn(len(sample.vertices), WIDTH), sample)
+
+    def test_edges_outside_of_a_convolution(self):
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = SAGEConv(WIDTH, CLASSES)
+
+            def forward(self, x, edge_index):
+                return self.conv(x, edge_index[:, edge_index[0] != edge_index[1]])
+
+        sample = self.sample(1)
+        with pytest.raises(ModelError, match="outside of a convolution"):
+            BlockModel(Model())(torch.randn(len(sample.vertices), WIDTH), sample)
+
+    def test_pooling(self):
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = SAGEConv(WIDTH, CLASSES)
+
+            def forward(self, x, edge_index):
+                return self.conv(x, edge_index).mean(0)
+
+        sample = self.sample(1)
+        with pytest.raises(ModelError, match="row for each vertex"):
+            BlockModel(Model())(torch.randn(len(sample.vertices), WIDTH), sample)
+
+    def test_no_convolution(self):
+        sample = self.sample(1)
+        with pytest.raises(ModelError, match="no MessagePassing convolution"):
+            BlockModel(nn.Linear(WIDTH, 2))(torch.randn(len(sample.vertices), WIDTH), sample)
+
+    def test_cached(self):
+        with pytest.raises(ModelError, match="cached=False"):
+            BlockModel(Sequential("x, edge_index", [(GCNConv(4, 4, cached=True), "x, edge_index -> x")]))
+
+    def test_names(self):
+        with pytest.raises(ConfigError, match="'gnc' is not known"):
+            build("gnc", 4, 8, 2)
+        with pytest.raises(ConfigError, match="use hidden = 12"):
+            build("gat", 4, 10, 2)
