@@ -180,3 +180,63 @@ def gatv2_backward_src(
 # kernels/dropout.cpp
 def dropout_mask(key: int, row_keys: ndarray, threshold: int, scale: float, out: ndarray, threads: int) -> None: ...
 def keep_freed_memory() -> bool: ...
+
+# kernels/graph.cpp
+def count_edges(src: ndarray, dst: ndarray, counts: ndarray, undirected: bool) -> int: ...
+def place_edges(
+    src: ndarray,
+    dst: ndarray,
+    first: int,
+    next: ndarray,
+    indices: ndarray,
+    weight: ndarray | None,
+    out_weight: ndarray | None,
+    type: ndarray | None,
+    out_type: ndarray | None,
+    undirected: bool,
+) -> None: ...
+def clean_lists(
+    indptr: ndarray,
+    indices: ndarray,
+    weight: ndarray | None,
+    type: ndarray | None,
+    first: int,
+    drop_duplicates: bool,
+    loops: int,
+    lengths: ndarray,
+    out: ndarray,
+    out_weight: ndarray | None,
+    out_type: ndarray | None,
+) -> int: ...
+
+class NameTable:
+    def look_up(self, offsets: ndarray, bytes: ndarray, add: bool, out: ndarray) -> None: ...
+    def __len__(self) -> int: ...
+    def text(self) -> bytes: ...
+    def offsets(self, out: ndarray) -> None: ...
+
+def rmat_edges(
+    key: int,
+    first: int,
+    vertices: int,
+    a: float,
+    b: float,
+    c: float,
+    relabel: ndarray,
+    src: ndarray,
+    dst: ndarray,
+    threads: int,
+) -> None: ...
+def community_edges(
+    key: int,
+    first: int,
+    sums: ndarray,
+    block_bounds: ndarray,
+    class_bounds: ndarray,
+    in_block: float,
+    in_class: float,
+    relabel: ndarray,
+    src: ndarray,
+    dst: ndarray,
+    threads: int,
+) -> None: ...

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from weft import _kernels
-from weft.sampling.loops import SelfLoops
+from weft.graph.loops import SelfLoops
 
 
 class Topology(Protocol):

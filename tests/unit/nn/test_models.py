@@ -11,8 +11,9 @@ from torch_geometric.nn import GATConv, GCNConv, MessagePassing, SAGEConv, Seque
 from torch_geometric.utils import add_self_loops, degree
 
 from weft.errors import ConfigError, ModelError
+from weft.graph import SelfLoops
 from weft.nn import BlockModel, build
-from weft.sampling import NeighborSampler, SelfLoops
+from weft.sampling import NeighborSampler
 
 WIDTH, CLASSES = 9, 5
 
@@ -209,11 +210,7 @@ def run_model(model, graph, x, seeds, layers, key=None, epoch=0):
 @pytest.mark.parametrize("name", ["gcn", "sage", "gat", "gatv2", "deepgcn", "film"])
 def test_dropout_does_not_depend_on_the_batch(name):
     """A seed's row in training is the same alone and among others; another key gives another."""
-    model = (
-        build(name, WIDTH, 8, CLASSES, 2, dropout=0.4, norm="layer")
-        .double()
-        .train()
-    )
+    model = build(name, WIDTH, 8, CLASSES, 2, dropout=0.4, norm="layer").double().train()
     graph, _ = make_graph()
     x = rand(120, WIDTH)
     together = run_model(model, graph, x, torch.arange(50), 2, key=7)

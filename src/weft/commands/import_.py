@@ -1,0 +1,90 @@
+"""weft import: a graph from elsewhere into a graph directory."""
+
+import argparse
+import re
+from pathlib import Path
+
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.graph.describe import describe
+from weft.graph.importing import import_graph
+from weft.graph.lists import Options
+from weft.graph.sources import built_in, find
+from weft.graph.tables import Columns, from_tables
+from weft.report.graph_table import print_graph
+from weft.report.progress import StageProgress
+
+HELP = "Import a graph: .npy folder, CSV/TSV/Parquet tables, PyG Data, OGB data set, or a built-in one."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `weft import`."""
+    parser.add_argument(
+        "source",
+        help=f"a folder of .npy files, an edge table, a PyG file, ogb:NAME, or one of: {', '.join(built_in())}",
+    )
+    parser.add_argument("out", type=Path, help="the graph directory to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
+    parser.add_argument("--memory", default="6GiB", help="how much memory the import may use (default 6GiB)")
+    edges = parser.add_argument_group("edges")
+    edges.add_argument("--undirected", action="store_true", help="add every edge's reverse, each pair once")
+    edges.add_argument(
+        "--self-loops", choices=("keep", "remove", "add"), default="keep", help="what to do with self-loops"
+    )
+    edges.add_argument("--drop-duplicates", action="store_true", help="keep each edge once")
+    tables = parser.add_argument_group("tables")
+    tables.add_argument("--nodes", type=Path, help="the vertex table; its order is the order of the vertices")
+    tables.add_argument("--src", default="src", help="edge table: the column of sources (default src)")
+    tables.add_argument("--dst", default="dst", help="edge table: the column of destinations (default dst)")
+    tables.add_argument("--weight", help="edge table: the column of edge weights")
+    tables.add_argument("--type", help="edge table: the column of edge types")
+    tables.add_argument("--id", default="id", help="vertex table: the column of ids (default id)")
+    tables.add_argument("--features", help="vertex table: the columns of features, such as 'f*' or 'age,height'")
+    tables.add_argument("--label", help="vertex table: the column of labels (several: one column a class, 0 or 1)")
+    tables.add_argument("--split-column", help="vertex table: the column that says train, validation, test or unused")
+    tables.add_argument("--ids", choices=("positions", "names"), help="integer ids: row numbers, or names to be kept")
+    tables.add_argument("--vertices", type=int, help="how many vertices, where no vertex table tells")
+    rest = parser.add_argument_group("features and split")
+    rest.add_argument(
+        "--feature-dtype", choices=("float32", "float16"), default="float32", help="how features are stored"
+    )
+    rest.add_argument("--split", help="draw a split: train/validation/test in per cent, such as 60/20/20")
+    rest.add_argument("--seed", type=int, default=0, help="the seed of that draw (default 0)")
+    rest.add_argument("--root", type=Path, default=Path("data"), help="ogb: where its data sets lie (default data)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Import, then show what was imported."""
+    memory = parse_bytes(args.memory)
+    path = Path(args.source)
+    if path.is_file() and path.suffix in (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".zst"):
+        columns = Columns(
+            args.src, args.dst, args.weight, args.type, args.id, args.features, args.label, args.split_column
+        )
+        source = from_tables(path, args.nodes, columns, args.ids, args.vertices)
+    else:
+        source = find(args.source, args.root)
+    options = Options(args.undirected, args.self_loops, args.drop_duplicates)
+    with StageProgress() as progress:
+        import_graph(
+            source,
+            args.out,
+            options,
+            feature_dtype=args.feature_dtype,
+            split=args.split,
+            seed=args.seed,
+            memory=memory,
+            overwrite=args.overwrite,
+            progress=progress,
+        )
+    print_graph(str(args.out), describe(Graph.open(args.out)))
+    return 0
+
+
+def parse_bytes(text: str) -> int:
+    """'6GiB', '500 MB', '1073741824' as a number of bytes."""
+    match = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?)(i?B?)\s*", text, re.IGNORECASE)
+    if not match or float(match[1]) <= 0:
+        raise ConfigError(f"memory {text!r} is not a size: write it like 6GiB or 500MB")
+    step = 1024 if "i" in match[3].lower() or not match[3] else 1000
+    return int(float(match[1]) * step ** " KMGT".index(match[2].upper() or " "))

@@ -1,0 +1,85 @@
+"""What a graph holds, in figures: sizes, degrees and their skew, homophily, isolated vertices, splits."""
+
+from typing import Any
+
+import numpy as np
+
+from weft.graph.graph import SPLITS, Graph
+
+# The bins of APT's Table 3: shares of the vertices, hottest first.
+SKEW_BINS = ((0.0, 0.01), (0.01, 0.05), (0.05, 0.1), (0.1, 0.2), (0.2, 0.5), (0.5, 1.0))
+_CHUNK = 1 << 22
+
+
+def describe(graph: Graph) -> dict[str, Any]:
+    """Figures of a graph, as plain data; reads the edges once, a piece at a time."""
+    in_degrees = np.diff(graph.indptr)
+    uses, loops, same, labelled = _over_edges(graph)
+    figures: dict[str, Any] = {
+        "vertices": graph.num_vertices,
+        "edges": graph.num_edges,
+        "isolated": int(((in_degrees == 0) & (uses == 0)).sum()),
+        "without_in_edges": int((in_degrees == 0).sum()),
+        "self_loops": loops,
+        "mean_degree": graph.num_edges / graph.num_vertices,
+        "max_in_degree": int(in_degrees.max()),
+        "max_out_degree": int(uses.max()),
+        "skew": _skew(uses),
+        "features": graph.num_features,
+        "feature_dtype": None if graph.features is None else str(graph.features.dtype),
+        "classes": graph.num_classes,
+        "multi_label": graph.multi_label,
+        "edge_weights": graph.edge_weight is not None,
+        "edge_types": graph.num_edge_types,
+        "homophily": same / labelled if labelled else None,
+        "bytes": _bytes(graph),
+    }
+    if graph.split is not None:
+        figures["split"] = {name: int((graph.split == value).sum()) for name, value in SPLITS.items()}
+    return figures
+
+
+def _over_edges(graph: Graph) -> tuple[np.ndarray, int, int, int]:
+    """How often each vertex is a source; self-loops; edges between equal labels, and between labelled vertices."""
+    uses = np.zeros(graph.num_vertices, dtype=np.int64)
+    labels = None if graph.labels is None or graph.multi_label else np.asarray(graph.labels)
+    loops = same = labelled = 0
+    first = 0
+    while first < graph.num_vertices:
+        end = int(np.searchsorted(graph.indptr, graph.indptr[first] + _CHUNK, side="right")) - 1
+        end = max(end, first + 1)
+        src = graph.indices[graph.indptr[first] : graph.indptr[end]]
+        dst = np.repeat(np.arange(first, end), np.diff(graph.indptr[first : end + 1]))
+        uses += np.bincount(src, minlength=graph.num_vertices)
+        loops += int((src == dst).sum())
+        if labels is not None:
+            known = (labels[src] >= 0) & (labels[dst] >= 0)
+            labelled += int(known.sum())
+            same += int((known & (labels[src] == labels[dst])).sum())
+        first = end
+    return uses, loops, same, labelled
+
+
+def _skew(uses: np.ndarray) -> list[dict[str, float]]:
+    """Which share of all edges comes from the vertices of each bin, by how often they are sources."""
+    ordered = np.sort(uses)[::-1]
+    sums = np.concatenate([[0], np.cumsum(ordered)])
+    total = max(int(sums[-1]), 1)
+    at = [[int(np.ceil(bound * len(uses))) for bound in bounds] for bounds in SKEW_BINS]
+    return [
+        {"from": low, "to": high, "share": float(sums[end] - sums[begin]) / total}
+        for (low, high), (begin, end) in zip(SKEW_BINS, at, strict=True)
+    ]
+
+
+def _bytes(graph: Graph) -> int:
+    arrays = (
+        graph.indptr,
+        graph.indices,
+        graph.edge_weight,
+        graph.edge_type,
+        graph.features,
+        graph.labels,
+        graph.split,
+    )
+    return sum(array.nbytes for array in arrays if array is not None)

@@ -1,0 +1,148 @@
+"""Graphs made up by a seed: R-MAT (skewed degrees, no structure) and communities (blocks in classes, features that tell)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from weft import _kernels
+from weft.errors import ConfigError
+from weft.graph.graph import Graph, Progress
+from weft.graph.importing import import_graph
+from weft.graph.lists import EdgeChunk, Options
+from weft.graph.sources import Source
+from weft.keys import Stream, key
+
+_CHUNK = 1 << 22
+
+
+def rmat(
+    out: Path,
+    *,
+    vertices: int,
+    edges: int,
+    width: int = 0,
+    classes: int = 16,
+    train: float = 0.1,
+    skew: tuple[float, float, float] = (0.57, 0.19, 0.19),
+    seed: int = 0,
+    threads: int = 1,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Graph:
+    """An R-MAT graph of directed edges, with random features (if width > 0), labels and a split."""
+    _check(vertices, edges, train, classes)
+    if min(skew) < 0 or sum(skew) > 1:
+        raise ConfigError(
+            f"skew {skew} is not possible: the shares of three quarters must be positive and sum to at most 1"
+        )
+    random = _random(seed, 0)
+    relabel = random.permutation(vertices).astype(np.int32)
+    edge_key = key(Stream.GENERATE, seed, 1)
+
+    def read() -> Iterator[EdgeChunk]:
+        for first in range(0, edges, _CHUNK):
+            src, dst = (np.empty(min(_CHUNK, edges - first), dtype=np.int32) for _ in range(2))
+            _kernels.rmat_edges(edge_key, first, vertices, *skew, relabel, src, dst, threads)
+            yield EdgeChunk(src, dst)
+
+    labels = random.integers(0, classes, vertices).astype(np.int32)
+    source = Source(vertices, read, labels=labels, split=_split(vertices, train, random))
+    if width:
+        source.feature_width = width
+        source.feature_rows = lambda: _noise(vertices, width, seed)
+    import_graph(source, out, Options(), overwrite=overwrite, progress=progress)
+    return Graph.open(out)
+
+
+def communities(
+    out: Path,
+    *,
+    vertices: int,
+    edges: int,
+    width: int = 100,
+    classes: int = 47,
+    train: float = 0.08,
+    block: int = 500,
+    in_block: float = 0.7,
+    in_class: float = 0.15,
+    signal: float = 0.2,
+    seed: int = 0,
+    threads: int = 1,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Graph:
+    """Degree-corrected blocks inside classes: most edges stay in a block, some in its class, few go anywhere.
+
+    Every edge is there both ways. Degrees follow a power law. A vertex's features are its class's centre times `signal`,
+    plus noise of unit variance: little by themselves, telling when averaged over neighbours.
+    """
+    _check(vertices, edges, train, classes)
+    if in_block < 0 or in_class < 0 or in_block + in_class > 1:
+        raise ConfigError(f"in_block = {in_block} and in_class = {in_class} must be positive and sum to at most 1")
+    random = _random(seed, 0)
+    class_bounds = np.linspace(0, vertices, min(classes, vertices) + 1).astype(np.int64)
+    blocks = [np.linspace(low, high, max(1, (high - low) // block) + 1)[:-1] for low, high in _pairs(class_bounds)]
+    block_bounds = np.append(np.concatenate(blocks).astype(np.int64), vertices)
+    weights = np.minimum((1 - random.random(vertices)) ** (-1 / 1.5), vertices**0.5)
+    sums = np.concatenate([[0.0], np.cumsum(weights)])
+    relabel = random.permutation(vertices).astype(np.int32)
+    labels = np.empty(vertices, dtype=np.int32)
+    labels[relabel] = np.repeat(np.arange(len(class_bounds) - 1, dtype=np.int32), np.diff(class_bounds))
+    edge_key, pairs = key(Stream.GENERATE, seed, 1), edges // 2
+
+    def read() -> Iterator[EdgeChunk]:
+        for first in range(0, pairs, _CHUNK):
+            src, dst = (np.empty(min(_CHUNK, pairs - first), dtype=np.int32) for _ in range(2))
+            bounds = (sums, block_bounds, class_bounds, in_block, in_class)
+            _kernels.community_edges(edge_key, first, *bounds, relabel, src, dst, threads)
+            yield EdgeChunk(np.stack([src, dst], 1).reshape(-1), np.stack([dst, src], 1).reshape(-1))
+
+    centres = random.standard_normal((classes, width), dtype=np.float32) * np.float32(signal)
+
+    def rows() -> Iterator[np.ndarray]:
+        first = 0
+        for noise in _noise(vertices, width, seed):
+            yield noise + centres[labels[first : first + len(noise)]]
+            first += len(noise)
+
+    source = Source(vertices, read, width, rows if width else None, labels, _split(vertices, train, random))
+    import_graph(source, out, Options(), overwrite=overwrite, progress=progress)
+    return Graph.open(out)
+
+
+def _pairs(bounds: np.ndarray) -> Iterator[tuple[int, int]]:
+    return zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+
+
+def _noise(vertices: int, width: int, seed: int) -> Iterator[np.ndarray]:
+    """Standard normal rows; each piece has a key of its own."""
+    rows = max(1, _CHUNK // width)
+    for piece, first in enumerate(range(0, vertices, rows)):
+        yield _random(seed, 2, piece).standard_normal((min(rows, vertices - first), width), dtype=np.float32)
+
+
+def _split(vertices: int, train: float, random: np.random.Generator) -> np.ndarray:
+    """`train` of the vertices to train on, a fifth of the rest each to validate and to test on."""
+    rest = (1 - train) / 5
+    split = np.full(vertices, 3, dtype=np.uint8)
+    order = random.permutation(vertices)
+    bounds = np.rint(np.cumsum([train, rest, rest]) * vertices).astype(int)
+    for value, part in enumerate(np.split(order, bounds)[:3]):
+        split[part] = value
+    return split
+
+
+def _random(*parts: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key(Stream.GENERATE, *parts)))
+
+
+def _check(vertices: int, edges: int, train: float, classes: int) -> None:
+    if not 1 <= vertices < 1 << 31 or edges < 0:
+        raise ConfigError(
+            f"{vertices} vertices and {edges} edges are not possible: give 1 to 2^31 - 1 vertices, edges >= 0"
+        )
+    if not 0 < train <= 1 or classes < 1:
+        raise ConfigError(
+            f"train = {train}, classes = {classes}: train is a share above 0 and at most 1, classes at least 1"
+        )

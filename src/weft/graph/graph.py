@@ -1,0 +1,282 @@
+"""Graph: in-neighbour lists with features, labels and splits, opened in no time from a directory of memory-mapped arrays."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from weft.errors import GraphFormatError, InputError
+from weft.graph import storage
+from weft.graph.loops import SelfLoops
+from weft.graph.names import Names
+
+SPLITS = {"train": 0, "validation": 1, "test": 2, "unused": 3}
+_CHUNK = 1 << 22
+
+Progress = Callable[[str, int, int], None]  # stage, done, total
+
+
+def id_type(vertices: int) -> type:
+    """The integer type of vertex ids: 32 bits where they fit."""
+    return np.int32 if vertices < 1 << 31 else np.int64
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph as training reads it. Arrays are read-only memory maps where they come from a directory."""
+
+    indptr: np.ndarray  # [vertices + 1] int64: where each vertex's in-neighbours begin
+    indices: np.ndarray  # [edges] int32 (int64 beyond 2^31 vertices): sources of the in-edges
+    edge_weight: np.ndarray | None = None  # [edges] float32
+    edge_type: np.ndarray | None = None  # [edges] uint8 or int32
+    features: np.ndarray | None = None  # [vertices, width] float32 or float16
+    labels: np.ndarray | None = None  # [vertices] int32, -1: unknown; or [vertices, classes] uint8: several a vertex
+    split: np.ndarray | None = None  # [vertices] uint8: 0 train, 1 validation, 2 test, 3 unused
+    original_ids: np.ndarray | None = (
+        None  # [vertices] int64: ids at import, the keys of all randomness; None: as they are
+    )
+    names: Names | None = None  # what the user's tables call the vertices, by original id
+    num_classes: int = 0
+    class_names: tuple[str, ...] | None = None
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        _check_shapes(self)
+
+    @property
+    def num_vertices(self) -> int:
+        """How many vertices."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """How many directed edges."""
+        return len(self.indices)
+
+    @property
+    def num_features(self) -> int:
+        """How many features a vertex has."""
+        return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
+    def num_edge_types(self) -> int:
+        """How many types of edges (1 where edges have none)."""
+        return 1 if self.edge_type is None or not len(self.edge_type) else int(self.edge_type.max()) + 1
+
+    @property
+    def multi_label(self) -> bool:
+        """May a vertex have several labels at once?"""
+        return self.labels is not None and self.labels.ndim == 2
+
+    @cached_property
+    def self_loops(self) -> SelfLoops:
+        """Degrees and self-loops of all vertices, for convolutions that normalise."""
+        return SelfLoops(self.indptr, self.indices, self.edge_weight)
+
+    def seeds(self, split: str) -> np.ndarray:
+        """The labelled vertices of a split (train, validation, test), in the order of their original ids."""
+        if self.labels is None or self.split is None:
+            what = "labels" if self.labels is None else "split"
+            raise InputError(
+                f"this graph has no {what}, so there is nothing to train on: import it with a --{what} column"
+            )
+        chosen = np.flatnonzero(self.split == SPLITS[split])
+        if not self.multi_label:
+            chosen = chosen[self.labels[chosen] >= 0]
+        if self.original_ids is not None:
+            chosen = chosen[np.argsort(self.original_ids[chosen], kind="stable")]
+        return chosen
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a graph directory: a manifest is read and files are mapped, whatever their size."""
+        path = Path(path)
+        manifest = storage.read_manifest(path)
+        try:
+            arrays = {name: storage.map_array(path, name, entry) for name, entry in manifest["arrays"].items()}
+            names = Names.from_arrays(arrays)
+            known = {field.name for field in fields(cls)}
+            return cls(
+                **{name: array for name, array in arrays.items() if name in known and name != "names"},
+                names=names,
+                num_classes=manifest["num_classes"],
+                class_names=None if manifest["class_names"] is None else tuple(manifest["class_names"]),
+                path=path,
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise GraphFormatError(
+                f"{path / storage.MANIFEST} is damaged ({error!r}): import the graph again"
+            ) from None
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that differs between different graphs: from checksums on disk, or of what is in memory."""
+        if self.path is None:
+            return f"{self.num_vertices}-{self.num_edges}-{int(self.indices[:: max(1, self.num_edges // 4096)].sum())}"
+        arrays = storage.read_manifest(self.path)["arrays"]
+        return "-".join(
+            f"{arrays[name]['crc32']:08x}" for name in ("indptr", "indices", "features", "labels") if name in arrays
+        )
+
+    def verify(self, progress: Progress | None = None) -> None:
+        """Read everything: checksums, ids in range, lists in order, finite features, labels and splits in their range."""
+        if self.path is not None:
+            entries = storage.read_manifest(self.path)["arrays"]
+            for done, (name, entry) in enumerate(entries.items()):
+                storage.check_array(self.path, name, entry)
+                if progress:
+                    progress("checksums", done + 1, len(entries))
+        check_values(self)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the graph as a directory, all or nothing."""
+        with storage.DirectoryWriter(Path(path), overwrite=overwrite) as directory:
+            for name in (
+                "indptr",
+                "indices",
+                "edge_weight",
+                "edge_type",
+                "features",
+                "labels",
+                "split",
+                "original_ids",
+            ):
+                directory.add(name, getattr(self, name))
+            for name, values in (self.names.arrays() if self.names else {}).items():
+                directory.add(name, values)
+            directory.facts = {"num_classes": self.num_classes, "class_names": self.class_names}
+
+    @classmethod
+    def from_arrays(
+        cls,
+        edge_index: np.ndarray,
+        *,
+        num_vertices: int | None = None,
+        features: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
+        split: np.ndarray | None = None,
+        edge_weight: np.ndarray | None = None,
+        edge_type: np.ndarray | None = None,
+        class_names: tuple[str, ...] | None = None,
+        **options: Any,
+    ) -> Self:
+        """A graph in memory from [2, edges] (sources, destinations) and arrays; `options` as in weft.graph.lists.Options."""
+        from weft.graph.lists import EdgeChunk, Options, lists_in_memory
+
+        edge_index = np.asarray(edge_index)
+        if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+            raise InputError(f"edge_index has shape {edge_index.shape}: it needs two rows, sources and destinations")
+        sizes = [len(a) for a in (features, labels, split) if a is not None]
+        highest = int(edge_index.max()) + 1 if edge_index.size else 0
+        vertices = num_vertices if num_vertices is not None else sizes[0] if sizes else highest
+        chunk = EdgeChunk(edge_index[0], edge_index[1], edge_weight, edge_type)
+        indptr, indices, weight, kind = lists_in_memory(lambda: iter([chunk]), vertices, Options(**options))
+        labels, num_classes = clean_labels(labels, class_names)
+        graph = cls(
+            indptr,
+            indices,
+            weight,
+            kind,
+            clean_features(features),
+            labels,
+            None if split is None else np.asarray(split, dtype=np.uint8),
+            num_classes=num_classes,
+            class_names=class_names,
+        )
+        check_values(graph)
+        return graph
+
+    @classmethod
+    def from_pyg(cls, data: Any, **options: Any) -> Self:
+        """A graph in memory from a PyG `Data` with edge_index, and x, y, masks, edge_weight, edge_type where it has them."""
+        from weft.graph.pyg import arrays_of
+
+        return cls.from_arrays(**arrays_of(data), **options)
+
+
+def clean_features(features: np.ndarray | None) -> np.ndarray | None:
+    """Features as float32 or float16 rows."""
+    if features is None:
+        return None
+    features = np.asarray(features)
+    return features if features.dtype in (np.float16, np.float32) else features.astype(np.float32)
+
+
+def clean_labels(labels: np.ndarray | None, class_names: tuple[str, ...] | None) -> tuple[np.ndarray | None, int]:
+    """Labels in their stored type, and the number of classes."""
+    if labels is None:
+        return None, 0
+    labels = np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim == 2:
+        if not np.isin(labels, (0, 1)).all():
+            raise InputError("labels with several columns must be 0 or 1 in each: one column a class")
+        return labels.astype(np.uint8), labels.shape[1]
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isnan(labels), -1, labels)
+        if (labels != np.rint(labels)).any():
+            raise InputError("labels must be whole numbers (classes from 0 on), with -1 or NaN where unknown")
+    highest = int(labels.max()) + 1 if labels.size else 0
+    return labels.astype(np.int32), max(highest, len(class_names or ()))
+
+
+def _check_shapes(graph: Graph) -> None:
+    """What must hold for a graph to be opened; cheap whatever its size."""
+    vertices, edges = graph.num_vertices, graph.num_edges
+    if vertices < 1:
+        raise InputError("the graph is empty: it needs at least one vertex")
+    if graph.indptr[0] != 0 or graph.indptr[-1] != edges:
+        raise GraphFormatError(
+            "the neighbour lists do not fit together (indptr must run from 0 to the number of edges)"
+        )
+    for name, count in (("edge_weight", edges), ("edge_type", edges)):
+        array = getattr(graph, name)
+        if array is not None and len(array) != count:
+            raise InputError(f"{name} has {len(array)} values for {count} edges: give one for each")
+    for name in ("features", "labels", "split", "original_ids"):
+        array = getattr(graph, name)
+        if array is not None and len(array) != vertices:
+            raise InputError(f"{name} has {len(array)} rows for {vertices} vertices: give one for each, in order")
+
+
+def check_values(graph: Graph) -> None:
+    """All values within their bounds; reads everything once, a piece at a time."""
+    if (np.diff(graph.indptr) < 0).any():
+        raise GraphFormatError(f"list {int(np.argmax(np.diff(graph.indptr) < 0))} ends before it begins: import again")
+    for first in range(0, graph.num_edges, _CHUNK):
+        piece = graph.indices[first : first + _CHUNK]
+        if piece.min() < 0 or piece.max() >= graph.num_vertices:
+            at = int(np.argmax((piece < 0) | (piece >= graph.num_vertices)))
+            raise InputError(
+                f"edge {first + at} comes from vertex {piece[at]}, but ids are 0 to {graph.num_vertices - 1}"
+            )
+        if graph.edge_weight is not None and not np.isfinite(graph.edge_weight[first : first + _CHUNK]).all():
+            raise InputError(
+                f"an edge weight between edges {first} and {first + len(piece)} is NaN or infinite: mend it"
+            )
+    if graph.features is not None:
+        rows = max(1, _CHUNK // max(1, graph.num_features))
+        for first in range(0, graph.num_vertices, rows):
+            check_finite(graph.features[first : first + rows], first)
+    if graph.labels is not None:
+        low, high = int(graph.labels.min()), int(graph.labels.max())
+        if low < -1 or (not graph.multi_label and high >= graph.num_classes):
+            raise InputError(
+                f"labels run from {low} to {high}: classes are 0 to {graph.num_classes - 1}, -1 is unknown"
+            )
+    if graph.split is not None and graph.split.max() > 3:
+        raise InputError(f"split holds {graph.split.max()}: use 0 train, 1 validation, 2 test, 3 unused")
+
+
+def check_finite(rows: np.ndarray, first: int) -> None:
+    """Refuse NaN and infinity, naming the vertex and the column."""
+    finite = np.isfinite(rows)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        raise InputError(
+            f"feature {column} of vertex {first + row} is {rows[row, column]}: replace NaN and infinite values, then import"
+        )

@@ -1,0 +1,95 @@
+"""A source to a graph directory: edges into lists, features checked and converted a piece at a time, labels and splits."""
+
+from pathlib import Path
+
+import numpy as np
+
+from weft.errors import ConfigError, InputError
+from weft.graph.graph import Progress, check_finite, clean_labels
+from weft.graph.lists import Options, write_lists
+from weft.graph.sources import Source
+from weft.graph.storage import DirectoryWriter
+from weft.keys import Stream, key
+
+_FEATURE_TYPES = {"float32": np.float32, "float16": np.float16}
+
+
+def import_graph(
+    source: Source,
+    out: Path,
+    options: Options,
+    *,
+    feature_dtype: str = "float32",
+    split: str | None = None,
+    seed: int = 0,
+    memory: int = 6 << 30,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Write a source as a graph directory, all or nothing, within about `memory` bytes."""
+    if feature_dtype not in _FEATURE_TYPES:
+        raise ConfigError(f"feature type {feature_dtype!r} is not possible: choose float32 or float16")
+    labels, num_classes = clean_labels(source.labels, source.class_names)
+    parts = _split(source, labels, split, seed)
+    if labels is not None and labels.size and labels.min() < -1:
+        raise InputError(f"label {labels.min()} is negative: classes are counted from 0, and -1 means unknown")
+    with DirectoryWriter(out, overwrite=overwrite) as directory:
+        write_lists(source.edges, source.num_vertices, options, directory, memory, progress)
+        _write_features(source, directory, np.dtype(_FEATURE_TYPES[feature_dtype]), progress)
+        directory.add("labels", labels)
+        directory.add("split", parts)
+        for name, values in (source.names.arrays() if source.names else {}).items():
+            directory.add(name, values)
+        directory.facts = {"num_classes": num_classes, "class_names": source.class_names}
+
+
+def _write_features(source: Source, directory: DirectoryWriter, dtype: np.dtype, progress: Progress | None) -> None:
+    if source.feature_rows is None:
+        return
+    writer, first = directory.array("features", dtype, (source.feature_width,)), 0
+    for rows in source.feature_rows():
+        converted = rows.astype(dtype, copy=False)
+        check_finite(converted, first)
+        writer.append(converted)
+        first += len(rows)
+        if progress:
+            progress("copying features", first, source.num_vertices)
+    if first != source.num_vertices:
+        raise InputError(f"features have {first} rows for {source.num_vertices} vertices: give one for each, in order")
+
+
+def _split(source: Source, labels: np.ndarray | None, wanted: str | None, seed: int) -> np.ndarray | None:
+    """The source's own split, or a random one of the labelled vertices."""
+    vertices = source.num_vertices
+    for name, values in (("labels", labels), ("split", source.split)):
+        if values is not None and len(values) != vertices:
+            raise InputError(f"{name} have {len(values)} rows for {vertices} vertices: give one for each, in order")
+    if wanted is None:
+        if source.split is None and labels is not None:
+            raise InputError(
+                "there are labels but no split: name its column or file, or draw one with --split 60/20/20"
+            )
+        if source.split is not None and source.split.size and not (0 <= source.split.min() <= source.split.max() <= 3):
+            raise InputError(f"split holds {source.split.max()}: use 0 train, 1 validation, 2 test, 3 unused")
+        return None if source.split is None else source.split.astype(np.uint8)
+    shares = _shares(wanted)
+    known = (
+        np.arange(vertices)
+        if labels is None
+        else np.flatnonzero(labels >= 0 if labels.ndim == 1 else labels.max(1) >= 0)
+    )
+    split = np.full(vertices, 3, dtype=np.uint8)
+    order = np.random.Generator(np.random.Philox(key(Stream.PERMUTE, seed))).permutation(known)
+    for value, part in enumerate(np.split(order, np.rint(np.cumsum(shares) * len(order)).astype(int))[:3]):
+        split[part] = value
+    return split
+
+
+def _shares(text: str) -> list[float]:
+    try:
+        shares = [float(part) / 100 for part in text.split("/")]
+    except ValueError:
+        shares = []
+    if len(shares) != 3 or min(shares) < 0 or sum(shares) > 1 + 1e-9 or shares[0] == 0:
+        raise ConfigError(f"split {text!r} is not possible: give train/validation/test in per cent, such as 60/20/20")
+    return shares

@@ -1,0 +1,193 @@
+"""Edges in any order to neighbour lists by destination, in bounded memory.
+
+Edges are read twice: once to count, once to place. Where the lists do not fit the memory given, they are made a range of
+destinations at a time, and the edges are read again for each range; the result is the same whatever the memory.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import _kernels
+from weft.errors import ConfigError, InputError
+from weft.graph.graph import Progress, id_type
+from weft.graph.storage import DirectoryWriter
+
+_LOOPS = {"keep": 0, "remove": 1, "add": 2}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What happens to edges on their way into a graph."""
+
+    undirected: bool = False  # every edge both ways, each pair once (implies drop_duplicates)
+    self_loops: str = "keep"  # keep, remove, or add where missing
+    drop_duplicates: bool = False
+
+    def __post_init__(self) -> None:
+        if self.self_loops not in _LOOPS:
+            raise ConfigError(f"self_loops = {self.self_loops!r} is not possible: choose one of {', '.join(_LOOPS)}")
+
+    @property
+    def unique(self) -> bool:
+        """Is each edge kept once?"""
+        return self.drop_duplicates or self.undirected
+
+    @property
+    def cleans(self) -> bool:
+        """Must lists be gone through once they are made?"""
+        return self.unique or self.self_loops != "keep"
+
+
+@dataclass(frozen=True)
+class EdgeChunk:
+    """Some edges, in the order of the input."""
+
+    src: np.ndarray
+    dst: np.ndarray
+    weight: np.ndarray | None = None
+    type: np.ndarray | None = None
+
+
+Edges = Callable[[], Iterator[EdgeChunk]]  # reads all edges, from the beginning, each time it is called
+
+
+@dataclass
+class Lists:
+    """The lists of a range of destinations."""
+
+    lengths: np.ndarray
+    indices: np.ndarray
+    weight: np.ndarray | None
+    type: np.ndarray | None
+
+
+def lists_in_memory(
+    edges: Edges, vertices: int, options: Options
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """indptr, indices, weights and types, all at once."""
+    counts = _count(edges, vertices, options, None)
+    lists = _make(edges, 0, counts, vertices, options)
+    return _running_sum(lists.lengths), lists.indices, lists.weight, lists.type
+
+
+def write_lists(
+    edges: Edges,
+    vertices: int,
+    options: Options,
+    directory: DirectoryWriter,
+    memory: int,
+    progress: Progress | None = None,
+) -> None:
+    """Write indptr, indices, edge_weight and edge_type into a graph directory, using about `memory` bytes."""
+    counts = _count(edges, vertices, options, progress)
+    ranges = _ranges(counts, vertices, options, memory)
+    lengths = np.empty(vertices, dtype=np.int64)
+    indices = directory.array("indices", id_type(vertices))
+    weight = type_ = None
+    for done, (first, end) in enumerate(ranges):
+        lists = _make(edges, first, counts[first:end], vertices, options)
+        lengths[first:end] = lists.lengths
+        indices.append(lists.indices)
+        if lists.weight is not None:
+            weight = weight or directory.array("edge_weight", np.float32)
+            weight.append(lists.weight)
+        if lists.type is not None:
+            type_ = type_ or directory.array("edge_type", np.int32)
+            type_.append(lists.type)
+        if progress:
+            progress("placing edges", done + 1, len(ranges))
+    directory.add("indptr", _running_sum(lengths))
+
+
+def _running_sum(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+
+
+def _count(edges: Edges, vertices: int, options: Options, progress: Progress | None) -> np.ndarray:
+    """How many edges each destination gets, before cleaning; ids are checked here."""
+    if vertices < 1:
+        raise InputError("the graph is empty: it needs at least one vertex")
+    counts = np.zeros(vertices, dtype=np.int64)
+    seen = 0
+    for chunk in edges():
+        bad = _kernels.count_edges(*_ids(chunk), counts, options.undirected)
+        if bad >= 0:
+            raise InputError(
+                f"edge {seen + bad} goes from {chunk.src[bad]} to {chunk.dst[bad]}, but vertex ids are 0 to {vertices - 1}: "
+                f"mend the edge, or give the number of vertices that there really are"
+            )
+        for name, values in (("weight", chunk.weight), ("type", chunk.type)):
+            if values is not None and len(values) != len(chunk.src):
+                raise InputError(f"edge {name}s: {len(values)} values for {len(chunk.src)} edges; give one for each")
+        if chunk.weight is not None and not np.isfinite(chunk.weight).all():
+            at = int(np.flatnonzero(~np.isfinite(chunk.weight))[0])
+            raise InputError(f"the weight of edge {seen + at} is {chunk.weight[at]}: weights must be finite numbers")
+        seen += len(chunk.src)
+        if progress:
+            progress("counting edges", seen, 0)
+    return counts
+
+
+def _ids(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:
+    if len(chunk.src) != len(chunk.dst):
+        raise InputError(f"{len(chunk.src)} sources but {len(chunk.dst)} destinations: edges need both")
+    for ids in (chunk.src, chunk.dst):
+        if ids.dtype.kind not in "iu":
+            raise InputError(f"vertex ids are of type {ids.dtype}: they must be integers (or import them as names)")
+    narrow = all(ids.dtype in (np.int8, np.int16, np.int32, np.uint8, np.uint16) for ids in (chunk.src, chunk.dst))
+    dtype = np.int32 if narrow else np.int64
+    return np.ascontiguousarray(chunk.src, dtype=dtype), np.ascontiguousarray(chunk.dst, dtype=dtype)
+
+
+def _ranges(counts: np.ndarray, vertices: int, options: Options, memory: int) -> list[tuple[int, int]]:
+    """Ranges of destinations whose lists fit a third of the memory that counts and lengths leave."""
+    bytes_an_edge = (np.dtype(id_type(vertices)).itemsize + 8) * (2 if options.cleans else 1)
+    room = max(memory - 24 * vertices, memory // 8) // 3
+    sums = np.cumsum(counts + 1)
+    ranges, first = [], 0
+    while first < vertices:
+        before = int(sums[first - 1]) if first else 0
+        end = int(np.searchsorted(sums, before + room // bytes_an_edge, side="right"))
+        end = min(max(end, first + 1), vertices)
+        ranges.append((first, end))
+        first = end
+    return ranges
+
+
+def _make(edges: Edges, first: int, counts: np.ndarray, vertices: int, options: Options) -> Lists:
+    """The lists of the destinations from `first` on, in input order, cleaned as wanted."""
+    offsets = _running_sum(counts)
+    place, total = offsets[:-1].copy(), int(offsets[-1])
+    indices: np.ndarray = np.empty(total, dtype=id_type(vertices))
+    weight = type_ = None
+    for chunk in edges():
+        src, dst = _ids(chunk)
+        given_weight = None if chunk.weight is None else np.ascontiguousarray(chunk.weight, dtype=np.float32)
+        given_type = None if chunk.type is None else np.ascontiguousarray(chunk.type, dtype=np.int32)
+        if given_weight is not None and weight is None:
+            weight = np.empty(total, dtype=np.float32)
+        if given_type is not None and type_ is None:
+            type_ = np.empty(total, dtype=np.int32)
+        _kernels.place_edges(
+            src, dst, first, place, indices, given_weight, weight, given_type, type_, options.undirected
+        )
+    return _clean(Lists(offsets, indices, weight, type_), first, options)
+
+
+def _clean(lists: Lists, first: int, options: Options) -> Lists:
+    """Drop repeated edges and self-loops, or add them; `lists.lengths` holds offsets on the way in."""
+    rows = len(lists.lengths) - 1
+    if not options.cleans:
+        return Lists(np.diff(lists.lengths), lists.indices, lists.weight, lists.type)
+    room = len(lists.indices) + (rows if options.self_loops == "add" else 0)
+    lengths = np.empty(rows, dtype=np.int64)
+    indices = np.empty(room, dtype=lists.indices.dtype)
+    weight, type_ = (None if a is None else np.empty(room, dtype=a.dtype) for a in (lists.weight, lists.type))
+    loops = _LOOPS[options.self_loops]
+    inputs = (lists.lengths, lists.indices, lists.weight, lists.type, first, options.unique, loops)
+    total = _kernels.clean_lists(*inputs, lengths, indices, weight, type_)
+    return Lists(
+        lengths, indices[:total], None if weight is None else weight[:total], None if type_ is None else type_[:total]
+    )

@@ -1,0 +1,211 @@
+"""What can be imported: a folder of .npy files, a built-in data set, a PyG Data, an OGB data set; tables are in tables.py.
+
+Each becomes a Source: edges that can be read again and again, and per-vertex arrays or streams of rows.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.errors import ConfigError, InputError, StorageError
+from weft.graph import pyg
+from weft.graph.lists import EdgeChunk, Edges
+from weft.graph.names import Names
+from weft.graph.storage import load_npy, named_errors
+
+BUILT_IN = Path(__file__).parent / "data"
+_CHUNK = 1 << 22  # edges, or values of features, read at a time
+
+
+@dataclass
+class Source:
+    """A graph that is somewhere else."""
+
+    num_vertices: int
+    edges: Edges
+    feature_width: int = 0
+    feature_rows: Callable[[], Iterator[np.ndarray]] | None = None
+    labels: np.ndarray | None = None
+    split: np.ndarray | None = None
+    names: Names | None = None
+    class_names: tuple[str, ...] | None = None
+
+
+def built_in() -> list[str]:
+    """The names of the data sets that come with Weft."""
+    return sorted(folder.name for folder in BUILT_IN.iterdir() if folder.is_dir())
+
+
+def from_folder(folder: Path) -> Source:
+    """A folder of .npy files: edge_index, and feat (or feat_bits with n_features), label, split, edge_type, edge_weight."""
+    edge_file = folder / "edge_index.npy"
+    if not edge_file.exists():
+        raise InputError(
+            f"{folder} has no edge_index.npy: see docs/file-formats.md for what can be imported from a folder"
+        )
+    edge_index = load_npy(edge_file)
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2 or edge_index.dtype.kind not in "iu":
+        raise InputError(
+            f"{edge_file} has shape {edge_index.shape} and type {edge_index.dtype}: it needs two rows of integers, sources "
+            f"and destinations"
+        )
+    arrays = {
+        name: _optional(folder, name) for name in ("feat", "feat_bits", "label", "split", "edge_type", "edge_weight")
+    }
+    if arrays["feat"] is not None:
+        width, rows = _dense_rows(folder / "feat.npy", arrays["feat"])
+    elif arrays["feat_bits"] is not None:
+        width, rows = _bit_rows(folder, arrays["feat_bits"])
+    else:
+        width, rows = 0, None
+    per_vertex = {name: arrays[name] for name in ("feat", "feat_bits", "label", "split") if arrays[name] is not None}
+    sizes = {name: len(array) for name, array in per_vertex.items() if array is not None}
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name}.npy {size}" for name, size in sizes.items())
+        raise InputError(
+            f"the arrays of {folder} differ in their number of vertices ({told}): give each one row a vertex"
+        )
+    vertices = (
+        next(iter(sizes.values())) if sizes else int(max((part.max() for part in _pieces(edge_index)), default=-1)) + 1
+    )
+    classes = folder / "classes.txt"
+    return Source(
+        vertices,
+        _npy_edges(folder, edge_index),
+        width,
+        rows,
+        arrays["label"],
+        arrays["split"],
+        class_names=tuple(classes.read_text().split("\n")[:-1]) if classes.exists() else None,
+    )
+
+
+def from_pyg_file(path: Path) -> Source:
+    """A PyG `Data` that torch.save wrote."""
+    with named_errors(path, "reading"):
+        data = pyg.load(path)
+    return from_arrays(**pyg.arrays_of(data))
+
+
+def from_arrays(
+    edge_index: np.ndarray,
+    num_vertices: int,
+    features: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+    split: np.ndarray | None = None,
+    edge_weight: np.ndarray | None = None,
+    edge_type: np.ndarray | None = None,
+) -> Source:
+    """Arrays that are in memory already."""
+    chunk = EdgeChunk(edge_index[0], edge_index[1], edge_weight, edge_type)
+    rows = None if features is None else (lambda: iter([features]))
+    width = 0 if features is None else int(features.shape[1])
+    return Source(num_vertices, lambda: iter([chunk]), width, rows, labels, split)
+
+
+def from_ogb(name: str, root: Path) -> Source:
+    """An OGB node-property data set, through the `ogb` package."""
+    if find_spec("ogb") is None:
+        raise ConfigError(f"importing {name} needs the package ogb: pip install 'weft-gnn[ogb]'")
+    data: Any = import_module("ogb.nodeproppred").NodePropPredDataset(name, root=str(root))
+    graph, labels = data[0]
+    if "edge_index" not in graph:
+        raise InputError(f"{name} has several kinds of vertices: only graphs with one kind can be imported yet")
+    split = np.full(int(graph["num_nodes"]), 3, dtype=np.uint8)
+    for value, part in enumerate(("train", "valid", "test")):
+        split[data.get_idx_split()[part]] = value
+    return from_arrays(graph["edge_index"], int(graph["num_nodes"]), graph.get("node_feat"), labels, split)
+
+
+def _optional(folder: Path, name: str) -> np.ndarray | None:
+    file = folder / f"{name}.npy"
+    return load_npy(file) if file.exists() else None
+
+
+def _pieces(edge_index: np.ndarray) -> Iterator[np.ndarray]:
+    for first in range(0, edge_index.shape[1], _CHUNK):
+        yield edge_index[:, first : first + _CHUNK]
+
+
+def _npy_edges(folder: Path, edge_index: np.ndarray) -> Edges:
+    """Edges read with plain reads: pages of a memory map would count as this process's memory."""
+    count = edge_index.shape[1]
+    values: dict[str, np.ndarray] = {}
+    for name in ("edge_weight", "edge_type"):
+        array = _optional(folder, name)
+        if array is not None:
+            if len(array) != count:
+                raise InputError(f"{folder / name}.npy has {len(array)} values for {count} edges: give one for each")
+            values[name] = array
+
+    def read() -> Iterator[EdgeChunk]:
+        for first in range(0, count, _CHUNK):
+            some = min(_CHUNK, count - first)
+            src, dst = (_read(edge_index, row * count + first, some) for row in (0, 1))
+            weight, kind = (
+                _read(values[n], first, some) if n in values else None for n in ("edge_weight", "edge_type")
+            )
+            yield EdgeChunk(src, dst, weight, kind)
+
+    return read
+
+
+def _read(array: np.ndarray, first: int, count: int) -> np.ndarray:
+    """Elements of a memory-mapped array, in C order, through a file read."""
+    if not isinstance(array, np.memmap) or not array.flags.c_contiguous:
+        return np.ascontiguousarray(array.reshape(-1)[first : first + count])
+    file = str(array.filename)
+    with named_errors(Path(file), "reading"):
+        return np.fromfile(file, array.dtype, count, offset=array.offset + first * array.itemsize)
+
+
+def _dense_rows(file: Path, features: np.ndarray) -> tuple[int, Callable[[], Iterator[np.ndarray]]]:
+    if features.ndim != 2 or features.dtype.kind not in "fiub":
+        raise InputError(
+            f"{file} has shape {features.shape} and type {features.dtype}: it needs a row of numbers a vertex"
+        )
+    width = int(features.shape[1])
+    rows = max(1, _CHUNK // max(1, width))
+
+    def read() -> Iterator[np.ndarray]:
+        for first in range(0, len(features), rows):
+            some = min(rows, len(features) - first)
+            yield _read(features, first * width, some * width).reshape(some, width)
+
+    return width, read
+
+
+def _bit_rows(folder: Path, bits: np.ndarray) -> tuple[int, Callable[[], Iterator[np.ndarray]]]:
+    width = int(load_npy(folder / "n_features.npy"))
+    if bits.ndim != 2 or bits.dtype != np.uint8 or bits.shape[1] != -(-width // 8):
+        raise InputError(
+            f"{folder / 'feat_bits.npy'} does not hold rows of {width} bits: pack them with numpy.packbits(axis=1)"
+        )
+    rows = max(1, _CHUNK // max(1, width))
+
+    def read() -> Iterator[np.ndarray]:
+        for first in range(0, len(bits), rows):
+            yield np.unpackbits(bits[first : first + rows], axis=1, count=width)
+
+    return width, read
+
+
+def find(source: str, root: Path) -> Source:
+    """A source by what the user called it: a folder, a PyG file, a built-in name, or ogb:NAME."""
+    path = Path(source)
+    if source.startswith("ogb:"):
+        return from_ogb(source.removeprefix("ogb:"), root)
+    if path.is_dir():
+        return from_folder(path)
+    if path.is_file():
+        return from_pyg_file(path)
+    if source in built_in():
+        return from_folder(BUILT_IN / source)
+    raise StorageError(
+        f"there is nothing at {source}, and no built-in data set has that name ({', '.join(built_in())}): check the path"
+    )

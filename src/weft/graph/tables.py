@@ -1,0 +1,323 @@
+"""Tables of edges and vertices: CSV, TSV (compressed too) and Parquet, streamed, with integer or string ids."""
+
+import difflib
+import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from weft import _kernels
+from weft.errors import ConfigError, InputError, StorageError
+from weft.graph.lists import EdgeChunk
+from weft.graph.names import Names
+from weft.graph.sources import Source
+from weft.graph.storage import named_errors
+
+_ROWS = 1 << 20
+_SPLIT_WORDS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "unused": 3, "none": 3, "": 3}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold what. Features and labels may be several, by comma and pattern: 'f*,age'."""
+
+    src: str = "src"
+    dst: str = "dst"
+    weight: str | None = None
+    type: str | None = None
+    id: str = "id"
+    features: str | None = None
+    label: str | None = None
+    split: str | None = None
+
+
+class Table:
+    """A table on disk, read a batch at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            raise StorageError(f"there is no table at {path}: check the path")
+        suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".zst")]
+        self._kind = suffixes[-1].lstrip(".").lower() if suffixes else ""
+        if self._kind not in ("parquet", "pq", "csv", "tsv", "txt"):
+            raise InputError(f"{path} is no table that can be read: use .parquet, .csv or .tsv (.gz too)")
+
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        with self._errors():
+            if self._kind in ("parquet", "pq"):
+                return list(pa.parquet.read_schema(self.path).names)
+            with self._open_csv(None) as reader:
+                return list(reader.schema.names)
+
+    def read(self, columns: Sequence[str], as_text: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Batches of the columns; those of `as_text` come as strings, whatever they look like."""
+        with self._errors():
+            if self._kind in ("parquet", "pq"):
+                with pa.parquet.ParquetFile(self.path) as file:
+                    yield from file.iter_batches(_ROWS, columns=list(columns))
+            else:
+                with self._open_csv(columns, as_text) as reader:
+                    yield from reader
+
+    def match(self, wanted: str) -> list[str]:
+        """The columns that a comma-separated list of names and patterns means, in the order given."""
+        there, found = self.columns(), []
+        for part in wanted.split(","):
+            names = [name for name in there if fnmatch.fnmatchcase(name, part.strip())]
+            if not names:
+                near = difflib.get_close_matches(part.strip(), there, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(there[:20])}"
+                raise InputError(f"{self.path} has no column {part.strip()!r}: {hint}")
+            found += [name for name in names if name not in found]
+        return found
+
+    def _open_csv(self, columns: Sequence[str] | None, as_text: Sequence[str] = ()) -> pa.csv.CSVStreamingReader:
+        tabs = self._kind in ("tsv", "txt")
+        return pa.csv.open_csv(
+            self.path,
+            pa.csv.ReadOptions(block_size=1 << 24),
+            pa.csv.ParseOptions(delimiter="\t" if tabs else ","),
+            pa.csv.ConvertOptions(include_columns=columns, column_types={name: pa.string() for name in as_text}),
+        )
+
+    def _errors(self) -> "_TableErrors":
+        return _TableErrors(self.path)
+
+
+class _TableErrors(named_errors(Path(), "").__class__):  # type: ignore[misc]
+    """What Arrow refuses, in one sentence."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError | EOFError):
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(
+                f"{self._path} can't be read as a table ({reason}): mend the file, or export it again"
+            ) from None
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise StorageError(f"reading {self._path} failed: {error}") from None
+
+
+def from_tables(edges: Path, nodes: Path | None, columns: Columns, ids: str | None, vertices: int | None) -> Source:
+    """A graph of an edge table and, if there is one, a vertex table whose order is the order of the vertices."""
+    edge_table = Table(edges)
+    wanted = [edge_table.match(name)[0] for name in (columns.src, columns.dst)]
+    extra = {
+        what: edge_table.match(name)[0] for what, name in (("weight", columns.weight), ("type", columns.type)) if name
+    }
+    if ids not in (None, "positions", "names"):
+        raise ConfigError(f"ids = {ids!r} is not possible: choose positions or names")
+    if nodes is not None:
+        return _with_nodes(edge_table, wanted, extra, Table(nodes), columns, ids)
+    textual = _is_text(edge_table, wanted[0])
+    if textual and ids == "positions":
+        raise InputError(f"{edges}: column {wanted[0]} holds strings, which are no positions; drop --ids positions")
+    if textual or ids == "names":
+        names = _names_of_edges(edge_table, wanted)
+        return Source(len(names), lambda: _edges(edge_table, wanted, extra, names), names=names.export())
+    if vertices is None:
+        vertices = _highest(edge_table, wanted) + 1
+    return Source(vertices, lambda: _edges(edge_table, wanted, extra, None))
+
+
+class _Ids:
+    """Names of vertices to ids, by the table of kernels/graph.cpp."""
+
+    def __init__(self) -> None:
+        self._table = _kernels.NameTable()
+        self._textual = True
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def look_up(self, column: pa.Array, *, add: bool) -> np.ndarray:
+        """The ids of a column of names; -1 for unknown ones unless they are added."""
+        self._textual = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        out = np.empty(len(column), dtype=np.int64)
+        if column.null_count:
+            raise InputError(
+                f"a vertex id is missing (row {int(np.argmax(column.is_null().to_numpy(False)))}): give each one"
+            )
+        if self._textual:
+            column = column.cast(pa.large_string())
+            text = column.buffers()[2]
+            offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
+            data = np.frombuffer(text, np.uint8) if text is not None and text.size else np.empty(0, np.uint8)
+        else:
+            data = column.cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint8)
+            offsets = np.arange(0, 8 * len(column) + 1, 8, dtype=np.int64)
+        self._table.look_up(np.ascontiguousarray(offsets), data, add, out)
+        return out
+
+    def export(self) -> Names:
+        """All names, by id."""
+        text = np.frombuffer(self._table.text(), np.uint8)
+        if not self._textual:
+            return Names(numbers=text.view(np.int64))
+        offsets = np.empty(len(self) + 1, dtype=np.int64)
+        self._table.offsets(offsets)
+        return Names(text=text, offsets=offsets)
+
+
+def _with_nodes(
+    edge_table: Table, wanted: list[str], extra: dict[str, str], nodes: Table, columns: Columns, ids: str | None
+) -> Source:
+    id_column = nodes.match(columns.id)[0]
+    features = nodes.match(columns.features) if columns.features else []
+    labels = nodes.match(columns.label) if columns.label else []
+    split = nodes.match(columns.split) if columns.split else []
+    textual = _is_text(edge_table, wanted[0]) or _is_text(nodes, id_column)
+    names, parts = _Ids(), []
+    for batch in nodes.read([id_column, *labels, *split], [id_column] if textual else []):
+        before = len(names)
+        found = names.look_up(batch.column(id_column), add=True)
+        if len(names) != before + len(found):
+            row = before + int(np.argmax(found != np.arange(before, before + len(found))))
+            raise InputError(f"{nodes.path}: the id in row {row} comes twice; ids of vertices must be unique")
+        parts.append(batch.select([*labels, *split]))
+    if not len(names):
+        raise InputError(f"{nodes.path} has no rows: the graph needs at least one vertex")
+    table = pa.Table.from_batches(parts) if parts and (labels or split) else None
+    label_values, class_names = _labels(table, labels, nodes.path)
+    width = _width(nodes, features)
+    exported = names.export()
+    positions = exported.numbers is not None and np.array_equal(exported.numbers, np.arange(len(names)))
+    return Source(
+        len(names),
+        lambda: _edges(edge_table, wanted, extra, None if positions else names),
+        width,
+        (lambda: _feature_rows(nodes, features)) if features else None,
+        label_values,
+        _splits(table.column(split[0]), nodes.path) if table is not None and split else None,
+        None if positions and ids != "names" else exported,
+        class_names,
+    )
+
+
+def _edges(table: Table, wanted: list[str], extra: dict[str, str], names: _Ids | None) -> Iterator[EdgeChunk]:
+    row = 0
+    textual = wanted if names is not None and names._textual else []
+    for batch in table.read([*wanted, *extra.values()], textual):
+        src, dst = (_vertex_ids(batch.column(name), names, table.path, row, name) for name in wanted)
+        weight = kind = None
+        if "weight" in extra:
+            weight = batch.column(extra["weight"]).cast(pa.float32()).to_numpy(zero_copy_only=False)
+        if "type" in extra:
+            kind = batch.column(extra["type"]).cast(pa.int32()).to_numpy(zero_copy_only=False)
+        yield EdgeChunk(src, dst, weight, kind)
+        row += len(src)
+
+
+def _vertex_ids(column: pa.Array, names: _Ids | None, path: Path, row: int, name: str) -> np.ndarray:
+    if names is not None:
+        ids = names.look_up(column, add=False)
+        if (ids < 0).any():
+            at = int(np.argmax(ids < 0))
+            raise InputError(
+                f"{path}, row {row + at}: {name} = {column[at].as_py()!r} is not in the vertex table: add it, or drop the edge"
+            )
+        return ids
+    if not pa.types.is_integer(column.type):
+        raise InputError(f"{path}: column {name} holds {column.type}, but vertex ids are integers or strings")
+    if column.null_count:
+        at = int(np.argmax(column.is_null().to_numpy(False)))
+        raise InputError(f"{path}, row {row + at}: {name} is missing; give each edge both ends")
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _names_of_edges(table: Table, wanted: list[str]) -> _Ids:
+    """Names in the order in which the edges name them, source before destination."""
+    names = _Ids()
+    textual = wanted if _is_text(table, wanted[0]) else []
+    for batch in table.read(wanted, textual):
+        both = [batch.column(name) for name in wanted]
+        pairs = pa.concat_arrays([both[0], both[1].cast(both[0].type)])
+        order = np.arange(2 * len(both[0])).reshape(2, -1).T.reshape(-1)
+        names.look_up(pairs.take(pa.array(order)), add=True)
+    if not len(names):
+        raise InputError(f"{table.path} has no edges, so there are no vertices: the graph is empty")
+    return names
+
+
+def _highest(table: Table, wanted: list[str]) -> int:
+    highest = -1
+    for batch in table.read(wanted):
+        for name in wanted:
+            value = pc.max(batch.column(name)).as_py()
+            highest = max(highest, -1 if value is None else int(value))
+    if highest < 0:
+        raise InputError(f"{table.path} has no edges, so there are no vertices: the graph is empty")
+    return highest
+
+
+def _is_text(table: Table, column: str) -> bool:
+    batch = next(iter(table.read([column])), None)
+    return batch is not None and (
+        pa.types.is_string(batch.schema[0].type) or pa.types.is_large_string(batch.schema[0].type)
+    )
+
+
+def _width(table: Table, features: list[str]) -> int:
+    return next((rows.shape[1] for rows in _feature_rows(table, features)), 0) if features else 0
+
+
+def _feature_rows(table: Table, features: list[str]) -> Iterator[np.ndarray]:
+    row = 0
+    for batch in table.read(features):
+        columns = [_feature_column(batch.column(name), name, table.path, row) for name in features]
+        yield np.concatenate(columns, axis=1)
+        row += len(batch)
+
+
+def _feature_column(column: pa.Array, name: str, path: Path, row: int) -> np.ndarray:
+    """One column of numbers, or a column of lists of equal length, as rows."""
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        lengths = pc.list_value_length(column)
+        low, high = pc.min(lengths).as_py(), pc.max(lengths).as_py()
+        if low != high or column.null_count:
+            raise InputError(
+                f"{path}: the lists of column {name} near row {row} have {low} to {high} values; all must be as long"
+            )
+        values = column.flatten()
+        return values.cast(pa.float32()).to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
+        raise InputError(f"{path}: feature column {name} holds {column.type}; features must be numbers")
+    return column.cast(pa.float32()).to_numpy(zero_copy_only=False)[:, None]
+
+
+def _labels(table: pa.Table | None, names: list[str], path: Path) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+    if table is None or not names:
+        return None, None
+    if len(names) > 1:
+        columns = [table.column(name).cast(pa.int64()).to_numpy() for name in names]
+        return np.stack(columns, axis=1), tuple(names)
+    column = table.column(names[0])
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return column.cast(pa.float64()).to_numpy(), None
+    words = column.cast(pa.string())
+    classes = sorted(word for word in pc.unique(words).to_pylist() if word)
+    index = pc.index_in(words, pa.array(classes)).fill_null(-1).to_numpy()
+    return index.astype(np.int32), tuple(classes)
+
+
+def _splits(column: pa.ChunkedArray, path: Path) -> np.ndarray:
+    if pa.types.is_integer(column.type):
+        return column.fill_null(3).to_numpy().astype(np.uint8)
+    words = column.cast(pa.string()).fill_null("")
+    unknown = [word for word in pc.unique(words).to_pylist() if word.lower() not in _SPLIT_WORDS]
+    if unknown:
+        raise InputError(f"{path}: split {unknown[0]!r} is not known; use train, validation, test or unused")
+    return np.array([_SPLIT_WORDS[word.lower()] for word in words.to_pylist()], dtype=np.uint8)
