@@ -1,3 +1,30 @@
 """Weft trains graph neural networks on many workers: a PyG model and a graph in, an exact plan out, and run."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.api import train
+    from weft.errors import WeftError
+    from weft.graph import Graph
+    from weft.training import Result, Settings, Trainer, infer
+
 __version__ = "0.1.0"
+__all__ = ["Graph", "Result", "Settings", "Trainer", "WeftError", "infer", "train"]
+
+_HOMES = {
+    "Graph": "weft.graph",
+    "Result": "weft.training",
+    "Settings": "weft.training",
+    "Trainer": "weft.training",
+    "WeftError": "weft.errors",
+    "infer": "weft.training",
+    "train": "weft.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public names when they are first used: `weft info` need not wait for PyG."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -17,7 +17,6 @@ from weft.errors import ConfigError, InputError, StorageError
 from weft.graph.lists import EdgeChunk
 from weft.graph.names import Names
 from weft.graph.sources import Source
-from weft.graph.storage import named_errors
 
 _ROWS = 1 << 20
 _SPLIT_WORDS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "unused": 3, "none": 3, "": 3}
@@ -92,7 +91,7 @@ class Table:
         return _TableErrors(self.path)
 
 
-class _TableErrors(named_errors(Path(), "").__class__):  # type: ignore[misc]
+class _TableErrors:
     """What Arrow refuses, in one sentence."""
 
     def __init__(self, path: Path) -> None:
@@ -227,7 +226,7 @@ def _vertex_ids(column: pa.Array, names: _Ids | None, path: Path, row: int, name
         if (ids < 0).any():
             at = int(np.argmax(ids < 0))
             raise InputError(
-                f"{path}, row {row + at}: {name} = {column[at].as_py()!r} is not in the vertex table: add it, or drop the edge"
+                f"{path}, row {row + at}: {name} {column[at].as_py()!r} is not in the vertex table: add it, or drop the edge"
             )
         return ids
     if not pa.types.is_integer(column.type):

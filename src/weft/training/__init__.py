@@ -1,1 +1,9 @@
 """The training loop, evaluation, inference, checkpoints and settings."""
+
+from weft.training.inference import infer
+from weft.training.interrupts import Interrupted
+from weft.training.models import make_model
+from weft.training.settings import Settings
+from weft.training.trainer import Result, Trainer
+
+__all__ = ["Interrupted", "Result", "Settings", "Trainer", "infer", "make_model"]

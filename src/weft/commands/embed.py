@@ -1,0 +1,93 @@
+"""weft embed: what a trained model makes of every vertex, written under the vertices' own names."""
+
+import argparse
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from weft.errors import ConfigError, StorageError
+from weft.graph import Graph
+from weft.graph.storage import named_errors
+from weft.training import infer
+from weft.training.metrics import probabilities
+from weft.training.saved import load_model
+
+HELP = "Write embeddings, predictions or probabilities of all vertices (exact, over all neighbours)."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `weft embed`."""
+    parser.add_argument("graph", type=Path, help="a graph directory")
+    parser.add_argument("--model", type=Path, required=True, help="a trained model, as `weft train --out` saved it")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="a .npy or .parquet file (Parquet has the vertices' names)"
+    )
+    parser.add_argument(
+        "--what",
+        choices=("embeddings", "predictions", "probabilities"),
+        default="embeddings",
+        help="embeddings: the rows that enter the last convolution (default); predictions: classes",
+    )
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads (default: one a core)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Infer and write."""
+    if args.out.suffix not in (".npy", ".parquet"):
+        raise ConfigError(f"--out {args.out}: the file must end in .npy or .parquet")
+    if args.out.exists() and not args.overwrite:
+        raise StorageError(f"{args.out} exists already: choose another name, or replace it with --overwrite")
+    graph = Graph.open(args.graph)
+    model, settings = load_model(args.model, graph)
+    torch.set_num_threads(args.threads)
+    dtype = torch.float64 if settings.dtype == "float64" else torch.float32
+    inference = infer(model.to(dtype), graph, dtype=dtype, threads=args.threads)
+    if args.what == "embeddings":
+        values = inference.embeddings
+    else:
+        shares = probabilities(torch.from_numpy(inference.outputs), graph.multi_label)
+        predicted = (shares > 0.5).to(torch.uint8) if graph.multi_label else shares.argmax(1).int()
+        values = (predicted if args.what == "predictions" else shares).numpy()
+    _write(args.out, values, graph, args.what)
+    print(f"wrote {args.what} of {len(values):,} vertices to {args.out}")
+    return 0
+
+
+def _write(out: Path, values: np.ndarray, graph: Graph, what: str) -> None:
+    """Write under a temporary name, then rename."""
+    temporary = out.with_name(f".{out.name}.writing-{os.getpid()}")
+    order = _import_order(graph)
+    try:
+        with named_errors(out, "writing"):
+            if out.suffix == ".npy":
+                with open(temporary, "wb") as file:
+                    np.save(file, values[order], allow_pickle=False)
+            else:
+                pq.write_table(_table(values[order], graph, what), temporary)
+            os.replace(temporary, out)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _import_order(graph: Graph) -> np.ndarray:
+    """Rows in the order in which the vertices were imported, whatever a partition made of it."""
+    ids = np.arange(graph.num_vertices) if graph.original_ids is None else graph.original_ids
+    return np.argsort(ids, kind="stable")
+
+
+def _table(values: np.ndarray, graph: Graph, what: str) -> pa.Table:
+    names = graph.names.column() if graph.names else pa.array(np.arange(graph.num_vertices))
+    columns = {"id": names}
+    if values.ndim == 1:
+        columns["class"] = pa.array(values)
+        if graph.class_names:
+            columns["class_name"] = pa.array(list(graph.class_names)).take(pa.array(values))
+    else:
+        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+        columns[what] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+    return pa.table(columns)

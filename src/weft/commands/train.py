@@ -1,0 +1,43 @@
+"""weft train: a model on a graph."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from weft.config import add_flags, flags_given, make, read_toml
+from weft.graph import Graph
+from weft.report.training import listener_for
+from weft.training import Interrupted, Settings, Trainer, make_model
+from weft.training.saved import save_model
+
+HELP = "Train a model on a graph."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `weft train`."""
+    parser.add_argument("graph", type=Path, help="a graph directory")
+    parser.add_argument("--config", type=Path, help="a TOML file of settings; flags override it")
+    parser.add_argument("--out", type=Path, help="where to save the trained model")
+    add_flags(parser, Settings)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, tell how it goes, and save the model."""
+    from_file = read_toml(args.config) if args.config else {}
+    make(Settings, from_file, str(args.config))
+    settings = make(Settings, from_file | flags_given(args, Settings), "weft train")
+    graph = Graph.open(args.graph)
+    model = make_model(settings, graph)
+    try:
+        with listener_for(settings) as listen:
+            Trainer(graph, model, settings, listen).fit()
+    except Interrupted as stop:
+        print(f"weft: {stop}", file=sys.stderr)
+        return 128 + stop.signum
+    if args.out:
+        save_model(args.out, model, settings, graph)
+        if settings.log == "human":
+            print(
+                f"saved to {args.out}; write embeddings or predictions with `weft embed {args.graph} --model {args.out}`"
+            )
+    return 0

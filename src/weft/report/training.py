@@ -1,0 +1,141 @@
+"""A run, told to a person (bars and lines), to a program (JSON lines), or to TensorBoard."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from weft.errors import ConfigError
+from weft.training import Settings
+from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
+
+RECORD_VERSION = 1
+Listener = Callable[[Event], None]
+
+
+@contextmanager
+def listener_for(settings: Settings) -> Iterator[Listener]:
+    """What the settings want of a run's events."""
+    with ExitStack() as stack:
+        listeners: list[Listener] = [JsonLines() if settings.log == "json" else stack.enter_context(Human().shown())]
+        if settings.tensorboard is not None:
+            listeners.append(TensorBoard(settings.tensorboard))
+
+        def tell(event: Event) -> None:
+            for listener in listeners:
+                listener(event)
+
+        yield tell
+
+
+class JsonLines:
+    """One JSON object a line on stdout: {"record": "EpochEnded", "version": 1, "time": ..., fields}."""
+
+    def __call__(self, event: Event) -> None:
+        """Write one event."""
+        record = {"record": type(event).__name__, "version": RECORD_VERSION, "time": time.time(), **asdict(event)}
+        print(json.dumps(record), flush=True)
+
+
+class Human:
+    """Bars on a terminal; a line an epoch elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[told]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=not sys.stdout.isatty(),
+        )
+        self._task = self._bars.add_task("", total=None, told="")
+        self._started: Started | None = None
+        self._since, self._edges = time.perf_counter(), 0
+
+    @contextmanager
+    def shown(self) -> Iterator[Listener]:
+        """The listener, while its bars are on the screen."""
+        with self._bars:
+            yield self
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case Started():
+                self._started = event
+                self._say(f"[bold]plan[/bold]  {event.plan}")
+                done = event.first_epoch * event.batches + event.first_batch
+                self._bars.update(self._task, total=event.epochs * event.batches, completed=done)
+            case Stepped():
+                self._stepped(event)
+            case EpochEnded():
+                self._say(_epoch_line(event, self._started))
+            case Notice():
+                self._say(f"[yellow]note[/yellow]  {event.text}")
+            case Finished():
+                self._bars.update(self._task, visible=False)
+                self._finished(event)
+
+    def _stepped(self, event: Stepped) -> None:
+        self._edges += event.edges
+        speed = self._edges / (time.perf_counter() - self._since) / 1e6
+        told = f"loss {event.loss:.3f}  {speed:.1f}M edges/s"
+        self._bars.update(self._task, advance=1, description=f"epoch {event.epoch + 1}", told=told)
+
+    def _finished(self, event: Finished) -> None:
+        table = Table("stage", "seconds", title="where the time went", title_justify="left")
+        for stage, seconds in event.seconds.items():
+            table.add_row(stage, f"{seconds:.2f}")
+        self._console.print(table)
+        if event.best_epoch is not None:
+            self._say(f"kept the model of epoch {event.best_epoch + 1}, the best on the validation split")
+        parts = [
+            f"{name} {value:.2%}"
+            for name, value in (("validation", event.validation), ("test", event.test))
+            if value is not None
+        ]
+        self._say(f"[bold]{event.metric}[/bold]  {', '.join(parts) or 'no validation or test split to measure on'}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
+
+
+def _epoch_line(event: EpochEnded, started: Started | None) -> str:
+    epochs = f" of {started.epochs}" if started else ""
+    validation = "" if event.validation is None else f"  validation {event.validation:.2%}{' *' if event.best else ''}"
+    return f"epoch {event.epoch + 1:>3}{epochs}  loss {event.loss:.4f}{validation}  {event.seconds:.2f} s"
+
+
+class TensorBoard:
+    """Loss and validation by epoch."""
+
+    def __init__(self, folder: Path) -> None:
+        if find_spec("tensorboard") is None:
+            raise ConfigError(
+                "tensorboard is set, but the package is not installed: pip install 'weft-gnn[tensorboard]'"
+            )
+        self._writer: Any = import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
+
+    def __call__(self, event: Event) -> None:
+        """Write one event, if it is one that TensorBoard shows."""
+        if isinstance(event, EpochEnded):
+            self._writer.add_scalar("loss", event.loss, event.epoch + 1)
+            self._writer.add_scalar("seconds", event.seconds, event.epoch + 1)
+            if event.validation is not None:
+                self._writer.add_scalar("validation", event.validation, event.epoch + 1)
+        if isinstance(event, Finished):
+            self._writer.close()

@@ -1,0 +1,131 @@
+"""Checkpoints: a folder each, of one safetensors file and one JSON file, written all or nothing, checked when read.
+
+A run is a function of its settings and its state at a batch, as all randomness is keyed: a checkpoint holds parameters,
+buffers, the optimiser's tensors and a few numbers, and a run resumed from it ends in the same bits.
+"""
+
+import json
+import os
+import re
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from weft.errors import TrainingError
+from weft.graph.storage import exchange, named_errors, sync_folder
+
+VERSION = 1
+_TENSORS, _STATE = "state.safetensors", "state.json"
+
+
+def save(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+    """Write a checkpoint folder, replacing one that is there."""
+    temporary = folder.with_name(f".{folder.name}.writing-{os.getpid()}")
+    with named_errors(folder, "writing the checkpoint"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for left in folder.parent.glob(f".{folder.name}.writing-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        try:
+            temporary.mkdir()
+            data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+            _write(temporary / _TENSORS, data)
+            state = {"version": VERSION, "crc32": zlib.crc32(data), **state}
+            _write(temporary / _STATE, json.dumps(state, indent=1).encode())
+            sync_folder(temporary)
+            if folder.exists():
+                exchange(temporary, folder)
+            else:
+                os.rename(temporary, folder)
+            sync_folder(folder.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read a checkpoint folder; one that is damaged is an error that says so."""
+    with named_errors(folder, "reading the checkpoint"):
+        text, data = (folder / _STATE).read_bytes(), (folder / _TENSORS).read_bytes()
+    try:
+        state = json.loads(text)
+        if state["version"] != VERSION:
+            raise TrainingError(
+                f"{folder} is a checkpoint of version {state['version']}, this Weft reads {VERSION}: upgrade Weft"
+            )
+        if zlib.crc32(data) != state["crc32"]:
+            raise TrainingError(f"the checkpoint {folder} is damaged: its checksum differs; resume from another one")
+        return load_tensors(data), state
+    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise TrainingError(f"the checkpoint {folder} is damaged ({error}): resume from another one") from None
+
+
+class Checkpoints:
+    """The checkpoints of one run: the newest few, and the best model."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder = folder
+        self._keep = keep
+
+    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Write the checkpoint of a step, then drop the oldest ones."""
+        save(self._folder / f"step-{step:09d}", tensors, state)
+        for old in self._steps()[: -self._keep]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def save_best(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Write the best model so far."""
+        save(self._folder / "best", tensors, state)
+
+    def newest(self) -> tuple[Path, dict[str, Tensor], dict[str, Any], list[str]] | None:
+        """The newest checkpoint that can be read, and what was wrong with newer ones; None where there is none."""
+        problems: list[str] = []
+        for folder in reversed(self._steps()):
+            try:
+                return (folder, *load(folder), problems)
+            except TrainingError as error:
+                problems.append(str(error))
+        if problems:
+            raise TrainingError(
+                f"no checkpoint in {self._folder} can be read ({problems[0]}): train from the beginning"
+            )
+        return None
+
+    def _steps(self) -> list[Path]:
+        if not self._folder.is_dir():
+            return []
+        return sorted(path for path in self._folder.iterdir() if re.fullmatch(r"step-\d{9}", path.name))
+
+
+def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's tensors by parameter number and name."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"optimizer.{number}.{name}": value
+        for number, values in state.items()
+        for name, value in values.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put saved tensors back into an optimiser of the same parameters."""
+    whole = optimizer.state_dict()
+    whole["state"] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, number, key = name.split(".", 2)
+            whole["state"].setdefault(int(number), {})[key] = value
+    optimizer.load_state_dict(whole)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,60 @@
+"""What a run tells about itself; report/ turns these into bars, tables, JSON lines. Recorded first, looked at later."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Started:
+    """The run is about to train."""
+
+    plan: str
+    settings: dict[str, Any]
+    epochs: int
+    batches: int
+    first_epoch: int
+    first_batch: int
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """One batch is done."""
+
+    epoch: int
+    batch: int
+    loss: float
+    seeds: int
+    edges: int
+
+
+@dataclass(frozen=True)
+class EpochEnded:
+    """One epoch is done; `validation` is None where it was not evaluated."""
+
+    epoch: int
+    loss: float
+    seconds: float
+    validation: float | None
+    best: bool
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something that a person should know."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end: metrics of the model that is kept, and where the time went."""
+
+    epochs: int
+    metric: str
+    validation: float | None
+    test: float | None
+    best_epoch: int | None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+Event = Started | Stepped | EpochEnded | Notice | Finished

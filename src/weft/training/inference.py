@@ -1,0 +1,134 @@
+"""Exact inference over the whole graph, one convolution at a time, in bounded memory."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from weft.features import gather
+from weft.graph import Graph
+from weft.nn import LayerwiseRunner
+from weft.nn.layerwise import Pending
+from weft.sampling import NeighborSampler
+
+_ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time
+_EDGES = 1 << 20  # edges that a convolution goes over at a time
+
+
+@dataclass
+class Inference:
+    """What exact inference gives for every vertex."""
+
+    outputs: np.ndarray  # [vertices, classes]: the model's result
+    embeddings: np.ndarray  # [vertices, width]: the rows that entered the last convolution
+
+
+def infer(
+    model: nn.Module,
+    graph: Graph,
+    *,
+    dtype: torch.dtype = torch.float32,
+    threads: int = 1,
+    memory: int = 4 << 30,
+    scratch: Path | None = None,
+) -> Inference:
+    """Run the model in eval mode on all vertices with all neighbours.
+
+    Rows of all vertices are kept in memory up to `memory` bytes, beyond that in temporary files under `scratch`.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(), _Store(graph.num_vertices, memory, scratch) as store:
+            return _infer(model, graph, dtype, threads, store)
+    finally:
+        model.train(was_training)
+
+
+def _infer(model: nn.Module, graph: Graph, dtype: torch.dtype, threads: int, store: "_Store") -> Inference:
+    runner = LayerwiseRunner(model)
+    sampler = NeighborSampler(graph, [-1], threads=threads)
+    computed: list[np.ndarray] = []
+    entered: np.ndarray | None = None
+    edge_data = {"edge_weight": graph.edge_weight is not None, "edge_type": graph.edge_type is not None}
+    while True:
+        pending, rows = _row_wise(runner, graph, dtype, computed, edge_data, store)
+        if pending is None:
+            assert entered is not None, "a model without a convolution was refused before"
+            return Inference(np.array(rows), np.array(entered))
+        entered = rows
+        out: np.ndarray | None = None
+        for first, end in _destinations(graph):
+            sample = sampler.sample(np.arange(first, end), 0, 0)
+            result = runner.convolve(pending, gather(rows, sample.vertices, threads=threads), sample)
+            out = store.new(result) if out is None else out
+            out[first:end] = result.numpy()
+        assert out is not None
+        computed.append(out)
+
+
+def _row_wise(
+    runner: LayerwiseRunner,
+    graph: Graph,
+    dtype: torch.dtype,
+    computed: list[np.ndarray],
+    edge_data: dict[str, bool],
+    store: "_Store",
+) -> tuple[Pending | None, np.ndarray]:
+    """The inputs of the next convolution for all vertices; without a next one, the model's results."""
+    assert graph.features is not None
+    gathered: np.ndarray | None = None
+    pending: Pending | None = None
+    for first in range(0, graph.num_vertices, _ROWS):
+        x = torch.from_numpy(np.array(graph.features[first : first + _ROWS])).to(dtype)
+        earlier = [torch.from_numpy(np.array(rows[first : first + _ROWS])) for rows in computed]
+        reached = runner.advance(x, earlier, edge_data)
+        if isinstance(reached, Pending):
+            pending, result = reached, reached.inputs
+        else:
+            result = reached
+        gathered = store.new(result) if gathered is None else gathered
+        gathered[first : first + len(result)] = result.numpy()
+    assert gathered is not None
+    return pending, gathered
+
+
+def _destinations(graph: Graph) -> Iterator[tuple[int, int]]:
+    """Ranges of vertices with about _EDGES in-edges each."""
+    first = 0
+    while first < graph.num_vertices:
+        end = int(np.searchsorted(graph.indptr, graph.indptr[first] + _EDGES, side="right")) - 1
+        end = min(max(end, first + 1), first + _ROWS, graph.num_vertices)
+        yield first, end
+        first = end
+
+
+class _Store:
+    """Arrays of a row a vertex: in memory while they fit, in temporary files beyond that."""
+
+    def __init__(self, rows: int, memory: int, scratch: Path | None) -> None:
+        self._rows = rows
+        self._left = memory
+        self._folder = tempfile.TemporaryDirectory(prefix="weft-inference-", dir=scratch)
+        self._files = 0
+
+    def __enter__(self) -> "_Store":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._folder.cleanup()
+
+    def new(self, like: Tensor) -> np.ndarray:
+        """An array for all vertices of rows such as these."""
+        shape = (self._rows, *like.shape[1:])
+        dtype = like.numpy().dtype
+        size = int(np.prod(shape)) * dtype.itemsize
+        if size <= self._left:
+            self._left -= size
+            return np.empty(shape, dtype=dtype)
+        self._files += 1
+        return np.memmap(Path(self._folder.name) / f"{self._files}", dtype=dtype, mode="w+", shape=shape)

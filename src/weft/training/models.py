@@ -1,0 +1,50 @@
+"""The model of a run: by name, or made by a user's own function in a file."""
+
+import importlib.util
+from pathlib import Path
+
+from torch import nn
+
+from weft.errors import ModelError, StorageError
+from weft.graph import Graph
+from weft.nn import DEFAULT_LAYERS, build
+from weft.training.settings import Settings
+
+
+def make_model(settings: Settings, graph: Graph) -> nn.Module:
+    """The model that the settings name, for this graph's features and classes."""
+    if settings.model.endswith(".py") or ".py:" in settings.model:
+        return _from_file(settings.model, graph)
+    layers = settings.layers
+    if layers is None and settings.fanouts is not None and len(settings.fanouts) > 1:
+        layers = len(settings.fanouts)
+    return build(
+        settings.model,
+        graph.num_features,
+        settings.hidden,
+        graph.num_classes,
+        layers or DEFAULT_LAYERS.get(settings.model),
+        heads=settings.heads,
+        dropout=settings.dropout,
+        norm=None if settings.norm == "none" else settings.norm,
+        jk=None if settings.jk == "none" else settings.jk,
+        seed=settings.seed,
+    )
+
+
+def _from_file(where: str, graph: Graph) -> nn.Module:
+    """FILE.py:FUNCTION, called with (in_channels, out_channels)."""
+    file, _, name = where.partition(":")
+    if not Path(file).is_file():
+        raise StorageError(f"model {where!r}: there is no file {file}; check the path")
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function = getattr(module, name or "make_model", None)
+    if function is None:
+        raise ModelError(f"{file} has no function {name or 'make_model'!r}: define it as f(in_channels, out_channels)")
+    model = function(graph.num_features, graph.num_classes)
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"{where} gave a {type(model).__name__}: it must return a torch.nn.Module")
+    return model

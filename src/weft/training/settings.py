@@ -1,0 +1,109 @@
+"""The settings of a training run, shared by Python, the command line and TOML."""
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from weft.config import setting
+from weft.errors import ConfigError
+from weft.nn import DEFAULT_LAYERS
+
+_ATTENTION = ("gat", "gatv2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that a run can be told. Keys are the same in Python, in TOML and (with dashes) as flags."""
+
+    model: str = setting("sage", "a name (gcn sage gat gatv2 gin deepgcn film) or FILE.py:FUNCTION", "model")
+    hidden: int = setting(128, "width between layers", "model", low=1)
+    layers: int | None = setting(
+        None, "convolutions; none: as many as fanouts, or the model's own number", "model", low=1
+    )
+    heads: int = setting(4, "attention heads (gat, gatv2)", "model", low=1)
+    dropout: float = setting(0.0, "share of values dropped in training", "model", low=0.0, high=0.99)
+    norm: str = setting("none", "normalisation between layers", "model", choices=("none", "layer", "batch"))
+    jk: str = setting("none", "jumping knowledge", "model", choices=("none", "cat", "max", "lstm", "last"))
+    dtype: str = setting("float32", "arithmetic", "model", choices=("float32", "float64"))
+
+    fanouts: tuple[int, ...] | None = setting(
+        None, "neighbours drawn, from the seeds outwards: 10,10,5 or full", "sampling", low=-1
+    )
+    replace: bool = setting(False, "draw neighbours with replacement", "sampling")
+    weighted: bool = setting(False, "draw neighbours in proportion to edge weights", "sampling")
+    batch_size: int = setting(1024, "seeds in a batch", "sampling", low=1)
+
+    epochs: int = setting(10, "passes over the training vertices", "optimisation", low=1)
+    optimizer: str = setting("adam", "the optimiser", "optimisation", choices=("adam", "adamw", "sgd"))
+    lr: float = setting(0.003, "learning rate", "optimisation", low=0.0)
+    weight_decay: float = setting(0.0, "weight decay", "optimisation", low=0.0)
+    momentum: float = setting(0.9, "momentum (sgd)", "optimisation", low=0.0, high=1.0)
+    schedule: str = setting("constant", "how the rate falls", "optimisation", choices=("constant", "cosine", "linear"))
+    warmup: float = setting(0.0, "epochs over which the rate rises from zero", "optimisation", low=0.0)
+    clip_norm: float = setting(0.0, "largest gradient norm; 0: no limit", "optimisation", low=0.0)
+    seed: int = setting(0, "seed of everything random", "optimisation", low=0)
+
+    evaluate_every: int = setting(1, "epochs between evaluations; 0: only at the end", "evaluation", low=0)
+    evaluation: str = setting(
+        "sampled", "by sampled batches, or exact over all neighbours", "evaluation", choices=("sampled", "exact")
+    )
+    eval_batch_size: int = setting(4096, "vertices in a batch of sampled evaluation", "evaluation", low=1)
+    patience: int = setting(0, "evaluations without a better one before stopping; 0: never", "evaluation", low=0)
+
+    threads: int = setting(0, "threads; 0: one a core", "running", low=0)
+    prefetch: int = setting(2, "batches prepared ahead; 0: none", "running", low=0)
+    checkpoint: Path | None = setting(None, "folder of checkpoints; none: no checkpoints", "running")
+    checkpoint_every: int = setting(0, "batches between checkpoints; 0: one an epoch", "running", low=0)
+    keep: int = setting(3, "newest checkpoints to keep", "running", low=1)
+    resume: bool = setting(False, "go on from the newest checkpoint, if there is one", "running")
+    log: str = setting("human", "progress for people, or a JSON object a line", "running", choices=("human", "json"))
+    tensorboard: Path | None = setting(None, "folder for TensorBoard; none: off", "running")
+
+    def __post_init__(self) -> None:
+        self._check_model()
+        if self.fanouts is not None and 0 in self.fanouts:
+            raise ConfigError("fanouts hold a 0: give a positive number, or -1 (or the word full) for all neighbours")
+        if self.fanouts is not None and self.layers is not None and len(self.fanouts) not in (1, self.layers):
+            raise ConfigError(
+                f"layers = {self.layers} and {len(self.fanouts)} fanouts contradict each other: give one fanout a layer, or "
+                f"drop one of the settings"
+            )
+        if self.patience and not self.evaluate_every:
+            raise ConfigError("patience needs evaluations: set evaluate_every to at least 1")
+        if self.resume and self.checkpoint is None:
+            raise ConfigError("resume needs the folder of checkpoints: set checkpoint")
+        if self.checkpoint_every and self.checkpoint is None:
+            raise ConfigError("checkpoint_every needs a folder: set checkpoint")
+
+    def _check_model(self) -> None:
+        ignored = {
+            "heads": self.model not in _ATTENTION,
+            "norm": self.model in ("deepgcn", "film"),
+            "jk": self.model in ("deepgcn", "film"),
+        }
+        defaults = {field.name: field.default for field in fields(self)}
+        for name, is_ignored in ignored.items():
+            if is_ignored and self.model in DEFAULT_LAYERS and getattr(self, name) != defaults[name]:
+                raise ConfigError(f"{name} means nothing to the model {self.model}: drop it, or choose another model")
+        if self.momentum != defaults["momentum"] and self.optimizer != "sgd":
+            raise ConfigError(f"momentum means nothing to {self.optimizer}: drop it, or set optimizer = 'sgd'")
+
+    def fanouts_for(self, depth: int) -> list[int]:
+        """A fanout for each of `depth` convolutions."""
+        if self.fanouts is None:
+            return [10] * depth
+        if len(self.fanouts) == 1:
+            return list(self.fanouts) * depth
+        if len(self.fanouts) != depth:
+            raise ConfigError(
+                f"{len(self.fanouts)} fanouts for a model that is {depth} convolutions deep: give {depth}, or one for all"
+            )
+        return list(self.fanouts)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for logs and checkpoints."""
+        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+
+
+# What may differ between a run and the one that resumes it: none of it changes the model that comes out.
+MAY_CHANGE = ("threads", "prefetch", "checkpoint", "checkpoint_every", "keep", "resume", "log", "tensorboard")
