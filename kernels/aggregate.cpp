@@ -44,7 +44,7 @@ void sum_rows(In<int64_t> indptr, In<int32_t> other, MaybeIn<int32_t> edge, Mayb
     T *to = out.data();
     const int64_t width = x.shape(1);
     nb::gil_scoped_release released;
-    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
         const int64_t last = edges.indptr[end];
         for (int64_t i = begin; i < end; ++i) {
             T *row = to + i * width;
@@ -76,7 +76,7 @@ void edge_dot(In<int64_t> indptr, In<int32_t> src, In<T, 2> g, In<T, 2> x, Array
     T *to = out.data();
     const int64_t width = x.shape(1);
     nb::gil_scoped_release released;
-    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
             for (int64_t e = edges.indptr[i]; e < edges.indptr[i + 1]; ++e) {
                 if (e + EDGES_AHEAD < edges.indptr[end]) prefetch_row(from + edges.other[e + EDGES_AHEAD] * width, width);
@@ -95,7 +95,7 @@ void max_rows(In<int64_t> indptr, In<int32_t> src, In<T, 2> x, Array<T, 2> out, 
     const T *from = x.data();
     const int64_t width = x.shape(1);
     nb::gil_scoped_release released;
-    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             T *__restrict best = out.data() + i * width, *__restrict tied = ties.data() + i * width;
             const int64_t first = edges.indptr[i], stop = edges.indptr[i + 1];
@@ -122,7 +122,7 @@ void max_rows_backward(In<int64_t> t_indptr, In<int32_t> t_dst, In<T, 2> g, In<T
     const Edges edges = edges_of(t_indptr, t_dst, {});
     const int64_t width = x.shape(1);
     nb::gil_scoped_release released;
-    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
         for (int64_t s = begin; s < end; ++s) {
             T *__restrict out = gx.data() + s * width;
             const T *__restrict own = x.data() + s * width;
@@ -143,7 +143,7 @@ void film(In<int64_t> indptr, In<int32_t> src, In<T, 2> x, In<T, 2> gamma, In<T,
     const Edges edges = edges_of(indptr, src, {});
     const int64_t width = x.shape(1);
     nb::gil_scoped_release released;
-    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             T *__restrict to = out.data() + i * width;
             const T *__restrict scale = gamma.data() + i * width, *__restrict shift = beta.data() + i * width;
@@ -168,7 +168,7 @@ void film_backward_dst(In<int64_t> indptr, In<int32_t> src, In<T, 2> x, In<T, 2>
     const Edges edges = edges_of(indptr, src, {});
     const int64_t width = x.shape(1);
     nb::gil_scoped_release released;
-    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             T *__restrict to_gamma = g_gamma.data() + i * width, *__restrict to_beta = g_beta.data() + i * width;
             const T *__restrict scale = gamma.data() + i * width, *__restrict shift = beta.data() + i * width;
@@ -193,7 +193,7 @@ void film_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<T, 2> x, In<T
     const Edges edges = edges_of(t_indptr, t_dst, {});
     const int64_t width = x.shape(1);
     nb::gil_scoped_release released;
-    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+    parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
         for (int64_t s = begin; s < end; ++s) {
             T *__restrict out = gx.data() + s * width;
             const T *__restrict own = x.data() + s * width;

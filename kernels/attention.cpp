@@ -1,11 +1,10 @@
 // Attention along the edges of a block: logits, soft-max over each destination's edges, weighted sum, in one pass over the
 // destinations; and the gradients, first by destination (of the logits), then by source through the transposed block.
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <vector>
 
 #include "arrays.h"
+#include "exponential.h"
 #include "parallel.h"
 
 namespace weft {
@@ -13,22 +12,6 @@ namespace {
 
 constexpr int64_t EDGES_AHEAD = 8;
 constexpr int64_t ROWS_A_PIECE = 256; // sums over all rows go piece by piece, so that threads do not change their order
-
-// e^x for x <= 0: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]; relative error below 2e-7, and the loop vectorises.
-inline float exp_negative(float x) {
-    x = std::max(x, -87.0f);
-    const float n = std::floor(x * 1.44269504088896341f + 0.5f);
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
-}
-inline double exp_negative(double x) { return std::exp(x); }
 
 template <class T> T leaky(T x, T slope) { return x > 0 ? x : slope * x; }
 
@@ -62,7 +45,7 @@ template <class T> void soft_max(T *p, int64_t edges, int64_t heads, std::vector
         for (int64_t h = 0; h < heads; ++h) top[h] = std::max(top[h], p[e * heads + h]);
     for (int64_t e = 0; e < edges; ++e)
         for (int64_t h = 0; h < heads; ++h) p[e * heads + h] -= top[h];
-    for (int64_t i = 0; i < edges * heads; ++i) p[i] = exp_negative(p[i]);
+    exp_negative(p, edges * heads);
     for (int64_t e = 0; e < edges; ++e)
         for (int64_t h = 0; h < heads; ++h) sum[h] += p[e * heads + h];
     for (int64_t h = 0; h < heads; ++h) sum[h] = T{1} / sum[h];
@@ -116,7 +99,7 @@ void gat(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2>
     const T *kept = data_or_null(keep);
     nb::gil_scoped_release released;
     with_columns(shape.columns, [&]<class C>(C) {
-        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
             std::vector<T> scratch;
             for (int64_t i = begin; i < end; ++i) {
                 const int64_t first = offset[i], stop = offset[i + 1];
@@ -153,7 +136,7 @@ void gat_backward_dst(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, 
     const T *kept = data_or_null(keep);
     nb::gil_scoped_release released;
     with_columns(shape.columns, [&]<class C>(C) {
-        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
             std::vector<T> scratch;
             for (int64_t i = begin; i < end; ++i) {
                 const int64_t first = offset[i], stop = offset[i + 1];
@@ -188,7 +171,7 @@ void gat_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<int32_t> t_edg
     const T *kept = data_or_null(keep);
     nb::gil_scoped_release released;
     with_columns(shape.columns, [&]<class C>(C) {
-        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
             for (int64_t s = begin; s < end; ++s) {
                 T *to = gx.data() + s * width, *total = g_src.data() + s * heads;
                 std::fill_n(to, width, T{0});
@@ -218,7 +201,7 @@ void gatv2(In<int64_t> indptr, In<int32_t> src, In<T, 3> xl, In<T, 3> xr, In<T, 
     const T *kept = data_or_null(keep), bend = static_cast<T>(slope);
     nb::gil_scoped_release released;
     with_columns(shape.columns, [&]<class C>(C) {
-        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+        parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
             std::vector<T> scratch, joined(width);
             for (int64_t i = begin; i < end; ++i) {
                 const int64_t first = offset[i], stop = offset[i + 1];
@@ -253,7 +236,7 @@ void gatv2_backward_dst(In<int64_t> indptr, In<int32_t> src, In<T, 3> xl, In<T, 
     const T *kept = data_or_null(keep), bend = static_cast<T>(slope);
     if (static_cast<int64_t>(g_att.shape(0)) < pieces) throw std::invalid_argument("gatv2_backward_dst: g_att is too short");
     nb::gil_scoped_release released;
-    parallel_for(pieces, threads, 4, [&](int64_t from, int64_t to, int) {
+    parallel_for(pieces, threads, 4, [&](int64_t from, int64_t to) {
         std::vector<T> scratch;
         for (int64_t piece = from; piece < to; ++piece) {
             T *__restrict sums = g_att.data() + piece * width;
@@ -296,7 +279,7 @@ void gatv2_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<int32_t> t_e
     const int32_t *dst = t_dst.data(), *edge = t_edge.data();
     const T *kept = data_or_null(keep), bend = static_cast<T>(slope);
     nb::gil_scoped_release released;
-    parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+    parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
         for (int64_t s = begin; s < end; ++s) {
             T *__restrict to = g_xl.data() + s * width;
             const T *__restrict own = xl.data() + s * width;

@@ -14,7 +14,7 @@ void edge_destinations(In<int64_t> indptr, Array<int32_t> dst, int threads) {
     int32_t *out = dst.data();
     const int64_t rows = indptr.shape(0) - 1;
     nb::gil_scoped_release released;
-    parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t from, int64_t to, int) {
+    parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t from, int64_t to) {
         for (int64_t i = from; i < to; ++i) std::fill(out + offset[i], out + offset[i + 1], static_cast<int32_t>(i));
     });
 }

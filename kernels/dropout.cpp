@@ -15,7 +15,7 @@ void dropout_mask(uint64_t key, In<int64_t> row_keys, uint64_t threshold, double
     const int64_t rows = out.shape(0), width = out.shape(1);
     const T kept = static_cast<T>(scale);
     nb::gil_scoped_release released;
-    parallel_for(rows, threads, 256, [&](int64_t begin, int64_t end, int) {
+    parallel_for(rows, threads, 256, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             const uint64_t state = chain(key, static_cast<uint64_t>(row_keys.data()[i]));
             T *to = out.data() + i * width;

@@ -42,7 +42,7 @@ void gather_rows(In<From, 2> table, In<Id> ids, Array<To, 2> out, int threads) {
     const Id *id = ids.data();
     To *to = out.data();
     nb::gil_scoped_release released;
-    parallel_for(count, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end, int) {
+    parallel_for(count, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             if (i + ROWS_AHEAD < end) prefetch_row(from + id[i + ROWS_AHEAD] * width, width);
             if (id[i] < 0 || id[i] >= rows)

@@ -207,7 +207,7 @@ void rmat_edges(uint64_t key, int64_t first, int64_t vertices, double a, double 
     const auto at = [](double p) { return static_cast<uint32_t>(p * 65536); };
     const uint32_t in_a = at(a), in_b = at(a + b), in_c = at(a + b + c);
     nb::gil_scoped_release released;
-    parallel_for(src.shape(0), threads, 1 << 14, [&](int64_t begin, int64_t end, int) {
+    parallel_for(src.shape(0), threads, 1 << 14, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             Stream stream(key, static_cast<uint64_t>(first + i));
             int64_t u, v;
@@ -246,7 +246,7 @@ void community_edges(uint64_t key, int64_t first, In<double> sums, In<int64_t> b
         return std::pair{next[-1], next[0]};
     };
     nb::gil_scoped_release released;
-    parallel_for(src.shape(0), threads, 1 << 14, [&](int64_t begin, int64_t end, int) {
+    parallel_for(src.shape(0), threads, 1 << 14, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
             Stream stream(key, static_cast<uint64_t>(first + i));
             const int64_t v = draw(stream, 0, vertices);

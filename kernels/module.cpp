@@ -9,6 +9,7 @@ void bind_blocks(nb::module_ &m);
 void bind_dropout(nb::module_ &m);
 void bind_gather(nb::module_ &m);
 void bind_graph(nb::module_ &m);
+void bind_linear(nb::module_ &m);
 void bind_sampling(nb::module_ &m);
 
 NB_MODULE(_kernels, m) {
@@ -19,5 +20,6 @@ NB_MODULE(_kernels, m) {
     bind_dropout(m);
     bind_gather(m);
     bind_graph(m);
+    bind_linear(m);
     bind_sampling(m);
 }

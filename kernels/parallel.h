@@ -2,6 +2,7 @@
 // nothing global that a fork or another library's pool could trip over.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <thread>
@@ -37,20 +38,34 @@ template <class F> void on_threads(int threads, F &&f) {
         if (error) std::rethrow_exception(error);
 }
 
-// Cuts [0, n) into one contiguous range a thread and runs f(begin, end, thread).
-template <class F> void parallel_for(int64_t n, int threads, int64_t grain, F &&f) {
-    const int used = useful_threads(n, threads, grain);
-    on_threads(used, [&](int t) { f(n * t / used, n * (t + 1) / used, t); });
+// Threads take pieces in turn: one that shares its core with other work (the loader's, say) takes fewer, and none waits
+// for it. Which thread takes a piece is no matter, as a piece's results are its own.
+constexpr int PIECES_A_THREAD = 8;
+
+// Runs f(piece) for each of `pieces`.
+template <class F> void in_pieces(int threads, int pieces, F &&f) {
+    std::atomic<int> next{0};
+    on_threads(threads, [&](int) {
+        for (int piece; (piece = next.fetch_add(1, std::memory_order_relaxed)) < pieces;) f(piece);
+    });
 }
 
-// Cuts rows [0, n) of a CSR so that threads get equal numbers of edges plus rows (hubs do not unbalance them).
+// Cuts [0, n) into contiguous ranges and runs f(begin, end) for each.
+template <class F> void parallel_for(int64_t n, int threads, int64_t grain, F &&f) {
+    const int used = useful_threads(n, threads, grain);
+    const int pieces = used == 1 ? 1 : static_cast<int>(std::min<int64_t>(n, used * PIECES_A_THREAD));
+    in_pieces(used, pieces, [&](int piece) { f(n * piece / pieces, n * (piece + 1) / pieces); });
+}
+
+// Cuts rows [0, n) of a CSR into ranges of equal numbers of edges plus rows (hubs do not unbalance them).
 template <class F> void parallel_rows(const int64_t *indptr, int64_t n, int threads, int64_t grain, F &&f) {
     const int64_t work = indptr[n] - indptr[0] + n;
     const int used = useful_threads(work, threads, grain);
-    auto cut = [&](int t) {
-        if (t == 0) return int64_t{0};
-        if (t == used) return n;
-        const int64_t target = work / used * t;
+    const int pieces = used == 1 ? 1 : used * PIECES_A_THREAD;
+    auto cut = [&](int piece) {
+        if (piece == 0) return int64_t{0};
+        if (piece == pieces) return n;
+        const int64_t target = work / pieces * piece;
         int64_t low = 0, high = n;
         while (low < high) {
             const int64_t middle = (low + high) / 2;
@@ -58,7 +73,7 @@ template <class F> void parallel_rows(const int64_t *indptr, int64_t n, int thre
         }
         return low;
     };
-    on_threads(used, [&](int t) { f(cut(t), cut(t + 1), t); });
+    in_pieces(used, pieces, [&](int piece) { f(cut(piece), cut(piece + 1)); });
 }
 
 } // namespace weft

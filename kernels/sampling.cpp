@@ -212,7 +212,7 @@ template <class Id, class Table> class Sampler {
         degree_.extend(known_, expanded_);
         const Id *vertices = vertices_.data();
         int64_t *begin = begin_.data(), *degree = degree_.data();
-        parallel_for(known_ - expanded_, threads, GRAIN, [&](int64_t from, int64_t to, int) {
+        parallel_for(known_ - expanded_, threads, GRAIN, [&](int64_t from, int64_t to) {
             for (int64_t i = expanded_ + from; i < expanded_ + to; ++i) {
                 if (i + AHEAD < expanded_ + to) __builtin_prefetch(lists.indptr + (vertices[i + AHEAD] - lists.first));
                 const int64_t row = static_cast<int64_t>(vertices[i]) - lists.first;

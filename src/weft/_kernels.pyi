@@ -240,3 +240,15 @@ def community_edges(
     dst: ndarray,
     threads: int,
 ) -> None: ...
+
+# kernels/linear.cpp
+def multiply(
+    x: ndarray,
+    matrix: ndarray,
+    transposed: bool,
+    bias: ndarray | None,
+    plus: ndarray | None,
+    y: ndarray,
+    threads: int,
+) -> None: ...
+def multiply_transposed(g: ndarray, x: ndarray, w: ndarray, threads: int) -> None: ...

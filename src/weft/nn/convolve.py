@@ -6,13 +6,13 @@ destination's own row. Its parameters are the user's module's own.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, GCNConv, GINConv, MessagePassing, SAGEConv
+from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, GCNConv, GINConv, Linear, MessagePassing, SAGEConv
 
 from weft.errors import ModelError
 from weft.nn import functional
@@ -54,12 +54,20 @@ def fast_path(conv: MessagePassing) -> Callable[[Call], Tensor] | None:
     return run if can is not None and plain and can(conv) else None
 
 
+def _dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
+    """A dense layer on rows, plus other rows; on the fast kernel unless the module does something of its own."""
+    if type(module) in (nn.Linear, Linear) and not module._forward_hooks and not module._forward_pre_hooks:
+        return functional.linear(x, cast(Tensor, module.weight), cast("Tensor | None", module.bias), plus)
+    out = module(x)
+    return out if plus is None else out + plus
+
+
 def _sage(call: Call) -> Tensor:
     conv: Any = call.conv
-    x = conv.lin(call.x).relu() if conv.project else call.x
-    out = conv.lin_l(functional.aggregate(call.block, x, reduce=_REDUCE[conv.aggr]))
+    x = _dense(conv.lin, call.x).relu() if conv.project else call.x
+    out = _dense(conv.lin_l, functional.aggregate(call.block, x, reduce=_REDUCE[conv.aggr]))
     if conv.root_weight:
-        out = out + conv.lin_r(call.x_dst)
+        out = _dense(conv.lin_r, call.x_dst, out)
     return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
 
@@ -72,7 +80,7 @@ def _gcn(call: Call) -> Tensor:
     """Degrees are the whole graph's, so that a row does not depend on its batch; sampled sums are scaled to full ones."""
     conv: Any = call.conv
     project_first = conv.lin.weight.shape[1] > conv.lin.weight.shape[0]
-    x = conv.lin(call.x) if project_first else call.x
+    x = _dense(conv.lin, call.x) if project_first else call.x
     if conv.normalize:
         # PyG's own rule: `improved` doubles self-loops only where edges have weights.
         fill = 2.0 if conv.improved and call.edge_weight is not None else 1.0
@@ -83,7 +91,7 @@ def _gcn(call: Call) -> Tensor:
     else:
         out = functional.aggregate(call.block, x, call.edge_weight)
     if not project_first:
-        out = conv.lin(out)
+        out = _dense(conv.lin, out)
     return out if conv.bias is None else out + conv.bias
 
 
@@ -110,18 +118,27 @@ def _gcn_weights(call: Call, fill: float, loops: bool) -> tuple[Tensor, Tensor |
 def _gat(call: Call) -> Tensor:
     conv: Any = call.conv
     block = call.block.with_self_loops() if conv.add_self_loops else call.block
-    x = conv.lin(call.x).view(-1, conv.heads, conv.out_channels)
-    a_src = (x * conv.att_src).sum(-1)
-    a_dst = (x[: block.num_dst] * conv.att_dst).sum(-1)
+    flat = _dense(conv.lin, call.x)
+    a_src = functional.linear(flat, _by_head(conv.att_src))
+    a_dst = functional.linear(flat[: block.num_dst], _by_head(conv.att_dst))
+    x = flat.view(-1, conv.heads, conv.out_channels)
     out = functional.gat(block, x, a_src, a_dst, conv.negative_slope, _attention_dropout(call, block))
     return _finish_attention(call, out)
+
+
+def _by_head(attention: Tensor) -> Tensor:
+    """[1, heads, columns] as a matrix [heads, heads x columns] that is zero off each head's own columns."""
+    heads, columns = attention.shape[1:]
+    own = torch.eye(heads, dtype=attention.dtype, device=attention.device)
+    return (own[:, :, None] * attention).view(heads, heads * columns)
 
 
 def _gatv2(call: Call) -> Tensor:
     conv: Any = call.conv
     block = call.block.with_self_loops() if conv.add_self_loops else call.block
-    xl = conv.lin_l(call.x).view(-1, conv.heads, conv.out_channels)
-    xr = xl[: block.num_dst] if conv.share_weights else conv.lin_r(call.x_dst).view(-1, conv.heads, conv.out_channels)
+    shape = (-1, conv.heads, conv.out_channels)
+    xl = _dense(conv.lin_l, call.x).view(shape)
+    xr = xl[: block.num_dst] if conv.share_weights else _dense(conv.lin_r, call.x_dst).view(shape)
     keep = _attention_dropout(call, block)
     out = functional.gatv2(block, xl, xr, conv.att.squeeze(0), conv.negative_slope, keep)
     return _finish_attention(call, out)
@@ -145,16 +162,16 @@ def _finish_attention(call: Call, out: Tensor) -> Tensor:
     conv: Any = call.conv
     out = out.flatten(1) if conv.concat else out.mean(1)
     if conv.res is not None:
-        out = out + conv.res(call.x_dst)
+        out = _dense(conv.res, call.x_dst, out)
     return out if conv.bias is None else out + conv.bias
 
 
 def _film(call: Call) -> Tensor:
     conv: Any = call.conv
     beta, gamma = conv.film_skip(call.x_dst).split(conv.out_channels, dim=-1)
-    out = conv.act(gamma * conv.lin_skip(call.x_dst) + beta)
+    out = conv.act(gamma * _dense(conv.lin_skip, call.x_dst) + beta)
     beta, gamma = conv.films[0](call.x_dst).split(conv.out_channels, dim=-1)
-    return out + functional.film(call.block, conv.lins[0](call.x), gamma, beta, _REDUCE[conv.aggr])
+    return out + functional.film(call.block, _dense(conv.lins[0], call.x), gamma, beta, _REDUCE[conv.aggr])
 
 
 def _black_box(call: Call) -> Tensor:

@@ -13,6 +13,8 @@ from weft import _kernels
 from weft.nn import reference
 from weft.sampling import Block
 
+_MANY_ROWS = 512  # for fewer, a general library's product is as good
+
 
 def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
     """Sum, mean or max of the sources' rows [num_src, ...] into [num_dst, ...]; no edges give zero."""
@@ -59,6 +61,15 @@ def film(block: Block, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str = "me
     return _Film.apply(block, x, gamma, beta, reduce == "mean")
 
 
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
+    """x weight^T (+ bias) (+ plus), as torch's linear: by the kernel for many rows of float32 on the CPU."""
+    kernel = x.is_cpu and x.dtype == weight.dtype == torch.float32 and x.dim() == 2 and len(x) >= _MANY_ROWS
+    if kernel:
+        return _Linear.apply(x, weight, bias, plus)
+    out = torch.nn.functional.linear(x, weight, bias)
+    return out if plus is None else out + plus
+
+
 def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, dtype: torch.dtype) -> Tensor:
     """Zeros with probability p, else 1 / (1 - p): each a function of (key, the row's key, the column) alone."""
     if not row_keys.is_cpu:
@@ -75,6 +86,33 @@ def _array(x: Tensor | None) -> Any:
 
 def _inverse_degrees(block: Block, like: Tensor) -> Tensor:
     return block.indptr.diff().clamp(min=1).to(like.dtype).reciprocal()[:, None]
+
+
+class _Linear(torch.autograd.Function):
+    """Forward: rows times a small matrix. Backward: of the rows, times its transpose; of the matrix, a sum over rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, plus: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        y = x.new_empty(len(x), len(weight))
+        arrays = (_array(bias), _array(plus), y.numpy())
+        _kernels.multiply(_array(x), _array(weight), True, *arrays, torch.get_num_threads())
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        threads, gradient = torch.get_num_threads(), _array(g)
+        of_x, of_weight, of_bias, of_plus = ctx.needs_input_grad
+        gx = g_weight = None
+        if of_x:
+            gx = torch.empty_like(x, memory_format=torch.contiguous_format)
+            _kernels.multiply(gradient, _array(weight), False, None, None, gx.numpy(), threads)
+        if of_weight:
+            g_weight = torch.empty_like(weight, memory_format=torch.contiguous_format)
+            _kernels.multiply_transposed(gradient, _array(x), g_weight.numpy(), threads)
+        return gx, g_weight, g.sum(0) if of_bias else None, g if of_plus else None
 
 
 class _Sum(torch.autograd.Function):

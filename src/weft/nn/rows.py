@@ -15,7 +15,7 @@ from torch import Tensor
 
 from weft.errors import ModelError
 from weft.keys import key as make_key
-from weft.nn.functional import dropout_mask
+from weft.nn.functional import dropout_mask, linear
 
 # Results of these hold other rows, in another order, or none, even if there happen to be as many.
 _REORDERING = frozenset(
@@ -77,7 +77,7 @@ class Rows(Tensor):
             kwargs = {name: _trimmed(value, depth, size) for name, value in kwargs.items()}
             if func in (F.dropout, torch.dropout):
                 return Rows.of(_keyed_dropout(run, size, *args, **kwargs), depth, run)
-            result = func(*args, **kwargs)
+            result = linear(*args, **kwargs) if func is F.linear else func(*args, **kwargs)
             if func in _REORDERING or (func is Tensor.__getitem__ and not _keeps_rows(args[1])):
                 return _plain(result)
             return _marked(result, depth, size, run)

@@ -108,9 +108,8 @@ class Trainer:
 
     def fit(self) -> Result:
         """Train to the end (or go on from a checkpoint), keep the best model, and measure it."""
-        _kernels.keep_freed_memory()
         before = torch.get_num_threads()
-        torch.set_num_threads(self._threads)
+        self.prepare()
         try:
             with Interrupts() as interrupts:
                 self._resume()
@@ -125,6 +124,20 @@ class Trainer:
             return self._finish()
         finally:
             torch.set_num_threads(before)
+
+    def prepare(self) -> None:
+        """Set this process up for training: its threads, and freed memory kept for the next batch."""
+        _kernels.keep_freed_memory()
+        torch.set_num_threads(self._threads)
+
+    def train_epoch(self, epoch: int) -> tuple[int, float]:
+        """Only the steps of one epoch, for benchmarks: the edges gone over and the mean loss."""
+        self.model.train()
+        self.progress.epoch, edges, loss = epoch, 0, 0.0
+        for batch in self._loader.batches(self._batches.of(epoch), epoch):
+            loss += self._step(batch)
+            edges += sum(block.num_edges for block in batch.sample.blocks)
+        return edges, loss / len(self._seeds["train"])
 
     def _epoch(self, interrupts: Interrupts) -> None:
         p, start = self.progress, time.perf_counter()
@@ -241,8 +254,8 @@ class Trainer:
             return
         if not self.settings.resume:
             raise TrainingError(
-                f"{self.settings.checkpoint} holds checkpoints of an earlier run: go on from them with --resume (resume = true), "
-                f"or choose another folder"
+                f"{self.settings.checkpoint} holds checkpoints of an earlier run: go on from them with --resume, or "
+                f"choose another folder"
             )
         folder, tensors, state, problems = found
         for problem in problems:

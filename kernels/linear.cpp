@@ -1,0 +1,186 @@
+// Products of tall matrices with small ones, in float32: what dense layers do to rows. General libraries reach a third of
+// this arithmetic's limit on such shapes (and less on processors that are not their maker's); tiles that stay in registers
+// and a packed small matrix that stays in the first-level cache come close to it.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "arrays.h"
+#include "memory.h"
+#include "parallel.h"
+
+namespace weft {
+namespace {
+
+#ifdef __AVX512F__
+constexpr int64_t LANES = 16;
+#else
+constexpr int64_t LANES = 8;
+#endif
+typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+constexpr int WIDEST = LANES == 16 ? 4 : 2;  // vectors across a tile
+constexpr int64_t PANEL = WIDEST * LANES;    // columns of a tile
+constexpr int64_t PIECE = 256;               // rows whose products with the gradient are summed before they are stored
+constexpr int64_t PARTS = 16;                // of a sum over all rows; fixed, so that threads do not change its order
+constexpr int64_t ROWS_A_THREAD = 512;
+
+Vector load(const float *at) { return *reinterpret_cast<const Vector *>(at); }
+void store(float *at, Vector value) { *reinterpret_cast<Vector *>(at) = value; }
+Vector all(float value) { return value - Vector{}; }
+
+// How many rows a tile of W vectors has: as many sums as there are registers, less those that hold the matrices.
+template <int W> constexpr int64_t ROWS = LANES == 16 ? (W == 4 ? 6 : W == 3 ? 8 : 12) : (W == 2 ? 6 : 12);
+
+// Calls f with the number of vectors that `columns` (at most a panel's) take, as a constant.
+template <int W = WIDEST, class F> void with_vectors(int64_t columns, F &&f) {
+    if constexpr (W == 1) f(std::integral_constant<int, 1>{});
+    else if (columns > (W - 1) * LANES) f(std::integral_constant<int, W>{});
+    else with_vectors<W - 1>(columns, f);
+}
+
+// Calls f with `rows` (at most R) as a constant.
+template <int R, class F> void with_rows(int64_t rows, F &&f) {
+    if constexpr (R == 1) f(std::integral_constant<int, 1>{});
+    else if (rows == R) f(std::integral_constant<int, R>{});
+    else with_rows<R - 1>(rows, f);
+}
+
+int64_t vectors_of(int64_t columns) { return (std::min(columns, PANEL) + LANES - 1) / LANES; }
+
+// The small matrix b[depth, columns] (given through its strides) as panels, the rows of a panel side by side; the last one
+// is as narrow as its columns allow.
+void pack(const float *b, int64_t depth, int64_t columns, int64_t row_stride, int64_t column_stride, float *panels) {
+    for (int64_t first = 0; first < columns; first += PANEL) {
+        const int64_t width = vectors_of(columns - first) * LANES;
+        for (int64_t k = 0; k < depth; ++k)
+            for (int64_t c = first; c < first + width; ++c)
+                *panels++ = c < columns ? b[k * row_stride + c * column_stride] : 0.0f;
+    }
+}
+
+// A tile of y: R rows of x times a panel of W vectors, plus `bias` for each row, plus what `plus` holds there.
+template <int R, int W>
+void tile(const float *x, const float *panel, int64_t depth, const float *bias, const float *plus, float *y, int64_t stride,
+          int64_t width) {
+    Vector sum[R][W];
+    for (int r = 0; r < R; ++r)
+        for (int v = 0; v < W; ++v) sum[r][v] = load(bias + v * LANES);
+    for (int64_t k = 0; k < depth; ++k, panel += W * LANES) {
+        Vector b[W];
+        for (int v = 0; v < W; ++v) b[v] = load(panel + v * LANES);
+#pragma GCC unroll 12
+        for (int r = 0; r < R; ++r) {
+            const Vector a = all(x[r * depth + k]);
+            for (int v = 0; v < W; ++v) sum[r][v] += a * b[v];
+        }
+    }
+    for (int r = 0; r < R; ++r) {
+        float *to = y + r * stride;
+        const float *add = plus ? plus + r * stride : nullptr;
+        int64_t c = 0;
+        for (int v = 0; v < W && c + LANES <= width; ++v, c += LANES)
+            store(to + c, add ? sum[r][v] + load(add + c) : sum[r][v]);
+        for (; c < width; ++c) to[c] = sum[r][c / LANES][c % LANES] + (add ? add[c] : 0.0f);
+    }
+}
+
+// y[n, columns] = x[n, depth] b (+ bias) (+ plus); b is the matrix, or its transpose.
+void multiply(In<float, 2> x, In<float, 2> matrix, bool transposed, MaybeIn<float> bias, MaybeIn<float, 2> plus,
+              Array<float, 2> y, int threads) {
+    const int64_t n = x.shape(0), depth = x.shape(1), columns = y.shape(1), stride = matrix.shape(1);
+    if (static_cast<int64_t>(matrix.shape(transposed)) != depth || static_cast<int64_t>(matrix.shape(!transposed)) != columns ||
+        static_cast<int64_t>(y.shape(0)) != n)
+        throw std::invalid_argument("multiply: the shapes do not fit");
+    const float *add = data_or_null(plus);
+    nb::gil_scoped_release released;
+    Scratch<float> memory;
+    const int64_t room = (columns + PANEL - 1) / PANEL * PANEL;
+    float *packed = memory.reserve(room * (depth + 1)), *start = packed + room * depth;
+    pack(matrix.data(), depth, columns, transposed ? 1 : stride, transposed ? stride : 1, packed);
+    std::fill_n(start, room, 0.0f);
+    if (bias) std::copy_n(bias->data(), columns, start);
+    // Some rows of x stay in the second-level cache while each panel passes over them.
+    const int64_t some = std::max<int64_t>(48, (1 << 16) / std::max<int64_t>(depth, 1) / 24 * 24);
+    parallel_for(n, threads, ROWS_A_THREAD, [&](int64_t begin, int64_t end) {
+        for (int64_t chunk = begin; chunk < end; chunk += some)
+            for (int64_t first = 0; first < columns; first += PANEL)
+                with_vectors(columns - first, [&]<int W>(std::integral_constant<int, W>) {
+                    const int64_t last = std::min(chunk + some, end);
+                    for (int64_t i = chunk; i < last; i += ROWS<W>)
+                        with_rows<ROWS<W>>(std::min(ROWS<W>, last - i), [&]<int R>(std::integral_constant<int, R>) {
+                            const int64_t at = i * columns + first;
+                            tile<R, W>(x.data() + i * depth, packed + first * depth, depth, start + first,
+                                       add ? add + at : nullptr, y.data() + at, columns, std::min(PANEL, columns - first));
+                        });
+                });
+    });
+}
+
+// A tile of g^T x over some rows: R columns of g times W vectors of x, added to `sums`.
+template <int R, int W>
+void outer_tile(const float *g, int64_t g_stride, const float *x, int64_t x_stride, int64_t rows, float *sums) {
+    Vector sum[R][W];
+    for (int r = 0; r < R; ++r)
+        for (int v = 0; v < W; ++v) sum[r][v] = load(sums + r * x_stride + v * LANES);
+    for (int64_t i = 0; i < rows; ++i) {
+        Vector b[W];
+        for (int v = 0; v < W; ++v) b[v] = load(x + i * x_stride + v * LANES);
+#pragma GCC unroll 12
+        for (int r = 0; r < R; ++r) {
+            const Vector a = all(g[i * g_stride + r]);
+            for (int v = 0; v < W; ++v) sum[r][v] += a * b[v];
+        }
+    }
+    for (int r = 0; r < R; ++r)
+        for (int v = 0; v < W; ++v) store(sums + r * x_stride + v * LANES, sum[r][v]);
+}
+
+// w[m, k] = g[n, m]^T x[n, k]: the gradient of a dense layer's weights. Rows come in PARTS, each with sums of its own.
+void multiply_transposed(In<float, 2> g, In<float, 2> x, Array<float, 2> w, int threads) {
+    const int64_t n = g.shape(0), m = g.shape(1), k = x.shape(1);
+    if (static_cast<int64_t>(x.shape(0)) != n || static_cast<int64_t>(w.shape(0)) != m || static_cast<int64_t>(w.shape(1)) != k)
+        throw std::invalid_argument("multiply_transposed: the shapes do not fit");
+    const int64_t padded = (k + LANES - 1) / LANES * LANES, size = m * padded;
+    nb::gil_scoped_release released;
+    const int64_t parts = std::clamp<int64_t>(n / PIECE, 1, PARTS);
+    Scratch<float> memory;
+    float *sums = memory.reserve(parts * size);
+    std::fill_n(sums, parts * size, 0.0f);
+    parallel_for(parts, threads, 1, [&](int64_t from, int64_t to) {
+        Scratch<float> copy;
+        float *rows_of_x = copy.reserve(PIECE * padded);
+        std::fill_n(rows_of_x, PIECE * padded, 0.0f);
+        for (int64_t part = from; part < to; ++part)
+            for (int64_t i = n * part / parts, last = n * (part + 1) / parts; i < last; i += PIECE) {
+                const int64_t rows = std::min(PIECE, last - i);
+                for (int64_t r = 0; r < rows; ++r) // aligned and padded, once for all tiles
+                    std::memcpy(rows_of_x + r * padded, x.data() + (i + r) * k, k * sizeof(float));
+                for (int64_t first = 0; first < k; first += PANEL)
+                    with_vectors(k - first, [&]<int W>(std::integral_constant<int, W>) {
+                        for (int64_t row = 0; row < m; row += ROWS<W>)
+                            with_rows<ROWS<W>>(std::min(ROWS<W>, m - row), [&]<int R>(std::integral_constant<int, R>) {
+                                outer_tile<R, W>(g.data() + i * m + row, m, rows_of_x + first, padded, rows,
+                                                 sums + part * size + row * padded + first);
+                            });
+                    });
+            }
+    });
+    for (int64_t row = 0; row < m; ++row) {
+        float *to = w.data() + row * k;
+        std::copy_n(sums + row * padded, k, to);
+        for (int64_t part = 1; part < parts; ++part)
+            for (int64_t c = 0; c < k; ++c) to[c] += sums[part * size + row * padded + c];
+    }
+}
+
+} // namespace
+} // namespace weft
+
+void bind_linear(nanobind::module_ &m) {
+    using namespace weft;
+    m.def("multiply", &multiply, nb::arg("x").noconvert(), nb::arg("matrix").noconvert(), nb::arg("transposed"),
+          nb::arg("bias").none(), nb::arg("plus").none(), nb::arg("y").noconvert(), nb::arg("threads"));
+    m.def("multiply_transposed", &multiply_transposed, nb::arg("g").noconvert(), nb::arg("x").noconvert(),
+          nb::arg("w").noconvert(), nb::arg("threads"));
+}
