@@ -63,6 +63,10 @@ def run(args: argparse.Namespace) -> int:
         )
         source = from_tables(path, args.nodes, columns, args.ids, args.vertices)
     else:
+        if args.nodes is not None:
+            raise ConfigError(
+                f"--nodes goes with a table of edges, and {args.source} is none: drop it, or give the edge table"
+            )
         source = find(args.source, args.root)
     options = Options(args.undirected, args.self_loops, args.drop_duplicates)
     with StageProgress() as progress:

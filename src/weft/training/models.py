@@ -3,10 +3,12 @@
 import importlib.util
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
+from weft.keys import Stream, key
 from weft.nn import DEFAULT_LAYERS, build
 from weft.training.settings import Settings
 
@@ -14,7 +16,7 @@ from weft.training.settings import Settings
 def make_model(settings: Settings, graph: Graph) -> nn.Module:
     """The model that the settings name, for this graph's features and classes."""
     if settings.model.endswith(".py") or ".py:" in settings.model:
-        return _from_file(settings.model, graph)
+        return _from_file(settings.model, graph, settings.seed)
     layers = settings.layers
     if layers is None and settings.fanouts is not None and len(settings.fanouts) > 1:
         layers = len(settings.fanouts)
@@ -32,8 +34,8 @@ def make_model(settings: Settings, graph: Graph) -> nn.Module:
     )
 
 
-def _from_file(where: str, graph: Graph) -> nn.Module:
-    """FILE.py:FUNCTION, called with (in_channels, out_channels)."""
+def _from_file(where: str, graph: Graph, seed: int) -> nn.Module:
+    """FILE.py:FUNCTION, called with (in_channels, out_channels) under the seed."""
     file, _, name = where.partition(":")
     if not Path(file).is_file():
         raise StorageError(f"model {where!r}: there is no file {file}; check the path")
@@ -44,7 +46,9 @@ def _from_file(where: str, graph: Graph) -> nn.Module:
     function = getattr(module, name or "make_model", None)
     if function is None:
         raise ModelError(f"{file} has no function {name or 'make_model'!r}: define it as f(in_channels, out_channels)")
-    model = function(graph.num_features, graph.num_classes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key(Stream.INIT, seed))
+        model = function(graph.num_features, graph.num_classes)
     if not isinstance(model, nn.Module):
         raise ModelError(f"{where} gave a {type(model).__name__}: it must return a torch.nn.Module")
     return model

@@ -1,0 +1,274 @@
+"""Bad input gets one sentence that names what, where and what to do; exit code 2; nothing half-written."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from weft.cli import main
+from weft.errors import GraphFormatError, InputError, StorageError
+from weft.graph import Graph
+from weft.graph.storage import DirectoryWriter
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """A folder that imports; tests spoil one thing."""
+    rng = np.random.default_rng(0)
+    where = tmp_path / "raw"
+    where.mkdir()
+    arrays = {
+        "edge_index": rng.integers(0, 30, (2, 100)),
+        "feat": rng.standard_normal((30, 4)).astype(np.float32),
+        "label": rng.integers(0, 3, 30),
+        "split": rng.integers(0, 3, 30).astype(np.uint8),
+    }
+    for name, array in arrays.items():
+        np.save(where / f"{name}.npy", array)
+    return where
+
+
+def spoil(raw, name, change):
+    array = np.load(raw / f"{name}.npy")
+    np.save(raw / f"{name}.npy", change(array))
+
+
+def setting(index, value):
+    def change(array):
+        array[index] = value
+        return array
+
+    return change
+
+
+def refuse(capsys, tmp_path, *argv):
+    """Run `weft import` into tmp_path/out: exit code 2, one line on stderr, nothing written. Returns the line."""
+    before = sorted(tmp_path.iterdir())
+    assert main(["import", *map(str, argv)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("weft: ")
+    assert sorted(tmp_path.iterdir()) == before
+    return lines[0]
+
+
+CASES = {
+    "id too large": ("edge_index", setting((0, 7), 30), "edge 7 goes from 30 to"),
+    "negative id": ("edge_index", setting((1, 7), -1), "but vertex ids are 0 to 29"),
+    "ids that are no integers": ("edge_index", lambda a: a.astype(float), "needs two rows of integers"),
+    "edges of three rows": ("edge_index", lambda a: np.concatenate([a, a[:1]]), "needs two rows of integers"),
+    "ragged": ("label", lambda a: a[:-1], "differ in their number of vertices (feat.npy 30, label.npy 29"),
+    "nan": ("feat", setting((3, 2), np.nan), "feature 2 of vertex 3 is nan"),
+    "infinite": ("feat", setting((3, 2), np.inf), "feature 2 of vertex 3 is inf"),
+    "label below -1": ("label", setting(4, -2), "label -2 is negative"),
+    "unknown split": ("split", setting(4, 7), "split holds 7"),
+    "features of no rows": ("feat", lambda a: a[:0], "differ in their number"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_spoiled_arrays(raw, tmp_path, capsys, case):
+    name, change, told = CASES[case]
+    spoil(raw, name, change)
+    assert told in refuse(capsys, tmp_path, raw, tmp_path / "out")
+
+
+def test_labels_without_split(raw, tmp_path, capsys):
+    (raw / "split.npy").unlink()
+    assert "draw one with --split 60/20/20" in refuse(capsys, tmp_path, raw, tmp_path / "out")
+    assert "split '60/50/20' is not possible" in refuse(capsys, tmp_path, raw, tmp_path / "out", "--split", "60/50/20")
+
+
+def test_empty_graph(raw, tmp_path, capsys):
+    for name in ("feat", "label", "split"):
+        (raw / f"{name}.npy").unlink()
+    spoil(raw, "edge_index", lambda a: a[:, :0])
+    assert "the graph is empty" in refuse(capsys, tmp_path, raw, tmp_path / "out")
+
+
+def test_pickled_arrays_are_refused(raw, tmp_path, capsys):
+    np.save(raw / "label.npy", np.array([object()] * 30), allow_pickle=True)
+    assert "label.npy can't be read as a plain array" in refuse(capsys, tmp_path, raw, tmp_path / "out")
+
+
+def test_nothing_there(raw, tmp_path, capsys):
+    assert "there is nothing at" in refuse(capsys, tmp_path, tmp_path / "nowhere", tmp_path / "out")
+    assert "--nodes goes with a table of edges" in refuse(capsys, tmp_path, raw, tmp_path / "out", "--nodes", raw)
+
+
+def test_memory_that_is_no_size(raw, tmp_path, capsys):
+    assert "memory 'lots' is not a size" in refuse(capsys, tmp_path, raw, tmp_path / "out", "--memory", "lots")
+
+
+def test_unsafe_pyg_files(tmp_path, capsys):
+    import pickle
+
+    (tmp_path / "data.pt").write_bytes(pickle.dumps({"a": 1}))
+    assert "can't be read safely as a PyG Data" in refuse(capsys, tmp_path, tmp_path / "data.pt", tmp_path / "out")
+
+
+class TestTables:
+    @pytest.fixture
+    def tables(self, tmp_path):
+        self.write(tmp_path, "edges", src=["a", "b"], dst=["b", "a"])
+        self.write(tmp_path, "nodes", id=["a", "b", "c"], f0=[1.0, 2.0, 3.0])
+        return tmp_path / "edges.parquet", tmp_path / "nodes.parquet"
+
+    @staticmethod
+    def write(tmp_path, name, **columns):
+        pa.parquet.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+
+    def refuse(self, capsys, tmp_path, tables, *flags):
+        return refuse(capsys, tmp_path, tables[0], tmp_path / "out", "--nodes", tables[1], *flags)
+
+    def test_unknown_column(self, tables, tmp_path, capsys):
+        assert "has no column 'scr': did you mean 'src'?" in self.refuse(capsys, tmp_path, tables, "--src", "scr")
+
+    def test_unknown_vertex(self, tables, tmp_path, capsys):
+        self.write(tmp_path, "edges", src=["a", "x"], dst=["b", "a"])
+        told = self.refuse(capsys, tmp_path, tables)
+        assert "row 1: src 'x' is not in the vertex table" in told
+
+    def test_repeated_id(self, tables, tmp_path, capsys):
+        self.write(tmp_path, "nodes", id=["a", "b", "a"])
+        assert "the id in row 2 comes twice" in self.refuse(capsys, tmp_path, tables)
+
+    def test_missing_id(self, tables, tmp_path, capsys):
+        self.write(tmp_path, "nodes", id=["a", None, "c"])
+        assert "a vertex id is missing" in self.refuse(capsys, tmp_path, tables)
+
+    def test_text_among_features(self, tables, tmp_path, capsys):
+        self.write(tmp_path, "nodes", id=["a", "b", "c"], f0=["x", "y", "z"])
+        assert "feature column f0 holds string" in self.refuse(capsys, tmp_path, tables, "--features", "f0")
+
+    def test_ragged_lists(self, tables, tmp_path, capsys):
+        self.write(tmp_path, "nodes", id=["a", "b", "c"], f0=[[1.0], [1.0, 2.0], [1.0]])
+        assert "have 1 to 2 values" in self.refuse(capsys, tmp_path, tables, "--features", "f0")
+
+    def test_unknown_split(self, tables, tmp_path, capsys):
+        self.write(tmp_path, "nodes", id=["a", "b", "c"], part=["train", "tset", "test"])
+        assert "split 'tset' is not known" in self.refuse(capsys, tmp_path, tables, "--split-column", "part")
+
+    def test_truncated_file(self, tables, tmp_path, capsys):
+        tables[0].write_bytes(tables[0].read_bytes()[:-20])
+        assert "can't be read as a table" in self.refuse(capsys, tmp_path, tables)
+
+    def test_no_table(self, tables, tmp_path, capsys):
+        tables[1].unlink()
+        assert "there is no table at" in self.refuse(capsys, tmp_path, tables)
+
+    def test_no_edges_at_all(self, tables, tmp_path, capsys):
+        pa.parquet.write_table(pa.table({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}), tables[0])
+        assert "the graph is empty" in refuse(capsys, tmp_path, tables[0], tmp_path / "out")
+
+
+class TestDirectories:
+    @pytest.fixture
+    def where(self, raw, tmp_path):
+        assert main(["import", str(raw), str(tmp_path / "g")]) == 0
+        return tmp_path / "g"
+
+    def test_truncated(self, where):
+        file = where / "indices.npy"
+        file.write_bytes(file.read_bytes()[:-4])
+        with pytest.raises(GraphFormatError, match=r"indices\.npy has \d+ bytes in place of \d+: it is truncated"):
+            Graph.open(where)
+
+    @pytest.mark.parametrize("name", ["indptr", "indices", "features", "labels", "split"])
+    def test_flipped_bit(self, where, name):
+        file = where / f"{name}.npy"
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 16
+        file.write_bytes(data)
+        with pytest.raises((GraphFormatError, InputError), match=rf"{name}\.npy is damaged|do not fit together"):
+            Graph.open(where).verify()
+
+    def test_newer_version(self, where):
+        manifest = json.loads((where / "manifest.json").read_text())
+        (where / "manifest.json").write_text(json.dumps(manifest | {"version": 99}))
+        with pytest.raises(
+            GraphFormatError, match="version 99 of the graph format, this Weft reads version 1: upgrade"
+        ):
+            Graph.open(where)
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "weft-graph", "version": 1}', "\x00\xff"])
+    def test_damaged_manifest(self, where, text):
+        (where / "manifest.json").write_text(text)
+        with pytest.raises(GraphFormatError):
+            Graph.open(where)
+
+    def test_missing(self, tmp_path, capsys):
+        assert main(["info", str(tmp_path / "none")]) == 2
+        assert "there is no graph at" in capsys.readouterr().err
+        assert main(["info", str(tmp_path)]) == 2
+        assert "is not a graph directory" in capsys.readouterr().err
+
+    def test_an_existing_graph_is_replaced_only_when_asked(self, raw, where, capsys):
+        assert main(["import", str(raw), str(where)]) == 2
+        assert "exists already" in capsys.readouterr().err
+        assert main(["import", str(raw), str(where), "--overwrite", "--undirected"]) == 0
+        Graph.open(where).verify()
+
+    def test_other_folders_are_never_replaced(self, raw, tmp_path, capsys):
+        (tmp_path / "photos").mkdir()
+        (tmp_path / "photos" / "a.jpg").write_text("")
+        assert main(["import", str(raw), str(tmp_path / "photos"), "--overwrite"]) == 2
+        assert "is not a graph directory, so it will not be overwritten" in capsys.readouterr().err
+
+    def test_a_failed_import_leaves_the_old_graph(self, raw, where, tmp_path, capsys):
+        before = {path.name: path.read_bytes() for path in where.iterdir()}
+        spoil(raw, "feat", setting((29, 0), np.nan))
+        refuse(capsys, tmp_path, raw, where, "--overwrite")
+        assert {path.name: path.read_bytes() for path in where.iterdir()} == before
+
+    def test_kill_in_the_middle(self, where, tmp_path):
+        """A writer that dies leaves the old graph; the next one sweeps up."""
+        script = (
+            "import os, signal, sys; from pathlib import Path; from weft.graph.storage import DirectoryWriter\n"
+            "with DirectoryWriter(Path(sys.argv[1]), overwrite=True) as d:\n"
+            "    d.array('indptr', 'int64'); os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        code = subprocess.run([sys.executable, "-c", script, str(where)], env=env).returncode
+        assert code == -signal.SIGKILL
+        assert list(tmp_path.glob(".g.writing-*"))
+        Graph.open(where).verify()
+        Graph.open(where).save(where, overwrite=True)
+        assert not list(tmp_path.glob(".g.writing-*"))
+        Graph.open(where).verify()
+
+
+def test_a_full_disk(tmp_path):
+    """A real one: a file system of one megabyte, where this process may mount one."""
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        with (
+            pytest.raises(StorageError, match=r"no space left while writing .*free some"),
+            DirectoryWriter(small / "g") as directory,
+        ):
+            directory.add("indptr", np.zeros(1 << 20))
+        assert not list(small.iterdir())
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_from_arrays_checks_as_importing_does():
+    with pytest.raises(InputError, match="needs two rows"):
+        Graph.from_arrays(np.zeros((3, 4), dtype=int))
+    with pytest.raises(InputError, match="features has 3 rows for 2 vertices"):
+        Graph.from_arrays(np.array([[0], [1]]), num_vertices=2, features=np.zeros((3, 1), np.float32))
+    with pytest.raises(InputError, match="feature 0 of vertex 1 is nan"):
+        Graph.from_arrays(np.array([[0], [1]]), features=np.array([[0.0], [np.nan]], np.float32))
+    with pytest.raises(InputError, match="no labels, so there is nothing to train on"):
+        Graph.from_arrays(np.array([[0], [1]])).seeds("train")

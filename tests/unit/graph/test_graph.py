@@ -1,0 +1,91 @@
+"""Graphs in memory and on disk, and the generators."""
+
+import numpy as np
+import pytest
+
+from weft.cli import main
+from weft.errors import ConfigError
+from weft.graph import Graph, Names
+from weft.graph.describe import describe
+from weft.graph.generate import communities, rmat
+
+
+def test_saving_and_opening(tmp_path):
+    rng = np.random.default_rng(0)
+    graph = Graph.from_arrays(
+        rng.integers(0, 20, (2, 90)),
+        num_vertices=20,
+        features=rng.standard_normal((20, 3)).astype(np.float16),
+        labels=rng.integers(0, 2, (20, 5)),
+        split=rng.integers(0, 4, 20),
+        edge_weight=rng.random(90).astype(np.float32),
+        edge_type=rng.integers(0, 3, 90),
+    )
+    graph.save(tmp_path / "g")
+    again = Graph.open(tmp_path / "g")
+    again.verify()
+    for name in ("indptr", "indices", "features", "labels", "split", "edge_weight", "edge_type"):
+        assert np.array_equal(getattr(graph, name), getattr(again, name)), name
+    assert again.multi_label
+    assert again.num_classes == 5
+    assert isinstance(again.indices, np.memmap)
+
+
+def test_seeds_come_in_the_order_of_original_ids():
+    graph = Graph.from_arrays(
+        np.array([[0], [1]]), num_vertices=6, labels=np.array([0, 1, -1, 0, 1, 0]), split=np.zeros(6)
+    )
+    assert graph.seeds("train").tolist() == [0, 1, 3, 4, 5]
+    moved = Graph(
+        graph.indptr,
+        graph.indices,
+        labels=graph.labels,
+        split=graph.split,
+        num_classes=2,
+        original_ids=np.array([9, 3, 1, 0, 7, 5]),
+    )
+    assert moved.seeds("train").tolist() == [3, 1, 5, 4, 0]
+
+
+def test_names_of_strings():
+    text = "".join(["a", "", "ccc"]).encode()
+    names = Names(text=np.frombuffer(text, np.uint8), offsets=np.array([0, 1, 1, 4]))
+    assert names.column().to_pylist() == ["a", "", "ccc"]
+
+
+@pytest.mark.parametrize("make", [rmat, communities])
+def test_generators_are_seeded_and_do_not_depend_on_threads(tmp_path, make):
+    graphs = [
+        make(tmp_path / str(i), vertices=3000, edges=40_000, width=8, classes=5, seed=seed, threads=threads)
+        for i, (seed, threads) in enumerate(((1, 1), (1, 3), (2, 1)))
+    ]
+    one, same, other = graphs
+    one.verify()
+    assert (one.num_vertices, one.num_edges, one.num_features) == (3000, 40_000, 8)
+    for name in ("indptr", "indices", "features", "labels", "split"):
+        assert np.array_equal(getattr(one, name), getattr(same, name)), name
+    assert not np.array_equal(one.indices, other.indices)
+
+
+def test_communities_have_structure(tmp_path):
+    graph = communities(tmp_path / "g", vertices=5000, edges=100_000, classes=10, width=16, block=100)
+    figures = describe(graph)
+    assert figures["homophily"] > 0.7
+    assert figures["max_in_degree"] > 10 * figures["mean_degree"]
+    dst = np.repeat(np.arange(5000), np.diff(graph.indptr))
+    edges = set(zip(graph.indices.tolist(), dst.tolist(), strict=True))
+    assert all((v, u) in edges for u, v in list(edges)[:2000])  # every edge both ways
+
+
+def test_rmat_is_skewed(tmp_path):
+    graph = rmat(tmp_path / "g", vertices=5000, edges=100_000)
+    skew = describe(graph)["skew"]
+    assert skew[0]["share"] > 0.1
+    assert skew[-1]["share"] < 0.1
+
+
+def test_generating_nonsense_is_refused(tmp_path, capsys):
+    with pytest.raises(ConfigError, match="0 vertices"):
+        rmat(tmp_path / "g", vertices=0, edges=5)
+    assert main(["generate", "communities", str(tmp_path / "g"), "--train", "2"]) == 2
+    assert "train = 2.0" in capsys.readouterr().err

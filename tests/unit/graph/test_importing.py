@@ -1,0 +1,293 @@
+"""From every kind of source to a graph directory and back; the same result whatever the memory."""
+
+import gzip
+import json
+import sys
+import types
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from weft.cli import main
+from weft.graph import Graph
+from weft.graph.importing import import_graph
+from weft.graph.lists import EdgeChunk, Options
+from weft.graph.sources import Source
+
+
+def lists_of(graph):
+    """Each vertex's in-neighbours with weights and types, as plain lists."""
+    parts = [graph.indices, graph.edge_weight, graph.edge_type]
+    bounds = list(zip(graph.indptr[:-1], graph.indptr[1:], strict=True))
+    return [[None if p is None else p[a:b].tolist() for p in parts] for a, b in bounds]
+
+
+def slow_lists(src, dst, vertices, weight=None, kind=None, options=None):
+    """The oracle: edges appended to Python lists, then cleaned one at a time."""
+    options = options or Options()
+    edges = []
+    for e, (u, v) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
+        w = None if weight is None else float(weight[e])
+        t = None if kind is None else int(kind[e])
+        edges.append((u, v, w, t))
+        if options.undirected:
+            edges.append((v, u, w, t))
+    out = []
+    for vertex in range(vertices):
+        mine, seen = [], set()
+        for u, v, w, t in edges:
+            if v != vertex or (u == v and options.self_loops == "remove"):
+                continue
+            if options.unique and (u, t) in seen:
+                continue
+            seen.add((u, t))
+            mine.append((u, w, t))
+        if options.self_loops == "add" and all(u != vertex for u, _, _ in mine):
+            mine.append((vertex, 1.0, 0))
+        out.append(
+            [
+                [m[0] for m in mine],
+                None if weight is None else [m[1] for m in mine],
+                None if kind is None else [m[2] for m in mine],
+            ]
+        )
+    return out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(),
+        Options(undirected=True),
+        Options(self_loops="remove"),
+        Options(self_loops="add"),
+        Options(drop_duplicates=True),
+        Options(True, "add", True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("extras", [False, True])
+@pytest.mark.parametrize("memory", [1 << 30, 1])
+def test_lists_equal_the_slow_ones_whatever_the_memory(tmp_path, options, extras, memory):
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 60, 500), (60 * rng.random(500) ** 2).astype(np.int64)
+    weight = rng.integers(1, 9, 500).astype(np.float32) if extras else None
+    kind = rng.integers(0, 3, 500).astype(np.int32) if extras else None
+
+    def edges():
+        for a in range(0, 500, 77):
+            part = slice(a, a + 77)
+            yield EdgeChunk(src[part], dst[part], *(None if x is None else x[part] for x in (weight, kind)))
+
+    import_graph(Source(61, edges), tmp_path / "g", options, memory=memory)
+    graph = Graph.open(tmp_path / "g")
+    graph.verify()
+    assert lists_of(graph) == slow_lists(src, dst, 61, weight, kind, options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    where = tmp_path / "raw"
+    where.mkdir()
+    np.save(where / "edge_index.npy", rng.integers(0, 50, (2, 400)).astype(np.int32))
+    np.save(where / "feat.npy", rng.standard_normal((50, 6)).astype(np.float16))
+    np.save(where / "label.npy", rng.integers(-1, 4, 50).astype(np.int16))
+    np.save(where / "split.npy", rng.integers(0, 4, 50).astype(np.uint8))
+    np.save(where / "edge_type.npy", rng.integers(0, 3, 400).astype(np.uint8))
+    (where / "classes.txt").write_text("a\nb\nc\nd\n")
+    return where
+
+
+def test_a_folder_of_npy_files(folder, tmp_path, capsys):
+    assert main(["import", str(folder), str(tmp_path / "g"), "--feature-dtype", "float16"]) == 0
+    graph = Graph.open(tmp_path / "g")
+    edges = np.load(folder / "edge_index.npy")
+    assert lists_of(graph) == slow_lists(edges[0], edges[1], 50, kind=np.load(folder / "edge_type.npy"))
+    assert np.array_equal(graph.features, np.load(folder / "feat.npy"))
+    assert np.array_equal(graph.labels, np.load(folder / "label.npy"))
+    assert (graph.num_classes, graph.class_names, graph.num_edge_types) == (4, ("a", "b", "c", "d"), 3)
+    assert graph.indices.dtype == np.int32
+    capsys.readouterr()
+    assert main(["info", str(tmp_path / "g"), "--json", "--verify"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["edges"] == 400
+    assert abs(sum(part["share"] for part in figures["skew"]) - 1) < 1e-9
+
+
+def test_cora_comes_with_weft(tmp_path):
+    assert main(["import", "cora", str(tmp_path / "g")]) == 0
+    graph = Graph.open(tmp_path / "g")
+    assert (graph.num_vertices, graph.num_edges, graph.num_features, graph.num_classes) == (2708, 10556, 1433, 7)
+    assert [len(graph.seeds(split)) for split in ("train", "validation", "test")] == [140, 500, 1000]
+
+
+def write(table, path):
+    if path.suffix == ".parquet":
+        pa.parquet.write_table(table, path)
+    else:
+        options = pa.csv.WriteOptions(delimiter="\t" if ".tsv" in path.name else ",")
+        raw = path.with_name("plain")
+        pa.csv.write_csv(table, raw, options)
+        path.write_bytes(gzip.compress(raw.read_bytes()) if path.suffix == ".gz" else raw.read_bytes())
+    return path
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".tsv.gz"])
+@pytest.mark.parametrize("textual", [False, True])
+def test_tables_with_names(tmp_path, ending, textual):
+    """Ids out of order and with gaps, or strings; the vertex table's order is the vertices' order."""
+    rng = np.random.default_rng(1)
+    ids = rng.permutation(10_000)[:40] * 7
+    names = [f"käse-{i}" for i in ids] if textual else ids.tolist()
+    src, dst = rng.integers(0, 40, 300), rng.integers(0, 40, 300)
+    weight = rng.random(300).astype(np.float32)
+    edges = write(
+        pa.table({"a": [names[i] for i in src], "b": [names[i] for i in dst], "w": weight}), tmp_path / f"edges{ending}"
+    )
+    features = rng.standard_normal((40, 3)).astype(np.float32)
+    words = [["red", "green", "blue"][i] for i in rng.integers(0, 3, 40)]
+    columns = {
+        "name": names,
+        **{f"f{i}": features[:, i] for i in range(3)},
+        "colour": words,
+        "part": ["train", "val", "test", "none"] * 10,
+    }
+    nodes = write(pa.table(columns), tmp_path / f"nodes{ending}")
+    flags = ["--nodes", str(nodes), "--src", "a", "--dst", "b", "--weight", "w", "--id", "name", "--features", "f*"]
+    assert main(["import", str(edges), str(tmp_path / "g"), *flags, "--label", "colour", "--split-column", "part"]) == 0
+    graph = Graph.open(tmp_path / "g")
+    graph.verify()
+    assert [row[0] for row in lists_of(graph)] == [row[0] for row in slow_lists(src, dst, 40)]
+    assert np.allclose(np.sort(graph.edge_weight), np.sort(weight), rtol=1e-6)
+    assert np.allclose(graph.features, features, rtol=1e-6)
+    assert [graph.class_names[i] for i in graph.labels] == words
+    assert graph.split.tolist() == [0, 1, 2, 3] * 10
+    assert graph.names.column().to_pylist() == names
+
+
+@pytest.mark.parametrize("textual", [False, True])
+def test_edge_tables_alone(tmp_path, textual):
+    src, dst = np.array([5, 2, 9, 5]), np.array([2, 9, 9, 0])
+    names = [f"v{i}" for i in range(10)]
+    table = pa.table(
+        {"src": [names[i] for i in src], "dst": [names[i] for i in dst]} if textual else {"src": src, "dst": dst}
+    )
+    edges = write(table, tmp_path / "edges.parquet")
+    assert main(["import", str(edges), str(tmp_path / "g")]) == 0
+    graph = Graph.open(tmp_path / "g")
+    assert graph.num_vertices == (4 if textual else 10)
+    if textual:
+        assert graph.names.column().to_pylist() == ["v5", "v2", "v9", "v0"]
+    else:
+        assert main(["import", str(edges), str(tmp_path / "n"), "--ids", "names"]) == 0
+        assert Graph.open(tmp_path / "n").names.column().to_pylist() == [5, 2, 9, 0]
+
+
+def test_features_in_one_column_of_lists(tmp_path):
+    features = np.arange(12, dtype=np.float32).reshape(4, 3)
+    nodes = write(pa.table({"id": range(4), "emb": features.tolist()}), tmp_path / "nodes.parquet")
+    edges = write(pa.table({"src": [0, 1], "dst": [1, 2]}), tmp_path / "edges.parquet")
+    assert main(["import", str(edges), str(tmp_path / "g"), "--nodes", str(nodes), "--features", "emb"]) == 0
+    assert np.array_equal(Graph.open(tmp_path / "g").features, features)
+
+
+def test_pyg_data(tmp_path):
+    masks = {f"{name}_mask": torch.arange(5) % 3 == i for i, name in enumerate(("train", "val", "test"))}
+    data = Data(
+        x=torch.randn(5, 2), edge_index=torch.tensor([[0, 1, 4], [1, 2, 0]]), y=torch.tensor([0, 1, 2, 0, 1]), **masks
+    )
+    torch.save(data, tmp_path / "data.pt")
+    assert main(["import", str(tmp_path / "data.pt"), str(tmp_path / "g")]) == 0
+    for graph in (Graph.open(tmp_path / "g"), Graph.from_pyg(data)):
+        assert np.array_equal(graph.features, data.x.numpy())
+        assert [row[0] for row in lists_of(graph)] == [[4], [0], [1], [], []]
+        assert graph.split.tolist() == [0, 1, 2, 0, 1]
+
+
+def test_ogb_through_its_package(tmp_path, monkeypatch):
+    class Fake:
+        def __init__(self, name, root):
+            assert name == "ogbn-made-up"
+
+        def __getitem__(self, index):
+            graph = {"edge_index": np.array([[0, 1], [1, 2]]), "num_nodes": 4, "node_feat": np.ones((4, 2), np.float32)}
+            return graph, np.array([[0], [1], [0], [np.nan]])
+
+        def get_idx_split(self):
+            return {"train": np.array([0]), "valid": np.array([1]), "test": np.array([2])}
+
+    package, inner = types.ModuleType("ogb"), types.ModuleType("ogb.nodeproppred")
+    inner.NodePropPredDataset = Fake
+    package.__spec__ = types.SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "ogb", package)
+    monkeypatch.setitem(sys.modules, "ogb.nodeproppred", inner)
+    assert main(["import", "ogb:ogbn-made-up", str(tmp_path / "g")]) == 0
+    graph = Graph.open(tmp_path / "g")
+    assert graph.labels.tolist() == [0, 1, 0, -1]
+    assert graph.split.tolist() == [0, 1, 2, 3]
+
+
+def test_a_drawn_split_is_seeded(folder, tmp_path):
+    (folder / "split.npy").unlink()
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        assert main(["import", str(folder), str(tmp_path / name), "--split", "60/20/20", "--seed", seed]) == 0
+    a, b, c = (np.array(Graph.open(tmp_path / name).split) for name in "abc")
+    assert np.array_equal(a, b)
+    assert not np.array_equal(a, c)
+    known = np.load(folder / "label.npy") >= 0
+    assert (a[~known] == 3).all()
+    assert abs((a[known] == 0).mean() - 0.6) < 0.05
+
+
+def test_real_graphs(shared_data, tmp_path):
+    assert main(["import", str(shared_data("debian")), str(tmp_path / "d"), "--undirected"]) == 0
+    graph = Graph.open(tmp_path / "d")
+    assert graph.num_vertices == 63_436
+    assert main(["import", str(shared_data("facebook-johns")), str(tmp_path / "f")]) == 0
+    assert Graph.open(tmp_path / "f").num_features == 133
+
+
+def test_names_go_out_with_predictions(tmp_path):
+    rng = np.random.default_rng(0)
+    names = [f"page {i}" for i in range(60)]
+    src, dst = rng.integers(0, 60, 400), rng.integers(0, 60, 400)
+    write(pa.table({"src": [names[i] for i in src], "dst": [names[i] for i in dst]}), tmp_path / "edges.parquet")
+    columns = {"id": names, "x": rng.random(60), "y": rng.random(60), "topic": ["cats", "dogs"] * 30}
+    write(pa.table(columns), tmp_path / "nodes.parquet")
+    flags = ["--nodes", str(tmp_path / "nodes.parquet"), "--features", "x,y", "--label", "topic", "--split", "50/25/25"]
+    assert main(["import", str(tmp_path / "edges.parquet"), str(tmp_path / "g"), *flags]) == 0
+    model = str(tmp_path / "model")
+    assert (
+        main(
+            [
+                "train",
+                str(tmp_path / "g"),
+                "--epochs",
+                "1",
+                "--hidden",
+                "8",
+                "--fanouts",
+                "3,3",
+                "--out",
+                model,
+                "--log",
+                "json",
+            ]
+        )
+        == 0
+    )
+    for what, out in (("predictions", "p.parquet"), ("probabilities", "q.parquet"), ("embeddings", "e.npy")):
+        assert main(["embed", str(tmp_path / "g"), "--model", model, "--out", str(tmp_path / out), "--what", what]) == 0
+    predictions = pa.parquet.read_table(tmp_path / "p.parquet")
+    assert predictions.column("id").to_pylist() == names
+    assert set(predictions.column("class_name").to_pylist()) <= {"cats", "dogs"}
+    shares = np.stack(pa.parquet.read_table(tmp_path / "q.parquet").column("probabilities").to_numpy())
+    assert np.allclose(shares.sum(1), 1, atol=1e-5)
+    assert np.array_equal(shares.argmax(1), predictions.column("class").to_numpy())
+    assert np.load(tmp_path / "e.npy").shape == (60, 8)

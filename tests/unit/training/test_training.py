@@ -1,0 +1,359 @@
+"""Training end to end on a small graph: it learns, resumes to the same bits, and refuses what makes no sense."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.nn.models import GraphSAGE
+
+import weft
+from weft.errors import ConfigError, ModelError, StorageError, TrainingError
+from weft.graph.generate import communities
+from weft.training import Settings, Trainer, infer, make_model
+from weft.training.batches import Batches
+from weft.training.events import EpochEnded, Finished, Started, Stepped
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("graph") / "graph"
+    communities(path, vertices=1500, edges=20_000, width=12, classes=5, train=0.4, block=100, signal=0.5)
+    return path
+
+
+@pytest.fixture(scope="module")
+def graph(folder):
+    return weft.Graph.open(folder)
+
+
+def settings(**given):
+    return Settings(
+        **{"hidden": 16, "fanouts": (4, 4), "batch_size": 100, "epochs": 2, "threads": 1, "dropout": 0.2} | given
+    )
+
+
+def run(graph, **given):
+    chosen = settings(**given)
+    events = []
+    trainer = Trainer(graph, make_model(chosen, graph), chosen, events.append)
+    return trainer.fit(), events
+
+
+def state(model):
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def same_bits(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat", "gatv2", "gin", "deepgcn", "film"])
+def test_every_named_model_learns(graph, model):
+    result, _ = run(graph, model=model, epochs=6, lr=0.01, layers=2, **({"heads": 2} if "gat" in model else {}))
+    assert result.history[-1]["loss"] < 0.7 * result.history[0]["loss"]
+    assert result.test > 0.6  # five classes: chance is 0.2
+
+
+def test_events_tell_the_story(graph):
+    _, events = run(graph)
+    batches = -(-600 // 100)
+    assert isinstance(events[0], Started)
+    assert "2 layers (2 fast)" in events[0].plan
+    assert sum(isinstance(event, Stepped) for event in events) == 2 * batches
+    assert sum(isinstance(event, EpochEnded) for event in events) == 2
+    assert isinstance(events[-1], Finished)
+
+
+def test_runs_repeat_to_the_bit(graph):
+    one, two, other = (run(graph, seed=seed)[0] for seed in (1, 1, 2))
+    assert same_bits(state(one.model), state(two.model))
+    assert not same_bits(state(one.model), state(other.model))
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 5])
+def test_prefetching_changes_nothing(graph, prefetch):
+    assert same_bits(state(run(graph, prefetch=prefetch)[0].model), state(run(graph)[0].model))
+
+
+def test_a_users_model_is_trained_in_place(graph):
+    model = GraphSAGE(graph.num_features, 16, 2, graph.num_classes)
+    names, before = list(model.state_dict()), state(model)
+    result = weft.train(graph, model, fanouts=[5, 5], epochs=1, batch_size=200, log="json")
+    assert result.model is model
+    assert list(model.state_dict()) == names
+    assert not same_bits(before, state(model))
+
+
+def test_batches_are_one_permutation_that_does_not_depend_on_numbering():
+    seeds = np.arange(0, 1000, 3)
+    batches = Batches(seeds, None, 64, seed=1)
+    assert len(batches) == len(batches.of(0)) == -(-len(seeds) // 64)
+    assert np.array_equal(np.sort(np.concatenate(batches.of(0))), seeds)
+    assert not np.array_equal(np.concatenate(batches.of(0)), np.concatenate(batches.of(1)))
+    original = np.random.default_rng(0).permutation(1000)  # vertex v was original[v] at import
+    moved = Batches(np.flatnonzero(np.isin(original, seeds)), original, 64, seed=1)
+    for mine, theirs in zip(moved.of(3), batches.of(3), strict=True):
+        assert np.array_equal(original[mine], theirs)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat", "gin", "deepgcn", "film"])
+@pytest.mark.parametrize("memory", [1 << 30, 0])
+def test_exact_inference_equals_the_whole_graph_at_once(graph, model, memory, tmp_path):
+    chosen = settings(model=model, dtype="float64", layers=2, **({"jk": "cat"} if model == "sage" else {}))
+    module = make_model(chosen, graph).double()
+    dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
+    edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
+    with torch.no_grad():
+        want = module.eval()(torch.from_numpy(np.array(graph.features)).double(), edge_index)
+    got = infer(module, graph, dtype=torch.float64, memory=memory, scratch=tmp_path)
+    torch.testing.assert_close(torch.from_numpy(got.outputs), want, rtol=1e-10, atol=1e-10)
+    assert got.embeddings.shape == (graph.num_vertices, 16)
+    assert not list(tmp_path.iterdir())
+
+
+def test_exact_evaluation(graph):
+    result, _ = run(graph, evaluation="exact", epochs=3)
+    assert 0.3 < result.test <= 1
+
+
+def test_early_stopping_keeps_the_best(graph):
+    result, events = run(graph, epochs=200, patience=3, lr=0.05)
+    ended = [event for event in events if isinstance(event, EpochEnded)]
+    assert len(ended) < 200
+    assert result.best_epoch == len(ended) - 1 - 3
+    assert result.validation == max(event.validation for event in ended)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"optimizer": "sgd", "lr": 0.1},
+        {"optimizer": "adamw"},
+        {"schedule": "cosine", "warmup": 1.0},
+        {"schedule": "linear"},
+        {"clip_norm": 0.1},
+        {"replace": True},
+        {"norm": "batch"},
+        {"norm": "layer", "jk": "max"},
+        {"fanouts": (-1,), "layers": 2},
+    ],
+)
+def test_options_train(graph, given):
+    result, _ = run(graph, **given)
+    assert np.isfinite(result.history[-1]["loss"])
+
+
+def test_memory_is_flat_over_epochs(graph):
+    import resource
+
+    chosen = settings(epochs=1)
+    trainer = Trainer(graph, make_model(chosen, graph), chosen)
+    trainer.prepare()
+    for epoch in range(10):
+        trainer.train_epoch(epoch)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for epoch in range(10, 60):
+        trainer.train_epoch(epoch)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10  # KiB
+
+
+class TestResuming:
+    def test_at_any_batch(self, graph, tmp_path):
+        """Stopped after some batches (by an error in place of the kill) and resumed: the same bits, optimiser and all."""
+        whole, _ = run(graph, epochs=3, checkpoint=tmp_path / "whole")
+        for stop in (1, 7, 12, 13):
+            given = {"epochs": 3, "checkpoint": tmp_path / f"at-{stop}", "checkpoint_every": 1}
+            chosen = settings(**given)
+
+            class Killed(Exception):
+                pass
+
+            seen = []
+
+            def listen(event, seen=seen, stop=stop, killed=Killed):
+                seen.extend([event] if isinstance(event, Stepped) else [])
+                if isinstance(event, Stepped) and len(seen) == stop + 1:
+                    raise killed
+
+            with pytest.raises(Killed):
+                Trainer(graph, make_model(chosen, graph), chosen, listen).fit()
+            resumed, _ = run(graph, **given, resume=True)
+            assert same_bits(state(whole.model), state(resumed.model))
+            assert resumed.history == whole.history
+            (_, a), (_, b) = (self.newest(tmp_path / name) for name in ("whole", f"at-{stop}"))
+            assert same_bits(a, b)
+
+    @staticmethod
+    def newest(folder):
+        from safetensors.torch import load_file
+
+        last = max(folder.glob("step-*"))
+        return last, load_file(last / "state.safetensors")
+
+    @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+    def test_after_a_signal(self, folder, tmp_path, signum):
+        def command(where, *more):
+            flags = (
+                "--hidden 16 --fanouts 4,4 --batch-size 20 --epochs 4 --threads 1 --dropout 0.2 --checkpoint-every 3"
+            )
+            return [
+                sys.executable,
+                "-m",
+                "weft.cli",
+                "train",
+                str(folder),
+                *flags.split(),
+                "--log",
+                "json",
+                "--checkpoint",
+                str(where),
+                *more,
+            ]
+
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run(
+            command(tmp_path / "whole", "--out", str(tmp_path / "m1")), check=True, env=env, stdout=subprocess.DEVNULL
+        )
+        process = subprocess.Popen(
+            command(tmp_path / "cut"), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        steps = 0
+        for line in process.stdout:
+            steps += json.loads(line)["record"] == "Stepped"
+            if steps == 37:
+                process.send_signal(signum)
+                break
+        process.stdout.read()
+        errors = process.stderr.read()
+        code = process.wait()
+        if signum == signal.SIGKILL:
+            assert code == -signal.SIGKILL
+        else:
+            assert code == 128 + signum
+            assert "go on with --resume" in errors
+        resumed = subprocess.run(
+            command(tmp_path / "cut", "--resume", "--out", str(tmp_path / "m2")),
+            env=env,
+            capture_output=True,
+            text=True,
+        )
+        assert resumed.returncode == 0, resumed.stderr
+        assert "going on from" in resumed.stdout
+        a, b = ((tmp_path / m / "state.safetensors").read_bytes() for m in ("m1", "m2"))
+        assert a == b
+
+    def test_a_damaged_checkpoint_is_passed_over(self, graph, tmp_path):
+        where = tmp_path / "run"
+        whole, _ = run(graph, epochs=3, checkpoint=where)
+        newest = max(where.glob("step-*"))
+        data = bytearray((newest / "state.safetensors").read_bytes())
+        data[-1] ^= 1
+        (newest / "state.safetensors").write_bytes(data)
+        resumed, events = run(graph, epochs=3, checkpoint=where, resume=True)
+        assert any("is damaged" in getattr(event, "text", "") for event in events)
+        assert same_bits(state(whole.model), state(resumed.model))
+        for folder in where.glob("step-*"):
+            (folder / "state.json").write_text("{")
+        with pytest.raises(TrainingError, match=r"no checkpoint .* can be read"):
+            run(graph, epochs=3, checkpoint=where, resume=True)
+
+    def test_only_the_same_run_goes_on(self, graph, tmp_path):
+        where = tmp_path / "run"
+        run(graph, epochs=1, checkpoint=where)
+        with pytest.raises(TrainingError, match=r"earlier run: go on from them with --resume"):
+            run(graph, epochs=1, checkpoint=where)
+        with pytest.raises(TrainingError, match=r"other settings: lr = 0.003 \(now 0.1\)"):
+            run(graph, epochs=1, checkpoint=where, resume=True, lr=0.1)
+        communities(tmp_path / "other", vertices=1500, edges=20_000, width=12, classes=5, train=0.4, seed=9)
+        with pytest.raises(TrainingError, match="another graph"):
+            run(weft.Graph.open(tmp_path / "other"), epochs=1, checkpoint=where, resume=True)
+
+    def test_the_newest_are_kept(self, graph, tmp_path):
+        run(graph, epochs=5, checkpoint=tmp_path, keep=2)
+        assert len(list(tmp_path.glob("step-*"))) == 2
+        assert (tmp_path / "best").is_dir()
+
+    def test_a_full_disk_leaves_the_older_checkpoint(self, graph, tmp_path, monkeypatch):
+        import errno
+
+        from weft.training import checkpoint
+
+        run(graph, epochs=1, checkpoint=tmp_path)
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+        def full(path, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(checkpoint, "_write", full)
+        with pytest.raises(StorageError, match="no space left"):
+            checkpoint.Checkpoints(tmp_path, 3).save(99, {"a": torch.zeros(3)}, {})
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+class TestMistakes:
+    def test_nan_loss_names_the_batch(self, graph):
+        with pytest.raises(TrainingError, match=r"the loss is (nan|inf) in epoch \d+, batch \d+: lower lr"):
+            run(graph, lr=1e30, optimizer="sgd", epochs=5)
+
+    def test_unknown_settings_name_the_nearest(self, graph):
+        with pytest.raises(ConfigError, match="no setting 'epoch'; did you mean 'epochs'"):
+            weft.train(graph, epoch=3)
+        with pytest.raises(ConfigError, match="optimizer = 'adma' is not possible; did you mean 'adam'"):
+            weft.train(graph, optimizer="adma")
+        with pytest.raises(ConfigError, match=r"dropout = 1\.5 is out of range; it must be from 0\.0 to 0\.99"):
+            weft.train(graph, dropout=1.5)
+        with pytest.raises(ConfigError, match="epochs = 'many' is not a whole number"):
+            weft.train(graph, epochs="many")
+
+    @pytest.mark.parametrize(
+        ("given", "match"),
+        [
+            ({"fanouts": (5, 5), "layers": 3}, "contradict each other"),
+            ({"fanouts": (5, 0)}, "fanouts hold a 0"),
+            ({"heads": 2}, "heads means nothing to the model sage"),
+            ({"model": "film", "jk": "cat"}, "jk means nothing to the model film"),
+            ({"momentum": 0.5}, "momentum means nothing to adam"),
+            ({"resume": True}, "resume needs the folder"),
+            ({"patience": 2, "evaluate_every": 0}, "patience needs evaluations"),
+        ],
+    )
+    def test_contradictions(self, given, match):
+        with pytest.raises(ConfigError, match=match):
+            Settings(**given)
+
+    def test_models_from_files(self, graph, tmp_path):
+        file = tmp_path / "mine.py"
+        file.write_text(
+            "from torch_geometric.nn.models import GCN\n"
+            "def make_model(i, o): return GCN(i, 8, 2, o)\n"
+            "def bad(i, o): return 3\n"
+        )
+        assert run(graph, model=f"{file}:make_model")[0].test is not None
+        with pytest.raises(ModelError, match="no function 'other'"):
+            run(graph, model=f"{file}:other")
+        with pytest.raises(ModelError, match="gave a int"):
+            run(graph, model=f"{file}:bad")
+        with pytest.raises(StorageError, match="no file"):
+            run(graph, model=f"{tmp_path}/none.py:make_model")
+
+
+def test_loader_errors_come_out_and_threads_end(graph):
+    import threading
+
+    chosen = settings()
+    trainer = Trainer(graph, make_model(chosen, graph), chosen)
+
+    def broken(*args, **kwargs):
+        raise RuntimeError("sampling failed")
+
+    trainer._loader.sampler.sample = broken
+    with pytest.raises(RuntimeError, match="sampling failed"):
+        trainer.fit()
+    time.sleep(0.05)
+    assert not [thread for thread in threading.enumerate() if thread.name == "weft-loader"]
