@@ -2,9 +2,9 @@
 
     benchmarks/peers/build.sh && python benchmarks/sampling.py
 
-RMAT (2M vertices, 60M edges) and communities (2.4M, 60M); fanouts 10,10,10 and 15,10,5; batches of 1,024 and 4,096. A rate is
-edges in the blocks made, per second; medians over rounds after a warm-up. Weft runs with two threads too. The memory's own
-limit is printed first (benchmarks/native/memory_limit.cpp): random reads a second from an array as large as the graph's
+RMAT (2M vertices, 60M edges) and communities (2.4M, 60M); fanouts 10,10,10 and 15,10,5; batches of 1,024 and 4,096. A rate
+is edges in the blocks made, per second; medians over rounds after a warm-up. Weft runs with two threads too. The memory's
+own limit is printed first (benchmarks/native/memory_limit.cpp): random reads a second from an array as large as the graph's
 neighbour lists, as a chain of dependent reads and with many under way.
 """
 

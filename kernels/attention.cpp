@@ -191,6 +191,47 @@ void gat_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<int32_t> t_edg
     });
 }
 
+// out[n, H] = <att[h], x[n, h]>: a row's own part of GAT's logits.
+template <class T> void head_terms(In<T, 3> x, In<T, 2> att, Array<T, 2> out, int threads) {
+    const Shape shape{static_cast<int64_t>(x.shape(1)), static_cast<int64_t>(x.shape(2))};
+    const int64_t rows = out.shape(0);
+    nb::gil_scoped_release released;
+    with_columns(shape.columns, [&]<class C>(C) {
+        parallel_for(rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i)
+                head_dots<C>(x.data() + i * shape.width(), att.data(), out.data() + i * shape.heads, shape);
+        });
+    });
+}
+
+// Its gradients: gx += g att, and the sums for att over each piece of rows, g_att[pieces, H F].
+template <class T>
+void head_terms_backward(In<T, 3> x, In<T, 2> att, In<T, 2> g, Array<T, 3> gx, Array<T, 2> g_att, int threads) {
+    const Shape shape{static_cast<int64_t>(x.shape(1)), static_cast<int64_t>(x.shape(2))};
+    const int64_t rows = g.shape(0), width = shape.width(), pieces = (rows + ROWS_A_PIECE - 1) / ROWS_A_PIECE;
+    if (static_cast<int64_t>(g_att.shape(0)) < pieces) throw std::invalid_argument("head_terms_backward: g_att is too short");
+    nb::gil_scoped_release released;
+    with_columns(shape.columns, [&]<class C>(C) {
+        const int64_t f = C::count(shape.columns);
+        parallel_for(pieces, threads, 4, [&](int64_t from, int64_t to) {
+            for (int64_t piece = from; piece < to; ++piece) {
+                T *__restrict sums = g_att.data() + piece * width;
+                std::fill_n(sums, width, T{0});
+                for (int64_t i = piece * ROWS_A_PIECE; i < std::min(rows, (piece + 1) * ROWS_A_PIECE); ++i)
+                    for (int64_t h = 0; h < shape.heads; ++h) {
+                        const T factor = g.data()[i * shape.heads + h];
+                        const T *__restrict row = x.data() + i * width + h * f, *__restrict vector = att.data() + h * f;
+                        T *__restrict gradient = gx.data() + i * width + h * f, *__restrict sum = sums + h * f;
+                        for (int64_t c = 0; c < f; ++c) {
+                            gradient[c] += factor * vector[c];
+                            sum[c] += factor * row[c];
+                        }
+                    }
+            }
+        });
+    });
+}
+
 // GATv2: logits <att, leaky(xl[source] + xr[destination])>.
 template <class T>
 void gatv2(In<int64_t> indptr, In<int32_t> src, In<T, 3> xl, In<T, 3> xr, In<T, 2> att, MaybeIn<T, 2> keep, Array<T, 2> p,
@@ -312,6 +353,10 @@ template <class T> void bind_for(nb::module_ &m) {
     m.def("gat_backward_src", &gat_backward_src<T>, nb::arg("t_indptr"), nb::arg("t_dst"), nb::arg("t_edge"),
           nb::arg("keep").none(), nb::arg("p").noconvert(), nb::arg("d_edge").noconvert(), nb::arg("g").noconvert(),
           nb::arg("gx").noconvert(), nb::arg("g_src").noconvert(), nb::arg("threads"));
+    m.def("head_terms", &head_terms<T>, nb::arg("x").noconvert(), nb::arg("att").noconvert(), nb::arg("out").noconvert(),
+          nb::arg("threads"));
+    m.def("head_terms_backward", &head_terms_backward<T>, nb::arg("x").noconvert(), nb::arg("att").noconvert(),
+          nb::arg("g").noconvert(), nb::arg("gx").noconvert(), nb::arg("g_att").noconvert(), nb::arg("threads"));
     m.def("gatv2", &gatv2<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("xl").noconvert(), nb::arg("xr").noconvert(),
           nb::arg("att").noconvert(), nb::arg("keep").none(), nb::arg("p").noconvert(), nb::arg("out").noconvert(),
           nb::arg("slope"), nb::arg("threads"));

@@ -1,11 +1,12 @@
 """Weft in the peers' harness, so that all sides are measured alike."""
 
+import queue
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from protocol import serve
@@ -16,17 +17,23 @@ from weft.training import Settings, Trainer, make_model
 
 
 def sampling(job):
-    """Blocks by Weft's sampler."""
-    torch.set_num_threads(job["threads"])
+    """Blocks by Weft's sampler; several threads make a batch each, as the loader's do."""
     graph = Graph.open(job["graph"])
-    sampler = NeighborSampler(graph, job["fanouts"], threads=job["threads"])
+    samplers = queue.SimpleQueue()
+    for _ in range(job["threads"]):
+        samplers.put(NeighborSampler(graph, job["fanouts"]))
     batches = list(np.load(job["batches"]))
 
+    def count(number, index):
+        sampler = samplers.get()
+        sample = sampler.sample(batches[index], number, index)
+        samplers.put(sampler)
+        return sum(block.num_edges for block in sample.blocks)
+
     def run(number):
-        start, edges = time.perf_counter(), 0
-        for index, seeds in enumerate(batches):
-            sample = sampler.sample(seeds, number, index)
-            edges += sum(block.num_edges for block in sample.blocks)
+        start = time.perf_counter()
+        with ThreadPoolExecutor(job["threads"]) as pool:
+            edges = sum(pool.map(lambda index: count(number, index), range(len(batches))))
         return {"seconds": time.perf_counter() - start, "edges": edges}
 
     return run

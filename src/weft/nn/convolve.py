@@ -118,19 +118,10 @@ def _gcn_weights(call: Call, fill: float, loops: bool) -> tuple[Tensor, Tensor |
 def _gat(call: Call) -> Tensor:
     conv: Any = call.conv
     block = call.block.with_self_loops() if conv.add_self_loops else call.block
-    flat = _dense(conv.lin, call.x)
-    a_src = functional.linear(flat, _by_head(conv.att_src))
-    a_dst = functional.linear(flat[: block.num_dst], _by_head(conv.att_dst))
-    x = flat.view(-1, conv.heads, conv.out_channels)
-    out = functional.gat(block, x, a_src, a_dst, conv.negative_slope, _attention_dropout(call, block))
+    x = _dense(conv.lin, call.x).view(-1, conv.heads, conv.out_channels)
+    keep = _attention_dropout(call, block)
+    out = functional.gat(block, x, conv.att_src.squeeze(0), conv.att_dst.squeeze(0), conv.negative_slope, keep)
     return _finish_attention(call, out)
-
-
-def _by_head(attention: Tensor) -> Tensor:
-    """[1, heads, columns] as a matrix [heads, heads x columns] that is zero off each head's own columns."""
-    heads, columns = attention.shape[1:]
-    own = torch.eye(heads, dtype=attention.dtype, device=attention.device)
-    return (own[:, :, None] * attention).view(heads, heads * columns)
 
 
 def _gatv2(call: Call) -> Tensor:

@@ -29,22 +29,14 @@ def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor
     """Rows x [num_src, heads, columns], summed by the soft-max of logits [edges, heads] over a destination's edges."""
     if not x.is_cpu:
         return reference.edge_softmax_aggregate(block, logits, x, keep)
-    return _Attention.apply(block, x, None, None, logits, keep, 1.0)
+    return _Attention.apply(block, x, logits, keep)
 
 
-def gat(
-    block: Block,
-    x: Tensor,
-    a_src: Tensor,
-    a_dst: Tensor,
-    slope: float,
-    keep: Tensor | None = None,
-    edge_logits: Tensor | None = None,
-) -> Tensor:
-    """GAT's attention: logits leaky(a_src[source] + a_dst[destination] (+ edge)), times `keep` after the soft-max."""
+def gat(block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
+    """GAT's attention: logits leaky(<att_src, x[source]> + <att_dst, x[destination]>) per head, then times `keep`."""
     if not x.is_cpu:
-        return reference.gat(block, x, a_src, a_dst, slope, keep, edge_logits)
-    return _Attention.apply(block, x, a_src, a_dst, edge_logits, keep, slope)
+        return reference.gat(block, x, att_src, att_dst, slope, keep)
+    return _Gat.apply(block, x, att_src, att_dst, keep, slope)
 
 
 def gatv2(block: Block, xl: Tensor, xr: Tensor, att: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
@@ -170,53 +162,81 @@ class _Max(torch.autograd.Function):
         return None, gx
 
 
+def _attend(
+    block: Block, x: Tensor, terms: tuple[Tensor | None, ...], keep: Tensor | None, slope: float
+) -> tuple[Tensor, Tensor]:
+    """Soft-max probabilities [edges, heads] and the rows summed by them; `terms` are a_src, a_dst and edge logits."""
+    p, out = x.new_empty(block.num_edges, x.shape[1]), x.new_empty(block.num_dst, *x.shape[1:])
+    a_src, a_dst, edges = (_array(term) for term in terms)
+    indptr, src, threads = block.indptr.numpy(), block.src.numpy(), torch.get_num_threads()
+    arrays = (_array(keep), _array(x), p.numpy(), out.numpy())
+    _kernels.gat(indptr, src, a_src, a_dst, edges, *arrays, slope, threads)
+    return p, out
+
+
+def _attend_backward(
+    block: Block, x: Tensor, terms: tuple[Tensor | None, ...], keep: Tensor | None, slope: float, p: Tensor, g: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x (by way of the weighted sum), of a_src, of a_dst, and of the sum inside leaky at each edge."""
+    threads, g = torch.get_num_threads(), g.contiguous()
+    d_edge, g_dst = torch.empty_like(p), x.new_empty(block.num_dst, x.shape[1])
+    a_src, a_dst, edges = (_array(term) for term in terms)
+    indptr, src = block.indptr.numpy(), block.src.numpy()
+    arrays = (_array(x), _array(p), _array(g), d_edge.numpy(), g_dst.numpy())
+    _kernels.gat_backward_dst(indptr, src, a_src, a_dst, edges, _array(keep), *arrays, slope, threads)
+    gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
+    t_indptr, t_dst, t_edge = (part.numpy() for part in block.transposed())
+    outputs = (_array(p), _array(d_edge), _array(g), gx.numpy(), g_src.numpy())
+    _kernels.gat_backward_src(t_indptr, t_dst, t_edge, _array(keep), *outputs, threads)
+    return gx, g_src, g_dst, d_edge
+
+
 class _Attention(torch.autograd.Function):
-    """Forward: soft-max over each destination's edges, weighted sum. Backward: by destination, then by source."""
+    """Forward: soft-max of given logits over each destination's edges, weighted sum. Backward: by destination, by source."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        block: Block,
-        x: Tensor,
-        a_src: Tensor | None,
-        a_dst: Tensor | None,
-        edge_logits: Tensor | None,
-        keep: Tensor | None,
-        slope: float,
-    ) -> Tensor:
-        p = x.new_empty(block.num_edges, x.shape[1])
-        out = x.new_empty(block.num_dst, *x.shape[1:])
-        logits = (_array(a_src), _array(a_dst), _array(edge_logits), _array(keep))
-        indptr, src = block.indptr.numpy(), block.src.numpy()
-        _kernels.gat(indptr, src, *logits, _array(x), p.numpy(), out.numpy(), slope, torch.get_num_threads())
-        ctx.block, ctx.slope = block, slope
-        ctx.save_for_backward(x, a_src, a_dst, edge_logits, keep, p)
+    def forward(ctx: Any, block: Block, x: Tensor, logits: Tensor, keep: Tensor | None) -> Tensor:
+        p, out = _attend(block, x, (None, None, logits), keep, 1.0)
+        ctx.block = block
+        ctx.save_for_backward(x, logits, keep, p)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, a_src, a_dst, edge_logits, keep, p = ctx.saved_tensors
-        block, threads = ctx.block, torch.get_num_threads()
-        g = g.contiguous()
-        d_edge, g_dst = torch.empty_like(p), x.new_empty(block.num_dst, x.shape[1])
-        logits = (_array(a_src), _array(a_dst), _array(edge_logits), _array(keep))
-        indptr, src = block.indptr.numpy(), block.src.numpy()
-        arrays = (_array(x), _array(p), _array(g), d_edge.numpy(), g_dst.numpy())
-        _kernels.gat_backward_dst(indptr, src, *logits, *arrays, ctx.slope, threads)
-        gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
-        t_indptr, t_dst, t_edge = (part.numpy() for part in block.transposed())
-        outputs = (_array(p), _array(d_edge), _array(g), gx.numpy(), g_src.numpy())
-        _kernels.gat_backward_src(t_indptr, t_dst, t_edge, _array(keep), *outputs, threads)
-        return (
-            None,
-            gx,
-            g_src if a_src is not None else None,
-            g_dst if a_dst is not None else None,
-            d_edge if edge_logits is not None else None,
-            None,
-            None,
-        )
+        x, logits, keep, p = ctx.saved_tensors
+        gx, _, _, d_edge = _attend_backward(ctx.block, x, (None, None, logits), keep, 1.0, p, g)
+        return None, gx, d_edge, None
+
+
+class _Gat(torch.autograd.Function):
+    """Forward: each row's part of the logits, then as _Attention. Backward: likewise, and on to the attention vectors."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, keep: Tensor | None, slope: float
+    ) -> Tensor:
+        threads, rows = torch.get_num_threads(), _array(x)
+        a_src, a_dst = x.new_empty(x.shape[:2]), x.new_empty(block.num_dst, x.shape[1])
+        _kernels.head_terms(rows, _array(att_src), a_src.numpy(), threads)
+        _kernels.head_terms(rows, _array(att_dst), a_dst.numpy(), threads)
+        p, out = _attend(block, x, (a_src, a_dst, None), keep, slope)
+        ctx.block, ctx.slope = block, slope
+        ctx.save_for_backward(x, att_src, att_dst, a_src, a_dst, keep, p)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, att_src, att_dst, a_src, a_dst, keep, p = ctx.saved_tensors
+        gx, g_src, g_dst, _ = _attend_backward(ctx.block, x, (a_src, a_dst, None), keep, ctx.slope, p, g)
+        g_atts = []
+        for att, gradient in ((att_src, g_src), (att_dst, g_dst)):
+            sums = x.new_empty(-(-len(gradient) // _kernels.ROWS_A_PIECE), att.numel())
+            arrays = (_array(x), _array(att), gradient.numpy(), gx.numpy(), sums.numpy())
+            _kernels.head_terms_backward(*arrays, torch.get_num_threads())
+            g_atts.append(sums.sum(0).view_as(att))
+        return None, gx, *g_atts, None, None
 
 
 class _AttentionV2(torch.autograd.Function):

@@ -27,19 +27,10 @@ def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor
     return _reduce(block, x[block.src.long()] * p[:, :, None], "sum")
 
 
-def gat(
-    block: Block,
-    x: Tensor,
-    a_src: Tensor,
-    a_dst: Tensor,
-    slope: float,
-    keep: Tensor | None = None,
-    edge_logits: Tensor | None = None,
-) -> Tensor:
-    """GAT's attention: logits leaky(a_src[source] + a_dst[destination] (+ edge))."""
+def gat(block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
+    """GAT's attention: logits leaky(<att_src, x[source]> + <att_dst, x[destination]>) per head."""
+    a_src, a_dst = (x * att_src).sum(-1), (x[: block.num_dst] * att_dst).sum(-1)
     raw = a_src[block.src.long()] + a_dst[block.dst().long()]
-    if edge_logits is not None:
-        raw = raw + edge_logits
     return edge_softmax_aggregate(block, torch.nn.functional.leaky_relu(raw, slope), x, keep)
 
 

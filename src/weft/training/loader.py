@@ -1,10 +1,10 @@
-"""Batches prepared ahead: sampling and fetching run in a background thread while the model computes."""
+"""Batches prepared ahead: sampling and fetching run in background threads while the model computes."""
 
 import queue
-import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -26,10 +26,18 @@ class Batch:
 
 
 class Loader:
-    """Makes batches of seeds ready. `prefetch` of them wait at most; 0 prepares each when it is asked for."""
+    """Makes batches of seeds ready, in order. `prefetch` of them wait at most; 0 prepares each when it is asked for.
 
-    def __init__(self, sampler: NeighborSampler, features: FeatureStore, meter: Meter, prefetch: int) -> None:
-        self.sampler = sampler
+    Each sampler serves one thread, so as many batches are in the making at once as there are samplers.
+    """
+
+    def __init__(
+        self, samplers: Sequence[NeighborSampler], features: FeatureStore, meter: Meter, prefetch: int
+    ) -> None:
+        self._threads = len(samplers)
+        self._idle: queue.SimpleQueue[NeighborSampler] = queue.SimpleQueue()
+        for sampler in samplers:
+            self._idle.put(sampler)
         self._features = features
         self._meter = meter
         self._prefetch = prefetch
@@ -38,55 +46,42 @@ class Loader:
         self, seeds: list[np.ndarray], epoch: int, first: int = 0, stream: Stream = Stream.SAMPLE
     ) -> Iterator[Batch]:
         """The batches from number `first` on. A batch's rows are given back when the next one is asked for."""
-        prepare = lambda index: self._prepare(index, seeds[index], epoch, stream)  # noqa: E731
         numbers = range(first, len(seeds))
-        source = self._ahead(prepare, numbers) if self._prefetch else map(prepare, numbers)
-        for batch in source:
+        for batch in (
+            self._ahead(seeds, numbers, epoch, stream)
+            if self._prefetch
+            else (self._prepare(number, seeds[number], epoch, stream) for number in numbers)
+        ):
             try:
                 yield batch
             finally:
                 self._features.release(batch.rows)
 
     def _prepare(self, index: int, seeds: np.ndarray, epoch: int, stream: Stream) -> Batch:
-        with self._meter.stage("sample"):
-            sample = self.sampler.sample(seeds, epoch, index, stream)
+        sampler = self._idle.get()
+        try:
+            with self._meter.stage("sample"):
+                sample = sampler.sample(seeds, epoch, index, stream)
+        finally:
+            self._idle.put(sampler)
         with self._meter.stage("fetch"):
             rows = self._features.fetch(sample.vertices)
         return Batch(index, seeds, sample, rows)
 
-    def _ahead(self, prepare: Callable[[int], Batch], numbers: range) -> Iterator[Batch]:
-        """A thread prepares; errors come out here, and leaving early stops it."""
-        ready: queue.Queue[Any] = queue.Queue(self._prefetch)
-        stopped = threading.Event()
-
-        def offer(item: Any) -> None:
-            while not stopped.is_set():
-                try:
-                    return ready.put(item, timeout=0.1)
-                except queue.Full:
-                    continue
-
-        def work() -> None:
-            try:
-                for number in numbers:
-                    if stopped.is_set():
-                        return
-                    offer(prepare(number))
-                offer(None)
-            except BaseException as error:
-                offer(error)
-
-        thread = threading.Thread(target=work, name="weft-loader", daemon=True)
-        thread.start()
+    def _ahead(self, seeds: list[np.ndarray], numbers: range, epoch: int, stream: Stream) -> Iterator[Batch]:
+        """Threads prepare; errors come out here, and leaving early stops them."""
+        pool = ThreadPoolExecutor(self._threads, "weft-loader")
+        pending: deque[Future[Batch]] = deque()
         try:
-            while True:
-                with self._meter.stage("wait"):
-                    item = ready.get()
-                if item is None:
-                    return
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
+            for number in numbers:
+                pending.append(pool.submit(self._prepare, number, seeds[number], epoch, stream))
+                if len(pending) > self._prefetch:
+                    yield self._next(pending)
+            while pending:
+                yield self._next(pending)
         finally:
-            stopped.set()
-            thread.join()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _next(self, pending: "deque[Future[Batch]]") -> Batch:
+        with self._meter.stage("wait"):
+            return pending.popleft().result()

@@ -51,6 +51,7 @@ class Settings:
     patience: int = setting(0, "evaluations without a better one before stopping; 0: never", "evaluation", low=0)
 
     threads: int = setting(0, "threads; 0: one a core", "running", low=0)
+    loaders: int = setting(1, "threads that prepare batches, each a batch of its own", "running", low=1)
     prefetch: int = setting(2, "batches prepared ahead; 0: none", "running", low=0)
     checkpoint: Path | None = setting(None, "folder of checkpoints; none: no checkpoints", "running")
     checkpoint_every: int = setting(0, "batches between checkpoints; 0: one an epoch", "running", low=0)
@@ -106,4 +107,14 @@ class Settings:
 
 
 # What may differ between a run and the one that resumes it: none of it changes the model that comes out.
-MAY_CHANGE = ("threads", "prefetch", "checkpoint", "checkpoint_every", "keep", "resume", "log", "tensorboard")
+MAY_CHANGE = (
+    "threads",
+    "loaders",
+    "prefetch",
+    "checkpoint",
+    "checkpoint_every",
+    "keep",
+    "resume",
+    "log",
+    "tensorboard",
+)

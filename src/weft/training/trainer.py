@@ -81,10 +81,13 @@ class Trainer:
         self._labels = torch.from_numpy(labels)
         self._batches = Batches(self._seeds["train"], graph.original_ids, settings.batch_size, settings.seed)
         self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
-        sampler = NeighborSampler(
-            graph, self._fanouts, replace=settings.replace, weighted=settings.weighted, seed=settings.seed
-        )
-        self._loader = Loader(sampler, self._features, self.meter, settings.prefetch)
+        self._samplers = [
+            NeighborSampler(
+                graph, self._fanouts, replace=settings.replace, weighted=settings.weighted, seed=settings.seed
+            )
+            for _ in range(settings.loaders)
+        ]
+        self._loader = Loader(self._samplers, self._features, self.meter, settings.prefetch)
         self._optimizer = make_optimizer(model.parameters(), settings)
         self._checkpoints = checkpoint.Checkpoints(settings.checkpoint, settings.keep) if settings.checkpoint else None
         self._best: dict[str, Tensor] | None = None
@@ -219,7 +222,7 @@ class Trainer:
         seeds, size = self._seeds[split], self.settings.eval_batch_size
         parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
         right = whole = 0
-        loader = Loader(self._loader.sampler, self._features, Meter(), self.settings.prefetch)
+        loader = Loader(self._samplers, self._features, Meter(), self.settings.prefetch)
         for batch in loader.batches(parts, 0, stream=Stream.EVALUATE):
             out = self._block_model(batch.rows, batch.sample)
             more_right, more = metrics.counts(out, self._labels[batch.seeds])

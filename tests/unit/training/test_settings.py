@@ -10,7 +10,7 @@ KEYS = (
     *("fanouts", "replace", "weighted", "batch_size"),
     *("epochs", "optimizer", "lr", "weight_decay", "momentum", "schedule", "warmup", "clip_norm", "seed"),
     *("evaluate_every", "evaluation", "eval_batch_size", "patience"),
-    *("threads", "prefetch", "checkpoint", "checkpoint_every", "keep", "resume", "log", "tensorboard"),
+    *("threads", "loaders", "prefetch", "checkpoint", "checkpoint_every", "keep", "resume", "log", "tensorboard"),
 )
 
 
