@@ -124,11 +124,12 @@ void gat(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2>
     });
 }
 
-// By destination: d_edge[E, H] (gradient of the sum inside leaky) and g_dst[n_dst, H], its sum over each destination.
+// By destination: for each edge the pair of what the pass by source needs, shares[E, 2, H]: p keep, and the gradient of the
+// sum inside leaky; and g_dst[n_dst, H], the sum of the latter over each destination.
 template <class T>
 void gat_backward_dst(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2> a_dst,
                       MaybeIn<T, 2> edge_logits, MaybeIn<T, 2> keep, In<T, 3> x, In<T, 2> p, In<T, 3> g,
-                      Array<T, 2> d_edge, Array<T, 2> g_dst, double slope, int threads) {
+                      Array<T, 3> shares, Array<T, 2> g_dst, double slope, int threads) {
     const Shape shape{static_cast<int64_t>(x.shape(1)), static_cast<int64_t>(x.shape(2))};
     const Logits<T> logits{data_or_null(a_src), data_or_null(a_dst), data_or_null(edge_logits), static_cast<T>(slope)};
     const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
@@ -137,23 +138,26 @@ void gat_backward_dst(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, 
     nb::gil_scoped_release released;
     with_columns(shape.columns, [&]<class C>(C) {
         parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
-            std::vector<T> scratch;
+            std::vector<T> scratch, dp;
             for (int64_t i = begin; i < end; ++i) {
                 const int64_t first = offset[i], stop = offset[i + 1];
                 T *total = g_dst.data() + i * heads;
                 std::fill_n(total, heads, T{0});
+                dp.resize((stop - first) * heads);
                 for (int64_t e = first; e < stop; ++e) {
                     if (e + EDGES_AHEAD < offset[end]) prefetch_row(x.data() + source[e + EDGES_AHEAD] * width, width);
-                    T *dp = d_edge.data() + e * heads;
-                    head_dots<C>(g.data() + i * width, x.data() + source[e] * width, dp, shape);
+                    T *own = dp.data() + (e - first) * heads;
+                    head_dots<C>(g.data() + i * width, x.data() + source[e] * width, own, shape);
                     if (kept)
-                        for (int64_t h = 0; h < heads; ++h) dp[h] *= kept[e * heads + h];
+                        for (int64_t h = 0; h < heads; ++h) own[h] *= kept[e * heads + h];
                 }
-                soft_max_backward(d_edge.data() + first * heads, p.data() + first * heads, stop - first, heads, scratch);
+                soft_max_backward(dp.data(), p.data() + first * heads, stop - first, heads, scratch);
                 for (int64_t e = first; e < stop; ++e)
                     for (int64_t h = 0; h < heads; ++h) {
-                        T &d = d_edge.data()[e * heads + h];
-                        if (!(logits.raw(e, source[e], i, h, heads) > 0)) d *= logits.slope;
+                        const T bend = logits.raw(e, source[e], i, h, heads) > 0 ? T{1} : logits.slope;
+                        const T d = dp[(e - first) * heads + h] * bend, share = p.data()[e * heads + h];
+                        shares.data()[2 * e * heads + h] = kept ? share * kept[e * heads + h] : share;
+                        shares.data()[(2 * e + 1) * heads + h] = d;
                         total[h] += d;
                     }
             }
@@ -161,14 +165,13 @@ void gat_backward_dst(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, 
     });
 }
 
-// By source: gx[s] = sum of p keep g[dst], g_src[s] = sum of d_edge. Shared by GAT and plain edge soft-max.
+// By source: gx[s] = sum of p keep g[dst], g_src[s] = sum of the gradients at its edges.
 template <class T>
-void gat_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<int32_t> t_edge, MaybeIn<T, 2> keep, In<T, 2> p,
-                      In<T, 2> d_edge, In<T, 3> g, Array<T, 3> gx, Array<T, 2> g_src, int threads) {
+void gat_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<int32_t> t_edge, In<T, 3> shares, In<T, 3> g,
+                      Array<T, 3> gx, Array<T, 2> g_src, int threads) {
     const Shape shape{static_cast<int64_t>(g.shape(1)), static_cast<int64_t>(g.shape(2))};
     const int64_t *offset = t_indptr.data(), rows = t_indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
     const int32_t *dst = t_dst.data(), *edge = t_edge.data();
-    const T *kept = data_or_null(keep);
     nb::gil_scoped_release released;
     with_columns(shape.columns, [&]<class C>(C) {
         parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
@@ -179,12 +182,11 @@ void gat_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<int32_t> t_edg
                 for (int64_t at = offset[s]; at < offset[s + 1]; ++at) {
                     if (at + EDGES_AHEAD < offset[end]) {
                         prefetch_row(g.data() + dst[at + EDGES_AHEAD] * width, width);
-                        __builtin_prefetch(p.data() + edge[at + EDGES_AHEAD] * heads);
-                        __builtin_prefetch(d_edge.data() + edge[at + EDGES_AHEAD] * heads);
+                        __builtin_prefetch(shares.data() + 2 * heads * edge[at + EDGES_AHEAD]);
                     }
-                    const int64_t e = edge[at] * heads;
-                    add_scaled<C>(to, g.data() + dst[at] * width, p.data() + e, kept ? kept + e : nullptr, shape);
-                    for (int64_t h = 0; h < heads; ++h) total[h] += d_edge.data()[e + h];
+                    const T *share = shares.data() + 2 * heads * edge[at];
+                    add_scaled<C>(to, g.data() + dst[at] * width, share, static_cast<const T *>(nullptr), shape);
+                    for (int64_t h = 0; h < heads; ++h) total[h] += share[heads + h];
                 }
             }
         });
@@ -348,11 +350,11 @@ template <class T> void bind_for(nb::module_ &m) {
           nb::arg("out").noconvert(), nb::arg("slope"), nb::arg("threads"));
     m.def("gat_backward_dst", &gat_backward_dst<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("a_src").none(),
           nb::arg("a_dst").none(), nb::arg("edge_logits").none(), nb::arg("keep").none(), nb::arg("x").noconvert(),
-          nb::arg("p").noconvert(), nb::arg("g").noconvert(), nb::arg("d_edge").noconvert(), nb::arg("g_dst").noconvert(),
+          nb::arg("p").noconvert(), nb::arg("g").noconvert(), nb::arg("shares").noconvert(), nb::arg("g_dst").noconvert(),
           nb::arg("slope"), nb::arg("threads"));
     m.def("gat_backward_src", &gat_backward_src<T>, nb::arg("t_indptr"), nb::arg("t_dst"), nb::arg("t_edge"),
-          nb::arg("keep").none(), nb::arg("p").noconvert(), nb::arg("d_edge").noconvert(), nb::arg("g").noconvert(),
-          nb::arg("gx").noconvert(), nb::arg("g_src").noconvert(), nb::arg("threads"));
+          nb::arg("shares").noconvert(), nb::arg("g").noconvert(), nb::arg("gx").noconvert(), nb::arg("g_src").noconvert(),
+          nb::arg("threads"));
     m.def("head_terms", &head_terms<T>, nb::arg("x").noconvert(), nb::arg("att").noconvert(), nb::arg("out").noconvert(),
           nb::arg("threads"));
     m.def("head_terms_backward", &head_terms_backward<T>, nb::arg("x").noconvert(), nb::arg("att").noconvert(),

@@ -1,6 +1,6 @@
 // A block seen otherwise: its edges by source, its edges' destinations, and with a self-loop at each destination.
 #include <algorithm>
-#include <vector>
+#include <utility>
 
 #include "arrays.h"
 #include "memory.h"
@@ -19,8 +19,8 @@ void edge_destinations(In<int64_t> indptr, Array<int32_t> dst, int threads) {
     });
 }
 
-// Counting sort by source, stable. Each thread owns a range of sources and walks all edges: reading edges in order is
-// cheap, writing at random is what costs, and that is divided.
+// Counting sort by source, stable: each thread counts and then places the edges of its own range of destinations, in order;
+// within a source's list, the edges of an earlier range come first.
 void transpose(In<int64_t> indptr, In<int32_t> src, Array<int64_t> t_indptr, Array<int32_t> t_dst, Array<int32_t> t_edge,
                int threads) {
     const int64_t num_dst = indptr.shape(0) - 1, edges = src.shape(0), num_src = t_indptr.shape(0) - 1;
@@ -29,28 +29,29 @@ void transpose(In<int64_t> indptr, In<int32_t> src, Array<int64_t> t_indptr, Arr
     int64_t *t_offset = t_indptr.data();
     int32_t *dst = t_dst.data(), *edge = t_edge.data();
     nb::gil_scoped_release released;
-    Scratch<int32_t> memory;
-    int32_t *next = memory.reserve(num_src + 1);
-    std::fill_n(next, num_src + 1, 0);
-    for (int64_t e = 0; e < edges; ++e) ++next[source[e]];
-    int64_t total = 0;
-    for (int64_t s = 0; s < num_src; ++s) {
-        t_offset[s] = total;
-        total += next[s];
-        next[s] = static_cast<int32_t>(t_offset[s]);
-    }
-    t_offset[num_src] = total;
     const int used = useful_threads(edges, threads, 1 << 16);
     auto cut = [&](int t) {
-        return t == used ? num_src : std::lower_bound(t_offset, t_offset + num_src, edges * t / used) - t_offset;
+        return t == used ? num_dst : std::lower_bound(offset, offset + num_dst, edges * t / used) - offset;
     };
+    Scratch<int32_t> memory;
+    int32_t *next = memory.reserve(used * num_src); // next[s * used + t]: where thread t puts its next edge of source s
+    std::fill_n(next, used * num_src, 0);
     on_threads(used, [&](int t) {
-        const int32_t low = static_cast<int32_t>(cut(t)), high = static_cast<int32_t>(cut(t + 1));
-        for (int64_t i = 0; i < num_dst; ++i)
+        for (int64_t e = offset[cut(t)], end = offset[cut(t + 1)]; e < end; ++e) ++next[int64_t{source[e]} * used + t];
+    });
+    int32_t total = 0;
+    for (int64_t s = 0; s < num_src; ++s) {
+        t_offset[s] = total;
+        for (int t = 0; t < used; ++t) total += std::exchange(next[s * used + t], total);
+    }
+    t_offset[num_src] = total;
+    on_threads(used, [&](int t) {
+        constexpr int64_t AHEAD = 16;
+        const int64_t last = offset[cut(t + 1)];
+        for (int64_t i = cut(t), end = cut(t + 1); i < end; ++i)
             for (int64_t e = offset[i]; e < offset[i + 1]; ++e) {
-                const int32_t s = source[e];
-                if (s < low || s >= high) continue;
-                const int32_t at = next[s]++;
+                if (e + AHEAD < last) __builtin_prefetch(&next[int64_t{source[e + AHEAD]} * used + t], 1);
+                const int32_t at = next[int64_t{source[e]} * used + t]++;
                 dst[at] = static_cast<int32_t>(i);
                 edge[at] = static_cast<int32_t>(e);
             }

@@ -15,7 +15,8 @@ def gather(table: np.ndarray, ids: Tensor, out: Tensor | None = None, threads: i
     if out is None:
         dtype = torch.float64 if table.dtype == np.float64 else torch.float32
         out = torch.empty(len(ids), table.shape[1], dtype=dtype)
-    _kernels.gather_rows(table, ids.numpy(), out.numpy(), threads)
+    seen = table.view(np.uint16) if table.dtype == np.float16 else table  # the kernels know half precision by its bits
+    _kernels.gather_rows(seen, ids.numpy(), out.numpy(), threads)
     return out
 
 

@@ -65,15 +65,17 @@ def _dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
 def _sage(call: Call) -> Tensor:
     conv: Any = call.conv
     x = _dense(conv.lin, call.x).relu() if conv.project else call.x
-    out = _dense(conv.lin_l, functional.aggregate(call.block, x, reduce=_REDUCE[conv.aggr]))
+    neighbours, own = functional.aggregate_with_own(call.block, x, _REDUCE[conv.aggr])
+    out = _dense(conv.lin_l, neighbours)
     if conv.root_weight:
-        out = _dense(conv.lin_r, call.x_dst, out)
+        out = _dense(conv.lin_r, call.x_dst if conv.project else own, out)
     return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
 
 def _gin(call: Call) -> Tensor:
     conv: Any = call.conv
-    return conv.nn(functional.aggregate(call.block, call.x, reduce=_REDUCE[conv.aggr]) + (1 + conv.eps) * call.x_dst)
+    neighbours, own = functional.aggregate_with_own(call.block, call.x, _REDUCE[conv.aggr])
+    return conv.nn(neighbours + (1 + conv.eps) * own)
 
 
 def _gcn(call: Call) -> Tensor:

@@ -21,8 +21,15 @@ def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str
     if not x.is_cpu or (reduce == "max" and weight is not None):
         return reference.aggregate(block, x, weight, reduce)
     rows = x.reshape(len(x), -1)
-    out = _Max.apply(block, rows) if reduce == "max" else _Sum.apply(block, rows, weight, reduce == "mean")
+    out = _Max.apply(block, rows) if reduce == "max" else _Sum.apply(block, rows, weight, reduce == "mean")[0]
     return out.view(-1, *x.shape[1:])
+
+
+def aggregate_with_own(block: Block, x: Tensor, reduce: str = "sum") -> tuple[Tensor, Tensor]:
+    """`aggregate`, and the destinations' own rows: together, for their gradients meet in one tensor without a detour."""
+    if not x.is_cpu or reduce == "max" or x.dim() != 2:
+        return aggregate(block, x, None, reduce), x[: block.num_dst]
+    return _Sum.apply(block, x, None, reduce == "mean")
 
 
 def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -108,29 +115,38 @@ class _Linear(torch.autograd.Function):
 
 
 class _Sum(torch.autograd.Function):
-    """Forward: sum (mean) of weighted source rows by destination. Backward: the same sum over the transposed block."""
+    """Forward: sum (mean) of weighted source rows by destination, and the destinations' own rows.
+
+    Backward: the same sum over the transposed block, plus the gradient of the own rows.
+    """
 
     @staticmethod
-    def forward(ctx: Any, block: Block, x: Tensor, weight: Tensor | None, mean: bool) -> Tensor:
-        ctx.block, ctx.mean, ctx.columns = block, mean, x.shape[1]
+    def forward(ctx: Any, block: Block, x: Tensor, weight: Tensor | None, mean: bool) -> tuple[Tensor, Tensor]:
+        ctx.block, ctx.mean = block, mean
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(x if weight is not None and ctx.needs_input_grad[2] else None, weight)
         out = x.new_empty(block.num_dst, x.shape[1])
-        indptr, src = block.indptr.numpy(), block.src.numpy()
-        _kernels.sum_rows(indptr, src, None, _array(weight), _array(x), out.numpy(), mean, torch.get_num_threads())
-        return out
+        arrays = (block.indptr.numpy(), block.src.numpy(), None, _array(weight), _array(x), out.numpy())
+        _kernels.sum_rows(*arrays, mean, torch.get_num_threads())
+        return out, x[: block.num_dst]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g: Tensor | None, g_own: Tensor | None) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         block, threads = ctx.block, torch.get_num_threads()
+        if g is None:
+            assert g_own is not None
+            g = g_own.new_zeros(g_own.shape)
         g = (g * _inverse_degrees(block, g) if ctx.mean else g).contiguous()
         gx = g_weight = None
         if ctx.needs_input_grad[1]:
-            gx = g.new_empty(block.num_src, ctx.columns)
+            gx = g.new_empty(block.num_src, g.shape[1])
             indptr, dst, edge = (part.numpy() for part in block.transposed())
-            edge = edge if weight is not None else None
-            _kernels.sum_rows(indptr, dst, edge, _array(weight), _array(g), gx.numpy(), False, threads)
+            numbers = edge if weight is not None else None
+            _kernels.sum_rows(indptr, dst, numbers, _array(weight), _array(g), gx.numpy(), False, threads)
+            if g_own is not None:
+                gx[: block.num_dst] += g_own
         if x is not None:
             g_weight = g.new_empty(block.num_edges)
             indptr, src = block.indptr.numpy(), block.src.numpy()
@@ -179,16 +195,16 @@ def _attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x (by way of the weighted sum), of a_src, of a_dst, and of the sum inside leaky at each edge."""
     threads, g = torch.get_num_threads(), g.contiguous()
-    d_edge, g_dst = torch.empty_like(p), x.new_empty(block.num_dst, x.shape[1])
+    shares, g_dst = x.new_empty(block.num_edges, 2, x.shape[1]), x.new_empty(block.num_dst, x.shape[1])
     a_src, a_dst, edges = (_array(term) for term in terms)
     indptr, src = block.indptr.numpy(), block.src.numpy()
-    arrays = (_array(x), _array(p), _array(g), d_edge.numpy(), g_dst.numpy())
+    arrays = (_array(x), _array(p), _array(g), shares.numpy(), g_dst.numpy())
     _kernels.gat_backward_dst(indptr, src, a_src, a_dst, edges, _array(keep), *arrays, slope, threads)
     gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
     t_indptr, t_dst, t_edge = (part.numpy() for part in block.transposed())
-    outputs = (_array(p), _array(d_edge), _array(g), gx.numpy(), g_src.numpy())
-    _kernels.gat_backward_src(t_indptr, t_dst, t_edge, _array(keep), *outputs, threads)
-    return gx, g_src, g_dst, d_edge
+    outputs = (shares.numpy(), _array(g), gx.numpy(), g_src.numpy())
+    _kernels.gat_backward_src(t_indptr, t_dst, t_edge, *outputs, threads)
+    return gx, g_src, g_dst, shares[:, 1]
 
 
 class _Attention(torch.autograd.Function):

@@ -1,0 +1,56 @@
+"""Rows by id: every type, any number of threads, buffers that are used again."""
+
+import numpy as np
+import pytest
+import torch
+
+from weft.errors import InputError
+from weft.features import FeatureStore, gather
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("ids", [torch.int32, torch.int64])
+@pytest.mark.parametrize("width", [1, 7, 8, 100])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_are_the_tables(dtype, ids, width, threads):
+    table = np.random.default_rng(0).standard_normal((5000, width)).astype(dtype)
+    wanted = torch.randint(5000, (20_000,), dtype=ids)
+    got = gather(table, wanted, threads=threads)
+    assert got.dtype == (torch.float64 if dtype == np.float64 else torch.float32)
+    assert np.array_equal(got.numpy(), table[wanted.numpy()].astype(got.numpy().dtype))
+
+
+def test_all_halves_convert_exactly():
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, 1)
+    wide = np.concatenate([halves] * 9, axis=1)  # eight by instruction, the ninth by hand
+    with np.errstate(invalid="ignore"):
+        want = wide.astype(np.float32)
+    got = gather(wide, torch.arange(1 << 16)).numpy()
+    assert np.array_equal(got, want, equal_nan=True)
+    assert np.array_equal(np.signbit(got), np.signbit(want))
+
+
+def test_empty_and_out_of_range():
+    table = np.ones((10, 3), np.float32)
+    assert gather(table, torch.empty(0, dtype=torch.int32)).shape == (0, 3)
+    for bad in (10, -1):
+        with pytest.raises(IndexError, match=f"id {bad} is outside of the table's 10 rows"):
+            gather(table, torch.tensor([0, bad]))
+
+
+def test_released_memory_is_used_again():
+    store = FeatureStore(np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32))
+    first = store.fetch(torch.arange(50))
+    second = store.fetch(torch.arange(50))
+    assert first.data_ptr() != second.data_ptr()
+    where = first.data_ptr()
+    store.release(first)
+    third = store.fetch(torch.arange(50, 95))
+    assert third.data_ptr() == where
+    assert torch.equal(third, gather(store._table, torch.arange(50, 95)))
+    assert torch.equal(second, gather(store._table, torch.arange(50)))
+
+
+def test_no_features():
+    with pytest.raises(InputError, match="no features to train on"):
+        FeatureStore(None)
