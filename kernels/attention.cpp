@@ -15,29 +15,30 @@ constexpr int64_t ROWS_A_PIECE = 256; // sums over all rows go piece by piece, s
 
 template <class T> T leaky(T x, T slope) { return x > 0 ? x : slope * x; }
 
-// A head's columns: a number that the compiler knows for the usual widths, so that their loops become a few registers.
-template <int F> struct Columns {
-    static constexpr int64_t count(int64_t) { return F; }
-};
-template <> struct Columns<0> {
-    static int64_t count(int64_t f) { return f; }
-};
-template <class F> void with_columns(int64_t f, F &&call) {
-    switch (f) {
-    case 8: return call(Columns<8>{});
-    case 16: return call(Columns<16>{});
-    case 32: return call(Columns<32>{});
-    default: return call(Columns<0>{});
-    }
-}
-
 struct Shape {
     int64_t heads, columns;
     int64_t width() const { return heads * columns; }
 };
 
+// The shape as numbers that the compiler knows, for usual ones: its loops then become a few registers. 0: known at run time.
+template <int H, int F> struct Known {
+    static int64_t heads(Shape shape) { return H ? H : shape.heads; }
+    static int64_t columns(Shape shape) { return F ? F : shape.columns; }
+};
+template <class Call> void with_shape(Shape shape, Call &&call) {
+    const auto is = [&](int64_t heads, int64_t columns) { return shape.heads == heads && shape.columns == columns; };
+    if (is(4, 8)) return call(Known<4, 8>{});
+    if (is(8, 8)) return call(Known<8, 8>{});
+    if (is(4, 16)) return call(Known<4, 16>{});
+    if (is(4, 32)) return call(Known<4, 32>{});
+    if (is(1, 16)) return call(Known<1, 16>{});
+    if (is(1, 64)) return call(Known<1, 64>{});
+    call(Known<0, 0>{});
+}
+
 // Turns the logits of a destination's edges into soft-max probabilities, in place.
-template <class T> void soft_max(T *p, int64_t edges, int64_t heads, std::vector<T> &scratch) {
+template <class C, class T> void soft_max(T *p, int64_t edges, Shape shape, std::vector<T> &scratch) {
+    const int64_t heads = C::heads(shape);
     scratch.assign(2 * heads, T{0});
     T *top = scratch.data(), *sum = top + heads;
     std::copy_n(p, heads, top);
@@ -55,16 +56,16 @@ template <class T> void soft_max(T *p, int64_t edges, int64_t heads, std::vector
 
 // out[h] += p[h] keep[h] x[h] for each head of one edge.
 template <class C, class T> void add_scaled(T *__restrict out, const T *__restrict x, const T *p, const T *keep, Shape shape) {
-    const int64_t f = C::count(shape.columns);
-    for (int64_t h = 0; h < shape.heads; ++h) {
+    const int64_t f = C::columns(shape);
+    for (int64_t h = 0, heads = C::heads(shape); h < heads; ++h) {
         const T factor = keep ? p[h] * keep[h] : p[h];
         for (int64_t c = 0; c < f; ++c) out[h * f + c] += factor * x[h * f + c];
     }
 }
 
 template <class C, class T> void head_dots(const T *__restrict a, const T *__restrict b, T *out, Shape shape) {
-    const int64_t f = C::count(shape.columns);
-    for (int64_t h = 0; h < shape.heads; ++h) {
+    const int64_t f = C::columns(shape);
+    for (int64_t h = 0, heads = C::heads(shape); h < heads; ++h) {
         T sum = 0;
         for (int64_t c = 0; c < f; ++c) sum += a[h * f + c] * b[h * f + c];
         out[h] = sum;
@@ -72,7 +73,9 @@ template <class C, class T> void head_dots(const T *__restrict a, const T *__res
 }
 
 // d(logit) from d(p): p (dp - sum over the destination's edges of p dp), in place over dp.
-template <class T> void soft_max_backward(T *dp, const T *p, int64_t edges, int64_t heads, std::vector<T> &scratch) {
+template <class C, class T>
+void soft_max_backward(T *dp, const T *p, int64_t edges, Shape shape, std::vector<T> &scratch) {
+    const int64_t heads = C::heads(shape);
     scratch.assign(heads, T{0});
     for (int64_t e = 0; e < edges; ++e)
         for (int64_t h = 0; h < heads; ++h) scratch[h] += p[e * heads + h] * dp[e * heads + h];
@@ -94,11 +97,12 @@ void gat(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2>
          MaybeIn<T, 2> keep, In<T, 3> x, Array<T, 2> p, Array<T, 3> out, double slope, int threads) {
     const Shape shape{static_cast<int64_t>(x.shape(1)), static_cast<int64_t>(x.shape(2))};
     const Logits<T> logits{data_or_null(a_src), data_or_null(a_dst), data_or_null(edge_logits), static_cast<T>(slope)};
-    const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
+    const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1;
     const int32_t *source = src.data();
     const T *kept = data_or_null(keep);
     nb::gil_scoped_release released;
-    with_columns(shape.columns, [&]<class C>(C) {
+    with_shape(shape, [&]<class C>(C) {
+        const int64_t heads = C::heads(shape), width = heads * C::columns(shape);
         parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
             std::vector<T> scratch;
             for (int64_t i = begin; i < end; ++i) {
@@ -115,7 +119,7 @@ void gat(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2>
                     for (int64_t h = 0; h < heads; ++h)
                         p.data()[e * heads + h] = leaky(logits.raw(e, source[e], i, h, heads), logits.slope);
                 }
-                soft_max(p.data() + first * heads, stop - first, heads, scratch);
+                soft_max<C>(p.data() + first * heads, stop - first, shape, scratch);
                 for (int64_t e = first; e < stop; ++e)
                     add_scaled<C>(to, x.data() + source[e] * width, p.data() + e * heads, kept ? kept + e * heads : nullptr,
                                   shape);
@@ -132,34 +136,44 @@ void gat_backward_dst(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, 
                       Array<T, 3> shares, Array<T, 2> g_dst, double slope, int threads) {
     const Shape shape{static_cast<int64_t>(x.shape(1)), static_cast<int64_t>(x.shape(2))};
     const Logits<T> logits{data_or_null(a_src), data_or_null(a_dst), data_or_null(edge_logits), static_cast<T>(slope)};
-    const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
+    const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1;
     const int32_t *source = src.data();
     const T *kept = data_or_null(keep);
     nb::gil_scoped_release released;
-    with_columns(shape.columns, [&]<class C>(C) {
+    with_shape(shape, [&]<class C>(C) {
+        const int64_t heads = C::heads(shape), width = heads * C::columns(shape);
         parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
-            std::vector<T> scratch, dp;
+            std::vector<T> scratch, dp, bends;
             for (int64_t i = begin; i < end; ++i) {
                 const int64_t first = offset[i], stop = offset[i + 1];
                 T *total = g_dst.data() + i * heads;
                 std::fill_n(total, heads, T{0});
-                dp.resize((stop - first) * heads);
+                if (const size_t size = (stop - first) * heads; size > dp.size()) dp.resize(size), bends.resize(size);
                 for (int64_t e = first; e < stop; ++e) {
-                    if (e + EDGES_AHEAD < offset[end]) prefetch_row(x.data() + source[e + EDGES_AHEAD] * width, width);
-                    T *own = dp.data() + (e - first) * heads;
+                    if (e + 2 * EDGES_AHEAD < offset[end]) {
+                        const int64_t ahead = source[e + 2 * EDGES_AHEAD];
+                        prefetch_row(x.data() + ahead * width, width);
+                        if (logits.a_src) __builtin_prefetch(logits.a_src + ahead * heads);
+                    }
+                    T *own = dp.data() + (e - first) * heads, *bend = bends.data() + (e - first) * heads;
                     head_dots<C>(g.data() + i * width, x.data() + source[e] * width, own, shape);
+                    for (int64_t h = 0; h < heads; ++h)
+                        bend[h] = logits.raw(e, source[e], i, h, heads) > 0 ? T{1} : logits.slope;
                     if (kept)
                         for (int64_t h = 0; h < heads; ++h) own[h] *= kept[e * heads + h];
                 }
-                soft_max_backward(dp.data(), p.data() + first * heads, stop - first, heads, scratch);
-                for (int64_t e = first; e < stop; ++e)
+                soft_max_backward<C>(dp.data(), p.data() + first * heads, stop - first, shape, scratch);
+                for (int64_t e = first; e < stop; ++e) {
+                    const T *own = dp.data() + (e - first) * heads, *bend = bends.data() + (e - first) * heads;
+                    T *share = shares.data() + 2 * e * heads;
                     for (int64_t h = 0; h < heads; ++h) {
-                        const T bend = logits.raw(e, source[e], i, h, heads) > 0 ? T{1} : logits.slope;
-                        const T d = dp[(e - first) * heads + h] * bend, share = p.data()[e * heads + h];
-                        shares.data()[2 * e * heads + h] = kept ? share * kept[e * heads + h] : share;
-                        shares.data()[(2 * e + 1) * heads + h] = d;
-                        total[h] += d;
+                        share[h] = p.data()[e * heads + h];
+                        share[heads + h] = own[h] * bend[h];
+                        total[h] += share[heads + h];
                     }
+                    if (kept)
+                        for (int64_t h = 0; h < heads; ++h) share[h] *= kept[e * heads + h];
+                }
             }
         });
     });
@@ -170,10 +184,11 @@ template <class T>
 void gat_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<int32_t> t_edge, In<T, 3> shares, In<T, 3> g,
                       Array<T, 3> gx, Array<T, 2> g_src, int threads) {
     const Shape shape{static_cast<int64_t>(g.shape(1)), static_cast<int64_t>(g.shape(2))};
-    const int64_t *offset = t_indptr.data(), rows = t_indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
+    const int64_t *offset = t_indptr.data(), rows = t_indptr.shape(0) - 1;
     const int32_t *dst = t_dst.data(), *edge = t_edge.data();
     nb::gil_scoped_release released;
-    with_columns(shape.columns, [&]<class C>(C) {
+    with_shape(shape, [&]<class C>(C) {
+        const int64_t heads = C::heads(shape), width = heads * C::columns(shape);
         parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
             for (int64_t s = begin; s < end; ++s) {
                 T *to = gx.data() + s * width, *total = g_src.data() + s * heads;
@@ -198,10 +213,11 @@ template <class T> void head_terms(In<T, 3> x, In<T, 2> att, Array<T, 2> out, in
     const Shape shape{static_cast<int64_t>(x.shape(1)), static_cast<int64_t>(x.shape(2))};
     const int64_t rows = out.shape(0);
     nb::gil_scoped_release released;
-    with_columns(shape.columns, [&]<class C>(C) {
+    with_shape(shape, [&]<class C>(C) {
+        const int64_t heads = C::heads(shape), width = heads * C::columns(shape);
         parallel_for(rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i)
-                head_dots<C>(x.data() + i * shape.width(), att.data(), out.data() + i * shape.heads, shape);
+                head_dots<C>(x.data() + i * width, att.data(), out.data() + i * heads, shape);
         });
     });
 }
@@ -210,17 +226,18 @@ template <class T> void head_terms(In<T, 3> x, In<T, 2> att, Array<T, 2> out, in
 template <class T>
 void head_terms_backward(In<T, 3> x, In<T, 2> att, In<T, 2> g, Array<T, 3> gx, Array<T, 2> g_att, int threads) {
     const Shape shape{static_cast<int64_t>(x.shape(1)), static_cast<int64_t>(x.shape(2))};
-    const int64_t rows = g.shape(0), width = shape.width(), pieces = (rows + ROWS_A_PIECE - 1) / ROWS_A_PIECE;
+    const int64_t rows = g.shape(0), pieces = (rows + ROWS_A_PIECE - 1) / ROWS_A_PIECE;
     if (static_cast<int64_t>(g_att.shape(0)) < pieces) throw std::invalid_argument("head_terms_backward: g_att is too short");
     nb::gil_scoped_release released;
-    with_columns(shape.columns, [&]<class C>(C) {
-        const int64_t f = C::count(shape.columns);
+    with_shape(shape, [&]<class C>(C) {
+        const int64_t heads = C::heads(shape), width = heads * C::columns(shape);
+        const int64_t f = C::columns(shape);
         parallel_for(pieces, threads, 4, [&](int64_t from, int64_t to) {
             for (int64_t piece = from; piece < to; ++piece) {
                 T *__restrict sums = g_att.data() + piece * width;
                 std::fill_n(sums, width, T{0});
                 for (int64_t i = piece * ROWS_A_PIECE; i < std::min(rows, (piece + 1) * ROWS_A_PIECE); ++i)
-                    for (int64_t h = 0; h < shape.heads; ++h) {
+                    for (int64_t h = 0, heads = C::heads(shape); h < heads; ++h) {
                         const T factor = g.data()[i * shape.heads + h];
                         const T *__restrict row = x.data() + i * width + h * f, *__restrict vector = att.data() + h * f;
                         T *__restrict gradient = gx.data() + i * width + h * f, *__restrict sum = sums + h * f;
@@ -239,11 +256,12 @@ template <class T>
 void gatv2(In<int64_t> indptr, In<int32_t> src, In<T, 3> xl, In<T, 3> xr, In<T, 2> att, MaybeIn<T, 2> keep, Array<T, 2> p,
            Array<T, 3> out, double slope, int threads) {
     const Shape shape{static_cast<int64_t>(xl.shape(1)), static_cast<int64_t>(xl.shape(2))};
-    const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1, heads = shape.heads, width = shape.width();
+    const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1;
     const int32_t *source = src.data();
     const T *kept = data_or_null(keep), bend = static_cast<T>(slope);
     nb::gil_scoped_release released;
-    with_columns(shape.columns, [&]<class C>(C) {
+    with_shape(shape, [&]<class C>(C) {
+        const int64_t heads = C::heads(shape), width = heads * C::columns(shape);
         parallel_rows(offset, rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
             std::vector<T> scratch, joined(width);
             for (int64_t i = begin; i < end; ++i) {
@@ -258,7 +276,7 @@ void gatv2(In<int64_t> indptr, In<int32_t> src, In<T, 3> xl, In<T, 3> xr, In<T, 
                     for (int64_t c = 0; c < width; ++c) joined[c] = leaky(row[c] + own[c], bend);
                     head_dots<C>(joined.data(), att.data(), p.data() + e * heads, shape);
                 }
-                soft_max(p.data() + first * heads, stop - first, heads, scratch);
+                soft_max<C>(p.data() + first * heads, stop - first, shape, scratch);
                 for (int64_t e = first; e < stop; ++e)
                     add_scaled<C>(to, xl.data() + source[e] * width, p.data() + e * heads, kept ? kept + e * heads : nullptr,
                                   shape);
@@ -292,11 +310,11 @@ void gatv2_backward_dst(In<int64_t> indptr, In<int32_t> src, In<T, 3> xl, In<T, 
                 for (int64_t e = first; e < stop; ++e) {
                     if (e + EDGES_AHEAD < offset[rows]) prefetch_row(xl.data() + source[e + EDGES_AHEAD] * width, width);
                     T *dp = d_logit.data() + e * heads;
-                    head_dots<Columns<0>>(g.data() + i * width, xl.data() + source[e] * width, dp, shape);
+                    head_dots<Known<0, 0>>(g.data() + i * width, xl.data() + source[e] * width, dp, shape);
                     if (kept)
                         for (int64_t h = 0; h < heads; ++h) dp[h] *= kept[e * heads + h];
                 }
-                soft_max_backward(d_logit.data() + first * heads, p.data() + first * heads, stop - first, heads, scratch);
+                soft_max_backward<Known<0, 0>>(d_logit.data() + first * heads, p.data() + first * heads, stop - first, shape, scratch);
                 for (int64_t e = first; e < stop; ++e)
                     for (int64_t h = 0; h < heads; ++h) {
                         const T d = d_logit.data()[e * heads + h];
