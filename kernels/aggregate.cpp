@@ -80,10 +80,7 @@ void edge_dot(In<int64_t> indptr, In<int32_t> src, In<T, 2> g, In<T, 2> x, Array
         for (int64_t i = begin; i < end; ++i)
             for (int64_t e = edges.indptr[i]; e < edges.indptr[i + 1]; ++e) {
                 if (e + EDGES_AHEAD < edges.indptr[end]) prefetch_row(from + edges.other[e + EDGES_AHEAD] * width, width);
-                const T *row = from + edges.other[e] * width, *own = gradient + i * width;
-                T sum = 0;
-                for (int64_t c = 0; c < width; ++c) sum += row[c] * own[c];
-                to[e] = sum;
+                to[e] = dot(from + edges.other[e] * width, gradient + i * width, width);
             }
     });
 }

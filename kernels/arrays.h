@@ -25,4 +25,14 @@ template <class T> inline void prefetch_row(const T *row, int64_t width) {
     for (; at < end; at += 64) __builtin_prefetch(at);
 }
 
+// The dot product of two rows, in eight sums of fixed order: it runs in vectors, and gives the same bits wherever it stands.
+template <class T> inline T dot(const T *__restrict a, const T *__restrict b, int64_t count) {
+    T sums[8] = {}, rest = 0;
+    const int64_t whole = count / 8 * 8;
+    for (int64_t c = 0; c < whole; c += 8)
+        for (int64_t lane = 0; lane < 8; ++lane) sums[lane] += a[c + lane] * b[c + lane];
+    for (int64_t c = whole; c < count; ++c) rest += a[c] * b[c];
+    return (((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]))) + rest;
+}
+
 } // namespace weft

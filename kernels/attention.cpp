@@ -63,13 +63,9 @@ template <class C, class T> void add_scaled(T *__restrict out, const T *__restri
     }
 }
 
-template <class C, class T> void head_dots(const T *__restrict a, const T *__restrict b, T *out, Shape shape) {
+template <class C, class T> void head_dots(const T *a, const T *b, T *out, Shape shape) {
     const int64_t f = C::columns(shape);
-    for (int64_t h = 0, heads = C::heads(shape); h < heads; ++h) {
-        T sum = 0;
-        for (int64_t c = 0; c < f; ++c) sum += a[h * f + c] * b[h * f + c];
-        out[h] = sum;
-    }
+    for (int64_t h = 0, heads = C::heads(shape); h < heads; ++h) out[h] = dot(a + h * f, b + h * f, f);
 }
 
 // d(logit) from d(p): p (dp - sum over the destination's edges of p dp), in place over dp.

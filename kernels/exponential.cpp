@@ -1,4 +1,4 @@
-// A file of its own, for it must be compiled as it is written: the reduction below lives on the order of its operations.
+// A file of its own, for it must be compiled as it is written, without contraction: the reduction below lives on rounding.
 #include "exponential.h"
 
 #include <algorithm>
