@@ -80,7 +80,7 @@ def main():
                     str(int(args.undirected)),
                 ]
                 start = time.perf_counter()
-                figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+                figures = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
                 rate = args.edges / figures["seconds"] / 1e6
                 whole = time.perf_counter() - start
                 print(

@@ -127,13 +127,12 @@ def _optional(folder: Path, name: str) -> np.ndarray | None:
     return load_npy(file) if file.exists() else None
 
 
-def _pieces(edge_index: np.ndarray) -> Iterator[np.ndarray]:
-    for first in range(0, edge_index.shape[1], _CHUNK):
-        yield edge_index[:, first : first + _CHUNK]
+def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    for first in range(0, array.size, _CHUNK):
+        yield _read(array, first, min(_CHUNK, array.size - first))
 
 
 def _npy_edges(folder: Path, edge_index: np.ndarray) -> Edges:
-    """Edges read with plain reads: pages of a memory map would count as this process's memory."""
     count = edge_index.shape[1]
     values: dict[str, np.ndarray] = {}
     for name in ("edge_weight", "edge_type"):
@@ -156,7 +155,7 @@ def _npy_edges(folder: Path, edge_index: np.ndarray) -> Edges:
 
 
 def _read(array: np.ndarray, first: int, count: int) -> np.ndarray:
-    """Elements of a memory-mapped array, in C order, through a file read."""
+    """Elements of an array, in C order, by a plain read: pages of a memory map would count as this process's memory."""
     if not isinstance(array, np.memmap) or not array.flags.c_contiguous:
         return np.ascontiguousarray(array.reshape(-1)[first : first + count])
     file = str(array.filename)
