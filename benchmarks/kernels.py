@@ -101,7 +101,7 @@ def dense(threads, _):
     x, weight, g = torch.randn(75_000, 100), torch.randn(128, 100), torch.randn(75_000, 128)
     y, gradient = torch.empty(75_000, 128), torch.empty(128, 100)
     flops = 2 * 75_000 * 100 * 128
-    product = lambda: _kernels.multiply(x.numpy(), weight.numpy(), True, None, None, y.numpy(), threads)  # noqa: E731
+    product = lambda: _kernels.multiply(x.numpy(), weight.numpy(), None, None, True, None, None, y.numpy(), threads)  # noqa: E731
     outer = lambda: _kernels.multiply_transposed(g.numpy(), x.numpy(), gradient.numpy(), threads)  # noqa: E731
     sides = {
         "dense 75k x 100 x 128": product,

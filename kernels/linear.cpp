@@ -59,20 +59,32 @@ void pack(const float *b, int64_t depth, int64_t columns, int64_t row_stride, in
     }
 }
 
-// A tile of y: R rows of x times a panel of W vectors, plus `bias` for each row, plus what `plus` holds there.
+// One product of a sum of products: rows, and the packed small matrix that they are multiplied by.
+struct Factor {
+    const float *rows;
+    int64_t depth;
+    float *packed;
+};
+
+// A tile of y: R rows of each factor, from row i on, times a panel of W vectors, all summed; plus `bias` for each row, plus
+// what `plus` holds there.
 template <int R, int W>
-void tile(const float *x, const float *panel, int64_t depth, const float *bias, const float *plus, float *y, int64_t stride,
-          int64_t width) {
+void tile(const Factor *factors, int count, int64_t i, int64_t first, const float *bias, const float *plus, float *y,
+          int64_t stride, int64_t width) {
     Vector sum[R][W];
     for (int r = 0; r < R; ++r)
         for (int v = 0; v < W; ++v) sum[r][v] = load(bias + v * LANES);
-    for (int64_t k = 0; k < depth; ++k, panel += W * LANES) {
-        Vector b[W];
-        for (int v = 0; v < W; ++v) b[v] = load(panel + v * LANES);
+    for (int f = 0; f < count; ++f) {
+        const int64_t depth = factors[f].depth;
+        const float *x = factors[f].rows + i * depth, *panel = factors[f].packed + first * depth;
+        for (int64_t k = 0; k < depth; ++k, panel += W * LANES) {
+            Vector b[W];
+            for (int v = 0; v < W; ++v) b[v] = load(panel + v * LANES);
 #pragma GCC unroll 12
-        for (int r = 0; r < R; ++r) {
-            const Vector a = all(x[r * depth + k]);
-            for (int v = 0; v < W; ++v) sum[r][v] += a * b[v];
+            for (int r = 0; r < R; ++r) {
+                const Vector a = all(x[r * depth + k]);
+                for (int v = 0; v < W; ++v) sum[r][v] += a * b[v];
+            }
         }
     }
     for (int r = 0; r < R; ++r) {
@@ -85,33 +97,48 @@ void tile(const float *x, const float *panel, int64_t depth, const float *bias, 
     }
 }
 
-// y[n, columns] = x[n, depth] b (+ bias) (+ plus); b is the matrix, or its transpose.
-void multiply(In<float, 2> x, In<float, 2> matrix, bool transposed, MaybeIn<float> bias, MaybeIn<float, 2> plus,
-              Array<float, 2> y, int threads) {
-    const int64_t n = x.shape(0), depth = x.shape(1), columns = y.shape(1), stride = matrix.shape(1);
-    if (static_cast<int64_t>(matrix.shape(transposed)) != depth || static_cast<int64_t>(matrix.shape(!transposed)) != columns ||
-        static_cast<int64_t>(y.shape(0)) != n)
-        throw std::invalid_argument("multiply: the shapes do not fit");
+// y[n, columns] = x[n, depth] b (+ x2 b2) (+ bias) (+ plus); b and b2 are the matrices, or their transposes.
+void multiply(In<float, 2> x, In<float, 2> matrix, MaybeIn<float, 2> x2, MaybeIn<float, 2> matrix2, bool transposed,
+              MaybeIn<float> bias, MaybeIn<float, 2> plus, Array<float, 2> y, int threads) {
+    const int64_t n = y.shape(0), columns = y.shape(1), room = (columns + PANEL - 1) / PANEL * PANEL;
+    Factor factors[2];
+    const float *matrices[2];
+    int count = 0;
+    auto add_factor = [&](const In<float, 2> &rows, const In<float, 2> &by) {
+        const auto depth = static_cast<int64_t>(rows.shape(1));
+        if (static_cast<int64_t>(rows.shape(0)) != n || static_cast<int64_t>(by.shape(transposed)) != depth ||
+            static_cast<int64_t>(by.shape(!transposed)) != columns)
+            throw std::invalid_argument("multiply: the shapes do not fit");
+        matrices[count] = by.data();
+        factors[count++] = {rows.data(), depth, nullptr};
+    };
+    add_factor(x, matrix);
+    if (x2) add_factor(*x2, matrix2.value());
     const float *add = data_or_null(plus);
     nb::gil_scoped_release released;
     Scratch<float> memory;
-    const int64_t room = (columns + PANEL - 1) / PANEL * PANEL;
-    float *packed = memory.reserve(room * (depth + 1)), *start = packed + room * depth;
-    pack(matrix.data(), depth, columns, transposed ? 1 : stride, transposed ? stride : 1, packed);
+    float *start = memory.reserve(room * (factors[0].depth + (count > 1 ? factors[1].depth : 0) + 1)), *free = start + room;
+    int64_t deepest = 1;
+    for (int f = 0; f < count; free += room * factors[f++].depth) {
+        const int64_t depth = factors[f].depth;
+        factors[f].packed = free;
+        pack(matrices[f], depth, columns, transposed ? 1 : columns, transposed ? depth : 1, free);
+        deepest = std::max(deepest, depth);
+    }
     std::fill_n(start, room, 0.0f);
     if (bias) std::copy_n(bias->data(), columns, start);
     // Some rows of x stay in the second-level cache while each panel passes over them.
-    const int64_t some = std::max<int64_t>(48, (1 << 16) / std::max<int64_t>(depth, 1) / 24 * 24);
+    const int64_t some = std::max<int64_t>(48, (1 << 16) / deepest / count / 24 * 24);
     parallel_for(n, threads, ROWS_A_THREAD, [&](int64_t begin, int64_t end) {
         for (int64_t chunk = begin; chunk < end; chunk += some)
             for (int64_t first = 0; first < columns; first += PANEL)
                 with_vectors(columns - first, [&]<int W>(std::integral_constant<int, W>) {
-                    const int64_t last = std::min(chunk + some, end);
+                    const int64_t last = std::min(chunk + some, end), width = std::min(PANEL, columns - first);
                     for (int64_t i = chunk; i < last; i += ROWS<W>)
                         with_rows<ROWS<W>>(std::min(ROWS<W>, last - i), [&]<int R>(std::integral_constant<int, R>) {
                             const int64_t at = i * columns + first;
-                            tile<R, W>(x.data() + i * depth, packed + first * depth, depth, start + first,
-                                       add ? add + at : nullptr, y.data() + at, columns, std::min(PANEL, columns - first));
+                            tile<R, W>(factors, count, i, first, start + first, add ? add + at : nullptr, y.data() + at,
+                                       columns, width);
                         });
                 });
     });
@@ -179,8 +206,9 @@ void multiply_transposed(In<float, 2> g, In<float, 2> x, Array<float, 2> w, int 
 
 void bind_linear(nanobind::module_ &m) {
     using namespace weft;
-    m.def("multiply", &multiply, nb::arg("x").noconvert(), nb::arg("matrix").noconvert(), nb::arg("transposed"),
-          nb::arg("bias").none(), nb::arg("plus").none(), nb::arg("y").noconvert(), nb::arg("threads"));
+    m.def("multiply", &multiply, nb::arg("x").noconvert(), nb::arg("matrix").noconvert(),
+          nb::arg("x2").none(), nb::arg("matrix2").none(), nb::arg("transposed"), nb::arg("bias").none(),
+          nb::arg("plus").none(), nb::arg("y").noconvert(), nb::arg("threads"));
     m.def("multiply_transposed", &multiply_transposed, nb::arg("g").noconvert(), nb::arg("x").noconvert(),
           nb::arg("w").noconvert(), nb::arg("threads"));
 }

@@ -245,6 +245,8 @@ def community_edges(
 def multiply(
     x: ndarray,
     matrix: ndarray,
+    x2: ndarray | None,
+    matrix2: ndarray | None,
     transposed: bool,
     bias: ndarray | None,
     plus: ndarray | None,

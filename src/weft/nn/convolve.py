@@ -56,19 +56,26 @@ def fast_path(conv: MessagePassing) -> Callable[[Call], Tensor] | None:
 
 def _dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
     """A dense layer on rows, plus other rows; on the fast kernel unless the module does something of its own."""
-    if type(module) in (nn.Linear, Linear) and not module._forward_hooks and not module._forward_pre_hooks:
+    if _plain_linear(module):
         return functional.linear(x, cast(Tensor, module.weight), cast("Tensor | None", module.bias), plus)
     out = module(x)
     return out if plus is None else out + plus
+
+
+def _plain_linear(module: nn.Module) -> bool:
+    return type(module) in (nn.Linear, Linear) and not module._forward_hooks and not module._forward_pre_hooks
 
 
 def _sage(call: Call) -> Tensor:
     conv: Any = call.conv
     x = _dense(conv.lin, call.x).relu() if conv.project else call.x
     neighbours, own = functional.aggregate_with_own(call.block, x, _REDUCE[conv.aggr])
-    out = _dense(conv.lin_l, neighbours)
-    if conv.root_weight:
-        out = _dense(conv.lin_r, call.x_dst if conv.project else own, out)
+    own = call.x_dst if conv.project else own
+    if conv.root_weight and _plain_linear(conv.lin_l) and _plain_linear(conv.lin_r) and conv.lin_r.bias is None:
+        out = functional.linear_of_two(neighbours, conv.lin_l.weight, own, conv.lin_r.weight, conv.lin_l.bias)
+    else:
+        out = _dense(conv.lin_l, neighbours)
+        out = _dense(conv.lin_r, own, out) if conv.root_weight else out
     return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
 

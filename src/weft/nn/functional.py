@@ -62,11 +62,17 @@ def film(block: Block, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str = "me
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
     """x weight^T (+ bias) (+ plus), as torch's linear: by the kernel for many rows of float32 on the CPU."""
-    kernel = x.is_cpu and x.dtype == weight.dtype == torch.float32 and x.dim() == 2 and len(x) >= _MANY_ROWS
-    if kernel:
-        return _Linear.apply(x, weight, bias, plus)
+    if _for_kernel(x, weight):
+        return _Linear.apply(x, weight, bias, plus, None, None)
     out = torch.nn.functional.linear(x, weight, bias)
     return out if plus is None else out + plus
+
+
+def linear_of_two(x: Tensor, weight: Tensor, x2: Tensor, weight2: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x weight^T + x2 weight2^T (+ bias): together, the result's rows are written once."""
+    if _for_kernel(x, weight) and _for_kernel(x2, weight2):
+        return _Linear.apply(x, weight, bias, None, x2, weight2)
+    return torch.nn.functional.linear(x, weight, bias) + torch.nn.functional.linear(x2, weight2)
 
 
 def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, dtype: torch.dtype) -> Tensor:
@@ -79,6 +85,10 @@ def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, 
     return out
 
 
+def _for_kernel(x: Tensor, weight: Tensor) -> bool:
+    return x.is_cpu and x.dtype == weight.dtype == torch.float32 and x.dim() == 2 and len(x) >= _MANY_ROWS
+
+
 def _array(x: Tensor | None) -> Any:
     return None if x is None else x.detach().contiguous().numpy()
 
@@ -88,30 +98,49 @@ def _inverse_degrees(block: Block, like: Tensor) -> Tensor:
 
 
 class _Linear(torch.autograd.Function):
-    """Forward: rows times a small matrix. Backward: of the rows, times its transpose; of the matrix, a sum over rows."""
+    """Forward: rows times a small matrix, for one or two of each. Backward: of the rows, times the transpose; of the
+    matrix, a sum over rows.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, plus: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        plus: Tensor | None,
+        x2: Tensor | None,
+        weight2: Tensor | None,
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, x2, weight2)
         y = x.new_empty(len(x), len(weight))
-        arrays = (_array(bias), _array(plus), y.numpy())
-        _kernels.multiply(_array(x), _array(weight), True, *arrays, torch.get_num_threads())
+        factors = (_array(x), _array(weight), _array(x2), _array(weight2))
+        _kernels.multiply(*factors, True, _array(bias), _array(plus), y.numpy(), torch.get_num_threads())
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        threads, gradient = torch.get_num_threads(), _array(g)
-        of_x, of_weight, of_bias, of_plus = ctx.needs_input_grad
-        gx = g_weight = None
-        if of_x:
-            gx = torch.empty_like(x, memory_format=torch.contiguous_format)
-            _kernels.multiply(gradient, _array(weight), False, None, None, gx.numpy(), threads)
-        if of_weight:
-            g_weight = torch.empty_like(weight, memory_format=torch.contiguous_format)
-            _kernels.multiply_transposed(gradient, _array(x), g_weight.numpy(), threads)
-        return gx, g_weight, g.sum(0) if of_bias else None, g if of_plus else None
+        x, weight, x2, weight2 = ctx.saved_tensors
+        of_x, of_weight, of_bias, of_plus, of_x2, of_weight2 = ctx.needs_input_grad
+        g = g.contiguous()
+        gradients = _linear_gradients(g, x, weight, of_x, of_weight)
+        gradients2 = (None, None) if x2 is None else _linear_gradients(g, x2, weight2, of_x2, of_weight2)
+        return *gradients, g.sum(0) if of_bias else None, g if of_plus else None, *gradients2
+
+
+def _linear_gradients(
+    g: Tensor, x: Tensor, weight: Tensor, of_x: bool, of_weight: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    gx = g_weight = None
+    if of_x:
+        gx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        factors = (_array(g), _array(weight), None, None)
+        _kernels.multiply(*factors, False, None, None, gx.numpy(), torch.get_num_threads())
+    if of_weight:
+        g_weight = torch.empty_like(weight, memory_format=torch.contiguous_format)
+        _kernels.multiply_transposed(_array(g), _array(x), g_weight.numpy(), torch.get_num_threads())
+    return gx, g_weight
 
 
 class _Sum(torch.autograd.Function):

@@ -236,6 +236,22 @@ def test_linear(rows, width, out):
             torch.testing.assert_close(mine.double(), theirs, rtol=1e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize(("width", "width2", "out"), [(1, 1, 1), (100, 33, 128), (17, 64, 47), (128, 128, 70)])
+def test_linear_of_two(width, width2, out):
+    terms = [rand(700, width), rand(out, width), rand(700, width2), rand(out, width2), rand(out)]
+    upstream = rand(700, out, seed=4)
+    exact, single = ([t.clone().to(dtype).requires_grad_() for t in terms] for dtype in (torch.float64, torch.float32))
+    x, weight, x2, weight2, bias = exact
+    want = x @ weight.T + x2 @ weight2.T + bias
+    results = [(functional.linear_of_two(*leaves), leaves) for leaves in (single, exact)]
+    wanted = torch.autograd.grad((want * upstream).sum(), exact)
+    for got, leaves in results:
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
+        grads = torch.autograd.grad((got * upstream.to(got.dtype)).sum(), leaves)
+        for mine, theirs in zip(grads, wanted, strict=True):
+            torch.testing.assert_close(mine.double(), theirs, rtol=1e-3, atol=2e-3)
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_change_no_bit_of_linear(threads):
     x, weight, g = (rand(*shape, dtype=torch.float32) for shape in ((9000, 100), (70, 100), (9000, 70)))
