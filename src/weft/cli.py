@@ -16,6 +16,7 @@ COMMANDS = {
     "import": "weft.commands.import_",
     "generate": "weft.commands.generate",
     "info": "weft.commands.info",
+    "partition": "weft.commands.partition",
     "train": "weft.commands.train",
     "embed": "weft.commands.embed",
 }

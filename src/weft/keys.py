@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+import numpy as np
+
 _MASK = (1 << 64) - 1
 
 
@@ -16,6 +18,7 @@ class Stream(IntEnum):
     GENERATE = 6
     EVALUATE = 7
     TORCH = 8
+    PARTITION = 9
 
 
 def mix64(x: int) -> int:
@@ -32,3 +35,16 @@ def key(*parts: int) -> int:
     for part in parts:
         folded = mix64(folded ^ mix64(part & _MASK))
     return folded
+
+
+def mix64_array(key: int, ids: np.ndarray) -> np.ndarray:
+    """A hash of (key, id) for each id, [n] uint64: a rank to shuffle by."""
+    u = np.uint64
+    return _mix64(u(key) ^ _mix64(ids.astype(np.int64).view(u)))
+
+
+def _mix64(x: np.ndarray) -> np.ndarray:
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -38,6 +38,9 @@ class Graph:
     original_ids: np.ndarray | None = (
         None  # [vertices] int64: ids at import, the keys of all randomness; None: as they are
     )
+    bounds: np.ndarray | None = (
+        None  # [owners + 1] int64: owner p holds vertices bounds[p] to bounds[p + 1]; None: one owner
+    )
     names: Names | None = None  # what the user's tables call the vertices, by original id
     num_classes: int = 0
     class_names: tuple[str, ...] | None = None
@@ -60,6 +63,11 @@ class Graph:
     def num_features(self) -> int:
         """How many features a vertex has."""
         return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
+    def num_owners(self) -> int:
+        """Among how many owners the vertices are allocated (`weft partition`)."""
+        return 1 if self.bounds is None else len(self.bounds) - 1
 
     @property
     def num_edge_types(self) -> int:
@@ -143,6 +151,7 @@ class Graph:
                 "labels",
                 "split",
                 "original_ids",
+                "bounds",
             ):
                 directory.add(name, getattr(self, name))
             for name, values in (self.names.arrays() if self.names else {}).items():
@@ -241,6 +250,11 @@ def _check_shapes(graph: Graph) -> None:
         array = getattr(graph, name)
         if array is not None and len(array) != vertices:
             raise InputError(f"{name} has {len(array)} rows for {vertices} vertices: give one for each, in order")
+    bounds = graph.bounds
+    if bounds is not None and (bounds[0] != 0 or bounds[-1] != vertices or (np.diff(bounds) < 0).any()):
+        raise GraphFormatError(
+            "the owners' bounds do not fit the vertices (they must rise from 0 to their number): partition the graph again"
+        )
 
 
 def check_values(graph: Graph) -> None:

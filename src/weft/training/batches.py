@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from weft.keys import Stream, key
-
-_U = np.uint64
+from weft.keys import Stream, key, mix64_array
 
 
 class Batches:
@@ -21,15 +19,7 @@ class Batches:
 
     def of(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch: vertices in the order of a hash of (seed, epoch, original id)."""
-        rank = _mix64(_U(key(Stream.PERMUTE, self._seed, epoch)) ^ _mix64(self._ids.astype(np.int64).view(_U)))
+        rank = mix64_array(key(Stream.PERMUTE, self._seed, epoch), self._ids)
         order = np.lexsort((self._ids, rank))
         shuffled = self._seeds[order]
         return [shuffled[first : first + self._batch_size] for first in range(0, len(shuffled), self._batch_size)]
-
-
-def _mix64(x: np.ndarray) -> np.ndarray:
-    """weft.keys.mix64 on arrays."""
-    x = x + _U(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> _U(30))) * _U(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> _U(27))) * _U(0x94D049BB133111EB)
-    return x ^ (x >> _U(31))

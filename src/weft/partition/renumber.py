@@ -1,0 +1,66 @@
+"""A graph renumbered by owner: each owner's vertices are contiguous, so that the owner map is a handful of bounds.
+
+The order inside each neighbour list stays, and original ids stay the keys of all randomness: the same positions mean the
+same neighbours, and training draws the same from the renumbered graph.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from weft.graph import Graph
+from weft.graph.graph import Progress
+from weft.graph.storage import DirectoryWriter
+
+_CHUNK = 1 << 22  # edges, or feature values, at a time
+
+
+def write_partitioned(
+    graph: Graph,
+    owners: np.ndarray,
+    parts: int,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Write the graph renumbered, with its owners' bounds, as a graph directory."""
+    order = np.argsort(owners, kind="stable")  # new id -> old id
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=parts))]).astype(np.int64)
+    with DirectoryWriter(out, overwrite=overwrite) as directory:
+        _write_lists(graph, order, directory, progress)
+        if graph.features is not None:
+            writer = directory.array("features", graph.features.dtype, graph.features.shape[1:])
+            rows = max(1, _CHUNK // max(1, graph.num_features))
+            for first in range(0, len(order), rows):
+                writer.append(graph.features[order[first : first + rows]])
+        for name in ("labels", "split"):
+            values = getattr(graph, name)
+            directory.add(name, None if values is None else values[order])
+        directory.add("original_ids", order if graph.original_ids is None else graph.original_ids[order])
+        directory.add("bounds", bounds)
+        for name, values in (graph.names.arrays() if graph.names else {}).items():
+            directory.add(name, values)
+        directory.facts = {"num_classes": graph.num_classes, "class_names": graph.class_names}
+
+
+def _write_lists(graph: Graph, order: np.ndarray, directory: DirectoryWriter, progress: Progress | None) -> None:
+    new_ids = np.empty(len(order), dtype=graph.indices.dtype)
+    new_ids[order] = np.arange(len(order), dtype=graph.indices.dtype)
+    lengths = np.diff(graph.indptr)[order]
+    indptr = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+    directory.add("indptr", indptr)
+    names = [name for name in ("edge_weight", "edge_type") if getattr(graph, name) is not None]
+    writers = {name: directory.array(name, getattr(graph, name).dtype) for name in names}
+    indices = directory.array("indices", graph.indices.dtype)
+    first = 0
+    while first < len(order):
+        end = max(first + 1, int(np.searchsorted(indptr, indptr[first] + _CHUNK, side="right")) - 1)
+        starts = graph.indptr[order[first:end]] - indptr[first:end]
+        positions = np.repeat(starts, lengths[first:end]) + np.arange(indptr[first], indptr[end])
+        indices.append(new_ids[graph.indices[positions]])
+        for name, writer in writers.items():
+            writer.append(getattr(graph, name)[positions])
+        first = end
+        if progress:
+            progress("renumbering", first, len(order))

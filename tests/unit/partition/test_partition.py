@@ -1,0 +1,136 @@
+"""Allocations: complete, balanced and repeatable; renumbered graphs that train the same; bad input in one sentence."""
+
+import json
+
+import numpy as np
+import pytest
+
+from weft import cli
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.graph.generate import communities
+from weft.partition import METHODS, Weighing, allocate, measure, write_partitioned
+from weft.sampling import NeighborSampler
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return communities(
+        tmp_path_factory.mktemp("graphs") / "g", vertices=4000, edges=60_000, width=8, classes=5, train=0.2
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_parts_are_complete_balanced_and_repeatable(graph, method, parts):
+    owners = allocate(graph, parts, method, seed=7)
+    assert owners.shape == (4000,) and owners.dtype == np.int32
+    assert set(owners) == set(range(parts))
+    figures = measure(graph, owners, parts)
+    assert sum(figures["vertices"]) == 4000
+    assert figures["balance"]["vertices"] < 1.15
+    assert figures["balance"]["training"] < 1.15
+    assert (allocate(graph, parts, method, seed=7) == owners).all()
+
+
+def test_structure_is_found(graph):
+    cut = {method: measure(graph, allocate(graph, 4, method), 4)["cut"] for method in METHODS}
+    assert max(cut["metis"], cut["kaminpar"]) < 0.6 * cut["random"]
+
+
+@pytest.mark.parametrize("method", ["metis", "kaminpar"])
+def test_weighing_moves_the_balance(method):
+    rng = np.random.default_rng(0)  # a tenth of the vertices gets half of the edges
+    dst = np.concatenate([rng.integers(0, 200, 10_000), rng.integers(0, 2000, 10_000)])
+    graph = Graph.from_arrays(np.stack([rng.integers(0, 2000, 20_000), dst]), num_vertices=2000)
+    for name, weighing in (("vertices", Weighing(1, 0, 0)), ("edges", Weighing(0, 0, 1))):
+        figures = measure(graph, allocate(graph, 4, method, weighing=weighing), 4)
+        assert figures["balance"][name] < 1.05
+
+
+def test_measure_counts_by_hand():
+    graph = Graph.from_arrays(np.array([[0, 1, 2, 3, 0, 2], [1, 2, 3, 0, 2, 2]]), num_vertices=4)
+    figures = measure(graph, np.array([0, 0, 1, 1]), 2)
+    assert figures["cut"] == 3 / 6  # 1->2, 3->0, 0->2
+    assert figures["halo"] == [1, 2]
+    assert figures["edges"] == [2, 4]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nasty_graphs(method):
+    isolated = Graph.from_arrays(np.zeros((2, 0), dtype=int), num_vertices=6)
+    assert set(allocate(isolated, 6, "random")) == set(range(6))
+    assert len(allocate(isolated, 3, method)) == 6
+    loop = Graph.from_arrays(np.array([[0, 0, 1], [0, 1, 0]]), num_vertices=2)
+    assert len(allocate(loop, 2, method)) == 2
+    assert (allocate(loop, 1, method) == 0).all()
+
+
+@pytest.mark.parametrize("extras", [False, True])
+def test_renumbered_graphs_draw_the_same(tmp_path, extras):
+    rng = np.random.default_rng(0)
+    edge_index = rng.integers(0, 500, (2, 6000))
+    values = {"edge_weight": rng.random(6000), "edge_type": rng.integers(0, 3, 6000)} if extras else {}
+    labels, split = rng.integers(0, 4, 500), rng.integers(0, 4, 500)
+    features = rng.random((500, 3))
+    graph = Graph.from_arrays(edge_index, num_vertices=500, features=features, labels=labels, split=split, **values)
+    owners = allocate(graph, 3, "random", seed=1)
+    write_partitioned(graph, owners, 3, tmp_path / "parts")
+    parts = Graph.open(tmp_path / "parts")
+    parts.verify()
+    assert parts.num_owners == 3 and (np.diff(parts.bounds) == np.bincount(owners)).all()
+    assert (owners[parts.original_ids] == np.repeat(np.arange(3), np.diff(parts.bounds))).all()
+    for name in ("features", "labels", "split"):
+        assert (getattr(parts, name) == getattr(graph, name)[parts.original_ids]).all()
+    new_ids = np.argsort(parts.original_ids)
+    seeds = np.array([3, 77, 400])
+    samples = [
+        NeighborSampler(g, [4, -1], seed=5).sample(s, 1, 2) for g, s in ((graph, seeds), (parts, new_ids[seeds]))
+    ]
+    assert (parts.original_ids[samples[1].vertices] == samples[0].vertices.numpy()).all()
+    for ours, theirs in zip(*(s.blocks for s in samples), strict=True):
+        assert (ours.src == theirs.src).all() and (ours.indptr == theirs.indptr).all()
+        for name in values:
+            mine, its = (s.edge_values(name, b) for s, b in zip(samples, (ours, theirs), strict=True))
+            assert (mine == its).all()
+
+
+def test_partitioning_again_keeps_original_ids(graph, tmp_path):
+    write_partitioned(graph, allocate(graph, 2, "random"), 2, tmp_path / "two")
+    two = Graph.open(tmp_path / "two")
+    write_partitioned(two, allocate(two, 3, "random"), 3, tmp_path / "three")
+    three = Graph.open(tmp_path / "three")
+    assert (three.features == graph.features[three.original_ids]).all()
+    assert (allocate(two, 3, "random")[np.argsort(two.original_ids)] == allocate(graph, 3, "random")).all()
+
+
+class TestBadInput:
+    def test_more_parts_than_vertices(self):
+        with pytest.raises(ConfigError, match="5 parts are not possible with 2 vertices"):
+            allocate(Graph.from_arrays(np.array([[0], [1]])), 5, "random")
+
+    def test_unknown_method(self, graph):
+        with pytest.raises(ConfigError, match="choose one of random, metis, kaminpar"):
+            allocate(graph, 2, "magic")
+
+    def test_nothing_to_balance(self):
+        with pytest.raises(ConfigError, match="positive weight"):
+            Weighing(0, 0, 0)
+
+    def test_damaged_bounds(self, graph, tmp_path):
+        write_partitioned(graph, allocate(graph, 2, "random"), 2, tmp_path / "p")
+        file = tmp_path / "p" / "bounds.npy"
+        bounds = np.load(file)
+        bounds[-1] = 7
+        file.write_bytes(file.read_bytes()[:-24] + bounds.tobytes())
+        assert cli.main(["info", str(tmp_path / "p")]) == 2
+
+
+def test_command(graph, tmp_path, capsys):
+    arguments = ["partition", str(graph.path), str(tmp_path / "p"), "--parts", "2"]
+    assert cli.main([*arguments, "--method", "random", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["vertices"] == [2000, 2000]
+    assert cli.main([*arguments, "--method", "metis", "--overwrite"]) == 0
+    assert "of the edges join vertices of different owners" in " ".join(capsys.readouterr().out.split())
+    assert cli.main(arguments) == 2
+    assert "exists already" in capsys.readouterr().err
