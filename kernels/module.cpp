@@ -6,20 +6,24 @@ namespace nb = nanobind;
 void bind_aggregate(nb::module_ &m);
 void bind_attention(nb::module_ &m);
 void bind_blocks(nb::module_ &m);
+void bind_cover(nb::module_ &m);
 void bind_dropout(nb::module_ &m);
 void bind_gather(nb::module_ &m);
 void bind_graph(nb::module_ &m);
 void bind_linear(nb::module_ &m);
 void bind_sampling(nb::module_ &m);
+void bind_spread(nb::module_ &m);
 
 NB_MODULE(_kernels, m) {
     m.doc() = "Weft's compiled kernels. Arrays are numpy's or any DLPack buffer; outputs are the caller's; the GIL is released.";
     bind_aggregate(m);
     bind_attention(m);
     bind_blocks(m);
+    bind_cover(m);
     bind_dropout(m);
     bind_gather(m);
     bind_graph(m);
     bind_linear(m);
     bind_sampling(m);
+    bind_spread(m);
 }

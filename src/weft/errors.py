@@ -8,6 +8,7 @@ A text says what was wrong, where, and what to do. Mistakes of Weft itself are a
     |- StorageError       a path that can't be read or written, or a full disk
     |- ConfigError        settings that are unknown, contradictory or out of range
     |- ModelError         a model that can't be run on blocks
+    |- ClusterError       workers that can't be started, are missing or stopped answering
     `- TrainingError      a run that can't go on: NaN loss, no seeds, a checkpoint of another run
 """
 
@@ -34,6 +35,10 @@ class ConfigError(WeftError):
 
 class ModelError(WeftError):
     """A model that can't be run on blocks."""
+
+
+class ClusterError(WeftError):
+    """Workers that can't be started, are missing or stopped answering."""
 
 
 class TrainingError(WeftError):

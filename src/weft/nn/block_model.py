@@ -11,11 +11,12 @@ from weft.errors import ModelError
 from weft.nn.binding import EDGE_ARGUMENTS, Handle, call_model
 from weft.nn.convolve import Call, convolve, fast_path
 from weft.nn.rows import Pass, Rows
-from weft.sampling import Block, Sample
+from weft.parallel.program import Program
+from weft.sampling import Sample
 
 
 class BlockModel:
-    """A model as a function of a batch: `rows of the inputs, sample -> rows of the seeds`.
+    """A model as a function of a batch: `rows of the inputs, program -> rows of the seeds`.
 
     The module is used as it is: the same parameters, the same forward, hooks and state_dict. Each convolution runs on the
     block of its depth; everything else sees ordinary rows.
@@ -25,25 +26,25 @@ class BlockModel:
         self.model = model
         _check(model)
 
-    def __call__(self, x: Tensor, sample: Sample, key: int | None = None) -> Tensor:
+    def __call__(self, x: Tensor, batch: Program | Sample, key: int | None = None) -> Tensor:
         """The model's rows for the seeds; `key` is the batch's key, from which dropout is drawn."""
-        sizes = [len(sample.vertices), *(block.num_dst for block in sample.blocks)]
-        run = Pass(sizes, sample.keys, key)
+        program = Program.of(batch) if isinstance(batch, Sample) else batch
+        run = Pass(program.sizes, program.keys, key, program.descend)
 
         def on_block(conv: MessagePassing, rows: Rows, given: dict[str, Any]) -> Rows:
-            if rows.depth >= len(sample.blocks):
-                raise ModelError(_depth_message(rows.depth + 1, len(sample.blocks), "or more"))
-            call = make_call(conv, rows.plain(), sample, sample.blocks[rows.depth], run, given)
+            if rows.depth >= len(program.layers):
+                raise ModelError(_depth_message(rows.depth + 1, len(program.layers), "or more"))
+            call = make_call(conv, rows.plain(), rows.depth, program, run, given)
             return Rows.of(convolve(call), rows.depth + 1, run)
 
-        out = call_model(self.model, Rows.of(x, 0, run), on_block, _available(sample))
+        out = call_model(self.model, Rows.of(x, 0, run), on_block, _available(program))
         if not isinstance(out, Rows):
             raise ModelError(
                 f"the model's forward gave {_shape(out)} in place of a row for each vertex: pooling over vertices (or a "
                 f"tuple of results) can't be trained by batches of vertices"
             )
-        if out.depth != len(sample.blocks):
-            raise ModelError(_depth_message(out.depth, len(sample.blocks)))
+        if out.depth != len(program.layers):
+            raise ModelError(_depth_message(out.depth, len(program.layers)))
         return out.plain()
 
     @property
@@ -59,23 +60,20 @@ class BlockModel:
         ]
 
 
-def make_call(conv: MessagePassing, x: Tensor, sample: Sample, block: Block, run: Pass, given: dict[str, Any]) -> Call:
-    """A convolution's call on a block, the handles among its arguments replaced by this block's own edge values."""
-    values = {
-        name: sample.edge_values(value.stands_for, block) if isinstance(value, Handle) else value
-        for name, value in given.items()
-    }
-    weight = values.pop("edge_weight", None)
-    if weight is not None:
-        weight = weight.to(x.dtype)
-    return Call(conv, x, block, sample, run, weight, values or None)
+def make_call(conv: MessagePassing, x: Tensor, depth: int, program: Program, run: Pass, given: dict[str, Any]) -> Call:
+    """A convolution's call on a layer; the handles among its arguments stand for that layer's edge values."""
+    weight = given.get("edge_weight")
+    others = {name: value for name, value in given.items() if name != "edge_weight"}
+    if weight is not None and not isinstance(weight, Handle):
+        others["edge_weight"] = weight
+    return Call(conv, x, depth, program, run, isinstance(weight, Handle), others or None)
 
 
 def depth_of(model: nn.Module) -> int:
     """Count the convolutions in sequence by a forward whose convolutions do nothing but pass their depth on."""
     first = next((p for p in model.parameters() if p.dim() > 1), None)
     dtype = torch.float32 if first is None else first.dtype
-    run = Pass([0] * 1000, torch.empty(0, dtype=torch.int64), 0)
+    run = Pass([0] * 1000, [torch.empty(0, dtype=torch.int64)] * 1000, 0)
 
     def count(conv: MessagePassing, rows: Rows, given: dict[str, Any]) -> Rows:
         sizes = (0, *rows.shape[1:-1], _output_width(conv, rows))
@@ -120,8 +118,8 @@ def _output_width(conv: MessagePassing, rows: Rows) -> int:
     return int(out.shape[-1])
 
 
-def _available(sample: Sample) -> dict[str, bool]:
-    return {name: getattr(sample.graph, name, None) is not None for name in EDGE_ARGUMENTS}
+def _available(program: Program) -> dict[str, bool]:
+    return {name: getattr(program.graph, name, None) is not None for name in EDGE_ARGUMENTS}
 
 
 def _check(model: nn.Module) -> None:

@@ -6,6 +6,7 @@ destination's own row. Its parameters are the user's module's own.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -15,35 +16,59 @@ from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, GCNConv, GINConv, Linear, MessagePassing, SAGEConv
 
 from weft.errors import ModelError
-from weft.nn import functional
+from weft.exchange import Wire
+from weft.nn import crossing, functional
+from weft.nn.binding import Handle
 from weft.nn.rows import Pass, edge_keys
-from weft.sampling import Block, Sample
+from weft.parallel.program import Layer, Program
+from weft.sampling import Block
 
 
 @dataclass
 class Call:
-    """One call of a convolution within a forward pass: its input rows, its block, and what else it was given."""
+    """One call of a convolution within a forward pass: the rows that are here, the layer, and what else it was given."""
 
     conv: MessagePassing
-    x: Tensor  # [block.num_src, width]
-    block: Block
-    sample: Sample
+    x: Tensor  # [rows here, width]
+    depth: int  # of those rows
+    program: Program
     run: Pass
-    edge_weight: Tensor | None = None
+    edge_weight: bool = False  # was it given the graph's edge weights?
     others: dict[str, Any] | None = None  # arguments that no fast path knows
 
     @property
+    def layer(self) -> Layer:
+        """The edges, and who computes them."""
+        return self.program.layers[self.depth]
+
+    @property
+    def wire(self) -> Wire:
+        """The way to the other workers."""
+        return self.program.wire
+
+    @cached_property
     def x_dst(self) -> Tensor:
         """The destinations' own rows."""
-        return self.x[: self.block.num_dst]
+        return self.layer.own_rows(self.x, self.wire)
+
+    def weights(self, block: Block, drop: Tensor | None = None) -> Tensor | None:
+        """The weights of a block's edges, zero for those dropped; None where all are one."""
+        given = self.program.edge_values("edge_weight", block).to(self.x.dtype) if self.edge_weight else None
+        if drop is None or not drop.any():
+            return given
+        return (~drop).to(self.x.dtype) if given is None else given * ~drop
+
+    def aggregate(self, x: Tensor, reduce: str = "sum") -> tuple[Tensor, Tensor]:
+        """Rows x, merged into each destination without weights; and the destinations' own."""
+        return crossing.aggregate(self.layer, self.wire, x, reduce)
 
 
 def convolve(call: Call) -> Tensor:
-    """The convolution's rows for the block's destinations."""
+    """The convolution's rows for the layer's destinations."""
     fast = fast_path(call.conv)
     out = _black_box(call) if fast is None or call.others else fast(call)
-    if len(out) != call.block.num_dst:
-        raise ModelError(f"{call.conv} gave {len(out)} rows for {call.block.num_dst} vertices: one row each is needed")
+    if len(out) != call.layer.num_dst:
+        raise ModelError(f"{call.conv} gave {len(out)} rows for {call.layer.num_dst} vertices: one row each is needed")
     return out
 
 
@@ -69,8 +94,9 @@ def _plain_linear(module: nn.Module) -> bool:
 def _sage(call: Call) -> Tensor:
     conv: Any = call.conv
     x = _dense(conv.lin, call.x).relu() if conv.project else call.x
-    neighbours, own = functional.aggregate_with_own(call.block, x, _REDUCE[conv.aggr])
-    own = call.x_dst if conv.project else own
+    neighbours, own = call.aggregate(x, _REDUCE[conv.aggr])
+    if conv.project and conv.root_weight:
+        own = call.x_dst
     if conv.root_weight and _plain_linear(conv.lin_l) and _plain_linear(conv.lin_r) and conv.lin_r.bias is None:
         out = functional.linear_of_two(neighbours, conv.lin_l.weight, own, conv.lin_r.weight, conv.lin_l.bias)
     else:
@@ -81,81 +107,154 @@ def _sage(call: Call) -> Tensor:
 
 def _gin(call: Call) -> Tensor:
     conv: Any = call.conv
-    neighbours, own = functional.aggregate_with_own(call.block, call.x, _REDUCE[conv.aggr])
+    neighbours, own = call.aggregate(call.x, _REDUCE[conv.aggr])
     return conv.nn(neighbours + (1 + conv.eps) * own)
 
 
 def _gcn(call: Call) -> Tensor:
     """Degrees are the whole graph's, so that a row does not depend on its batch; sampled sums are scaled to full ones."""
     conv: Any = call.conv
+    layer = call.layer
     project_first = conv.lin.weight.shape[1] > conv.lin.weight.shape[0]
     x = _dense(conv.lin, call.x) if project_first else call.x
     if conv.normalize:
         # PyG's own rule: `improved` doubles self-loops only where edges have weights.
-        fill = 2.0 if conv.improved and call.edge_weight is not None else 1.0
-        weight, own = _gcn_weights(call, fill, conv.add_self_loops)
-        out = functional.aggregate(call.block, x, weight.to(x.dtype))
-        if own is not None:
-            out = out + own.to(x.dtype)[:, None] * x[: call.block.num_dst]
+        fill = 2.0 if conv.improved and call.edge_weight else 1.0
+        at_src, at_dst, own_weight = _gcn_factors(call, fill, conv.add_self_loops)
+        x = x * at_src.to(x.dtype)[:, None]
+        loops = conv.add_self_loops
+        weight = call.weights(layer.block, layer.self_edges() if loops else None)
+        push_weight = _push_weights(call, loops)
+        out, own = crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight)
+        out = out * at_dst.to(x.dtype)[:, None]
+        if loops:
+            out = out + own_weight.to(x.dtype)[:, None] * own
     else:
-        out = functional.aggregate(call.block, x, call.edge_weight)
+        weight, push_weight = call.weights(layer.block), _push_weights(call, False)
+        out, _ = crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight)
     if not project_first:
         out = _dense(conv.lin, out)
     return out if conv.bias is None else out + conv.bias
 
 
-def _gcn_weights(call: Call, fill: float, loops: bool) -> tuple[Tensor, Tensor | None]:
-    """Each edge's weight D^-1/2 A D^-1/2 and, with self-loops, each destination's own (float64)."""
-    block, sample = call.block, call.sample
-    if sample.graph is None or sample.weighted:
+def _push_weights(call: Call, loops: bool) -> Tensor | None:
+    if call.layer.pushed is None:
+        return None
+    return call.weights(call.layer.pushed.block, call.layer.pushed_self_edges() if loops else None)
+
+
+def _gcn_factors(call: Call, fill: float, loops: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """D^-1/2 A D^-1/2 in parts (float64): a factor of each row here, one of each destination, the weight of its own row.
+
+    The own row's weight is meant for rows that have their own factor already.
+    """
+    program, layer = call.program, call.layer
+    if program.graph is None or program.weighted:
         raise ModelError("GCNConv needs uniform sampling from a graph whose degrees are known: drop weighted sampling")
-    weighted = call.edge_weight is not None
-    others, own, own_total = sample.graph.self_loops.of(sample.vertices[: block.num_src], weighted)
-    own = torch.where(own.isnan(), fill, own)
-    inverse = (others + (own if loops else own_total)).rsqrt()
-    inverse = torch.where(inverse.isinf(), 0.0, inverse)
-    src, dst = block.src.long(), block.dst().long()
-    drawn, full = block.indptr.diff(), sample.graph.self_loops.in_degrees(sample.vertices[: block.num_dst])
-    weight = inverse[src] * (inverse[: block.num_dst] * full / drawn.clamp(min=1))[dst]
-    if call.edge_weight is not None:
-        weight = weight * call.edge_weight
-    if not loops:
-        return weight, None
-    return weight * (src != dst), own[: block.num_dst] * inverse[: block.num_dst].square()
+
+    def inverse(vertices: Tensor) -> tuple[Tensor, Tensor]:
+        assert program.graph is not None
+        others, own, own_total = program.graph.self_loops.of(vertices, call.edge_weight)
+        own = torch.where(own.isnan(), fill, own)
+        roots = (others + (own if loops else own_total)).rsqrt()
+        return torch.where(roots.isinf(), 0.0, roots), own
+
+    here, there = program.vertices[call.depth : call.depth + 2]
+    (at_src, _), (at_dst, own) = inverse(here), inverse(there)
+    full = program.graph.self_loops.in_degrees(there)
+    return at_src, at_dst * full / layer.degrees.clamp(min=1), own * at_dst
 
 
 def _gat(call: Call) -> Tensor:
     conv: Any = call.conv
-    block = call.block.with_self_loops() if conv.add_self_loops else call.block
     x = _dense(conv.lin, call.x).view(-1, conv.heads, conv.out_channels)
-    keep = _attention_dropout(call, block)
-    out = functional.gat(block, x, conv.att_src.squeeze(0), conv.att_dst.squeeze(0), conv.negative_slope, keep)
-    return _finish_attention(call, out)
+    layer, slope = call.layer, conv.negative_slope
+    att_src, att_dst = conv.att_src.squeeze(0), conv.att_dst.squeeze(0)
+    sources = layer.gather(x, call.wire)
+    if layer.pushed is None:
+        block, keep = _attended(call)
+        return _finish_attention(call, functional.gat(block, sources, att_src, att_dst, slope, keep))
+    own = layer.own_rows(x, call.wire)
+    a_dst = (own * att_dst).sum(-1)
+    a_there = layer.pushed.route.pull(a_dst, call.wire)
+    here, there = _both_ends(call)
+    rows = sources if layer.own is None else torch.cat([sources, own])
+    sides = []
+    for ends, side, terms in ((here, rows, a_dst), (there, x, a_there)):
+        raw = (side * att_src).sum(-1)[ends.src] + terms[ends.dst]
+        sides.append((ends, F.leaky_relu(raw, slope), side))
+    return _finish_attention(call, _attend_sides(call, sides))
 
 
 def _gatv2(call: Call) -> Tensor:
     conv: Any = call.conv
-    block = call.block.with_self_loops() if conv.add_self_loops else call.block
+    layer = call.layer
     shape = (-1, conv.heads, conv.out_channels)
-    xl = _dense(conv.lin_l, call.x).view(shape)
-    xr = xl[: block.num_dst] if conv.share_weights else _dense(conv.lin_r, call.x_dst).view(shape)
-    keep = _attention_dropout(call, block)
-    out = functional.gatv2(block, xl, xr, conv.att.squeeze(0), conv.negative_slope, keep)
-    return _finish_attention(call, out)
+    x = _dense(conv.lin_l, call.x).view(shape)
+    sources = layer.gather(x, call.wire)
+    own = layer.own_rows(x, call.wire) if conv.share_weights or layer.own is not None else None
+    to = own if conv.share_weights else _dense(conv.lin_r, call.x_dst).view(shape)
+    assert to is not None
+    att, slope = conv.att.squeeze(0), conv.negative_slope
+    if layer.pushed is None:
+        block, keep = _attended(call)
+        return _finish_attention(call, functional.gatv2(block, sources, to, att, slope, keep))
+    to_there = layer.pushed.route.pull(to, call.wire)
+    here, there = _both_ends(call)
+    rows = sources if own is None or layer.own is None else torch.cat([sources, own])
+    sides = []
+    for ends, side, terms in ((here, rows, to), (there, x, to_there)):
+        joined = F.leaky_relu(side[ends.src] + terms[ends.dst], slope)
+        sides.append((ends, (joined * att).sum(-1), side))
+    return _finish_attention(call, _attend_sides(call, sides))
 
 
-def _attention_dropout(call: Call, block: Block) -> Tensor | None:
+def _attended(call: Call) -> tuple[Block, Tensor | None]:
+    """The block that attention goes over, with self-loops if the convolution adds them, and its edges' dropout."""
     conv: Any = call.conv
+    block = call.layer.block
+    looped = block.with_self_loops() if conv.add_self_loops else block
     if not (conv.training and conv.dropout):
-        return None
-    return _edge_mask(call.run, block, conv.heads, conv.dropout, call.x.dtype)
+        return looped, None
+    places = block.looped_places() if conv.add_self_loops else block.places()
+    key = call.run.next_dropout()
+    return looped, _edge_mask(call, key, looped.dst(), places, conv.heads, conv.dropout)
 
 
-def _edge_mask(run: Pass, block: Block, columns: int, p: float, dtype: torch.dtype) -> Tensor:
-    key = run.next_dropout()
-    assert run.keys is not None
-    keys = edge_keys(run.keys, block.indptr, block.dst())
-    return functional.dropout_mask(block.num_edges, columns, p, keys, key, dtype)
+def _both_ends(call: Call) -> tuple[crossing.Ends, crossing.Ends]:
+    """The edges here and the pushed ones; self-loops, where they are added, are computed by the destination's holder."""
+    conv: Any = call.conv
+    layer = call.layer
+    assert layer.pushed is not None
+    if not conv.add_self_loops:
+        return crossing.Ends(layer.block), crossing.Ends(layer.pushed.block)
+    here = crossing.Ends(layer.block, layer.self_edges()).with_loops(0 if layer.own is None else layer.block.num_src)
+    return here, crossing.Ends(layer.pushed.block, layer.pushed_self_edges())
+
+
+def _attend_sides(call: Call, sides: list[tuple[crossing.Ends, Tensor, Tensor]]) -> Tensor:
+    conv: Any = call.conv
+    pushed = call.layer.pushed
+    assert pushed is not None
+    masks: list[Tensor | None] = [None, None]
+    if conv.training and conv.dropout:
+        key = call.run.next_dropout()
+        masks = [
+            _edge_mask(call, key, ends.dst, ends.places, conv.heads, conv.dropout, keys)
+            for (ends, _, _), keys in zip(sides, (None, pushed.dst_keys), strict=True)
+        ]
+    here, there = ((*side, mask) for side, mask in zip(sides, masks, strict=True))
+    return crossing.attend_parts(call.layer, call.wire, here, there)
+
+
+def _edge_mask(
+    call: Call, key: int, dst: Tensor, places: Tensor, columns: int, p: float, dst_keys: Tensor | None = None
+) -> Tensor:
+    """Dropout of edges, keyed by destination and place in its list."""
+    if dst_keys is None:
+        assert call.run.keys is not None
+        dst_keys = call.run.keys[call.depth + 1]
+    return functional.dropout_mask(len(dst), columns, p, edge_keys(dst_keys, dst, places), key, call.x.dtype)
 
 
 def _finish_attention(call: Call, out: Tensor) -> Tensor:
@@ -168,21 +267,32 @@ def _finish_attention(call: Call, out: Tensor) -> Tensor:
 
 def _film(call: Call) -> Tensor:
     conv: Any = call.conv
-    beta, gamma = conv.film_skip(call.x_dst).split(conv.out_channels, dim=-1)
-    out = conv.act(gamma * _dense(conv.lin_skip, call.x_dst) + beta)
-    beta, gamma = conv.films[0](call.x_dst).split(conv.out_channels, dim=-1)
-    return out + functional.film(call.block, _dense(conv.lins[0], call.x), gamma, beta, _REDUCE[conv.aggr])
+    x_dst = call.x_dst
+    beta, gamma = conv.film_skip(x_dst).split(conv.out_channels, dim=-1)
+    out = conv.act(gamma * _dense(conv.lin_skip, x_dst) + beta)
+    beta, gamma = (part.contiguous() for part in conv.films[0](x_dst).split(conv.out_channels, dim=-1))
+    x = _dense(conv.lins[0], call.x)
+    return out + crossing.film(call.layer, call.wire, x, gamma, beta, _REDUCE[conv.aggr])
 
 
 def _black_box(call: Call) -> Tensor:
     """The module's own forward, on the block as a square graph whose first vertices are the destinations."""
-    block = call.block
+    if call.layer.pushed is not None:
+        raise ModelError(
+            f"{call.conv} has no known split, so layer {call.depth + 1} can't be pushed: place it local or pull, where "
+            f"whole neighbourhoods meet"
+        )
+    block = call.layer.block
+    x = call.layer.gather(call.x, call.wire)
     edge_index = torch.stack([block.src.long(), block.dst().long()])
-    options = dict(call.others or {})
-    if call.edge_weight is not None:
-        options["edge_weight"] = call.edge_weight
-    with _BlackBoxDropout(call):
-        out = type(call.conv).forward(call.conv, call.x, edge_index, **options)
+    options = {
+        name: call.program.edge_values(value.stands_for, block) if isinstance(value, Handle) else value
+        for name, value in (call.others or {}).items()
+    }
+    if call.edge_weight:
+        options["edge_weight"] = call.weights(block)
+    with _BlackBoxDropout(call, len(x)):
+        out = type(call.conv).forward(call.conv, x, edge_index, **options)
     if not isinstance(out, Tensor) or len(out) != block.num_src:
         got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise ModelError(
@@ -197,9 +307,9 @@ class _BlackBoxDropout(TorchFunctionMode):
     Other shapes are left to torch, whose generator the trainer seeds for each batch.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, rows: int) -> None:
         super().__init__()
-        self._call = call
+        self._call, self._rows = call, rows
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -208,15 +318,16 @@ class _BlackBoxDropout(TorchFunctionMode):
         return self._dropout(*args, **kwargs)
 
     def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        call, block = self._call, self._call.block
+        call, block = self._call, self._call.layer.block
         if not training or p == 0:
             return x
         columns = x[:1].numel()
         if len(x) == block.num_edges:
-            return x * _edge_mask(call.run, block, columns, p, x.dtype).view(x.shape)
-        if len(x) == block.num_src and call.run.keys is not None:
-            keys = call.run.keys[: block.num_src]
-            return x * functional.dropout_mask(len(x), columns, p, keys, call.run.next_dropout(), x.dtype).view(x.shape)
+            key = call.run.next_dropout()
+            return x * _edge_mask(call, key, block.dst(), block.places(), columns, p).to(x.dtype).view(x.shape)
+        if len(x) == self._rows and call.run.keys is not None:
+            keys, key = call.program.source_keys(call.depth), call.run.next_dropout()
+            return x * functional.dropout_mask(len(x), columns, p, keys, key, x.dtype).view(x.shape)
         return torch.dropout(x, p, True)
 
 

@@ -25,11 +25,13 @@ def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str
     return out.view(-1, *x.shape[1:])
 
 
-def aggregate_with_own(block: Block, x: Tensor, reduce: str = "sum") -> tuple[Tensor, Tensor]:
+def aggregate_with_own(
+    block: Block, x: Tensor, weight: Tensor | None = None, reduce: str = "sum"
+) -> tuple[Tensor, Tensor]:
     """`aggregate`, and the destinations' own rows: together, for their gradients meet in one tensor without a detour."""
     if not x.is_cpu or reduce == "max" or x.dim() != 2:
-        return aggregate(block, x, None, reduce), x[: block.num_dst]
-    return _Sum.apply(block, x, None, reduce == "mean")
+        return aggregate(block, x, weight, reduce), x[: block.num_dst]
+    return _Sum.apply(block, x, weight, reduce == "mean")
 
 
 def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:

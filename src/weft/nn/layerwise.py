@@ -18,6 +18,7 @@ from weft.nn.binding import EDGE_ARGUMENTS, call_model
 from weft.nn.block_model import make_call
 from weft.nn.convolve import convolve
 from weft.nn.rows import Pass, Rows
+from weft.parallel.program import Program
 from weft.sampling import Sample
 
 
@@ -71,6 +72,6 @@ class LayerwiseRunner:
     @staticmethod
     def convolve(pending: Pending, x: Tensor, sample: Sample) -> Tensor:
         """The pending convolution on a sample of one block, whose sources' input rows are `x`."""
-        block = sample.blocks[0]
-        run = Pass([len(x), block.num_dst], sample.keys)
-        return convolve(make_call(pending.conv, x, sample, block, run, pending.given))
+        program = Program.of(sample)
+        run = Pass(program.sizes, program.keys)
+        return convolve(make_call(pending.conv, x, 0, program, run, pending.given))

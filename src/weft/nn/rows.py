@@ -31,8 +31,9 @@ class Pass:
     """One forward pass: how many rows there are at each depth, whose they are, and the key of its dropout."""
 
     sizes: Sequence[int]
-    keys: Tensor | None = None  # [sizes[0]] int64
+    keys: Sequence[Tensor] | None = None  # by depth: [sizes[depth]] int64
     key: int | None = None
+    deeper: Callable[[Tensor, int, int], Tensor] | None = None  # rows of a depth -> those of a deeper one's vertices
     dropouts: int = field(default=0)
 
     def next_dropout(self) -> int:
@@ -41,6 +42,10 @@ class Pass:
             raise ModelError("dropout in training needs the batch's key: pass key=..., or call model.eval() first")
         self.dropouts += 1
         return make_key(self.key, self.dropouts)
+
+    def descend(self, x: Tensor, depth: int, to: int) -> Tensor:
+        """Rows of a depth, only those of a deeper one's vertices: they come first, unless others hold them."""
+        return x[: self.sizes[to]] if self.deeper is None else self.deeper(x, depth, to)
 
 
 class Rows(Tensor):
@@ -73,28 +78,27 @@ class Rows(Tensor):
         depth, run = deepest.depth, deepest.run
         with torch._C.DisableTorchFunctionSubclass():
             size = run.sizes[depth]
-            args = _trimmed(args, depth, size)
-            kwargs = {name: _trimmed(value, depth, size) for name, value in kwargs.items()}
+            args = _trimmed(args, depth, run)
+            kwargs = {name: _trimmed(value, depth, run) for name, value in kwargs.items()}
             if func in (F.dropout, torch.dropout):
-                return Rows.of(_keyed_dropout(run, size, *args, **kwargs), depth, run)
+                return Rows.of(_keyed_dropout(run, depth, *args, **kwargs), depth, run)
             result = linear(*args, **kwargs) if func is F.linear else func(*args, **kwargs)
             if func in _REORDERING or (func is Tensor.__getitem__ and not _keeps_rows(args[1])):
                 return _plain(result)
             return _marked(result, depth, size, run)
 
 
-def edge_keys(row_keys: Tensor, indptr: Tensor, dst: Tensor) -> Tensor:
-    """A key for each edge, of its destination and its position in the destination's list: the same on any worker."""
-    position = torch.arange(len(dst), device=dst.device) - indptr[dst.long()]
-    return row_keys[dst.long()] * 0x9E3779B97F4A7C1 + position
+def edge_keys(dst_keys: Tensor, dst: Tensor, places: Tensor) -> Tensor:
+    """A key for each edge, of its destination and its place in the destination's list: the same on any worker."""
+    return dst_keys[dst.long()] * 0x9E3779B97F4A7C1 + places
 
 
-def _keyed_dropout(run: Pass, size: int, x: Tensor, p: float, training: bool = True, inplace: bool = False) -> Tensor:
+def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, training: bool = True, inplace: bool = False) -> Tensor:
     if not training or p == 0:
         return x
-    key = run.next_dropout()
+    key, size = run.next_dropout(), run.sizes[depth]
     assert run.keys is not None
-    mask = dropout_mask(size, x[:1].numel() if size else 0, p, run.keys[:size], key, x.dtype).view(x.shape)
+    mask = dropout_mask(size, x[:1].numel() if size else 0, p, run.keys[depth], key, x.dtype).view(x.shape)
     return x.mul_(mask) if inplace else x * mask
 
 
@@ -106,11 +110,12 @@ def _rows_in(values: Any) -> Any:
             yield from _rows_in(value)
 
 
-def _trimmed(value: Any, depth: int, size: int) -> Any:
+def _trimmed(value: Any, depth: int, run: Pass) -> Any:
     if isinstance(value, Rows):
-        return value.as_subclass(Tensor) if value.depth == depth else value.as_subclass(Tensor)[:size]
+        plain = value.as_subclass(Tensor)
+        return plain if value.depth == depth else run.descend(plain, value.depth, depth)
     if isinstance(value, tuple | list) and not isinstance(value, torch.Size):
-        return type(value)(_trimmed(part, depth, size) for part in value)
+        return type(value)(_trimmed(part, depth, run) for part in value)
     return value
 
 

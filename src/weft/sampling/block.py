@@ -36,6 +36,8 @@ class Block:
     src: Tensor  # [num_edges] int32, local source ids
     num_src: int
     edge_ids: Tensor | None = None  # [num_edges] int64, positions in the graph's edge arrays; -1: an added self-loop
+    positions: Tensor | None = None  # [num_edges] int64, places in the destinations' lists; None: the lists are whole
+    values: dict[str, Tensor] = field(default_factory=dict, repr=False)  # edge values that came with the edges
     _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -66,10 +68,24 @@ class Block:
             self._cache["looped"] = _self_loops(self) if self.src.is_cpu else _self_loops_anywhere(self)
         return self._cache["looped"]
 
+    def places(self) -> Tensor:
+        """Each edge's place in its destination's whole list, [num_edges] int64."""
+        if self.positions is not None:
+            return self.positions
+        return torch.arange(self.num_edges, device=self.src.device) - self.indptr[self.dst().long()]
+
+    def looped_places(self) -> Tensor:
+        """The places of the edges of `with_self_loops`; -1 for the loops."""
+        marked = Block(self.indptr, self.src, self.num_src, self.places())
+        places = marked.with_self_loops().edge_ids
+        assert places is not None
+        return places
+
     def to(self, device: torch.device | str) -> Self:
         """The block on a device, without its caches."""
-        edge_ids = None if self.edge_ids is None else self.edge_ids.to(device)
-        return type(self)(self.indptr.to(device), self.src.to(device), self.num_src, edge_ids)
+        edge_ids, positions = (None if t is None else t.to(device) for t in (self.edge_ids, self.positions))
+        values = {name: value.to(device) for name, value in self.values.items()}
+        return type(self)(self.indptr.to(device), self.src.to(device), self.num_src, edge_ids, positions, values)
 
 
 @dataclass

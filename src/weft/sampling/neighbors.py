@@ -31,6 +31,7 @@ class NeighborSampler:
         weighted: bool = False,
         seed: int = 0,
         threads: int = 1,
+        span: tuple[int, int] | None = None,
     ) -> None:
         if bad := [f for f in fanouts if f < -1 or f == 0]:
             raise ConfigError(f"fanout {bad[0]} is not possible: give a positive number, or -1 for all neighbours")
@@ -44,27 +45,47 @@ class NeighborSampler:
         self._weights = _checked_weights(graph.edge_weight) if weighted else None
         self._want_edges = graph.edge_weight is not None or graph.edge_type is not None
         self._kernel = _kernel_for(graph)
+        first, end = span or (0, len(graph.indptr) - 1)  # the vertices whose lists are read
+        self._first = first
+        self._indptr = graph.indptr[first : end + 1]
+        self._ids = None if graph.original_ids is None else graph.original_ids[first:end]
 
     def sample(self, seeds: Tensor | np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> Sample:
         """The blocks that compute the seeds (distinct ids), nearest the input first."""
-        graph = self._graph
-        vertices, hops = self._kernel.sample(
-            graph.indptr,
-            graph.indices,
-            np.ascontiguousarray(seeds, dtype=graph.indices.dtype),
-            self.fanouts,
-            [key(stream, self._seed, epoch, batch, hop) for hop in range(len(self.fanouts))],
-            graph.original_ids,
+        vertices, blocks = self._hops(seeds, range(len(self.fanouts)), epoch, batch, stream)
+        return Sample(
+            torch.from_numpy(vertices), blocks[::-1], self.keys_of(vertices), self._graph, self._weights is not None
+        )
+
+    def hop(
+        self, destinations: np.ndarray, number: int, epoch: int, batch: int, stream: Stream = Stream.SAMPLE
+    ) -> tuple[np.ndarray, Block]:
+        """One hop of a sample, the `number`-th from the seeds: the block's sources, destinations first, and the block."""
+        vertices, blocks = self._hops(destinations, range(number, number + 1), epoch, batch, stream)
+        return vertices, blocks[0]
+
+    def keys_of(self, vertices: np.ndarray) -> Tensor:
+        """Original ids."""
+        ids = self._graph.original_ids
+        return torch.from_numpy(vertices.astype(np.int64) if ids is None else np.asarray(ids[vertices]))
+
+    def _hops(
+        self, seeds: Tensor | np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
+    ) -> tuple[np.ndarray, list[Block]]:
+        vertices, drawn = self._kernel.sample(
+            self._indptr,
+            self._graph.indices,
+            np.ascontiguousarray(seeds, dtype=self._graph.indices.dtype),
+            [self.fanouts[hop] for hop in hops],
+            [key(stream, self._seed, epoch, batch, hop) for hop in hops],
+            self._ids,
             self._weights,
             self._replace,
             self._want_edges,
-            0,
+            self._first,
             self._threads,
         )
-        rows = torch.from_numpy(vertices)
-        keys = rows.long() if graph.original_ids is None else torch.from_numpy(graph.original_ids[vertices])
-        blocks = [_block(*hop) for hop in reversed(hops)]
-        return Sample(rows, blocks, keys, graph, self._weights is not None)
+        return vertices, [_block(*hop) for hop in drawn]
 
 
 def _block(indptr: np.ndarray, src: np.ndarray, num_src: int, edge_ids: np.ndarray | None) -> Block:

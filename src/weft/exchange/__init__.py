@@ -1,0 +1,6 @@
+"""Rows between workers: a wire to the others, and routes as autograd functions whose backward is their mirror."""
+
+from weft.exchange.route import Route
+from weft.exchange.wire import Traffic, Wire
+
+__all__ = ["Route", "Traffic", "Wire"]

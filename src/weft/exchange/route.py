@@ -1,0 +1,87 @@
+"""Routes: which rows go to whom between two spreads of rows. Pulling copies rows; pushing sums them the other way."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from weft.exchange.wire import Wire
+
+
+@dataclass
+class Route:
+    """A linear map from the rows here (on all workers) to rows there: each row there is a copy of one row.
+
+    `pull` applies it; `push` applies its transpose: rows there are summed into the rows here that they belong to. Each is
+    the other's gradient.
+    """
+
+    num_here: int  # rows on this worker, before pulling
+    num_there: int  # rows on this worker, after
+    send: Tensor  # [sent] int64: the rows here that others get, by receiver
+    send_counts: list[int]
+    receive_counts: list[int]
+    receive_at: Tensor | None  # [received] int64: their places there; None: in order, after the own rows
+    own_from: Tensor | None  # [own] int64: rows here that stay with this worker; None: all, and in front
+    own_at: Tensor | None = None  # [own] int64: their places there
+
+    def pull(self, x: Tensor, wire: Wire, stage: str = "exchange") -> Tensor:
+        """Rows there, copied from rows here."""
+        return _Pull.apply(x, self, wire, stage)
+
+    def push(self, y: Tensor, wire: Wire, stage: str = "exchange") -> Tensor:
+        """Rows here, each the sum of its copies there."""
+        return _Push.apply(y, self, wire, stage)
+
+    def _copy(self, x: Tensor, wire: Wire, stage: str) -> Tensor:
+        received = wire.rows(x[self.send], self.send_counts, self.receive_counts, stage)
+        out = x.new_empty(self.num_there, *x.shape[1:])
+        if self.own_from is None:
+            out[: self.num_here] = x
+        else:
+            out[self.own_at] = x[self.own_from]
+        if self.receive_at is None:
+            out[self.num_there - len(received) :] = received
+        else:
+            out[self.receive_at] = received
+        return out
+
+    def _sum(self, y: Tensor, wire: Wire, stage: str) -> Tensor:
+        received_there = sum(self.receive_counts)
+        back = y[self.num_there - received_there :] if self.receive_at is None else y[self.receive_at]
+        returned = wire.rows(back, self.receive_counts, self.send_counts, stage)
+        if self.own_from is None:
+            out = y[: self.num_here].clone()
+        else:
+            out = y.new_zeros(self.num_here, *y.shape[1:]).index_add_(0, self.own_from, y[self.own_at])
+        return out.index_add_(0, self.send, returned)
+
+
+class _Pull(torch.autograd.Function):
+    """Forward: copies. Backward: sums."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, route: Route, wire: Wire, stage: str) -> Tensor:
+        ctx.route, ctx.wire, ctx.stage = route, wire, stage
+        return route._copy(x, wire, stage)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.route._sum(g.contiguous(), ctx.wire, ctx.stage), None, None, None
+
+
+class _Push(torch.autograd.Function):
+    """Forward: sums. Backward: copies."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, route: Route, wire: Wire, stage: str) -> Tensor:
+        ctx.route, ctx.wire, ctx.stage = route, wire, stage
+        return route._sum(y, wire, stage)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.route._copy(g.contiguous(), ctx.wire, ctx.stage), None, None, None

@@ -1,0 +1,128 @@
+"""The wire: what one worker sends to and gets from the others, over one process group, with its bytes and seconds."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from weft.errors import ClusterError
+from weft.meter import Meter
+
+
+class Traffic:
+    """Bytes that this worker sent, by stage and by receiver; several wires may count at once."""
+
+    def __init__(self, size: int) -> None:
+        self._sent: dict[str, list[int]] = defaultdict(lambda: [0] * size)
+        self._lock = threading.Lock()
+
+    def count(self, stage: str, peer: int, sent: int) -> None:
+        """Add bytes that went to a peer."""
+        with self._lock:
+            self._sent[stage][peer] += sent
+
+    def sent(self) -> dict[str, list[int]]:
+        """Bytes by stage, for each receiver."""
+        with self._lock:
+            return {stage: list(by_peer) for stage, by_peer in self._sent.items()}
+
+
+class Wire:
+    """The exchanges of one process group. All workers must call the same methods in the same order.
+
+    A worker alone has no group, and what it exchanges stays where it is.
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        group: "dist.ProcessGroup | None" = None,
+        meter: Meter | None = None,
+        traffic: Traffic | None = None,
+        half: bool = False,
+    ) -> None:
+        self.rank, self.size = rank, size
+        self.traffic = traffic or Traffic(size)
+        self._group = group
+        self._meter = meter or Meter()
+        self._half = half
+
+    def counts(self, send: Tensor, stage: str) -> Tensor:
+        """Row p of `send` [size, k] int64 goes to worker p; row p of the result came from p."""
+        if self.size == 1:
+            return send
+        send = send.contiguous()
+        received = torch.empty_like(send)
+        with self._meter.stage(stage):
+            self._all_to_all(received, send, None, None)
+        self._count(stage, [send.shape[1] * 8] * self.size)
+        return received
+
+    def rows(self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str) -> Tensor:
+        """The first send[0] rows of x go to worker 0, the next send[1] to worker 1, ...; received rows come likewise.
+
+        Nothing goes to oneself: send[rank] and receive[rank] must be 0.
+        """
+        assert send[self.rank] == receive[self.rank] == 0
+        half = self._half and x.dtype == torch.float32
+        y = x.half() if half else x
+        out = y.new_empty(sum(receive), *x.shape[1:])
+        if self.size > 1:
+            with self._meter.stage(stage):
+                self._all_to_all(out, y.contiguous(), list(receive), list(send))
+            self._count(stage, [rows * y[:1].numel() * y.element_size() for rows in send])
+        return out.float() if half else out
+
+    def sum(self, x: Tensor, stage: str = "sync") -> Tensor:
+        """The sum of x over all workers, in place."""
+        if self.size > 1:
+            with self._meter.stage(stage), _named_loss(stage):
+                dist.all_reduce(x, group=self._group)
+            # a ring: every byte goes round once to be summed and once to be handed on
+            self.traffic.count(stage, (self.rank + 1) % self.size, 2 * x.nbytes * (self.size - 1) // self.size)
+        return x
+
+    def gather(self, x: Tensor, stage: str = "sync") -> list[Tensor]:
+        """Every worker's x; all have the same shape."""
+        if self.size == 1:
+            return [x]
+        out = [torch.empty_like(x) for _ in range(self.size)]
+        with self._meter.stage(stage), _named_loss(stage):
+            dist.all_gather(out, x.contiguous(), group=self._group)
+        self._count(stage, [x.nbytes] * self.size)
+        return out
+
+    def barrier(self, timeout: timedelta | None = None) -> None:
+        """Wait for all workers."""
+        if self.size > 1:
+            with _named_loss("a barrier"):
+                dist.monitored_barrier(self._group, timeout=timeout) if timeout else dist.barrier(self._group)
+
+    def _all_to_all(self, out: Tensor, x: Tensor, receive: list[int] | None, send: list[int] | None) -> None:
+        with _named_loss("an exchange"):
+            dist.all_to_all_single(out, x, receive, send, group=self._group)
+
+    def _count(self, stage: str, sizes: Sequence[int]) -> None:
+        for peer, size in enumerate(sizes):
+            if peer != self.rank and size:
+                self.traffic.count(stage, peer, size)
+
+
+class _named_loss:
+    """Turns the failure of a collective into the error that a lost worker is."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RuntimeError):
+            reason = str(error).strip().splitlines()[0]
+            raise ClusterError(f"another worker stopped answering during {self._doing} ({reason})") from error

@@ -1,0 +1,8 @@
+"""Plans and the one engine: a placement per layer, made into each worker's program for a batch."""
+
+from weft.parallel.cooperate import Cooperation
+from weft.parallel.owners import Owners
+from weft.parallel.plan import NAMED, PLACEMENTS, Plan
+from weft.parallel.program import Layer, Program, Pushed
+
+__all__ = ["NAMED", "PLACEMENTS", "Cooperation", "Layer", "Owners", "Plan", "Program", "Pushed"]

@@ -1,0 +1,389 @@
+"""Cooperative sampling: seeds and a plan to each worker's program, hop by hop from the seeds to the inputs.
+
+At each hop the wanted vertices' neighbours are drawn where the plan computes them. What is then needed of others is asked
+for in one exchange of ids, and the routes of the rows fall out of the trip. All workers go through the same hops.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft import _kernels
+from weft.exchange import Route, Wire
+from weft.keys import Stream
+from weft.parallel.cover import cover
+from weft.parallel.owners import Owners
+from weft.parallel.plan import Plan
+from weft.parallel.program import Layer, Program, Pushed
+from weft.sampling import Block, NeighborSampler
+from weft.sampling.block import Topology
+
+_ARRAY_UP_TO = 1 << 23
+
+
+@dataclass
+class _Hop:
+    """Destinations with their drawn neighbours, before it is settled who computes what."""
+
+    destinations: np.ndarray
+    vertices: np.ndarray  # the sources, destinations first
+    block: Block
+
+
+class Cooperation:
+    """Makes programs for one plan. One batch at a time; every member of the wire's group takes part in each."""
+
+    def __init__(
+        self,
+        graph: Topology,
+        plan: Plan,
+        fanouts: list[int],
+        owners: Owners,
+        wire: Wire,
+        *,
+        seed: int = 0,
+        replace: bool = False,
+        weighted: bool = False,
+        costs: list[tuple[float, float]] | None = None,
+    ) -> None:
+        assert len(fanouts) == len(plan.layers)
+        self.plan, self._graph, self._owners, self._wire = plan, graph, owners, wire
+        span = tuple(owners.bounds[wire.rank : wire.rank + 2].tolist()) if plan.topology == "partitioned" else None
+        self._sampler = NeighborSampler(graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
+        self._weighted = weighted
+        self._costs = costs or [(1.0, 1.0)] * len(fanouts)
+        self._id = graph.indices.dtype
+        self._numbering = _numbering(graph)
+
+    def program(
+        self, seeds: np.ndarray, batch_size: int, epoch: int, batch: int, stream: Stream = Stream.SAMPLE
+    ) -> Program:
+        """This worker's program for a batch, of whose seeds it holds these."""
+        depth = len(self.plan.layers)
+        wanted = np.ascontiguousarray(seeds, dtype=self._id)
+        layers: list[Layer] = []
+        held = [wanted]
+        for index in reversed(range(depth)):
+            hop = self._draw(wanted, index, (epoch, batch, stream))
+            layer, wanted = self._settle(hop, index)
+            layer.dst_vertices = torch.from_numpy(hop.destinations)
+            layers.insert(0, layer)
+            held.insert(0, wanted)
+        return Program(
+            layers,
+            [torch.from_numpy(vertices) for vertices in held],
+            [self._sampler.keys_of(vertices) for vertices in held],
+            batch_size,
+            self._graph,
+            self._weighted,
+            self._wire,
+            own_only=self.plan.layers[0] == "push",
+        )
+
+    def _draw(self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream]) -> _Hop:
+        """The wanted vertices' neighbours: drawn here, or by their owners where only those have the lists."""
+        number = len(self.plan.layers) - 1 - index
+        if self.plan.topology == "replicated" or self.plan.held(index + 1) == "owner":
+            return _Hop(wanted, *self._sampler.hop(wanted, number, *when))
+        return self._ask_for_lists(wanted, number, when)
+
+    def _settle(self, hop: _Hop, index: int) -> tuple[Layer, np.ndarray]:
+        """The layer as the plan places it, and the vertices whose rows it needs here."""
+        placement = self.plan.layers[index]
+        if placement in ("push", "cover"):
+            return self._split(hop, index)
+        if index and placement == "pull":
+            return self._pull(hop)
+        if index and self.plan.held(index) == "owner":
+            return self._pull_to_request(hop)
+        layer = Layer.whole(hop.block)
+        layer.src_vertices = torch.from_numpy(hop.vertices)
+        return layer, hop.vertices
+
+    def _pull_to_request(self, hop: _Hop) -> tuple[Layer, np.ndarray]:
+        """Owners hold the rows; they come to where they were asked for, in the asker's order."""
+        route, here = self._route_from_owners(hop.vertices)
+        layer = Layer.whole(hop.block)
+        layer.sources, layer.src_vertices = route, torch.from_numpy(hop.vertices)
+        return layer, here
+
+    def _pull(self, hop: _Hop) -> tuple[Layer, np.ndarray]:
+        """Edges at the destination's owner; the sources that others own come behind the rows that are here."""
+        destinations = len(hop.destinations)
+        grouped = self._owners.group(hop.vertices)
+        own = grouped.of(self._wire.rank)
+        remote, ask_counts = grouped.without(self._wire.rank)
+        requests, request_counts = self._ask(hop.vertices[remote], ask_counts)
+        own_sources = own[own >= destinations]
+        here, slots = self._number(hop.destinations, hop.vertices[own_sources], requests)
+        place = np.empty(len(hop.vertices), dtype=np.int32)
+        place[:destinations] = np.arange(destinations)
+        place[own_sources] = slots[1]
+        place[remote] = len(here) + np.arange(len(remote))
+        total = len(here) + len(remote)
+        route = Route(len(here), total, _long(slots[2]), request_counts, ask_counts, None, None)
+        block = _relabelled(hop.block, place, total)
+        sources = np.concatenate([here, hop.vertices[remote]])
+        return Layer(block, block.indptr.diff(), route, src_vertices=torch.from_numpy(sources)), here
+
+    def _split(self, hop: _Hop, index: int) -> tuple[Layer, np.ndarray]:
+        """Edges at the owner of the source (push), or at either end (cover): own edges here, others' at their owners."""
+        rank, at_owner = self._wire.rank, self.plan.held(index + 1) == "owner"
+        member = self._owners.member_of(hop.vertices)
+        src = hop.block.src.numpy()
+        dst = hop.block.dst().numpy()
+        away = member[src] != rank
+        pulled = np.zeros(len(hop.vertices), dtype=bool)
+        if self.plan.layers[index] == "cover":
+            pulled = cover(src[away], dst[away], member, len(hop.destinations), *self._costs[index])
+            away &= ~pulled[src]
+        edges = _Edges.cut(np.flatnonzero(away), src, dst, member, self._wire.size)
+        message = self._send_edges(hop, edges)
+        own = np.flatnonzero(member == rank)
+        fetched = np.flatnonzero(pulled)
+        ask_counts = np.bincount(member[fetched], minlength=self._wire.size).tolist() if len(fetched) else []
+        ask_counts = ask_counts or [0] * self._wire.size
+        fetched = fetched[np.argsort(member[fetched], kind="stable")]
+        requests, request_counts = np.empty(0, self._id), [0] * self._wire.size
+        if index and self.plan.layers[index] == "cover":
+            requests, request_counts = self._ask(hop.vertices[fetched], ask_counts)
+        own_ids, own_counts, own_order = np.empty(0, self._id), [0] * self._wire.size, None
+        if not at_owner:
+            grouped = self._owners.group(hop.destinations)
+            own_order = grouped
+            others, counts = grouped.without(rank)
+            own_ids, own_counts = self._ask(hop.destinations[others], counts)
+        first = hop.destinations if at_owner else hop.destinations[own_order.of(rank)]  # type: ignore[union-attr]
+        here, slots = self._number(first, hop.vertices[own], message.src, requests, own_ids)
+        total = len(here) + len(fetched)
+        place = np.full(len(hop.vertices), -1, dtype=np.int32)
+        place[own] = slots[1]
+        place[fetched] = len(here) + np.arange(len(fetched))
+        block = _relabelled(_kept(hop.block, ~away), place, total)
+        pushed = self._pushed(hop, edges, message, slots[2], total if not index else len(here))
+        sources = None
+        if index and self.plan.layers[index] == "cover":
+            sources = Route(len(here), total, _long(slots[3]), request_counts, ask_counts, None, None)
+        own_route = None
+        if own_order is not None:
+            others, counts = own_order.without(rank)
+            mine = own_order.of(rank)
+            own_route = Route(
+                len(here),
+                len(hop.destinations),
+                _long(slots[4]),
+                own_counts,
+                counts,
+                _long(others),
+                _long(slots[0]),
+                _long(mine),
+            )
+        vertices = np.concatenate([here, hop.vertices[fetched]])
+        layer = Layer(block, hop.block.indptr.diff(), sources, own_route, pushed, torch.from_numpy(vertices))
+        return layer, here if index else vertices
+
+    def _pushed(self, hop: _Hop, edges: "_Edges", message: "_Message", slots: np.ndarray, rows: int) -> Pushed:
+        """The edges that others sent here, as a block; and the way of its partial sums home."""
+        indptr = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(message.lengths, dtype=np.int64)])
+        block = Block(torch.from_numpy(indptr), torch.from_numpy(slots), rows)
+        if message.positions is not None:
+            block.positions = torch.from_numpy(message.positions.astype(np.int64))
+        if message.weights is not None:
+            block.values["edge_weight"] = torch.from_numpy(message.weights)
+        none = torch.empty(0, dtype=torch.int64)
+        route = Route(
+            len(hop.destinations),
+            len(message.lengths),
+            _long(edges.pair_dst),
+            edges.pair_counts,
+            message.pair_counts,
+            None,
+            none,
+            none,
+        )
+        arriving = len(edges.pair_dst)
+        every = torch.arange(arriving)
+        carry = Route(arriving, len(message.lengths), every, edges.pair_counts, message.pair_counts, None, none, none)
+        keys = self._sampler.keys_of(message.dst)
+        return Pushed(block, route, carry, _long(edges.pair_dst), torch.from_numpy(message.dst), keys)
+
+    def _send_edges(self, hop: _Hop, edges: "_Edges") -> "_Message":
+        """Pushed edges go to the owners of their sources: lengths of lists, sources, places, and what hangs on edges."""
+        wire, stage = self._wire, "sample"
+        counts = torch.tensor([edges.pair_counts, edges.edge_counts], dtype=torch.int64).T
+        pairs, many = (column.tolist() for column in wire.counts(counts, stage).T)
+        src = torch.from_numpy(hop.vertices[hop.block.src.numpy()[edges.at]])
+        dst = torch.from_numpy(hop.destinations[edges.pair_dst])
+        lengths = wire.rows(torch.from_numpy(edges.lengths), edges.pair_counts, pairs, stage).numpy()
+        targets = wire.rows(dst, edges.pair_counts, pairs, stage).numpy()
+        sources = wire.rows(src, edges.edge_counts, many, stage).numpy()
+        places = edges.at - hop.block.indptr.numpy()[hop.block.dst().numpy()[edges.at]]
+        positions = wire.rows(torch.from_numpy(places.astype(np.int32)), edges.edge_counts, many, stage).numpy()
+        weights = None
+        if self._graph.edge_weight is not None:
+            assert hop.block.edge_ids is not None
+            values = hop.block.values.get("edge_weight")
+            if values is None:
+                values = torch.from_numpy(self._graph.edge_weight[hop.block.edge_ids.numpy()])
+            weights = wire.rows(values[torch.from_numpy(edges.at)], edges.edge_counts, many, stage).numpy()
+        return _Message(pairs, lengths, targets, sources, positions, weights)
+
+    def _route_from_owners(self, ids: np.ndarray) -> tuple[Route, np.ndarray]:
+        """Rows of distinct ids from their owners, in this order; and the vertices whose rows that needs here."""
+        grouped = self._owners.group(ids)
+        own = grouped.of(self._wire.rank)
+        remote, ask_counts = grouped.without(self._wire.rank)
+        requests, request_counts = self._ask(ids[remote], ask_counts)
+        here, (own_slots, request_slots) = self._number(ids[own], requests)
+        route = Route(
+            len(here),
+            len(ids),
+            _long(request_slots),
+            request_counts,
+            ask_counts,
+            _long(remote),
+            _long(own_slots),
+            _long(own),
+        )
+        return route, here
+
+    def _ask(self, ids: np.ndarray, counts: list[int]) -> tuple[np.ndarray, list[int]]:
+        """Ids go to their owners; what others ask of this worker comes back, by asker."""
+        asked = self._wire.counts(torch.tensor(counts, dtype=torch.int64)[:, None], "sample")[:, 0].tolist()
+        return self._wire.rows(torch.from_numpy(ids), counts, asked, "sample").numpy(), asked
+
+    def _ask_for_lists(self, wanted: np.ndarray, number: int, when: tuple[int, int, Stream]) -> _Hop:
+        """Neighbours drawn by the owners of the lists, put together in the order of the wanted vertices."""
+        wire, stage = self._wire, "sample"
+        grouped = self._owners.group(wanted)
+        own = grouped.of(wire.rank)
+        remote, counts = grouped.without(wire.rank)
+        requests, request_counts = self._ask(wanted[remote], counts)
+        drawn, slots = self._number(wanted[own], requests)
+        vertices, block = self._sampler.hop(drawn, number, *when)
+        lists = _Lists(block, vertices, self._graph)
+        mine, theirs = lists.of(slots[0]), lists.of(slots[1])
+        lengths = wire.rows(torch.from_numpy(theirs.lengths), request_counts, counts, stage).numpy()
+        ends = np.concatenate([[0], np.cumsum(theirs.lengths)])
+        many = np.diff(ends[np.concatenate([[0], np.cumsum(request_counts)])]).tolist()
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        expected = np.diff(ends[np.concatenate([[0], np.cumsum(counts)])]).tolist()
+        parts = [wire.rows(torch.from_numpy(column), many, expected, stage).numpy() for column in theirs.columns]
+        all_lengths = np.empty(len(wanted), dtype=np.int64)
+        all_lengths[own], all_lengths[remote] = mine.lengths, lengths
+        indptr = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(all_lengths)])
+        columns = []
+        for here, there in zip(mine.columns, parts, strict=True):
+            column = np.empty(indptr[-1], dtype=here.dtype)
+            column[_ranges(indptr[own], mine.lengths)] = here
+            column[_ranges(indptr[remote], lengths)] = there
+            columns.append(column)
+        sources, slots_of = self._number(wanted, columns[0])
+        ids = torch.from_numpy(columns[1]) if len(columns) > 1 else None
+        out = Block(torch.from_numpy(indptr), torch.from_numpy(slots_of[1]), len(sources), ids)
+        for name, column in zip(lists.names, columns[2:], strict=True):
+            out.values[name] = torch.from_numpy(column)
+        return _Hop(wanted, sources, out)
+
+    def _number(self, *parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The distinct ids of all parts, in order of appearance; and each part's places among them."""
+        ids = np.concatenate(parts)
+        unique, slots = np.empty_like(ids), np.empty(len(ids), dtype=np.int32)
+        count = self._numbering.number(ids, unique, slots)
+        return unique[:count].copy(), np.split(slots, np.cumsum([len(part) for part in parts])[:-1])
+
+
+@dataclass
+class _Edges:
+    """Edges on their way to the owners of their sources: grouped by owner, then destination."""
+
+    at: np.ndarray  # positions in the block
+    edge_counts: list[int]
+    pair_dst: np.ndarray  # a (destination, owner) pair's destination
+    pair_counts: list[int]
+    lengths: np.ndarray  # edges of each pair, int32
+
+    @classmethod
+    def cut(cls, away: np.ndarray, src: np.ndarray, dst: np.ndarray, member: np.ndarray, size: int) -> "_Edges":
+        """Group the edges at these positions (in the order of their destinations)."""
+        to = member[src[away]]
+        order = np.argsort(to.astype(np.uint16), kind="stable")
+        at, to = away[order], to[order]
+        targets = dst[at]
+        first = np.ones(len(at), dtype=bool)
+        first[1:] = (targets[1:] != targets[:-1]) | (to[1:] != to[:-1])
+        starts = np.flatnonzero(first)
+        lengths = np.diff(np.append(starts, len(at))).astype(np.int32)
+        counts = (np.bincount(members, minlength=size).tolist() for members in (to, to[starts]))
+        edge_counts, pair_counts = counts
+        return cls(at, edge_counts, targets[starts], pair_counts, lengths)
+
+
+@dataclass
+class _Message:
+    """Pushed edges as they arrive at the owner of their sources."""
+
+    pair_counts: list[int]  # by sender
+    lengths: np.ndarray
+    dst: np.ndarray
+    src: np.ndarray
+    positions: np.ndarray | None
+    weights: np.ndarray | None
+
+
+class _Lists:
+    """Drawn lists that several ask for."""
+
+    def __init__(self, block: Block, vertices: np.ndarray, graph: Topology) -> None:
+        self._indptr = block.indptr.numpy()
+        self.columns, self.names = [vertices[block.src.numpy()]], []
+        if block.edge_ids is not None:
+            ids = block.edge_ids.numpy()
+            self.names = [name for name in ("edge_weight", "edge_type") if getattr(graph, name) is not None]
+            self.columns += [ids, *(getattr(graph, name)[ids] for name in self.names)]
+        self.lengths = np.diff(self._indptr).astype(np.int32)
+
+    def of(self, rows: np.ndarray) -> "_Lists":
+        """The lists of some rows, one after another."""
+        out = object.__new__(_Lists)
+        out.lengths = self.lengths[rows]
+        at = _ranges(self._indptr[rows], out.lengths)
+        out.columns, out.names = [np.ascontiguousarray(column[at]) for column in self.columns], self.names
+        return out
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """starts[0], starts[0] + 1, ... (lengths[0] of them), then those of starts[1], ..."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
+
+
+def _relabelled(block: Block, place: np.ndarray, num_src: int) -> Block:
+    src = torch.from_numpy(place[block.src.numpy()])
+    return Block(block.indptr, src, num_src, block.edge_ids, block.positions, block.values)
+
+
+def _kept(block: Block, keep: np.ndarray) -> Block:
+    """The block with some of its edges; their places in the whole lists are remembered."""
+    if keep.all():
+        return block
+    kept = torch.from_numpy(np.flatnonzero(keep))
+    dst = block.dst().long()[kept]
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(dst, minlength=block.num_dst).cumsum(0)])
+    ids = None if block.edge_ids is None else block.edge_ids[kept]
+    values = {name: column[kept] for name, column in block.values.items()}
+    return Block(indptr, block.src[kept], block.num_src, ids, kept - block.indptr[dst], values)
+
+
+def _long(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(array.astype(np.int64, copy=False))
+
+
+def _numbering(graph: Topology) -> "_kernels.ArrayNumbering32":
+    vertices = len(graph.indptr) - 1
+    if graph.indices.dtype == np.int64:
+        return _kernels.HashNumbering64()
+    return _kernels.ArrayNumbering32(vertices) if vertices <= _ARRAY_UP_TO else _kernels.HashNumbering32()

@@ -1,0 +1,139 @@
+"""The plan: where each layer of a model is computed, as data. Named strategies are constructors of plans."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from weft.errors import ConfigError
+
+# Where a layer's edges are computed, and whose rows come or go.
+PLACEMENTS = {
+    "local": "at the worker that asks; rows it lacks are fetched",
+    "pull": "at the owner of the destination; source rows come",
+    "push": "at the owner of the source; partial sums go",
+    "cover": "at the destination's owner or the source's, whichever is cheaper for each vertex",
+    "columns": "everywhere, each worker on a slice of the features' columns",
+}
+_AT_OWNERS = ("pull", "push", "cover")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A placement for each layer (the one nearest the inputs first), and how batches, topology and rows are handled."""
+
+    layers: tuple[str, ...]
+    seeds: str = "spread"  # round-robin over the workers, or at home: at their owners
+    group: str = "all"  # who cooperates on a batch: all workers, or those of each host (data-parallel above)
+    topology: str = "replicated"  # every worker reads all neighbour lists, or partitioned: only its own
+    cache: float = 0.0  # share of all feature rows that a worker keeps besides its own
+    wire: str = "float32"  # how rows travel; float16 halves the bytes and gives up exactness
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(self.layers))
+        for name, choices in (
+            ("seeds", ("spread", "home")),
+            ("group", ("all", "host")),
+            ("topology", ("replicated", "partitioned")),
+            ("wire", ("float32", "float16")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ConfigError(
+                    f"plan: {name} = {getattr(self, name)!r} is not possible: choose {' or '.join(choices)}"
+                )
+        if not 0 <= self.cache <= 1:
+            raise ConfigError(f"plan: cache = {self.cache} is out of range: it is a share of all rows, 0 to 1")
+        _check_layers(self.layers, self.seeds)
+
+    def held(self, depth: int) -> str:
+        """How the rows of a depth (0: inputs) are held: by their `owner`, or by `request`: where they are needed."""
+        last = depth == len(self.layers)
+        below, above = self.layers[depth - 1], None if last else self.layers[depth]
+        if below in ("pull", "cover"):
+            return "owner"
+        return "owner" if below != "local" and above in _AT_OWNERS else "request"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as plain data, for JSON and TOML."""
+        return asdict(self) | {"layers": list(self.layers)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """A plan from plain data; unknown keys are refused."""
+        known = [field.name for field in fields(cls)]
+        for name in data:
+            if name not in known:
+                raise ConfigError(f"plan: there is no key {name!r}; known ones are {', '.join(known)}")
+        if "layers" not in data:
+            raise ConfigError("plan: layers are missing: name a placement for each, the one nearest the inputs first")
+        return cls(**data)
+
+    def __str__(self) -> str:
+        text = f"{'+'.join(self.layers)}, seeds {'at home' if self.seeds == 'home' else 'spread'}"
+        for name, usual in (("group", "all"), ("topology", "replicated"), ("wire", "float32")):
+            text += f", {name} {getattr(self, name)}" if getattr(self, name) != usual else ""
+        return text + (f", cache {self.cache:.0%}" if self.cache else "")
+
+
+def gdp(depth: int, **options: Any) -> Plan:
+    """Data parallelism: every worker computes all that its seeds need."""
+    return Plan(("local",) * depth, **options)
+
+
+def nfp(depth: int, **options: Any) -> Plan:
+    """Node-feature parallelism: layer 1 on slices of the columns."""
+    return Plan(("columns",) + ("local",) * (depth - 1), **options)
+
+
+def snp(depth: int, **options: Any) -> Plan:
+    """Source-node parallelism: layer 1 at the owners of the sources."""
+    return Plan(("push",) + ("local",) * (depth - 1), **options)
+
+
+def dnp(depth: int, **options: Any) -> Plan:
+    """Destination-node parallelism: layer 1 at the owners of the destinations."""
+    options = {"seeds": "home" if depth == 1 else "spread"} | options
+    return Plan(("pull",) + ("local",) * (depth - 1), **options)
+
+
+def split(depth: int, placement: str = "cover", **options: Any) -> Plan:
+    """Split parallelism: every vertex computed once, at its owner, in every layer."""
+    options = {"seeds": "home"} | options
+    return Plan((placement,) * depth, **options)
+
+
+def leap(depth: int, **options: Any) -> Plan:
+    """Feature-centric: every seed is computed at home, where most of its neighbours are."""
+    return Plan(("local",) * depth, **({"seeds": "home"} | options))
+
+
+def mixed(*layers: str, **options: Any) -> Plan:
+    """A placement for each layer."""
+    at_owners = bool(layers) and layers[-1] in ("pull", "cover")
+    return Plan(layers, **({"seeds": "home" if at_owners else "spread"} | options))
+
+
+NAMED: dict[str, Callable[..., Plan]] = {"gdp": gdp, "nfp": nfp, "snp": snp, "dnp": dnp, "split": split, "leap": leap}
+
+
+def _check_layers(layers: tuple[str, ...], seeds: str) -> None:
+    if not layers:
+        raise ConfigError("plan: it needs a placement for each layer of the model")
+    for number, placement in enumerate(layers):
+        if placement not in PLACEMENTS:
+            raise ConfigError(
+                f"plan: layer {number + 1} is {placement!r}, which is no placement: choose one of {', '.join(PLACEMENTS)}"
+            )
+        if placement == "columns" and number:
+            raise ConfigError(
+                f"plan: layer {number + 1} can't be columns: only the inputs are held by column in mini-batches"
+            )
+        if number and placement in _AT_OWNERS and layers[number - 1] == "local":
+            raise ConfigError(
+                f"plan: layer {number + 1} is {placement} after a local layer {number}, whose rows are where they were "
+                f"asked for, some of them twice: place layer {number} at owners (pull, push, cover), or layer "
+                f"{number + 1} local"
+            )
+    if layers[-1] in ("pull", "cover") and seeds != "home":
+        raise ConfigError(
+            f"plan: the last layer is {layers[-1]}, which leaves the seeds' rows with their owners: set seeds = 'home'"
+        )

@@ -1,0 +1,132 @@
+"""The program: what one worker does for one batch. Rows to fetch, then for each layer rows in, a block, partial sums out."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from weft.exchange import Route, Wire
+from weft.sampling import Block, Sample
+from weft.sampling.block import Topology
+
+
+@dataclass
+class Pushed:
+    """Edges whose destinations others hold: computed here, from rows here, into a partial row a (destination, holder)."""
+
+    block: Block  # its destinations are partial rows
+    route: Route  # holders' destinations -> partial rows here; its push brings the sums home
+    carry: Route  # the same partial rows as they arrive at the holders, before they are summed
+    at: Tensor  # [partial rows that arrive here] int64: the destinations here that they belong to
+    dst_vertices: Tensor  # [partial rows here] vertex ids
+    dst_keys: Tensor  # and their original ids
+
+
+@dataclass
+class Layer:
+    """One layer on one worker. The block's edges are computed here; `pushed` are other workers' edges."""
+
+    block: Block
+    degrees: Tensor  # [destinations] int64: all edges drawn, here or pushed
+    sources: Route | None = None  # rows here -> the block's sources; None: the rows here are the sources
+    own: Route | None = None  # rows here -> the destinations' own rows; None: the first sources
+    pushed: Pushed | None = None
+    src_vertices: Tensor | None = None  # [block.num_src] vertex ids
+    dst_vertices: Tensor | None = None
+
+    @classmethod
+    def whole(cls, block: Block) -> "Layer":
+        """A layer that needs nobody else."""
+        return cls(block, block.indptr.diff())
+
+    def self_edges(self) -> Tensor:
+        """Which of the block's edges join a vertex to itself."""
+        if self.own is None:
+            return self.block.src == self.block.dst()
+        assert self.src_vertices is not None and self.dst_vertices is not None
+        return self.src_vertices[self.block.src.long()] == self.dst_vertices[self.block.dst().long()]
+
+    def pushed_self_edges(self) -> Tensor:
+        """Which of the pushed edges join a vertex to itself."""
+        assert self.pushed is not None and self.src_vertices is not None
+        block = self.pushed.block
+        return self.src_vertices[block.src.long()] == self.pushed.dst_vertices[block.dst().long()]
+
+    @property
+    def num_dst(self) -> int:
+        """How many rows this worker holds after the layer."""
+        return self.block.num_dst
+
+    def gather(self, x: Tensor, wire: Wire) -> Tensor:
+        """The block's sources, from the rows here."""
+        return x if self.sources is None else self.sources.pull(x, wire)
+
+    def own_rows(self, x: Tensor, wire: Wire) -> Tensor:
+        """The destinations' own rows, from the rows here."""
+        if self.own is not None:
+            return self.own.pull(x, wire)
+        if self.sources is not None and self.sources.own_from is not None:
+            return self.sources.pull(x, wire)[: self.num_dst]
+        return x[: self.num_dst]
+
+
+@dataclass
+class Program:
+    """One worker's part of a batch."""
+
+    layers: list[Layer]  # layers[0] is nearest the input
+    vertices: list[Tensor]  # by depth: whose rows are here; vertices[0] are fetched, vertices[-1] are the seeds
+    keys: list[Tensor]  # by depth: original ids, the keys of the rows' randomness
+    batch_size: int  # seeds of all workers
+    graph: Topology | None = None
+    weighted: bool = False
+    wire: Wire = field(default_factory=Wire)
+    own_only: bool = False  # are all rows to fetch this worker's own?
+
+    @classmethod
+    def of(cls, sample: Sample) -> "Program":
+        """A sample as the program of a worker alone."""
+        sizes = [len(sample.vertices), *(block.num_dst for block in sample.blocks)]
+        return cls(
+            [Layer.whole(block) for block in sample.blocks],
+            [sample.vertices[:size] for size in sizes],
+            [sample.keys[:size] for size in sizes],
+            sample.num_seeds,
+            sample.graph,
+            sample.weighted,
+        )
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges this worker computes."""
+        pushed = [layer.pushed.block.num_edges for layer in self.layers if layer.pushed]
+        return sum(layer.block.num_edges for layer in self.layers) + sum(pushed)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """How many rows are here at each depth."""
+        return [len(vertices) for vertices in self.vertices]
+
+    def descend(self, x: Tensor, depth: int, to: int) -> Tensor:
+        """Rows of one depth, those of a deeper one's vertices, where those are held."""
+        for layer in self.layers[depth:to]:
+            x = layer.own_rows(x, self.wire)
+        return x
+
+    def source_keys(self, depth: int) -> Tensor:
+        """The keys of the block's sources, where rows of a depth go into a layer."""
+        layer = self.layers[depth]
+        if layer.sources is None:
+            return self.keys[depth]
+        assert layer.src_vertices is not None and self.graph is not None
+        ids = self.graph.original_ids
+        return layer.src_vertices.long() if ids is None else torch.from_numpy(ids[layer.src_vertices.numpy()])
+
+    def edge_values(self, name: str, block: Block) -> Tensor:
+        """The weights or types of a block's edges."""
+        if name in block.values:
+            return block.values[name]
+        values = getattr(self.graph, name)
+        assert values is not None and block.edge_ids is not None, f"the sample carries no {name}"
+        return torch.from_numpy(values[block.edge_ids.cpu().numpy()]).to(block.src.device)

@@ -1,0 +1,117 @@
+"""One worker of an exactness test: trains some steps under each case's plan, and writes losses and parameters.
+
+python steps.py RANK SIZE PORT CASES.json OUT — started by test_exact.py, once for all cases of one number of workers.
+"""
+
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
+
+from weft.exchange import Wire
+from weft.graph import Graph
+from weft.keys import Stream, key
+from weft.nn import BlockModel
+from weft.nn.models import build
+from weft.parallel import Cooperation, Owners, Plan
+from weft.training.batches import Batches
+
+
+class OwnConv(MessagePassing):
+    """A user's convolution, which only its own code can run."""
+
+    def __init__(self, width, out):
+        super().__init__(aggr="mean")
+        self.lin = nn.Linear(2 * width, out)
+
+    def forward(self, x, edge_index):
+        return self.lin(torch.cat([x, self.propagate(edge_index, x=x)], 1))
+
+    def message(self, x_j):
+        return torch.nn.functional.dropout(x_j.tanh(), 0.2, self.training)
+
+
+class Own(nn.Module):
+    """A user's model with a residual connection."""
+
+    def __init__(self, width, out):
+        super().__init__()
+        self.convs = nn.ModuleList([OwnConv(width, width), OwnConv(width, out)])
+
+    def forward(self, x, edge_index):
+        x = x + self.convs[0](x, edge_index).relu()
+        return self.convs[1](x, edge_index)
+
+
+def model_for(name, width, classes):
+    torch.manual_seed(11)
+    common = {"in_channels": width, "hidden_channels": 8, "num_layers": 2, "out_channels": classes, "dropout": 0.3}
+    if name.startswith("sage"):
+        aggr, _, option = name.removeprefix("sage-").partition("-")
+        return GraphSAGE(**common, aggr=aggr, **({"project": True} if option else {}))
+    if name == "jk":
+        return GraphSAGE(**common, jk="cat")
+    models = {"gcn": lambda: GCN(**common), "gin": lambda: GIN(**common)}
+    models["gat"] = lambda: GAT(**common, heads=2)
+    models["gatv2"] = lambda: GAT(**common, heads=2, v2=True)
+    models["own"] = lambda: Own(width, classes)
+    for deep in ("film", "deepgcn"):
+        models[deep] = lambda deep=deep: build(deep, width, 8, classes, layers=2, dropout=0.2)
+    return models[name]().double()
+
+
+def train(case, rank, size, wire):
+    """Losses by step, and the parameters after them."""
+    graph = Graph.open(case["graph"])
+    plan = Plan.from_dict(case["plan"])
+    model = model_for(case["model"], graph.num_features, graph.num_classes).double()
+    bounds = np.array([0, graph.num_vertices]) if size == 1 else graph.bounds
+    owners = Owners(bounds)
+    cooperation = Cooperation(graph, plan, case["fanouts"], owners, wire, seed=5, **case.get("sampling", {}))
+    batches = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    run, losses = BlockModel(model), []
+    labels = torch.from_numpy(graph.labels.astype(np.int64))
+    for index, seeds in enumerate(batches.of(0)[:5]):
+        mine = seeds[owners.member_of(seeds.astype(np.int32)) == rank] if plan.seeds == "home" else seeds[rank::size]
+        program = cooperation.program(mine, len(seeds), 0, index)
+        x = torch.from_numpy(graph.features[program.vertices[0].numpy()]).double()
+        out = run(x, program, key(Stream.DROPOUT, 5, 0, index))
+        held = program.vertices[-1].long()
+        loss = nn.functional.cross_entropy(out, labels[held], reduction="sum") / len(seeds)
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in model.parameters():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            wire.sum(parameter.grad)
+        losses.append(float(wire.sum(loss.detach().clone())))
+        optimizer.step()
+    return losses, torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def main():
+    rank, size, port, cases, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5])
+    torch.set_num_threads(1)
+    if size > 1:
+        dist.init_process_group(
+            "gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
+        )
+    wire = Wire(rank, size)
+    for number, case in enumerate(json.loads(cases.read_text())):
+        losses, parameters = train(case, rank, size, wire)
+        if rank == 0:
+            np.savez(out / f"{number}.npz", losses=losses, parameters=parameters.numpy())
+    if size > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
