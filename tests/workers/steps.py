@@ -74,7 +74,9 @@ def train(case, rank, size, wire):
     model = model_for(case["model"], graph.num_features, graph.num_classes).double()
     bounds = np.array([0, graph.num_vertices]) if size == 1 else graph.bounds
     owners = Owners(bounds)
-    cooperation = Cooperation(graph, plan, case["fanouts"], owners, wire, seed=5, **case.get("sampling", {}))
+    cooperation = Cooperation(
+        graph, plan, case["fanouts"], owners, wire, seed=5, width=graph.num_features, **case.get("sampling", {})
+    )
     batches = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     run, losses = BlockModel(model), []
@@ -83,6 +85,9 @@ def train(case, rank, size, wire):
         mine = seeds[owners.member_of(seeds.astype(np.int32)) == rank] if plan.seeds == "home" else seeds[rank::size]
         program = cooperation.program(mine, len(seeds), 0, index)
         x = torch.from_numpy(graph.features[program.vertices[0].numpy()]).double()
+        if columns := program.layers[0].columns:
+            first, end = columns.span
+            x = torch.nn.functional.pad(x[:, first:end], (0, columns.width - (end - first)))
         out = run(x, program, key(Stream.DROPOUT, 5, 0, index))
         held = program.vertices[-1].long()
         loss = nn.functional.cross_entropy(out, labels[held], reduction="sum") / len(seeds)

@@ -34,6 +34,11 @@ class BlockModel:
         def on_block(conv: MessagePassing, rows: Rows, given: dict[str, Any]) -> Rows:
             if rows.depth >= len(program.layers):
                 raise ModelError(_depth_message(rows.depth + 1, len(program.layers), "or more"))
+            if rows.depth == 0 and program.layers[0].columns and rows.data_ptr() != x.data_ptr():
+                raise ModelError(
+                    "layer 1 is placed by columns, but the model changes its inputs before its first convolution: place "
+                    "layer 1 local, pull or push"
+                )
             call = make_call(conv, rows.plain(), rows.depth, program, run, given)
             return Rows.of(convolve(call), rows.depth + 1, run)
 

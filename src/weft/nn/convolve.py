@@ -66,6 +66,10 @@ class Call:
 def convolve(call: Call) -> Tensor:
     """The convolution's rows for the layer's destinations."""
     fast = fast_path(call.conv)
+    if call.layer.columns is not None and type(call.conv) not in _BY_COLUMN:
+        raise ModelError(
+            f"{call.conv} needs whole rows, so its layer can't be placed by columns: place it local, pull or push"
+        )
     out = _black_box(call) if fast is None or call.others else fast(call)
     if len(out) != call.layer.num_dst:
         raise ModelError(f"{call.conv} gave {len(out)} rows for {call.layer.num_dst} vertices: one row each is needed")
@@ -93,6 +97,9 @@ def _plain_linear(module: nn.Module) -> bool:
 
 def _sage(call: Call) -> Tensor:
     conv: Any = call.conv
+    if call.layer.columns is not None and _project_columns(call):
+        out = _sage_columns(call)
+        return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
     x = _dense(conv.lin, call.x).relu() if conv.project else call.x
     neighbours, own = call.aggregate(x, _REDUCE[conv.aggr])
     if conv.project and conv.root_weight:
@@ -105,6 +112,31 @@ def _sage(call: Call) -> Tensor:
     return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
 
+def _project_columns(call: Call) -> bool:
+    """Is it cheaper to send sums of projected slices, forward and backward, than the slices of whole rows, forward?"""
+    conv: Any = call.conv
+    columns = call.layer.columns
+    assert columns is not None
+    linear = conv.aggr != "max" and conv.root_weight and conv.lin_r.bias is None
+    return linear and _plain_linear(conv.lin_l) and conv.lin_l.weight.shape[0] < columns.width
+
+
+def _sage_columns(call: Call) -> Tensor:
+    """Each worker projects its slices of the columns; the products are summed where they were asked for."""
+    conv: Any = call.conv
+    columns, pushed = call.layer.columns, call.layer.pushed
+    assert columns is not None and pushed is not None
+    first, end = columns.span
+    here, there = crossing.column_slices(call.layer, call.x, _REDUCE[conv.aggr])
+
+    def product(slices: Tensor) -> Tensor:
+        neighbours, own = (part[:, : end - first] for part in slices.chunk(2, 1))
+        return neighbours @ conv.lin_l.weight[:, first:end].T + own @ conv.lin_r.weight[:, first:end].T
+
+    out = product(here) + pushed.route.push(product(there), call.wire)
+    return out if conv.lin_l.bias is None else out + conv.lin_l.bias
+
+
 def _gin(call: Call) -> Tensor:
     conv: Any = call.conv
     neighbours, own = call.aggregate(call.x, _REDUCE[conv.aggr])
@@ -115,7 +147,7 @@ def _gcn(call: Call) -> Tensor:
     """Degrees are the whole graph's, so that a row does not depend on its batch; sampled sums are scaled to full ones."""
     conv: Any = call.conv
     layer = call.layer
-    project_first = conv.lin.weight.shape[1] > conv.lin.weight.shape[0]
+    project_first = conv.lin.weight.shape[1] > conv.lin.weight.shape[0] and layer.columns is None
     x = _dense(conv.lin, call.x) if project_first else call.x
     if conv.normalize:
         # PyG's own rule: `improved` doubles self-loops only where edges have weights.
@@ -165,8 +197,39 @@ def _gcn_factors(call: Call, fill: float, loops: bool) -> tuple[Tensor, Tensor, 
     return at_src, at_dst * full / layer.degrees.clamp(min=1), own * at_dst
 
 
+def _gat_columns(call: Call) -> Tensor:
+    """Logits are linear in slices of the columns, so their parts are summed over the workers; then each sums its slice."""
+    conv: Any = call.conv
+    layer = call.layer
+    columns, pushed = layer.columns, layer.pushed
+    assert columns is not None and pushed is not None
+    first, end = columns.span
+    x = (call.x[:, : end - first] @ conv.lin.weight[:, first:end].T).view(-1, conv.heads, conv.out_channels)
+    parts = torch.cat([(x * conv.att_src).sum(-1), (x * conv.att_dst).sum(-1)], 1)
+    a_src, a_dst = crossing.Summed.apply(parts, call.wire).chunk(2, 1)
+    assert layer.dst_at is not None and pushed.dst_at is not None
+    key = call.run.next_dropout() if conv.training and conv.dropout else None
+    totals = []
+    for block, dst_at, drop, dst_keys in (
+        (layer.block, layer.dst_at, layer.self_edges(), None),
+        (pushed.block, pushed.dst_at, layer.pushed_self_edges(), pushed.dst_keys),
+    ):
+        ends = crossing.Ends(block, drop if conv.add_self_loops else None)
+        if conv.add_self_loops:
+            ends.with_loops_at(dst_at)
+        logits = F.leaky_relu(a_src[ends.src] + a_dst[dst_at][ends.dst], conv.negative_slope)
+        keep = None
+        if key is not None:
+            keep = _edge_mask(call, key, ends.dst, ends.places, conv.heads, conv.dropout, dst_keys)
+        totals.append(crossing.attend_whole(ends, logits, x, keep))
+    out = totals[0] + pushed.route.push(totals[1].flatten(1), call.wire).view_as(totals[0])
+    return _finish_attention(call, out)
+
+
 def _gat(call: Call) -> Tensor:
     conv: Any = call.conv
+    if call.layer.columns is not None:
+        return _gat_columns(call)
     x = _dense(conv.lin, call.x).view(-1, conv.heads, conv.out_channels)
     layer, slope = call.layer, conv.negative_slope
     att_src, att_dst = conv.att_src.squeeze(0), conv.att_dst.squeeze(0)
@@ -344,6 +407,8 @@ def _plain_film(conv: Any) -> bool:
         isinstance(conv.in_channels, int) and conv.num_relations == 1 and relu and conv.aggr in ("add", "sum", "mean")
     )
 
+
+_BY_COLUMN = (SAGEConv, GINConv, GCNConv, GATConv)
 
 # Which convolutions have a fast path, and for which of their options.
 _FAST: dict[type | None, tuple[Callable[[Call], Tensor], Callable[[Any], bool]]] = {

@@ -26,6 +26,8 @@ def aggregate(
     push_weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sum, mean or max of rows x (those here) into each destination; and the destinations' own rows."""
+    if layer.columns is not None:
+        return _aggregate_columns(layer, wire, x, reduce, weight, push_weight)
     sources = layer.gather(x, wire)
     if layer.pushed is None:
         return functional.aggregate_with_own(layer.block, sources, weight, reduce)
@@ -37,6 +39,44 @@ def aggregate(
     if reduce == "mean":
         total = total / layer.degrees.clamp(min=1).to(total.dtype)[:, None]
     return total, own if layer.own is None else layer.own_rows(x, wire)
+
+
+def _aggregate_columns(
+    layer: Layer, wire: Wire, x: Tensor, reduce: str, weight: Tensor | None, push_weight: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Each worker merges its slice of the columns for all; the slices meet at the worker that asked."""
+    here, there = column_slices(layer, x, reduce, weight, push_weight)
+    columns, pushed = layer.columns, layer.pushed
+    assert columns is not None and pushed is not None
+    theirs = pushed.carry.push(there, wire)
+    neighbours, own = (
+        columns.join(mine, others) for mine, others in zip(here.chunk(2, 1), theirs.chunk(2, 1), strict=True)
+    )
+    return neighbours, own
+
+
+def column_slices(
+    layer: Layer, x: Tensor, reduce: str, weight: Tensor | None = None, push_weight: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Slices of merged neighbours beside slices of own rows: for the destinations here, and for all others'."""
+    assert layer.pushed is not None
+    here = torch.cat([functional.aggregate(layer.block, x, weight, reduce), x[layer.dst_at]], 1)
+    there = functional.aggregate(layer.pushed.block, x, push_weight, reduce)
+    return here, torch.cat([there, x[layer.pushed.dst_at]], 1)
+
+
+class Summed(torch.autograd.Function):
+    """Forward: the sum over all workers, for each of them. Backward: the same, of the gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, wire: Wire) -> Tensor:
+        ctx.wire = wire
+        return wire.sum(x.contiguous().clone(), "exchange")
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.wire.sum(g.contiguous().clone(), "exchange"), None
 
 
 def film(layer: Layer, wire: Wire, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str) -> Tensor:
@@ -62,8 +102,12 @@ class Ends:
 
     def with_loops(self, first: int) -> "Ends":
         """With an edge to each destination from source number first + its own."""
+        return self.with_loops_at(torch.arange(self.num_dst) + first)
+
+    def with_loops_at(self, sources: Tensor) -> "Ends":
+        """With an edge to each destination from these sources."""
         ids = torch.arange(self.num_dst)
-        self.src = torch.cat([self.src, ids + first])
+        self.src = torch.cat([self.src, sources])
         self.dst = torch.cat([self.dst, ids])
         self.places = torch.cat([self.places, torch.full_like(ids, -1)])
         return self
@@ -91,6 +135,12 @@ def attend_parts(
     their_total = their_total.reshape(-1, *total.shape[1:])
     weights = (weights * scale).index_add(0, at, their_weights * their_scale)
     total = (total * scale[:, :, None]).index_add(0, at, their_total * their_scale[:, :, None])
+    return total / weights.clamp(min=torch.finfo(weights.dtype).tiny)[:, :, None]
+
+
+def attend_whole(ends: Ends, logits: Tensor, x: Tensor, keep: Tensor | None) -> Tensor:
+    """Soft-max attention over lists that are whole."""
+    total, weights, _ = _softmax_part(ends, logits, x, keep)
     return total / weights.clamp(min=torch.finfo(weights.dtype).tiny)[:, :, None]
 
 

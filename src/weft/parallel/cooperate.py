@@ -16,7 +16,7 @@ from weft.keys import Stream
 from weft.parallel.cover import cover
 from weft.parallel.owners import Owners
 from weft.parallel.plan import Plan
-from weft.parallel.program import Layer, Program, Pushed
+from weft.parallel.program import Columns, Layer, Program, Pushed
 from weft.sampling import Block, NeighborSampler
 from weft.sampling.block import Topology
 
@@ -47,12 +47,14 @@ class Cooperation:
         replace: bool = False,
         weighted: bool = False,
         costs: list[tuple[float, float]] | None = None,
+        width: int | None = None,
     ) -> None:
         assert len(fanouts) == len(plan.layers)
         self.plan, self._graph, self._owners, self._wire = plan, graph, owners, wire
         span = tuple(owners.bounds[wire.rank : wire.rank + 2].tolist()) if plan.topology == "partitioned" else None
         self._sampler = NeighborSampler(graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
         self._weighted = weighted
+        self._graph_width = width  # of the features, for layers by column
         self._costs = costs or [(1.0, 1.0)] * len(fanouts)
         self._id = graph.indices.dtype
         self._numbering = _numbering(graph)
@@ -94,6 +96,8 @@ class Cooperation:
         placement = self.plan.layers[index]
         if placement in ("push", "cover"):
             return self._split(hop, index)
+        if placement == "columns":
+            return self._by_column(hop)
         if index and placement == "pull":
             return self._pull(hop)
         if index and self.plan.held(index) == "owner":
@@ -181,8 +185,64 @@ class Cooperation:
                 _long(mine),
             )
         vertices = np.concatenate([here, hop.vertices[fetched]])
-        layer = Layer(block, hop.block.indptr.diff(), sources, own_route, pushed, torch.from_numpy(vertices))
+        layer = Layer(
+            block, hop.block.indptr.diff(), sources, own_route, pushed, src_vertices=torch.from_numpy(vertices)
+        )
         return layer, here if index else vertices
+
+    def _by_column(self, hop: _Hop) -> tuple[Layer, np.ndarray]:
+        """Every worker gets every worker's edges, and holds a slice of all the rows that these need."""
+        wire, stage, block = self._wire, "sample", hop.block
+        others = [0 if worker == wire.rank else 1 for worker in range(wire.size)]
+        sizes = [len(hop.destinations), len(hop.vertices), block.num_edges]
+        theirs = wire.counts(torch.tensor([sizes] * wire.size, dtype=torch.int64), stage).numpy()
+        theirs[wire.rank] = 0
+
+        def to_all(array: np.ndarray, column: int) -> list[np.ndarray]:
+            sent = torch.from_numpy(array).repeat(wire.size - 1)
+            counts = theirs[:, column].tolist()
+            received = wire.rows(sent, [sizes[column] * other for other in others], counts, stage).numpy()
+            return np.split(received, np.cumsum(counts)[:-1])
+
+        lengths = to_all(block.indptr.diff().int().numpy(), 0)
+        vertices = to_all(hop.vertices, 1)
+        sources = to_all(block.src.numpy(), 2)
+        vertices[wire.rank] = hop.vertices
+        here, slots = self._number(*vertices)
+        peers = [worker for worker in range(wire.size) if worker != wire.rank]
+        mine = slots[wire.rank]
+        counts = theirs[:, 0].tolist()
+        joined = [
+            np.concatenate(parts) if parts else np.empty(0, mine.dtype)
+            for parts in (
+                [lengths[p] for p in peers],
+                [slots[p][sources[p]] for p in peers],
+                [slots[p][: counts[p]] for p in peers],
+            )
+        ]
+        indptr = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(joined[0], dtype=np.int64)])
+        at = torch.arange(sizes[0]).repeat(wire.size - 1)
+        none, arriving = torch.empty(0, dtype=torch.int64), len(at)
+        to_peers = [sizes[0] * other for other in others]
+        there = Block(torch.from_numpy(indptr), torch.from_numpy(joined[1]), len(here))
+        if self._graph.edge_weight is not None:
+            received = to_all(self._edge_weights(block).numpy(), 2)
+            there.values["edge_weight"] = torch.from_numpy(np.concatenate([received[p] for p in peers]))
+        their_ids = here[joined[2]]
+        pushed = Pushed(
+            there,
+            Route(sizes[0], len(joined[0]), at, to_peers, counts, None, none, none),
+            Route(arriving, len(joined[0]), torch.arange(arriving), to_peers, counts, None, none, none),
+            at,
+            torch.from_numpy(their_ids),
+            self._sampler.keys_of(their_ids),
+            _long(joined[2]),
+        )
+        assert self._graph_width is not None
+        layer = Layer(_relabelled(block, mine, len(here)), block.indptr.diff(), pushed=pushed)
+        layer.columns = Columns(wire.rank, wire.size, self._graph_width)
+        layer.dst_at, layer.src_vertices = _long(mine[: sizes[0]]), torch.from_numpy(here)
+        return layer, here
 
     def _pushed(self, hop: _Hop, edges: "_Edges", message: "_Message", slots: np.ndarray, rows: int) -> Pushed:
         """The edges that others sent here, as a block; and the way of its partial sums home."""
@@ -223,10 +283,7 @@ class Cooperation:
         positions = wire.rows(torch.from_numpy(places.astype(np.int32)), edges.edge_counts, many, stage).numpy()
         weights = None
         if self._graph.edge_weight is not None:
-            assert hop.block.edge_ids is not None
-            values = hop.block.values.get("edge_weight")
-            if values is None:
-                values = torch.from_numpy(self._graph.edge_weight[hop.block.edge_ids.numpy()])
+            values = self._edge_weights(hop.block)
             weights = wire.rows(values[torch.from_numpy(edges.at)], edges.edge_counts, many, stage).numpy()
         return _Message(pairs, lengths, targets, sources, positions, weights)
 
@@ -286,6 +343,12 @@ class Cooperation:
         for name, column in zip(lists.names, columns[2:], strict=True):
             out.values[name] = torch.from_numpy(column)
         return _Hop(wanted, sources, out)
+
+    def _edge_weights(self, block: Block) -> Tensor:
+        if "edge_weight" in block.values:
+            return block.values["edge_weight"]
+        assert self._graph.edge_weight is not None and block.edge_ids is not None
+        return torch.from_numpy(self._graph.edge_weight[block.edge_ids.numpy()])
 
     def _number(self, *parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """The distinct ids of all parts, in order of appearance; and each part's places among them."""

@@ -21,6 +21,32 @@ class Pushed:
     at: Tensor  # [partial rows that arrive here] int64: the destinations here that they belong to
     dst_vertices: Tensor  # [partial rows here] vertex ids
     dst_keys: Tensor  # and their original ids
+    dst_at: Tensor | None = None  # by columns: where the rows here hold them, int64
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of all rows a worker holds; slices have equal widths, the last ones padded with zeros."""
+
+    rank: int
+    size: int
+    total: int
+
+    @property
+    def width(self) -> int:
+        """The columns of a slice."""
+        return -(-self.total // self.size)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The real columns of this worker's slice."""
+        return min(self.rank * self.width, self.total), min((self.rank + 1) * self.width, self.total)
+
+    def join(self, own: Tensor, others: Tensor) -> Tensor:
+        """Whole rows from this worker's slice of them and, worker by worker, the others'."""
+        parts = list(others.reshape(self.size - 1, len(own), own.shape[1]))
+        parts.insert(self.rank, own)
+        return torch.cat(parts, 1)[:, : self.total]
 
 
 @dataclass
@@ -32,6 +58,8 @@ class Layer:
     sources: Route | None = None  # rows here -> the block's sources; None: the rows here are the sources
     own: Route | None = None  # rows here -> the destinations' own rows; None: the first sources
     pushed: Pushed | None = None
+    columns: "Columns | None" = None  # are the rows here slices of columns, and all workers' edges computed on them?
+    dst_at: Tensor | None = None  # by columns: where the rows here hold the destinations, int64
     src_vertices: Tensor | None = None  # [block.num_src] vertex ids
     dst_vertices: Tensor | None = None
 
@@ -42,7 +70,7 @@ class Layer:
 
     def self_edges(self) -> Tensor:
         """Which of the block's edges join a vertex to itself."""
-        if self.own is None:
+        if self.own is None and self.columns is None:
             return self.block.src == self.block.dst()
         assert self.src_vertices is not None and self.dst_vertices is not None
         return self.src_vertices[self.block.src.long()] == self.dst_vertices[self.block.dst().long()]
@@ -64,6 +92,10 @@ class Layer:
 
     def own_rows(self, x: Tensor, wire: Wire) -> Tensor:
         """The destinations' own rows, from the rows here."""
+        if self.columns is not None:
+            assert self.pushed is not None
+            theirs = self.pushed.carry.push(x[self.pushed.dst_at], wire)
+            return self.columns.join(x[self.dst_at], theirs)
         if self.own is not None:
             return self.own.pull(x, wire)
         if self.sources is not None and self.sources.own_from is not None:
