@@ -33,11 +33,13 @@ void copy_row(const uint16_t *from, float *to, int64_t width) {
     for (; c < width; ++c) to[c] = half_to_float(from[c]);
 }
 
+// Row i of the output, or row at[i] where `at` is given, becomes the table's row ids[i].
 template <class From, class To, class Id>
-void gather_rows(In<From, 2> table, In<Id> ids, Array<To, 2> out, int threads) {
-    const int64_t rows = table.shape(0), width = table.shape(1), count = ids.shape(0);
-    if (static_cast<int64_t>(out.shape(0)) != count || static_cast<int64_t>(out.shape(1)) != width)
-        throw std::invalid_argument("gather_rows: the output must have a row for each id and the table's columns");
+void gather_rows(In<From, 2> table, In<Id> ids, Array<To, 2> out, MaybeIn<int64_t> at, int threads) {
+    const int64_t rows = table.shape(0), width = table.shape(1), count = ids.shape(0), outputs = out.shape(0);
+    if ((at ? static_cast<int64_t>(at->shape(0)) : outputs) != count || static_cast<int64_t>(out.shape(1)) != width)
+        throw std::invalid_argument("gather_rows: there must be a row for each id, as wide as the table's");
+    const int64_t *place = data_or_null(at);
     const From *from = table.data();
     const Id *id = ids.data();
     To *to = out.data();
@@ -48,7 +50,9 @@ void gather_rows(In<From, 2> table, In<Id> ids, Array<To, 2> out, int threads) {
             if (id[i] < 0 || id[i] >= rows)
                 throw std::out_of_range("gather_rows: id " + std::to_string(id[i]) + " is outside of the table's " +
                                         std::to_string(rows) + " rows");
-            copy_row(from + static_cast<int64_t>(id[i]) * width, to + i * width, width);
+            const int64_t row = place ? place[i] : i;
+            if (row < 0 || row >= outputs) throw std::out_of_range("gather_rows: a place outside of the output");
+            copy_row(from + static_cast<int64_t>(id[i]) * width, to + row * width, width);
         }
     });
 }
@@ -56,7 +60,7 @@ void gather_rows(In<From, 2> table, In<Id> ids, Array<To, 2> out, int threads) {
 template <class From, class To> void bind_gather_of(nb::module_ &m) {
     auto bind = [&]<class Id>(Id) {
         m.def("gather_rows", &gather_rows<From, To, Id>, nb::arg("table").noconvert(), nb::arg("ids").noconvert(),
-              nb::arg("out").noconvert(), nb::arg("threads"));
+              nb::arg("out").noconvert(), nb::arg("at").none(), nb::arg("threads"));
     };
     bind(int32_t{});
     bind(int64_t{});

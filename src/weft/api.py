@@ -6,6 +6,8 @@ from typing import Any
 from torch import nn
 
 from weft.config import make
+from weft.errors import ClusterError, ConfigError
+from weft.exchange import World
 from weft.graph import Graph
 from weft.report.training import listener_for
 from weft.training import Result, Settings, Trainer, make_model
@@ -14,12 +16,25 @@ from weft.training import Result, Settings, Trainer, make_model
 def train(graph: Graph | str | Path, model: nn.Module | None = None, **settings: Any) -> Result:
     """Train a PyG model, in place, on a graph or a graph directory; settings are those of `weft train`.
 
-    Without a model, `model="sage"` (or another name) among the settings says which one is built.
+    Under torchrun every process calls this, and they train together. Without a model, `model="sage"` (or another name)
+    among the settings says which one is built.
     """
     if not isinstance(graph, Graph):
         graph = Graph.open(graph)
     if isinstance(model, str):
         settings, model = settings | {"model": model}, None
     checked = make(Settings, settings, "train")
-    with listener_for(checked) as listen:
-        return Trainer(graph, model if model is not None else make_model(checked, graph), checked, listen).fit()
+    if checked.workers > 1:
+        raise ConfigError(
+            "a script does not start its own workers: drop `workers`, and run it as `torchrun --nproc-per-node N SCRIPT`"
+        )
+    world = World.join(checked.timeout)
+    try:
+        with listener_for(checked, quiet=world.rank > 0) as listen:
+            return Trainer(
+                graph, model if model is not None else make_model(checked, graph), checked, listen, world
+            ).fit()
+    except ClusterError as error:
+        raise world.explain(error) from error
+    finally:
+        world.leave()

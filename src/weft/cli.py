@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = _parser(argv[0] if argv else None)
     args = parser.parse_args(argv)
+    args.argv = argv
     try:
         return int(args.run(args))
     except WeftError as error:

@@ -6,7 +6,19 @@ from pathlib import Path
 import weft
 
 ROOT = Path(weft.__file__).parent
-ROOMS = ["graph", "partition", "sampling", "features", "exchange", "parallel", "nn", "training", "report", "commands"]
+ROOMS = [
+    "graph",
+    "partition",
+    "sampling",
+    "exchange",
+    "parallel",
+    "features",
+    "nn",
+    "training",
+    "cluster",
+    "report",
+    "commands",
+]
 LEAVES = {"errors", "keys", "config", "meter", "_kernels", "__init__"}
 DOORS = {"api": len(ROOMS), "cli": len(ROOMS)}  # modules below all rooms
 

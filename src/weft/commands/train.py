@@ -1,14 +1,19 @@
 """weft train: a model on a graph."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
+from weft.cluster import launch
 from weft.config import add_flags, flags_given, make, read_toml
+from weft.errors import ClusterError
+from weft.exchange import World
 from weft.graph import Graph
 from weft.report.training import listener_for
 from weft.training import Interrupted, Settings, Trainer, make_model
 from weft.training.saved import save_model
+from weft.training.team import owner_bounds
 
 HELP = "Train a model on a graph."
 
@@ -27,14 +32,27 @@ def run(args: argparse.Namespace) -> int:
     make(Settings, from_file, str(args.config))
     settings = make(Settings, from_file | flags_given(args, Settings), "weft train")
     graph = Graph.open(args.graph)
-    model = make_model(settings, graph)
+    if settings.workers > 1 and "RANK" not in os.environ:
+        owner_bounds(graph, settings.workers)
+        return launch(args.argv, settings.workers)
+    world = World.join(settings.timeout)
     try:
-        with listener_for(settings) as listen:
-            Trainer(graph, model, settings, listen).fit()
+        return _train(args, settings, graph, world)
     except Interrupted as stop:
-        print(f"weft: {stop}", file=sys.stderr)
+        if world.rank == 0:
+            print(f"weft: {stop}", file=sys.stderr)
         return 128 + stop.signum
-    if args.out:
+    except ClusterError as error:
+        raise world.explain(error) from error
+    finally:
+        world.leave()
+
+
+def _train(args: argparse.Namespace, settings: Settings, graph: Graph, world: World) -> int:
+    model = make_model(settings, graph)
+    with listener_for(settings, quiet=world.rank > 0) as listen:
+        Trainer(graph, model, settings, listen, world).fit()
+    if args.out and world.rank == 0:
         save_model(args.out, model, settings, graph)
         if settings.log == "human":
             print(

@@ -2,5 +2,6 @@
 
 from weft.exchange.route import Route
 from weft.exchange.wire import Traffic, Wire
+from weft.exchange.world import World
 
-__all__ = ["Route", "Traffic", "Wire"]
+__all__ = ["Route", "Traffic", "Wire", "World"]

@@ -3,7 +3,6 @@
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -45,12 +44,14 @@ class Wire:
         meter: Meter | None = None,
         traffic: Traffic | None = None,
         half: bool = False,
+        ranks: Sequence[int] | None = None,
     ) -> None:
         self.rank, self.size = rank, size
         self.traffic = traffic or Traffic(size)
         self._group = group
         self._meter = meter or Meter()
         self._half = half
+        self._ranks = list(ranks or range(size))  # of the group's members among all workers
 
     def counts(self, send: Tensor, stage: str) -> Tensor:
         """Row p of `send` [size, k] int64 goes to worker p; row p of the result came from p."""
@@ -84,7 +85,9 @@ class Wire:
             with self._meter.stage(stage), _named_loss(stage):
                 dist.all_reduce(x, group=self._group)
             # a ring: every byte goes round once to be summed and once to be handed on
-            self.traffic.count(stage, (self.rank + 1) % self.size, 2 * x.nbytes * (self.size - 1) // self.size)
+            self.traffic.count(
+                stage, self._ranks[(self.rank + 1) % self.size], 2 * x.nbytes * (self.size - 1) // self.size
+            )
         return x
 
     def gather(self, x: Tensor, stage: str = "sync") -> list[Tensor]:
@@ -97,11 +100,18 @@ class Wire:
         self._count(stage, [x.nbytes] * self.size)
         return out
 
-    def barrier(self, timeout: timedelta | None = None) -> None:
-        """Wait for all workers."""
-        if self.size > 1:
-            with _named_loss("a barrier"):
-                dist.monitored_barrier(self._group, timeout=timeout) if timeout else dist.barrier(self._group)
+    def share(self, data: bytes | None) -> bytes:
+        """The first worker's bytes, for all."""
+        if self.size == 1:
+            assert data is not None
+            return data
+        length = torch.tensor([len(data) if data is not None else 0])
+        buffer = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+        with _named_loss("sync"):
+            dist.broadcast(length, self._ranks[0], group=self._group)
+            buffer = buffer if self.rank == 0 else torch.empty(int(length), dtype=torch.uint8)
+            dist.broadcast(buffer, self._ranks[0], group=self._group)
+        return buffer.numpy().tobytes()
 
     def _all_to_all(self, out: Tensor, x: Tensor, receive: list[int] | None, send: list[int] | None) -> None:
         with _named_loss("an exchange"):
@@ -110,7 +120,7 @@ class Wire:
     def _count(self, stage: str, sizes: Sequence[int]) -> None:
         for peer, size in enumerate(sizes):
             if peer != self.rank and size:
-                self.traffic.count(stage, peer, size)
+                self.traffic.count(stage, self._ranks[peer], size)
 
 
 class _named_loss:

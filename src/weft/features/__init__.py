@@ -1,5 +1,5 @@
 """Vertex ids to rows of features."""
 
-from weft.features.store import FeatureStore, gather
+from weft.features.store import FeatureStore, Sharing, gather
 
-__all__ = ["FeatureStore", "gather"]
+__all__ = ["FeatureStore", "Sharing", "gather"]

@@ -1,6 +1,11 @@
-"""The feature store: vertex ids to rows of features, gathered into buffers that are used again."""
+"""The feature store: vertex ids to rows of features, from this worker's own, its cache or other workers.
+
+Rows are gathered into buffers that are used again.
+"""
 
 import threading
+from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -8,45 +13,125 @@ from torch import Tensor
 
 from weft import _kernels
 from weft.errors import InputError
+from weft.exchange import Wire
+from weft.parallel.owners import Owners
 
 
-def gather(table: np.ndarray, ids: Tensor, out: Tensor | None = None, threads: int = 1) -> Tensor:
-    """The rows of a table (float16, float32 or float64) at `ids`; half precision comes out as float32."""
+def gather(
+    table: np.ndarray, ids: Tensor, out: Tensor | None = None, threads: int = 1, at: np.ndarray | None = None
+) -> Tensor:
+    """The rows of a table (float16, float32 or float64) at `ids`; half precision comes out as float32.
+
+    With `at`, row i goes to row at[i] of the output.
+    """
     if out is None:
         dtype = torch.float64 if table.dtype == np.float64 else torch.float32
         out = torch.empty(len(ids), table.shape[1], dtype=dtype)
     seen = table.view(np.uint16) if table.dtype == np.float16 else table  # the kernels know half precision by its bits
-    _kernels.gather_rows(seen, ids.numpy(), out.numpy(), threads)
+    _kernels.gather_rows(seen, ids.numpy(), out.numpy(), at, threads)
     return out
 
 
+@dataclass(frozen=True)
+class Sharing:
+    """How rows are spread over workers: who owns them, the way there, and whose rows this worker can read itself."""
+
+    owners: Owners
+    wire: Wire
+    near: frozenset[int]  # this worker, and those of the same host
+
+
 class FeatureStore:
-    """The rows of one graph's features, for any number of threads that fetch.
+    """The rows of one graph's features, for any number of threads that fetch (one, where rows come from other workers).
 
     A fetched tensor lives in a pooled buffer: give it back with `release` once its batch is done, and the next fetch
     writes into memory that is already there (fresh pages cost several times the gather itself).
     """
 
-    def __init__(self, table: np.ndarray | None, *, threads: int = 1, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        table: np.ndarray | None,
+        *,
+        threads: int = 1,
+        dtype: torch.dtype = torch.float32,
+        sharing: Sharing | None = None,
+    ) -> None:
         if table is None:
             raise InputError("this graph has no features to train on: import it with features (--features or feat.npy)")
         self._table = table
         self._threads = threads
         self._dtype = dtype
+        self._sharing = sharing
         self._width = int(table.shape[1])
         self._free: list[Tensor] = []
         self._lock = threading.Lock()
+        self._cache_slot: np.ndarray | None = None
+        self._cached: np.ndarray = table[:0]
+        self.read: Counter[str] = Counter()  # rows by where they came from: own, cache, remote
 
     @property
     def width(self) -> int:
         """How many features a vertex has."""
         return self._width
 
-    def fetch(self, ids: Tensor) -> Tensor:
-        """The rows of some vertices, [len(ids), width], in the store's dtype."""
+    def slices(self, first: int, end: int, width: int) -> None:
+        """From now on rows are slices of columns, which this worker holds of all vertices, padded to a width."""
+        table = np.zeros((len(self._table), width), dtype=self._table.dtype)
+        table[:, : end - first] = self._table[:, first:end]
+        self._table, self._width, self._sharing = table, width, None
+
+    def keep(self, ids: np.ndarray) -> None:
+        """Cache the rows of some vertices of other workers. All workers call this together, each with its own ids."""
+        assert self._sharing is not None
+        slots = np.full(len(self._table), -1, dtype=np.int32)
+        rows = self._empty(len(ids))
+        self._fetch_remote(ids, np.arange(len(ids)), rows)
+        slots[ids] = np.arange(len(ids))
+        self._cached, self._cache_slot = rows, slots
+
+    def fetch(self, ids: Tensor, own: bool = False) -> Tensor:
+        """The rows of some vertices, [len(ids), width], in the store's dtype; `own`: all workers fetch only their own."""
         buffer = self._take(len(ids) * self._width)
-        rows = gather(self._table, ids, buffer[: len(ids) * self._width].view(len(ids), self._width), self._threads)
+        rows = buffer[: len(ids) * self._width].view(len(ids), self._width)
+        if own or self._sharing is None:
+            gather(self._table, ids, rows, self._threads)
+            self.read["own"] += len(ids)
+        else:
+            self._fetch_shared(ids.numpy(), rows)
         return rows if self._dtype == rows.dtype else rows.to(self._dtype)
+
+    def _fetch_shared(self, ids: np.ndarray, rows: Tensor) -> None:
+        assert self._sharing is not None
+        grouped = self._sharing.owners.group(ids)
+        near = [grouped.of(worker) for worker in sorted(self._sharing.near)]
+        far = [grouped.of(worker) for worker in range(self._sharing.owners.size) if worker not in self._sharing.near]
+        own, rest = np.concatenate(near), np.concatenate([*far, near[0][:0]])
+        gather(self._table, torch.from_numpy(ids[own]), rows, self._threads, own)
+        cached = 0
+        if self._cache_slot is not None:
+            slots = self._cache_slot[ids[rest]]
+            hit = slots >= 0
+            gather(self._cached, torch.from_numpy(slots[hit]), rows, self._threads, rest[hit])
+            rest, cached = rest[~hit], int(hit.sum())
+        received = self._empty(len(rest))
+        self._fetch_remote(ids[rest], np.arange(len(rest)), received)
+        gather(received, torch.arange(len(rest)), rows, self._threads, rest)
+        self.read.update(own=len(own), cache=cached, remote=len(rest))
+
+    def _fetch_remote(self, ids: np.ndarray, at: np.ndarray, out: np.ndarray) -> None:
+        """Ask the owners of ids (none of them this worker's) for rows; serve what others ask meanwhile."""
+        assert self._sharing is not None
+        wire, stage = self._sharing.wire, "fetch"
+        grouped = self._sharing.owners.group(ids)
+        asked = wire.counts(torch.tensor(grouped.counts, dtype=torch.int64)[:, None], stage)[:, 0].tolist()
+        requests = wire.rows(torch.from_numpy(ids[grouped.order]), grouped.counts, asked, stage).numpy()
+        rows = np.empty((len(requests), self._width), dtype=self._table.dtype)
+        _copy(self._table, requests, rows)
+        received = wire.rows(torch.from_numpy(rows.view(np.uint8)), asked, grouped.counts, stage)
+        out[at[grouped.order]] = received.numpy().view(self._table.dtype)
+
+    def _empty(self, rows: int) -> np.ndarray:
+        return np.empty((rows, self._width), dtype=self._table.dtype)
 
     def release(self, rows: Tensor) -> None:
         """Give a fetched tensor's memory back; it must not be read any more."""
@@ -68,3 +153,11 @@ class FeatureStore:
                 return best
             self._free.clear()  # all too small: let them go rather than keep them beside the larger ones
         return torch.empty(elements + elements // 8, dtype=self._gathered_dtype())
+
+
+def _copy(table: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
+    """Rows as they are stored, half precision too."""
+    if table.dtype == np.float16:
+        np.take(table, ids, axis=0, out=out)
+    else:
+        gather(table, torch.from_numpy(ids), torch.from_numpy(out))

@@ -12,6 +12,7 @@ from weft.errors import GraphFormatError, InputError
 from weft.graph import storage
 from weft.graph.loops import SelfLoops
 from weft.graph.names import Names
+from weft.keys import mix64_array
 
 SPLITS = {"train": 0, "validation": 1, "test": 2, "unused": 3}
 _CHUNK = 1 << 22
@@ -120,14 +121,14 @@ class Graph:
             ) from None
 
     @property
-    def fingerprint(self) -> str:
-        """A short text that differs between different graphs: from checksums on disk, or of what is in memory."""
-        if self.path is None:
-            return f"{self.num_vertices}-{self.num_edges}-{int(self.indices[:: max(1, self.num_edges // 4096)].sum())}"
-        arrays = storage.read_manifest(self.path)["arrays"]
-        return "-".join(
-            f"{arrays[name]['crc32']:08x}" for name in ("indptr", "indices", "features", "labels") if name in arrays
-        )
+    def identity(self) -> str:
+        """What stays the same when a graph is partitioned: sizes, and degrees and labels by original id."""
+        ids = np.arange(self.num_vertices) if self.original_ids is None else np.asarray(self.original_ids)
+        values = np.diff(self.indptr)
+        if self.labels is not None:
+            values = values + 1000 * np.asarray(self.labels, dtype=np.int64).reshape(self.num_vertices, -1).sum(1)
+        total = int((mix64_array(0, ids) * values.view(np.uint64)).sum())
+        return f"{self.num_vertices}-{self.num_edges}-{self.num_features}-{total:016x}"
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read everything: checksums, ids in range, lists in order, finite features, labels and splits in their range."""

@@ -1,7 +1,8 @@
 """Running PyG models, unchanged, on blocks."""
 
 from weft.nn.block_model import BlockModel
+from weft.nn.costs import crossing_costs
 from weft.nn.layerwise import LayerwiseRunner
 from weft.nn.models import DEFAULT_LAYERS, build
 
-__all__ = ["DEFAULT_LAYERS", "BlockModel", "LayerwiseRunner", "build"]
+__all__ = ["DEFAULT_LAYERS", "BlockModel", "LayerwiseRunner", "build", "crossing_costs"]

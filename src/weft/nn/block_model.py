@@ -76,12 +76,19 @@ def make_call(conv: MessagePassing, x: Tensor, depth: int, program: Program, run
 
 def depth_of(model: nn.Module) -> int:
     """Count the convolutions in sequence by a forward whose convolutions do nothing but pass their depth on."""
+    return max(walk(model), default=0)
+
+
+def walk(model: nn.Module) -> dict[int, tuple[MessagePassing, int, int]]:
+    """The first convolution to each depth, with the widths of its rows going in and coming out."""
+    met: dict[int, tuple[MessagePassing, int, int]] = {}
     first = next((p for p in model.parameters() if p.dim() > 1), None)
     dtype = torch.float32 if first is None else first.dtype
     run = Pass([0] * 1000, [torch.empty(0, dtype=torch.int64)] * 1000, 0)
 
     def count(conv: MessagePassing, rows: Rows, given: dict[str, Any]) -> Rows:
         sizes = (0, *rows.shape[1:-1], _output_width(conv, rows))
+        met.setdefault(rows.depth + 1, (conv, rows.shape[-1], sizes[-1]))
         return Rows.of(torch.empty(sizes, dtype=dtype), rows.depth + 1, run)
 
     training = model.training
@@ -96,7 +103,7 @@ def depth_of(model: nn.Module) -> int:
         model.train(training)
     if not isinstance(out, Rows):
         raise ModelError(f"the model's forward gave {_shape(out)} in place of a row for each vertex")
-    return out.depth
+    return {depth: met[depth] for depth in range(1, out.depth + 1)}
 
 
 def _input_width(model: nn.Module) -> int:

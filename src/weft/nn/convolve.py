@@ -100,6 +100,11 @@ def _sage(call: Call) -> Tensor:
     if call.layer.columns is not None and _project_columns(call):
         out = _sage_columns(call)
         return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
+    layer = call.layer
+    crosses = layer.pushed is not None or (layer.sources is not None and layer.own is None)
+    linear = conv.aggr != "max" and not conv.project and _plain_linear(conv.lin_l)
+    if crosses and linear and _narrow_first(call, conv.lin_l):
+        return _sage_narrow(call)
     x = _dense(conv.lin, call.x).relu() if conv.project else call.x
     neighbours, own = call.aggregate(x, _REDUCE[conv.aggr])
     if conv.project and conv.root_weight:
@@ -109,6 +114,25 @@ def _sage(call: Call) -> Tensor:
     else:
         out = _dense(conv.lin_l, neighbours)
         out = _dense(conv.lin_r, own, out) if conv.root_weight else out
+    return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
+
+
+def _narrow_first(call: Call, lin: nn.Module) -> bool:
+    """Do rows (or sums of them) that cross cost less behind the dense layer? What needs no gradient crosses once."""
+    out, wide = cast(Tensor, lin.weight).shape
+    return 2 * out < wide * (2 if call.x.requires_grad else 1)
+
+
+def _sage_narrow(call: Call) -> Tensor:
+    """GraphSAGE with its dense layers before the sums, so that narrow rows cross."""
+    conv: Any = call.conv
+    neighbours, _ = call.aggregate(functional.linear(call.x, conv.lin_l.weight), _REDUCE[conv.aggr])
+    out = neighbours if conv.lin_l.bias is None else neighbours + conv.lin_l.bias
+    if conv.root_weight:
+        if call.layer.own is None:
+            out = _dense(conv.lin_r, call.x_dst, out)
+        else:
+            out = out + call.layer.own_rows(_dense(conv.lin_r, call.x), call.wire)
     return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
 
@@ -147,7 +171,9 @@ def _gcn(call: Call) -> Tensor:
     """Degrees are the whole graph's, so that a row does not depend on its batch; sampled sums are scaled to full ones."""
     conv: Any = call.conv
     layer = call.layer
-    project_first = conv.lin.weight.shape[1] > conv.lin.weight.shape[0] and layer.columns is None
+    crosses = layer.pushed is not None or layer.sources is not None
+    narrows = _narrow_first(call, conv.lin) if crosses else conv.lin.weight.shape[1] > conv.lin.weight.shape[0]
+    project_first = narrows and layer.columns is None
     x = _dense(conv.lin, call.x) if project_first else call.x
     if conv.normalize:
         # PyG's own rule: `improved` doubles self-loops only where edges have weights.
@@ -255,7 +281,8 @@ def _gatv2(call: Call) -> Tensor:
     shape = (-1, conv.heads, conv.out_channels)
     x = _dense(conv.lin_l, call.x).view(shape)
     sources = layer.gather(x, call.wire)
-    own = layer.own_rows(x, call.wire) if conv.share_weights or layer.own is not None else None
+    pushed_apart = layer.pushed is not None and layer.own is not None  # own rows are not among the sources here
+    own = layer.own_rows(x, call.wire) if conv.share_weights or pushed_apart else None
     to = own if conv.share_weights else _dense(conv.lin_r, call.x_dst).view(shape)
     assert to is not None
     att, slope = conv.att.squeeze(0), conv.negative_slope
@@ -264,7 +291,7 @@ def _gatv2(call: Call) -> Tensor:
         return _finish_attention(call, functional.gatv2(block, sources, to, att, slope, keep))
     to_there = layer.pushed.route.pull(to, call.wire)
     here, there = _both_ends(call)
-    rows = sources if own is None or layer.own is None else torch.cat([sources, own])
+    rows = torch.cat([sources, own]) if pushed_apart and own is not None else sources
     sides = []
     for ends, side, terms in ((here, rows, to), (there, x, to_there)):
         joined = F.leaky_relu(side[ends.src] + terms[ends.dst], slope)

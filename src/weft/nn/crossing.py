@@ -29,7 +29,7 @@ def aggregate(
     if layer.columns is not None:
         return _aggregate_columns(layer, wire, x, reduce, weight, push_weight)
     sources = layer.gather(x, wire)
-    if layer.pushed is None:
+    if layer.pushed is None:  # destinations come first among whole neighbourhoods' sources
         return functional.aggregate_with_own(layer.block, sources, weight, reduce)
     if reduce == "max":
         return _PushedMax.apply(sources, x, layer, wire), layer.own_rows(x, wire)

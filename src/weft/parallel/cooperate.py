@@ -48,9 +48,11 @@ class Cooperation:
         weighted: bool = False,
         costs: list[tuple[float, float]] | None = None,
         width: int | None = None,
+        compute: Wire | None = None,
     ) -> None:
         assert len(fanouts) == len(plan.layers)
-        self.plan, self._graph, self._owners, self._wire = plan, graph, owners, wire
+        self.plan, self._graph, self._owners = plan, graph, owners
+        self._wire, self._compute = wire, compute or wire  # to prepare batches by, and to run them by
         span = tuple(owners.bounds[wire.rank : wire.rank + 2].tolist()) if plan.topology == "partitioned" else None
         self._sampler = NeighborSampler(graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
         self._weighted = weighted
@@ -58,6 +60,12 @@ class Cooperation:
         self._costs = costs or [(1.0, 1.0)] * len(fanouts)
         self._id = graph.indices.dtype
         self._numbering = _numbering(graph)
+
+    def share(self, seeds: np.ndarray) -> np.ndarray:
+        """This worker's seeds of those that its group got."""
+        if self.plan.seeds == "home":
+            return seeds[self._owners.member_of(seeds.astype(self._id)) == self._wire.rank]
+        return seeds[self._wire.rank :: self._wire.size]
 
     def program(
         self, seeds: np.ndarray, batch_size: int, epoch: int, batch: int, stream: Stream = Stream.SAMPLE
@@ -80,8 +88,8 @@ class Cooperation:
             batch_size,
             self._graph,
             self._weighted,
-            self._wire,
-            own_only=self.plan.layers[0] == "push",
+            self._compute,
+            own_only=self.plan.layers[0] == "push" and self._owners.size == len(self._owners.bounds) - 1,
         )
 
     def _draw(self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream]) -> _Hop:
@@ -108,9 +116,9 @@ class Cooperation:
 
     def _pull_to_request(self, hop: _Hop) -> tuple[Layer, np.ndarray]:
         """Owners hold the rows; they come to where they were asked for, in the asker's order."""
-        route, here = self._route_from_owners(hop.vertices)
+        route, own, here = self._routes_from_owners(hop.vertices, len(hop.destinations))
         layer = Layer.whole(hop.block)
-        layer.sources, layer.src_vertices = route, torch.from_numpy(hop.vertices)
+        layer.sources, layer.own, layer.src_vertices = route, own, torch.from_numpy(hop.vertices)
         return layer, here
 
     def _pull(self, hop: _Hop) -> tuple[Layer, np.ndarray]:
@@ -287,24 +295,34 @@ class Cooperation:
             weights = wire.rows(values[torch.from_numpy(edges.at)], edges.edge_counts, many, stage).numpy()
         return _Message(pairs, lengths, targets, sources, positions, weights)
 
-    def _route_from_owners(self, ids: np.ndarray) -> tuple[Route, np.ndarray]:
-        """Rows of distinct ids from their owners, in this order; and the vertices whose rows that needs here."""
+    def _routes_from_owners(self, ids: np.ndarray, first: int) -> tuple[Route, Route, np.ndarray]:
+        """Rows of distinct ids from their owners, in this order; of the first ones only; and whose rows that needs here."""
         grouped = self._owners.group(ids)
         own = grouped.of(self._wire.rank)
-        remote, ask_counts = grouped.without(self._wire.rank)
-        requests, request_counts = self._ask(ids[remote], ask_counts)
-        here, (own_slots, request_slots) = self._number(ids[own], requests)
-        route = Route(
-            len(here),
-            len(ids),
-            _long(request_slots),
-            request_counts,
-            ask_counts,
-            _long(remote),
-            _long(own_slots),
-            _long(own),
+        remote, counts = grouped.without(self._wire.rank)
+        groups = np.repeat(np.arange(self._wire.size), counts)
+        firsts = np.bincount(groups[remote < first], minlength=self._wire.size).tolist()
+        asked = self._wire.counts(torch.tensor([counts, firsts], dtype=torch.int64).T, "sample")
+        request_counts, request_firsts = (column.tolist() for column in asked.T)
+        requests = self._wire.rows(torch.from_numpy(ids[remote]), counts, request_counts, "sample").numpy()
+        here, (own_slots, slots) = self._number(ids[own], requests)
+        starts = np.cumsum([0, *request_counts[:-1]])
+        send_first = slots[_ranges(starts, np.array(request_firsts))]
+        whole = Route(
+            len(here), len(ids), _long(slots), request_counts, counts, _long(remote), _long(own_slots), _long(own)
         )
-        return route, here
+        early = own < first
+        some = Route(
+            len(here),
+            first,
+            _long(send_first),
+            request_firsts,
+            firsts,
+            _long(remote[remote < first]),
+            _long(own_slots[early]),
+            _long(own[early]),
+        )
+        return whole, some, here
 
     def _ask(self, ids: np.ndarray, counts: list[int]) -> tuple[np.ndarray, list[int]]:
         """Ids go to their owners; what others ask of this worker comes back, by asker."""

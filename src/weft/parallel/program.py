@@ -56,7 +56,7 @@ class Layer:
     block: Block
     degrees: Tensor  # [destinations] int64: all edges drawn, here or pushed
     sources: Route | None = None  # rows here -> the block's sources; None: the rows here are the sources
-    own: Route | None = None  # rows here -> the destinations' own rows; None: the first sources
+    own: Route | None = None  # rows here -> the destinations' own rows; None: the first rows here
     pushed: Pushed | None = None
     columns: "Columns | None" = None  # are the rows here slices of columns, and all workers' edges computed on them?
     dst_at: Tensor | None = None  # by columns: where the rows here hold the destinations, int64
@@ -70,7 +70,7 @@ class Layer:
 
     def self_edges(self) -> Tensor:
         """Which of the block's edges join a vertex to itself."""
-        if self.own is None and self.columns is None:
+        if self.columns is None and (self.own is None or self.sources is not None):
             return self.block.src == self.block.dst()
         assert self.src_vertices is not None and self.dst_vertices is not None
         return self.src_vertices[self.block.src.long()] == self.dst_vertices[self.block.dst().long()]
@@ -98,8 +98,6 @@ class Layer:
             return self.columns.join(x[self.dst_at], theirs)
         if self.own is not None:
             return self.own.pull(x, wire)
-        if self.sources is not None and self.sources.own_from is not None:
-            return self.sources.pull(x, wire)[: self.num_dst]
         return x[: self.num_dst]
 
 

@@ -24,8 +24,11 @@ Listener = Callable[[Event], None]
 
 
 @contextmanager
-def listener_for(settings: Settings) -> Iterator[Listener]:
-    """What the settings want of a run's events."""
+def listener_for(settings: Settings, quiet: bool = False) -> Iterator[Listener]:
+    """What the settings want of a run's events; nothing for workers that are to be quiet."""
+    if quiet:
+        yield lambda event: None
+        return
     with ExitStack() as stack:
         listeners: list[Listener] = [JsonLines() if settings.log == "json" else stack.enter_context(Human().shown())]
         if settings.tensorboard is not None:

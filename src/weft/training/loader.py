@@ -12,32 +12,31 @@ from torch import Tensor
 from weft.features import FeatureStore
 from weft.keys import Stream
 from weft.meter import Meter
-from weft.sampling import NeighborSampler, Sample
+from weft.parallel import Program
+from weft.training.team import Programmer
 
 
 @dataclass
 class Batch:
-    """All that a step needs: the seeds, their sample, and the rows of its inputs."""
+    """All that a step needs: this worker's program, and the rows of its inputs."""
 
     index: int
-    seeds: np.ndarray
-    sample: Sample
+    size: int  # seeds of all workers
+    program: Program
     rows: Tensor
 
 
 class Loader:
     """Makes batches of seeds ready, in order. `prefetch` of them wait at most; 0 prepares each when it is asked for.
 
-    Each sampler serves one thread, so as many batches are in the making at once as there are samplers.
+    Each programmer serves one thread, so as many batches are in the making at once as there are programmers.
     """
 
-    def __init__(
-        self, samplers: Sequence[NeighborSampler], features: FeatureStore, meter: Meter, prefetch: int
-    ) -> None:
-        self._threads = len(samplers)
-        self._idle: queue.SimpleQueue[NeighborSampler] = queue.SimpleQueue()
-        for sampler in samplers:
-            self._idle.put(sampler)
+    def __init__(self, programmers: Sequence[Programmer], features: FeatureStore, meter: Meter, prefetch: int) -> None:
+        self._threads = len(programmers)
+        self._idle: queue.SimpleQueue[Programmer] = queue.SimpleQueue()
+        for programmer in programmers:
+            self._idle.put(programmer)
         self._features = features
         self._meter = meter
         self._prefetch = prefetch
@@ -58,15 +57,15 @@ class Loader:
                 self._features.release(batch.rows)
 
     def _prepare(self, index: int, seeds: np.ndarray, epoch: int, stream: Stream) -> Batch:
-        sampler = self._idle.get()
+        programmer = self._idle.get()
         try:
             with self._meter.stage("sample"):
-                sample = sampler.sample(seeds, epoch, index, stream)
+                program = programmer(seeds, epoch, index, stream)
         finally:
-            self._idle.put(sampler)
+            self._idle.put(programmer)
         with self._meter.stage("fetch"):
-            rows = self._features.fetch(sample.vertices)
-        return Batch(index, seeds, sample, rows)
+            rows = self._features.fetch(program.vertices[0], program.own_only)
+        return Batch(index, len(seeds), program, rows)
 
     def _ahead(self, seeds: list[np.ndarray], numbers: range, epoch: int, stream: Stream) -> Iterator[Batch]:
         """Threads prepare; errors come out here, and leaving early stops them."""

@@ -31,7 +31,7 @@ class Settings:
     )
     replace: bool = setting(False, "draw neighbours with replacement", "sampling")
     weighted: bool = setting(False, "draw neighbours in proportion to edge weights", "sampling")
-    batch_size: int = setting(1024, "seeds in a batch", "sampling", low=1)
+    batch_size: int = setting(1024, "seeds in a batch, for each worker", "sampling", low=1)
 
     epochs: int = setting(10, "passes over the training vertices", "optimisation", low=1)
     optimizer: str = setting("adam", "the optimiser", "optimisation", choices=("adam", "adamw", "sgd"))
@@ -42,6 +42,31 @@ class Settings:
     warmup: float = setting(0.0, "epochs over which the rate rises from zero", "optimisation", low=0.0)
     clip_norm: float = setting(0.0, "largest gradient norm; 0: no limit", "optimisation", low=0.0)
     seed: int = setting(0, "seed of everything random", "optimisation", low=0)
+
+    workers: int = setting(1, "workers on this machine; under torchrun, as many as it starts", "workers", low=1)
+    plan: str = setting(
+        "auto", "gdp nfp snp dnp split leap, or a placement a layer: push,pull,local (inputs first); auto", "workers"
+    )
+    seeds: str = setting(
+        "auto",
+        "spread over the workers, or at home; auto: as the plan has it",
+        "workers",
+        choices=("auto", "spread", "home"),
+    )
+    group: str = setting("all", "who shares a batch: all, or each host by itself", "workers", choices=("all", "host"))
+    topology: str = setting(
+        "replicated",
+        "every worker reads all neighbour lists, or only its own",
+        "workers",
+        choices=("replicated", "partitioned"),
+    )
+    cache: float = setting(
+        0.0, "share of all feature rows that a worker keeps of others'", "workers", low=0.0, high=1.0
+    )
+    wire: str = setting(
+        "float32", "how rows travel; float16 gives up exactness", "workers", choices=("float32", "float16")
+    )
+    timeout: float = setting(300.0, "seconds to wait for other workers before giving up", "workers", low=1.0)
 
     evaluate_every: int = setting(1, "epochs between evaluations; 0: only at the end", "evaluation", low=0)
     evaluation: str = setting(
@@ -110,6 +135,14 @@ class Settings:
 MAY_CHANGE = (
     "threads",
     "loaders",
+    "workers",
+    "batch_size",
+    "plan",
+    "seeds",
+    "group",
+    "topology",
+    "cache",
+    "timeout",
     "prefetch",
     "checkpoint",
     "checkpoint_every",

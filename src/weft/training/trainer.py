@@ -1,23 +1,28 @@
 """Training: batches in, a trained model out. `Trainer._step` is the whole story of one batch."""
 
+import json
 import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from weft import _kernels
 from weft.errors import TrainingError
+from weft.exchange import Wire, World
 from weft.features import FeatureStore
 from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.meter import Meter
 from weft.nn import BlockModel
-from weft.sampling import NeighborSampler
+from weft.parallel import Plan
 from weft.training import checkpoint, metrics
 from weft.training.batches import Batches
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
@@ -26,6 +31,7 @@ from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loader import Batch, Loader
 from weft.training.optimisation import make_optimizer, rate
 from weft.training.settings import MAY_CHANGE, Settings
+from weft.training.team import Team, alone, plan_for
 
 
 @dataclass
@@ -60,15 +66,22 @@ class Trainer:
     """Trains a PyG model on a graph by mini-batches."""
 
     def __init__(
-        self, graph: Graph, model: nn.Module, settings: Settings, listen: Callable[[Event], None] | None = None
+        self,
+        graph: Graph,
+        model: nn.Module,
+        settings: Settings,
+        listen: Callable[[Event], None] | None = None,
+        world: World | None = None,
     ) -> None:
         self.graph, self.model, self.settings = graph, model, settings
-        self.meter = Meter()
+        self.world = world or World()
+        self.meter = self.world.meter
         self.progress = Progress()
-        self._tell = listen or (lambda event: None)
+        self._tell: Callable[[Event], None] = listen if listen and self.world.rank == 0 else (lambda event: None)
         self._dtype = torch.float64 if settings.dtype == "float64" else torch.float32
         model.to(self._dtype)
-        self._threads = settings.threads or os.cpu_count() or 1
+        local = self.world.hosts.count(self.world.hosts[self.world.rank])
+        self._threads = settings.threads or max(1, (os.cpu_count() or 1) // local)
         self._block_model = BlockModel(model)
         self._fanouts = settings.fanouts_for(self._block_model.depth)
         self._seeds = {split: graph.seeds(split) for split in ("train", "validation", "test")}
@@ -79,18 +92,29 @@ class Trainer:
         assert graph.labels is not None
         labels = np.array(graph.labels) if graph.multi_label else graph.labels.astype(np.int64)
         self._labels = torch.from_numpy(labels)
-        self._batches = Batches(self._seeds["train"], graph.original_ids, settings.batch_size, settings.seed)
-        self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
-        self._samplers = [
-            NeighborSampler(
-                graph, self._fanouts, replace=settings.replace, weighted=settings.weighted, seed=settings.seed
-            )
-            for _ in range(settings.loaders)
-        ]
-        self._loader = Loader(self._samplers, self._features, self.meter, settings.prefetch)
+        self.batch_size = settings.batch_size * self.world.size
+        self._batches = Batches(self._seeds["train"], graph.original_ids, self.batch_size, settings.seed)
+        self.parallel: Plan | None = None
+        self._sync = Wire(meter=self.meter)
+        if self.world.size == 1:
+            self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
+            self._programmers = alone(graph, settings, self._fanouts)
+            self._loader = Loader(self._programmers, self._features, self.meter, settings.prefetch)
+        else:
+            self._sync = self.world.wires()[0]
+            self.use(plan_for(settings, model, len(self._fanouts)))
         self._optimizer = make_optimizer(model.parameters(), settings)
         self._checkpoints = checkpoint.Checkpoints(settings.checkpoint, settings.keep) if settings.checkpoint else None
         self._best: dict[str, Tensor] | None = None
+
+    def use(self, plan: Plan) -> None:
+        """Train by this plan from the next epoch on: the model is the same. All workers call this together."""
+        team = Team(self.graph, self.settings, plan, self._fanouts, self.world, self.model)
+        self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
+        team.prepare(self._batches.of(0), self._features)
+        self._programmers = [team.program]
+        self._loader = Loader(self._programmers, self._features, self.meter, self.settings.prefetch)
+        self.parallel = plan
 
     def plan(self) -> str:
         """The one-line plan."""
@@ -100,11 +124,12 @@ class Trainer:
         name = (
             s.model if s.model in type(self.model).__name__.lower() or ".py" in s.model else type(self.model).__name__
         )
+        workers = "one worker" if self.world.size == 1 else f"{self.world.size} workers: {self.parallel}"
         parts = [
-            f"one worker, {self._threads} threads",
+            f"{workers}, {self._threads} thread{'s' if self._threads > 1 else ''}",
             f"{name}, {len(self._fanouts)} layers ({fast} fast{f', {others} as black boxes' if others else ''})",
             "fanouts " + ",".join("full" if f < 0 else str(f) for f in self._fanouts),
-            f"{len(self._seeds['train']):,} seeds in {len(self._batches)} batches of {s.batch_size:,}",
+            f"{len(self._seeds['train']):,} seeds in {len(self._batches)} batches of {self.batch_size:,}",
             f"{s.prefetch} batches ahead",
         ]
         return " | ".join(parts)
@@ -138,46 +163,65 @@ class Trainer:
         self.model.train()
         self.progress.epoch, edges, loss = epoch, 0, 0.0
         for batch in self._loader.batches(self._batches.of(epoch), epoch):
-            loss += self._step(batch)
-            edges += sum(block.num_edges for block in batch.sample.blocks)
+            more_loss, more_edges, _ = self._step(batch)
+            loss, edges = loss + more_loss, edges + more_edges
         return edges, loss / len(self._seeds["train"])
 
     def _epoch(self, interrupts: Interrupts) -> None:
         p, start = self.progress, time.perf_counter()
         self.model.train()
         for batch in self._loader.batches(self._batches.of(p.epoch), p.epoch, p.batch):
-            loss = self._step(batch)
-            p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + len(batch.seeds), p.batch + 1, p.step + 1
-            edges = sum(block.num_edges for block in batch.sample.blocks)
-            self._tell(Stepped(p.epoch, p.batch, loss / len(batch.seeds), len(batch.seeds), edges))
+            loss, edges, signum = self._step(batch, interrupts.signum)
+            p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.size, p.batch + 1, p.step + 1
+            self._tell(Stepped(p.epoch, p.batch, loss / batch.size, batch.size, edges))
             every = self.settings.checkpoint_every
-            if interrupts.signum is not None or (every and p.step % every == 0 and p.batch < len(self._batches)):
+            if signum or (every and p.step % every == 0 and p.batch < len(self._batches)):
                 self._checkpoint()
-            if interrupts.signum is not None:
-                raise Interrupted(interrupts.signum, self._told_to_stop())
+            if signum:
+                raise Interrupted(signum, self._told_to_stop())
         self._end_epoch(time.perf_counter() - start)
 
-    def _step(self, batch: Batch) -> float:
-        """One batch: forward, loss over the whole batch's size, backward, update. Returns the summed loss."""
+    def _step(self, batch: Batch, signum: int | None = None) -> tuple[float, int, int]:
+        """One batch: forward, loss over the whole batch's size, backward, update.
+
+        Returns the loss summed over all workers' seeds, their edges, and the signal that any was sent (0: none).
+        """
         p, s = self.progress, self.settings
         with self.meter.stage("compute"):
             for group in self._optimizer.param_groups:
                 group["lr"] = rate(s, p.step, len(self._batches))
             torch.manual_seed(key(Stream.TORCH, s.seed, p.epoch, batch.index))
-            out = self._block_model(batch.rows, batch.sample, key(Stream.DROPOUT, s.seed, p.epoch, batch.index))
-            loss = metrics.loss_sum(out, self._labels[batch.seeds])
-            total = float(loss.detach())
+            out = self._block_model(batch.rows, batch.program, key(Stream.DROPOUT, s.seed, p.epoch, batch.index))
+            loss = metrics.loss_sum(out, self._labels[batch.program.vertices[-1].long()])
+            self._optimizer.zero_grad(set_to_none=True)
+            (loss / batch.size).backward()
+            total, edges, signum = self._summed(float(loss.detach()), batch.program.num_edges, signum or 0)
             if not np.isfinite(total):
                 raise TrainingError(
                     f"the loss is {total} in epoch {p.epoch + 1}, batch {batch.index + 1}: lower lr (it is {s.lr}), set "
                     f"clip_norm, or look at the features with `weft info --verify`"
                 )
-            self._optimizer.zero_grad(set_to_none=True)
-            (loss / len(batch.seeds)).backward()
             if s.clip_norm:
                 nn.utils.clip_grad_norm_(self.model.parameters(), s.clip_norm)
             self._optimizer.step()
-        return total
+        return total, edges, signum
+
+    def _summed(self, loss: float, edges: int, signum: int) -> tuple[float, int, int]:
+        """Gradients (in place), the loss, the edges and any signal of all workers, in one exchange."""
+        if self.world.size == 1:
+            return loss, edges, signum
+        # A parameter without a gradient has none on any worker, as all run the same operations.
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        signals = torch.zeros(65)  # a place for each: a sum of their numbers would not tell which
+        signals[signum] = float(signum > 0)
+        flat = torch.cat([torch.tensor([loss, edges]), signals, *(g.flatten() for g in gradients)])
+        self._sync.sum(flat)
+        first = 2 + len(signals)
+        for gradient in gradients:
+            gradient.copy_(flat[first : first + gradient.numel()].view_as(gradient))
+            first += gradient.numel()
+        sent = flat[2 : 2 + len(signals)].nonzero().flatten().tolist()
+        return float(flat[0]), int(flat[1]), sent[0] if sent else 0
 
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, remember the best model, decide whether to go on, checkpoint."""
@@ -191,7 +235,7 @@ class Trainer:
             if best:
                 p.best, p.best_epoch = validation, p.epoch
                 self._best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
-                if self._checkpoints:
+                if self._checkpoints and self.world.rank == 0:
                     self._checkpoints.save_best(self._best, {"epoch": p.epoch, "validation": validation})
             p.stopped = bool(s.patience) and p.waited >= s.patience
         loss = p.loss / p.seeds
@@ -219,23 +263,28 @@ class Trainer:
         return right / max(whole, 1)
 
     def _count_sampled(self, split: str) -> tuple[int, int]:
-        seeds, size = self._seeds[split], self.settings.eval_batch_size
+        seeds, size = self._seeds[split], self.settings.eval_batch_size * self.world.size
         parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
-        right = whole = 0
-        loader = Loader(self._samplers, self._features, Meter(), self.settings.prefetch)
+        counted = torch.zeros(2, dtype=torch.int64)
+        loader = Loader(self._programmers, self._features, Meter(), self.settings.prefetch)
         for batch in loader.batches(parts, 0, stream=Stream.EVALUATE):
-            out = self._block_model(batch.rows, batch.sample)
-            more_right, more = metrics.counts(out, self._labels[batch.seeds])
-            right, whole = right + more_right, whole + more
+            out = self._block_model(batch.rows, batch.program)
+            counted += torch.tensor(metrics.counts(out, self._labels[batch.program.vertices[-1].long()]))
+        right, whole = self._sync.sum(counted).tolist()
         return right, whole
 
     def _count_exact(self, split: str) -> tuple[int, int]:
-        outputs = infer(self.model, self.graph, dtype=self._dtype, threads=self._threads).outputs
-        seeds = self._seeds[split]
-        return metrics.counts(torch.from_numpy(outputs[seeds]), self._labels[seeds])
+        """By the first worker, over the whole graph."""
+        counted = torch.zeros(2, dtype=torch.int64)
+        if self.world.rank == 0:
+            outputs = infer(self.model, self.graph, dtype=self._dtype, threads=self._threads).outputs
+            seeds = self._seeds[split]
+            counted += torch.tensor(metrics.counts(torch.from_numpy(outputs[seeds]), self._labels[seeds]))
+        right, whole = self._sync.sum(counted).tolist()
+        return right, whole
 
     def _checkpoint(self) -> None:
-        if self._checkpoints is None:
+        if self._checkpoints is None or self.world.rank:
             return
         with self.meter.stage("checkpoint"):
             tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
@@ -245,14 +294,15 @@ class Trainer:
             state = {
                 "progress": asdict(self.progress),
                 "settings": self.settings.as_json(),
-                "graph": self.graph.fingerprint,
+                "batch_size": self.batch_size,
+                "graph": self.graph.identity,
             }
             self._checkpoints.save(self.progress.step, tensors, state)
 
     def _resume(self) -> None:
         if self._checkpoints is None:
             return
-        found = self._checkpoints.newest()
+        found = self._newest()
         if found is None:
             return
         if not self.settings.resume:
@@ -271,11 +321,29 @@ class Trainer:
         p = self.progress
         self._tell(Notice(f"going on from {folder} (epoch {p.epoch + 1}, batch {p.batch + 1})"))
 
+    def _newest(self) -> tuple[Path, dict[str, Tensor], dict[str, Any], list[str]] | None:
+        """The newest checkpoint as the first worker finds it: the others may not see its disk."""
+        assert self._checkpoints is not None
+        if self.world.size == 1:
+            return self._checkpoints.newest()
+        found = self._checkpoints.newest() if self.world.rank == 0 else None
+        told = None if found is None else [str(found[0]), found[2], found[3]]
+        told = json.loads(self._sync.share(json.dumps(told).encode() if self.world.rank == 0 else None))
+        if told is None:
+            return None
+        data = self._sync.share(save_tensors(found[1]) if found is not None else None)
+        return Path(told[0]), load_tensors(data), told[1], told[2]
+
     def _check_same_run(self, name: str, state: dict[str, Any]) -> None:
         """A checkpoint goes on only in the run that wrote it."""
-        if state["graph"] != self.graph.fingerprint:
+        if state["graph"] != self.graph.identity:
             raise TrainingError(
                 f"the checkpoint {name} is of another graph: train on that one, or choose another folder"
+            )
+        if state["batch_size"] != self.batch_size:
+            raise TrainingError(
+                f"the checkpoint {name} was written with batches of {state['batch_size']} seeds over all workers, now they "
+                f"are {self.batch_size}: set batch_size so that workers x batch_size is {state['batch_size']}"
             )
         now, then = self.settings.as_json(), state["settings"]
         different = [k for k in now if k not in MAY_CHANGE and _plain(now[k]) != _plain(then.get(k))]

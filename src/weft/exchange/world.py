@@ -1,0 +1,148 @@
+"""The workers of a run: who this one is, the wires to the others, and who is missing when one stops answering."""
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from weft.errors import ClusterError
+from weft.exchange.wire import Traffic, Wire
+from weft.meter import Meter
+
+_BEAT = 1.0  # seconds between signs of life
+_ALIVE = "weft/alive"
+
+
+class World:
+    """All workers, as one of them sees them. Two wires, for two threads: one computes, one prepares batches ahead."""
+
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        hosts: list[int] | None = None,
+        store: Any = None,
+        timeout: float = 300.0,
+    ) -> None:
+        self.rank, self.size = rank, size
+        self.hosts = hosts or [0] * size  # the host of each worker
+        self.meter, self.traffic = Meter(), Traffic(size)
+        self._store, self._timeout = store, timedelta(seconds=timeout)
+        self._ended = threading.Event()
+        if store is not None:
+            threading.Thread(target=self._show_life, daemon=True, name="weft-alive").start()
+
+    @classmethod
+    def join(cls, timeout: float) -> "World":
+        """Meet the others as the environment says (torchrun's, or `weft train --workers`); alone where it says nothing."""
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            return cls()
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        _end_with_parent()
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+        limit = timedelta(seconds=timeout)
+        try:
+            store, _, _ = next(rendezvous("env://", rank, size, timeout=limit))
+            store.set_timeout(limit)
+            backend = "nccl" if torch.cuda.is_available() and not os.environ.get("WEFT_CPU") else "gloo"
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+            host = torch.tensor([int(os.environ.get("GROUP_RANK", rank // local))])
+            hosts = [torch.zeros_like(host) for _ in range(size)]
+            dist.all_gather(hosts, host)
+        except (RuntimeError, ValueError, KeyError) as error:
+            where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+            reason = str(error).strip().splitlines()[0]
+            raise ClusterError(
+                f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason}): start "
+                f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+            ) from error
+        return cls(rank, size, [int(h) for h in hosts], store, timeout)
+
+    def wires(self, group: str = "all", half: bool = False) -> tuple[Wire, Wire]:
+        """A wire to compute with and one to prepare batches with, among all workers or those of each host."""
+        if self.size == 1:
+            return Wire(meter=self.meter), Wire(meter=self.meter)
+        ranks = self.members(group)
+        made = []
+        for _ in range(2):
+            groups = [dist.new_group(members, timeout=self._timeout) for members in self._groups(group)]
+            made.append(groups[self._groups(group).index(ranks)])
+        compute, ahead = (
+            Wire(ranks.index(self.rank), len(ranks), one, self.meter, self.traffic, half, ranks) for one in made
+        )
+        return compute, ahead
+
+    def members(self, group: str) -> list[int]:
+        """The workers that cooperate with this one."""
+        return next(ranks for ranks in self._groups(group) if self.rank in ranks)
+
+    def _groups(self, group: str) -> list[list[int]]:
+        if group == "all":
+            return [list(range(self.size))]
+        return [[r for r in range(self.size) if self.hosts[r] == host] for host in sorted(set(self.hosts))]
+
+    def missing(self) -> list[int]:
+        """Workers that show no life now."""
+        if self._store is None:
+            return []
+        try:
+            before = self._beats()
+            time.sleep(2.5 * _BEAT)
+            after = self._beats()
+        except (RuntimeError, ValueError):  # the store went with its worker
+            return [0]
+        return [rank for rank in range(self.size) if rank != self.rank and before[rank] == after[rank]]
+
+    def explain(self, error: ClusterError) -> ClusterError:
+        """The error, with the workers named that are missing."""
+        missing = self.missing()
+        if not missing:
+            return error
+        told = ", ".join(f"worker {rank} (host {self.hosts[rank]})" for rank in missing)
+        return ClusterError(
+            f"{told} stopped answering ({error}); look at its output, then go on from the last checkpoint with --resume"
+        )
+
+    def leave(self) -> None:
+        """Say goodbye."""
+        self._ended.set()
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _beats(self) -> list[bytes]:
+        assert self._store is not None
+        return [self._store.get(f"{_ALIVE}/{rank}") for rank in range(self.size)]
+
+    def _show_life(self) -> None:
+        assert self._store is not None
+        beat = 0
+        while not self._ended.wait(_BEAT):
+            beat += 1
+            if not _done(lambda beat=beat: self._store.set(f"{_ALIVE}/{self.rank}", str(beat))):  # type: ignore[misc]
+                return
+
+
+def _end_with_parent() -> None:
+    """A worker whose launcher was killed must not stay behind (Linux only)."""
+    parent = int(os.environ.get("WEFT_PARENT", "0"))
+    set_death_signal = getattr(ctypes.CDLL(None), "prctl", None)
+    if parent and set_death_signal:
+        set_death_signal(1, signal.SIGKILL)
+        if os.getppid() != parent:
+            raise ClusterError("the process that started this worker is gone: start the run again")
+
+
+def _done(action: Callable[[], object]) -> bool:
+    try:
+        action()
+    except RuntimeError:
+        return False
+    return True
