@@ -36,6 +36,7 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is one sentence on stderr and exit code 2."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost worker is told in one sentence, not in C++ frames
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = _parser(argv[0] if argv else None)
     args = parser.parse_args(argv)

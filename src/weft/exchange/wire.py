@@ -134,5 +134,4 @@ class _named_loss:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, RuntimeError):
-            reason = str(error).strip().splitlines()[0]
-            raise ClusterError(f"another worker stopped answering during {self._doing} ({reason})") from error
+            raise ClusterError(f"another worker stopped answering during {self._doing}") from error

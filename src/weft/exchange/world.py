@@ -1,6 +1,7 @@
 """The workers of a run: who this one is, the wires to the others, and who is missing when one stops answering."""
 
 import ctypes
+import json
 import os
 import signal
 import threading
@@ -18,7 +19,8 @@ from weft.exchange.wire import Traffic, Wire
 from weft.meter import Meter
 
 _BEAT = 1.0  # seconds between signs of life
-_ALIVE = "weft/alive"
+_LINGER = 10.0  # seconds that the first worker waits for the others to find out who is missing
+_ALIVE, _MISSING, _TOLD = "weft/alive", "weft/missing", "weft/told"
 
 
 class World:
@@ -89,27 +91,42 @@ class World:
             return [list(range(self.size))]
         return [[r for r in range(self.size) if self.hosts[r] == host] for host in sorted(set(self.hosts))]
 
-    def missing(self) -> list[int]:
-        """Workers that show no life now."""
-        if self._store is None:
-            return []
-        try:
-            before = self._beats()
-            time.sleep(2.5 * _BEAT)
-            after = self._beats()
-        except (RuntimeError, ValueError):  # the store went with its worker
-            return [0]
-        return [rank for rank in range(self.size) if rank != self.rank and before[rank] == after[rank]]
-
     def explain(self, error: ClusterError) -> ClusterError:
         """The error, with the workers named that are missing."""
-        missing = self.missing()
+        if self._store is None:
+            return error
+        try:
+            missing = self._missing()
+            self._store.set(f"{_TOLD}/{self.rank}", "1")
+            if self.rank == 0:
+                self._wait_for_others(missing)
+        except RuntimeError:  # the store went with its worker
+            missing = [0]
         if not missing:
             return error
         told = ", ".join(f"worker {rank} (host {self.hosts[rank]})" for rank in missing)
         return ClusterError(
-            f"{told} stopped answering ({error}); look at its output, then go on from the last checkpoint with --resume"
+            f"{told} stopped answering; look at its output, then go on from the last checkpoint with --resume"
         )
+
+    def _missing(self) -> list[int]:
+        """Workers that show no life; who finds out first tells the others."""
+        if not self._store.check([_MISSING]):
+            before = self._beats()
+            time.sleep(2.5 * _BEAT)
+            after = self._beats()
+            dead = [rank for rank in range(self.size) if rank != self.rank and before[rank] == after[rank]]
+            if not self._store.check([_MISSING]):
+                self._store.set(_MISSING, json.dumps(dead))
+        return json.loads(self._store.get(_MISSING))
+
+    def _wait_for_others(self, missing: list[int]) -> None:
+        """The first worker holds the store that the others ask, so it ends last."""
+        others = [f"{_TOLD}/{rank}" for rank in range(self.size) if rank not in missing]
+        end = time.monotonic() + _LINGER
+        while time.monotonic() < end and not self._store.check(others):
+            time.sleep(0.1)
+        time.sleep(0.5)
 
     def leave(self) -> None:
         """Say goodbye."""
