@@ -19,6 +19,7 @@ COMMANDS = {
     "partition": "weft.commands.partition",
     "train": "weft.commands.train",
     "embed": "weft.commands.embed",
+    "sandbox": "weft.commands.sandbox",
 }
 
 
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = _parser(argv[0] if argv else None)
     args = parser.parse_args(argv)
-    args.argv = argv
+    args.argv = argv  # for workers, who run the same command
     try:
         return int(args.run(args))
     except WeftError as error:

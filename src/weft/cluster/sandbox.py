@@ -1,0 +1,260 @@
+"""A cluster in a box: hosts as network namespaces of this machine, joined by links of a given speed.
+
+Each host has a network of its own, a /dev/shm of its own, and, where wanted, a share of the processor. A switch (one more
+namespace, with a bridge) joins them; both ends of each link are shaped by a token bucket. Everything has the sandbox's
+process id in its name, is removed at the end, and after a crash by the next sandbox that starts.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from weft.errors import ClusterError, ConfigError
+
+_NETWORK = "10.77.0"  # addresses exist inside the namespaces only
+_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_PORT = 29400
+_PERIOD = 50_000  # microseconds over which a processor share is held
+
+
+def bits_a_second(text: str) -> float | None:
+    """A rate such as 100mbit or 1gbit; `none` leaves a link unshaped."""
+    if text == "none":
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", text)
+    if not found or float(found[1]) <= 0:
+        raise ConfigError(f"link {text!r} is not a rate: give it as 100mbit or 1gbit, or none for an unshaped link")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+@dataclass
+class Sandbox:
+    """Hosts h1, h2, ... while this context lasts."""
+
+    hosts: int = 4
+    workers_per_host: int = 1
+    link: str = "none"
+    links: dict[str, str] = field(default_factory=dict)  # of single hosts
+    shares: dict[str, float] = field(default_factory=dict)  # processors of single hosts
+
+    def __post_init__(self) -> None:
+        if self.hosts < 1 or self.workers_per_host < 1 or self.hosts > 200:
+            raise ConfigError("a sandbox needs 1 to 200 hosts with at least one worker each")
+        names = {f"h{number}" for number in range(1, self.hosts + 1)}
+        for host in (*self.links, *self.shares):
+            if host not in names:
+                raise ConfigError(f"the sandbox has no host {host!r}: its hosts are h1 to h{self.hosts}")
+        for text in (self.link, *self.links.values()):
+            bits_a_second(text)
+        if any(share <= 0 for share in self.shares.values()):
+            raise ConfigError("a host's processor share must be above 0: 0.5 is half a processor")
+
+    def __enter__(self) -> Self:
+        _check_machine()
+        remove_leftovers()
+        self._name = f"weft-{os.getpid()}"
+        self._holders: list[subprocess.Popen[bytes]] = []
+        self._groups: dict[str, Path] = {}
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _build(self) -> None:
+        _ip("netns", "add", f"{self._name}-switch")
+        _ip("-n", f"{self._name}-switch", "link", "add", "bridge", "type", "bridge")
+        _ip("-n", f"{self._name}-switch", "link", "set", "bridge", "up")
+        for number in range(1, self.hosts + 1):
+            self._add_host(number)
+
+    def _add_host(self, number: int) -> None:
+        host, switch, port = f"{self._name}-h{number}", f"{self._name}-switch", f"port{number}"
+        _ip("netns", "add", host)
+        _ip("link", "add", "eth0", "netns", host, "type", "veth", "peer", "name", port, "netns", switch)
+        _ip("-n", switch, "link", "set", port, "master", "bridge", "up")
+        _ip("-n", host, "addr", "add", f"{_NETWORK}.{number}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            _ip("-n", host, "link", "set", device, "up")
+        rate = bits_a_second(self.links.get(f"h{number}", self.link))
+        if rate is not None:
+            burst = max(65536, round(rate / 8 / 100))  # what a hundredth of a second lets through
+            shape = ("tbf", "rate", f"{round(rate)}bit", "burst", str(burst), "latency", "50ms")
+            _run("tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", *shape)
+            _run("tc", "-n", switch, "qdisc", "add", "dev", port, "root", *shape)
+        hold = "mount -t tmpfs tmpfs /dev/shm && exec sleep infinity"
+        self._holders.append(subprocess.Popen(["ip", "netns", "exec", host, "sh", "-c", hold]))
+        if f"h{number}" in self.shares:
+            self._groups[f"h{number}"] = _processor_share(host, self.shares[f"h{number}"])
+
+    def run(self, command: Sequence[str], *, output: Any = None, timeout: float | None = None) -> int:
+        """Run a command as every worker of every host, with torchrun's environment; 0, or the first failure's code."""
+        processes = []
+        for host in range(self.hosts):
+            for local in range(self.workers_per_host):
+                processes.append(self.start(command, host, local, output=output))
+        end = time.monotonic() + timeout if timeout else None
+        try:
+            return _first_failure(processes, end)
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+
+    def start(self, command: Sequence[str], host: int, local: int = 0, output: Any = None) -> "subprocess.Popen[bytes]":
+        """Start a command as one worker of a host (both counted from 0)."""
+        rank, name = host * self.workers_per_host + local, f"h{host + 1}"
+        environment = os.environ | {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": str(self.hosts * self.workers_per_host),
+            "LOCAL_WORLD_SIZE": str(self.workers_per_host),
+            "GROUP_RANK": str(host),
+            "MASTER_ADDR": f"{_NETWORK}.1",
+            "MASTER_PORT": str(_PORT),
+            "GLOO_SOCKET_IFNAME": "eth0",
+            "TP_SOCKET_IFNAME": "eth0",
+        }
+        entered = ["nsenter", f"--net=/run/netns/{self._name}-{name}", "--mount", "--target", str(self._holder(host))]
+        group = self._groups.get(name)
+        joined = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group)] if group else []
+        where = os.getcwd()
+        return subprocess.Popen(
+            [*entered, f"--wd={where}", *joined, *command], env=environment, stdout=output, cwd=where
+        )
+
+    def _holder(self, host: int) -> int:
+        """The process that holds a host's mounts; `ip netns exec` becomes it."""
+        process = self._holders[host]
+        for _ in range(200):
+            with contextlib.suppress(OSError):
+                if "sleep" in Path(f"/proc/{process.pid}/comm").read_text():
+                    return process.pid
+            time.sleep(0.01)
+        raise ClusterError(f"host h{host + 1} of the sandbox did not start: look for errors of `mount` above")
+
+    def traffic(self) -> list[dict[str, int]]:
+        """Bytes and packets that each host sent and received so far, by its interface's counters."""
+        return [self._counters(number) for number in range(1, self.hosts + 1)]
+
+    def _counters(self, number: int) -> dict[str, int]:
+        told = json.loads(_ip("-n", f"{self._name}-h{number}", "-s", "-j", "link", "show", "eth0"))[0]["stats64"]
+        return {
+            f"{word}_{unit}": told[way][unit]
+            for way, word in (("tx", "sent"), ("rx", "received"))
+            for unit in ("bytes", "packets")
+        }
+
+    def cut(self, host: int) -> None:
+        """Unplug a host (counted from 0)."""
+        _ip("-n", f"{self._name}-switch", "link", "set", f"port{host + 1}", "down")
+
+    def close(self) -> None:
+        """Remove everything."""
+        for process in self._holders:
+            process.kill()
+            process.wait()
+        _remove(self._name)
+
+
+def remove_leftovers() -> None:
+    """Remove the sandboxes of processes that are gone."""
+    for name in {name.rsplit("-", 1)[0] for name in _namespaces()}:
+        if not Path(f"/proc/{name.removeprefix('weft-')}").exists():
+            _remove(name)
+
+
+def _namespaces() -> Iterator[str]:
+    folder = Path("/run/netns")
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return (name for name in names if re.fullmatch(r"weft-\d+-(switch|h\d+)", name))
+
+
+def _remove(name: str) -> None:
+    for namespace in [n for n in _namespaces() if n.rsplit("-", 1)[0] == name]:
+        for pid in _ip("netns", "pids", namespace).split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        _ip("netns", "del", namespace)
+    for group in [*_groups_root().glob(f"{name}-h*")]:
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.02)
+
+
+def _groups_root() -> Path:
+    """Where groups of processes get their share of the processor: cgroup version 2, or 1."""
+    root = Path("/sys/fs/cgroup")
+    return root if (root / "cgroup.controllers").exists() else root / "cpu"
+
+
+def _processor_share(host: str, share: float) -> Path:
+    root = _groups_root()
+    group = root / host
+    try:
+        group.mkdir(exist_ok=True)
+        quota = max(1000, round(share * _PERIOD))
+        if (root / "cgroup.controllers").exists():
+            (root / "cgroup.subtree_control").write_text("+cpu")
+            (group / "cpu.max").write_text(f"{quota} {_PERIOD}")
+        else:
+            (group / "cpu.cfs_period_us").write_text(str(_PERIOD))
+            (group / "cpu.cfs_quota_us").write_text(str(quota))
+    except OSError as error:
+        raise ClusterError(f"this machine lets no processor shares be set ({error}): leave --cpu out") from error
+    return group
+
+
+def _check_machine() -> None:
+    if os.geteuid() != 0:
+        raise ClusterError("a sandbox makes network namespaces, which only root may: run it with sudo")
+    for tool in ("ip", "tc", "nsenter"):
+        if shutil.which(tool) is None:
+            raise ClusterError(f"a sandbox needs the command {tool}: install iproute2 and util-linux")
+
+
+def _first_failure(processes: "list[subprocess.Popen[bytes]]", end: float | None) -> int:
+    grace: float | None = None
+    code = 0
+    while any(process.poll() is None for process in processes):
+        failed = next((p.returncode for p in processes if p.returncode), 0)
+        if failed and grace is None:
+            code, grace = failed, time.monotonic() + 30
+        now = time.monotonic()
+        if end is not None and now > end:
+            print("weft: the sandbox's time is over; its workers are stopped", file=sys.stderr)
+            return 124
+        if grace is not None and now > grace:
+            break
+        time.sleep(0.05)
+    code = code or next((p.returncode for p in processes if p.returncode), 0)
+    return code if code >= 0 else 128 - code
+
+
+def _ip(*arguments: str) -> str:
+    return _run("ip", *arguments)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise ClusterError(f"`{' '.join(command)}` failed: {done.stderr.strip()}; a sandbox needs root and its tools")
+    return done.stdout

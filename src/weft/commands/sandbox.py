@@ -1,0 +1,58 @@
+"""weft sandbox: a command on several hosts that are namespaces of this machine."""
+
+import argparse
+import json
+
+from weft.cluster.sandbox import Sandbox
+from weft.errors import ConfigError
+from weft.report.sandbox_table import print_traffic
+
+HELP = "Run a command as every worker of a cluster in a box: hosts with shaped links on this machine (needs root)."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `weft sandbox`."""
+    parser.add_argument("--hosts", type=int, default=4, help="how many hosts (default 4)")
+    parser.add_argument("--workers-per-host", type=int, default=1, help="workers on each host (default 1)")
+    parser.add_argument(
+        "--link",
+        action="append",
+        default=[],
+        metavar="RATE",
+        help="speed of all links (1gbit), or of one host's (h2=100mbit); none: unshaped (default)",
+    )
+    parser.add_argument(
+        "--cpu", action="append", default=[], metavar="HOST=SHARE", help="processors of one host: h1=0.5 is half of one"
+    )
+    parser.add_argument("--timeout", type=float, help="seconds after which the workers are stopped")
+    parser.add_argument("--json", action="store_true", help="print the hosts' traffic as JSON")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what each worker runs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build the sandbox, run the command, show the traffic, remove the sandbox."""
+    command = args.words[1:] if args.words[:1] == ["--"] else args.words
+    if not command:
+        raise ConfigError("weft sandbox needs a command: weft sandbox --hosts 4 --link 1gbit -- weft train GRAPH")
+    links = dict(_pair(text) for text in args.link if "=" in text)
+    common = [text for text in args.link if "=" not in text]
+    shares = {}
+    for text in args.cpu:
+        host, share = _pair(text)
+        try:
+            shares[host] = float(share)
+        except ValueError:
+            raise ConfigError(f"--cpu {text} is not possible: give HOST=SHARE, such as h1=0.5") from None
+    link = common[-1] if common else "none"
+    with Sandbox(args.hosts, args.workers_per_host, link, links, shares) as sandbox:
+        code = sandbox.run(command, timeout=args.timeout)
+        traffic = sandbox.traffic()
+    print(json.dumps({"traffic": traffic})) if args.json else print_traffic(traffic)
+    return code
+
+
+def _pair(text: str) -> tuple[str, str]:
+    host, separator, value = text.partition("=")
+    if not separator:
+        raise ConfigError(f"{text} is not possible: give HOST=VALUE, such as h1=0.5")
+    return host, value
