@@ -4,6 +4,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -78,6 +79,28 @@ class Wire:
                 self._all_to_all(out, y.contiguous(), list(receive), list(send))
             self._count(stage, [rows * y[:1].numel() * y.element_size() for rows in send])
         return out.float() if half else out
+
+    def arrays(
+        self, parts: Sequence[tuple[np.ndarray, Sequence[int]]], stage: str
+    ) -> list[tuple[np.ndarray, list[int]]]:
+        """Several arrays in one message, each given with its elements for each receiver; likewise what came."""
+        counts = np.array([counts for _, counts in parts], dtype=np.int64).T
+        theirs = self.counts(torch.from_numpy(counts), stage).numpy()
+        starts = np.cumsum(counts, axis=0) - counts
+        pieces = [
+            array[starts[peer, k] : starts[peer, k] + counts[peer, k]].view(np.uint8)
+            for peer in range(self.size)
+            for k, (array, _) in enumerate(parts)
+        ]
+        sizes = np.array([array.itemsize for array, _ in parts])
+        sent = torch.from_numpy(np.concatenate(pieces))
+        arrived = self.rows(sent, (counts @ sizes).tolist(), (theirs @ sizes).tolist(), stage).numpy()
+        ends = np.cumsum((theirs * sizes).reshape(-1))
+        found = np.split(arrived, ends[:-1])
+        return [
+            (np.concatenate(found[k :: len(parts)]).view(array.dtype), theirs[:, k].tolist())
+            for k, (array, _) in enumerate(parts)
+        ]
 
     def sum(self, x: Tensor, stage: str = "sync") -> Tensor:
         """The sum of x over all workers, in place."""

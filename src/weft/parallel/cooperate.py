@@ -49,6 +49,7 @@ class Cooperation:
         costs: list[tuple[float, float]] | None = None,
         width: int | None = None,
         compute: Wire | None = None,
+        places: bool = True,
     ) -> None:
         assert len(fanouts) == len(plan.layers)
         self.plan, self._graph, self._owners = plan, graph, owners
@@ -56,6 +57,7 @@ class Cooperation:
         span = tuple(owners.bounds[wire.rank : wire.rank + 2].tolist()) if plan.topology == "partitioned" else None
         self._sampler = NeighborSampler(graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
         self._weighted = weighted
+        self._places = places  # do pushed edges need to know their places, for dropout of edges?
         self._graph_width = width  # of the features, for layers by column
         self._costs = costs or [(1.0, 1.0)] * len(fanouts)
         self._id = graph.indices.dtype
@@ -152,21 +154,23 @@ class Cooperation:
             pulled = cover(src[away], dst[away], member, len(hop.destinations), *self._costs[index])
             away &= ~pulled[src]
         edges = _Edges.cut(np.flatnonzero(away), src, dst, member, self._wire.size)
-        message = self._send_edges(hop, edges)
         own = np.flatnonzero(member == rank)
         fetched = np.flatnonzero(pulled)
-        ask_counts = np.bincount(member[fetched], minlength=self._wire.size).tolist() if len(fetched) else []
-        ask_counts = ask_counts or [0] * self._wire.size
-        fetched = fetched[np.argsort(member[fetched], kind="stable")]
-        requests, request_counts = np.empty(0, self._id), [0] * self._wire.size
-        if index and self.plan.layers[index] == "cover":
-            requests, request_counts = self._ask(hop.vertices[fetched], ask_counts)
-        own_ids, own_counts, own_order = np.empty(0, self._id), [0] * self._wire.size, None
-        if not at_owner:
-            grouped = self._owners.group(hop.destinations)
-            own_order = grouped
-            others, counts = grouped.without(rank)
-            own_ids, own_counts = self._ask(hop.destinations[others], counts)
+        fetched = fetched[np.argsort(member[fetched].astype(np.uint16), kind="stable")]
+        fetch_counts = np.bincount(member[fetched], minlength=self._wire.size).tolist()
+        asks = bool(index) and self.plan.layers[index] == "cover"  # inputs are fetched by the feature store
+        ask_counts = fetch_counts if asks else [0] * self._wire.size
+        own_order = None if at_owner else self._owners.group(hop.destinations)
+        others, other_counts = own_order.without(rank) if own_order else (own[:0], [0] * self._wire.size)
+        (requests, request_counts), (own_ids, own_counts), *sent = self._wire.arrays(
+            [
+                (hop.vertices[fetched if asks else fetched[:0]], ask_counts),
+                (hop.destinations[others], other_counts),
+                *self._edge_arrays(hop, edges, at_owner),
+            ],
+            "sample",
+        )
+        message = self._message(sent, at_owner)
         first = hop.destinations if at_owner else hop.destinations[own_order.of(rank)]  # type: ignore[union-attr]
         here, slots = self._number(first, hop.vertices[own], message.src, requests, own_ids)
         total = len(here) + len(fetched)
@@ -180,17 +184,15 @@ class Cooperation:
             sources = Route(len(here), total, _long(slots[3]), request_counts, ask_counts, None, None)
         own_route = None
         if own_order is not None:
-            others, counts = own_order.without(rank)
-            mine = own_order.of(rank)
             own_route = Route(
                 len(here),
                 len(hop.destinations),
                 _long(slots[4]),
                 own_counts,
-                counts,
+                other_counts,
                 _long(others),
                 _long(slots[0]),
-                _long(mine),
+                _long(own_order.of(rank)),
             )
         vertices = np.concatenate([here, hop.vertices[fetched]])
         layer = Layer(
@@ -274,26 +276,31 @@ class Cooperation:
         arriving = len(edges.pair_dst)
         every = torch.arange(arriving)
         carry = Route(arriving, len(message.lengths), every, edges.pair_counts, message.pair_counts, None, none, none)
+        if message.dst is None:
+            return Pushed(block, route, carry, _long(edges.pair_dst), None, None)
         keys = self._sampler.keys_of(message.dst)
         return Pushed(block, route, carry, _long(edges.pair_dst), torch.from_numpy(message.dst), keys)
 
-    def _send_edges(self, hop: _Hop, edges: "_Edges") -> "_Message":
-        """Pushed edges go to the owners of their sources: lengths of lists, sources, places, and what hangs on edges."""
-        wire, stage = self._wire, "sample"
-        counts = torch.tensor([edges.pair_counts, edges.edge_counts], dtype=torch.int64).T
-        pairs, many = (column.tolist() for column in wire.counts(counts, stage).T)
-        src = torch.from_numpy(hop.vertices[hop.block.src.numpy()[edges.at]])
-        dst = torch.from_numpy(hop.destinations[edges.pair_dst])
-        lengths = wire.rows(torch.from_numpy(edges.lengths), edges.pair_counts, pairs, stage).numpy()
-        targets = wire.rows(dst, edges.pair_counts, pairs, stage).numpy()
-        sources = wire.rows(src, edges.edge_counts, many, stage).numpy()
-        places = edges.at - hop.block.indptr.numpy()[hop.block.dst().numpy()[edges.at]]
-        positions = wire.rows(torch.from_numpy(places.astype(np.int32)), edges.edge_counts, many, stage).numpy()
-        weights = None
+    def _edge_arrays(self, hop: _Hop, edges: "_Edges", at_owner: bool) -> list[tuple[np.ndarray, list[int]]]:
+        """What goes to the owners of pushed edges' sources: lengths of lists, sources, and what else is needed there."""
+        at = edges.at
+        parts = [(edges.lengths, edges.pair_counts), (hop.vertices[hop.block.src.numpy()[at]], edges.edge_counts)]
+        if self._places or not at_owner:  # keys of dropout, and self-loops, hang on who the destination is
+            parts.append((hop.destinations[edges.pair_dst], edges.pair_counts))
+        if self._places:
+            dst = hop.block.dst().numpy()[at]
+            parts.append(((at - hop.block.indptr.numpy()[dst]).astype(np.int32), edges.edge_counts))
         if self._graph.edge_weight is not None:
-            values = self._edge_weights(hop.block)
-            weights = wire.rows(values[torch.from_numpy(edges.at)], edges.edge_counts, many, stage).numpy()
-        return _Message(pairs, lengths, targets, sources, positions, weights)
+            parts.append((self._edge_weights(hop.block).numpy()[at], edges.edge_counts))
+        return parts
+
+    def _message(self, arrived: list[tuple[np.ndarray, list[int]]], at_owner: bool) -> "_Message":
+        rest = iter(arrived)
+        (lengths, pairs), (src, _) = next(rest), next(rest)
+        dst = next(rest)[0] if self._places or not at_owner else None
+        places = next(rest)[0] if self._places else None
+        weights = next(rest)[0] if self._graph.edge_weight is not None else None
+        return _Message(pairs, lengths, dst, src, places, weights)
 
     def _routes_from_owners(self, ids: np.ndarray, first: int) -> tuple[Route, Route, np.ndarray]:
         """Rows of distinct ids from their owners, in this order; of the first ones only; and whose rows that needs here."""
@@ -408,7 +415,7 @@ class _Message:
 
     pair_counts: list[int]  # by sender
     lengths: np.ndarray
-    dst: np.ndarray
+    dst: np.ndarray | None
     src: np.ndarray
     positions: np.ndarray | None
     weights: np.ndarray | None

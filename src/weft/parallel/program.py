@@ -19,8 +19,8 @@ class Pushed:
     route: Route  # holders' destinations -> partial rows here; its push brings the sums home
     carry: Route  # the same partial rows as they arrive at the holders, before they are summed
     at: Tensor  # [partial rows that arrive here] int64: the destinations here that they belong to
-    dst_vertices: Tensor  # [partial rows here] vertex ids
-    dst_keys: Tensor  # and their original ids
+    dst_vertices: Tensor | None  # [partial rows here] vertex ids, where they are needed
+    dst_keys: Tensor | None  # and their original ids
     dst_at: Tensor | None = None  # by columns: where the rows here hold them, int64
 
 
@@ -79,6 +79,8 @@ class Layer:
         """Which of the pushed edges join a vertex to itself."""
         assert self.pushed is not None and self.src_vertices is not None
         block = self.pushed.block
+        if self.pushed.dst_vertices is None:  # destinations at their owners: their loops are never pushed
+            return torch.zeros(block.num_edges, dtype=torch.bool)
         return self.src_vertices[block.src.long()] == self.pushed.dst_vertices[block.dst().long()]
 
     @property

@@ -84,6 +84,7 @@ class Team:
             owners,
             ahead,
             compute=compute,
+            places=any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing)),
             costs=crossing_costs(model) if "cover" in plan.layers else None,
             width=graph.num_features,
             seed=settings.seed,
