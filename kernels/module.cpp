@@ -12,6 +12,7 @@ void bind_gather(nb::module_ &m);
 void bind_graph(nb::module_ &m);
 void bind_linear(nb::module_ &m);
 void bind_sampling(nb::module_ &m);
+void bind_split(nb::module_ &m);
 void bind_spread(nb::module_ &m);
 
 NB_MODULE(_kernels, m) {
@@ -25,5 +26,6 @@ NB_MODULE(_kernels, m) {
     bind_graph(m);
     bind_linear(m);
     bind_sampling(m);
+    bind_split(m);
     bind_spread(m);
 }

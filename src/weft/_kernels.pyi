@@ -46,6 +46,27 @@ def minimum_cover(
     indptr: ndarray, right: ndarray, rights: int, left_cost: int, right_cost: int, chosen: ndarray
 ) -> None: ...
 
+# kernels/split.cpp
+def greedy_cover(
+    indptr: ndarray, src: ndarray, member: ndarray, rank: int, size: int, pull: float, push: float, pulled: ndarray
+) -> None: ...
+def split_edges(
+    indptr: ndarray,
+    src: ndarray,
+    member: ndarray,
+    pulled: ndarray,
+    rank: int,
+    kept_indptr: ndarray,
+    kept_src: ndarray,
+    kept_at: ndarray | None,
+    away_src: ndarray,
+    away_at: ndarray | None,
+    pair_dst: ndarray,
+    lengths: ndarray,
+    edge_counts: ndarray,
+    pair_counts: ndarray,
+) -> tuple[int, int]: ...
+
 # kernels/gather.cpp, kernels/blocks.cpp
 def gather_rows(table: ndarray, ids: ndarray, out: ndarray, at: ndarray | None, threads: int) -> None: ...
 def edge_destinations(indptr: ndarray, dst: ndarray, threads: int) -> None: ...

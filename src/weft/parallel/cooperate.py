@@ -4,8 +4,6 @@ At each hop the wanted vertices' neighbours are drawn where the plan computes th
 for in one exchange of ids, and the routes of the rows fall out of the trip. All workers go through the same hops.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,6 +12,7 @@ from weft import _kernels
 from weft.exchange import Route, Wire
 from weft.keys import Stream
 from weft.parallel.cover import cover
+from weft.parallel.hops import Edges, Hop, Lists, Message, cut, ranges, relabelled
 from weft.parallel.owners import Owners
 from weft.parallel.plan import Plan
 from weft.parallel.program import Columns, Layer, Program, Pushed
@@ -21,15 +20,6 @@ from weft.sampling import Block, NeighborSampler
 from weft.sampling.block import Topology
 
 _ARRAY_UP_TO = 1 << 23
-
-
-@dataclass
-class _Hop:
-    """Destinations with their drawn neighbours, before it is settled who computes what."""
-
-    destinations: np.ndarray
-    vertices: np.ndarray  # the sources, destinations first
-    block: Block
 
 
 class Cooperation:
@@ -94,14 +84,14 @@ class Cooperation:
             own_only=self.plan.layers[0] == "push" and self._owners.size == len(self._owners.bounds) - 1,
         )
 
-    def _draw(self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream]) -> _Hop:
+    def _draw(self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream]) -> Hop:
         """The wanted vertices' neighbours: drawn here, or by their owners where only those have the lists."""
         number = len(self.plan.layers) - 1 - index
         if self.plan.topology == "replicated" or self.plan.held(index + 1) == "owner":
-            return _Hop(wanted, *self._sampler.hop(wanted, number, *when))
+            return Hop(wanted, *self._sampler.hop(wanted, number, *when))
         return self._ask_for_lists(wanted, number, when)
 
-    def _settle(self, hop: _Hop, index: int) -> tuple[Layer, np.ndarray]:
+    def _settle(self, hop: Hop, index: int) -> tuple[Layer, np.ndarray]:
         """The layer as the plan places it, and the vertices whose rows it needs here."""
         placement = self.plan.layers[index]
         if placement in ("push", "cover"):
@@ -116,14 +106,14 @@ class Cooperation:
         layer.src_vertices = torch.from_numpy(hop.vertices)
         return layer, hop.vertices
 
-    def _pull_to_request(self, hop: _Hop) -> tuple[Layer, np.ndarray]:
+    def _pull_to_request(self, hop: Hop) -> tuple[Layer, np.ndarray]:
         """Owners hold the rows; they come to where they were asked for, in the asker's order."""
         route, own, here = self._routes_from_owners(hop.vertices, len(hop.destinations))
         layer = Layer.whole(hop.block)
         layer.sources, layer.own, layer.src_vertices = route, own, torch.from_numpy(hop.vertices)
         return layer, here
 
-    def _pull(self, hop: _Hop) -> tuple[Layer, np.ndarray]:
+    def _pull(self, hop: Hop) -> tuple[Layer, np.ndarray]:
         """Edges at the destination's owner; the sources that others own come behind the rows that are here."""
         destinations = len(hop.destinations)
         grouped = self._owners.group(hop.vertices)
@@ -138,25 +128,22 @@ class Cooperation:
         place[remote] = len(here) + np.arange(len(remote))
         total = len(here) + len(remote)
         route = Route(len(here), total, _long(slots[2]), request_counts, ask_counts, None, None)
-        block = _relabelled(hop.block, place, total)
+        block = relabelled(hop.block, place, total)
         sources = np.concatenate([here, hop.vertices[remote]])
         return Layer(block, block.indptr.diff(), route, src_vertices=torch.from_numpy(sources)), here
 
-    def _split(self, hop: _Hop, index: int) -> tuple[Layer, np.ndarray]:
+    def _split(self, hop: Hop, index: int) -> tuple[Layer, np.ndarray]:
         """Edges at the owner of the source (push), or at either end (cover): own edges here, others' at their owners."""
         rank, at_owner = self._wire.rank, self.plan.held(index + 1) == "owner"
         member = self._owners.member_of(hop.vertices)
-        src = hop.block.src.numpy()
-        dst = hop.block.dst().numpy()
-        away = member[src] != rank
-        pulled = np.zeros(len(hop.vertices), dtype=bool)
+        pulled = np.zeros(len(hop.vertices), dtype=np.uint8)
         if self.plan.layers[index] == "cover":
-            pulled = cover(src[away], dst[away], member, len(hop.destinations), *self._costs[index])
-            away &= ~pulled[src]
-        edges = _Edges.cut(np.flatnonzero(away), src, dst, member, self._wire.size)
+            pulled = cover(hop.block, member, rank, self._wire.size, *self._costs[index])
+        marked = self._places or hop.block.edge_ids is not None
+        kept, edges = cut(hop.block, member, pulled, rank, self._wire.size, marked)
         own = np.flatnonzero(member == rank)
         fetched = np.flatnonzero(pulled)
-        fetched = fetched[np.argsort(member[fetched].astype(np.uint16), kind="stable")]
+        fetched = fetched[np.argsort(member[fetched], kind="stable")]
         fetch_counts = np.bincount(member[fetched], minlength=self._wire.size).tolist()
         asks = bool(index) and self.plan.layers[index] == "cover"  # inputs are fetched by the feature store
         ask_counts = fetch_counts if asks else [0] * self._wire.size
@@ -177,7 +164,7 @@ class Cooperation:
         place = np.full(len(hop.vertices), -1, dtype=np.int32)
         place[own] = slots[1]
         place[fetched] = len(here) + np.arange(len(fetched))
-        block = _relabelled(_kept(hop.block, ~away), place, total)
+        block = relabelled(kept, place, total)
         pushed = self._pushed(hop, edges, message, slots[2], total if not index else len(here))
         sources = None
         if index and self.plan.layers[index] == "cover":
@@ -200,7 +187,7 @@ class Cooperation:
         )
         return layer, here if index else vertices
 
-    def _by_column(self, hop: _Hop) -> tuple[Layer, np.ndarray]:
+    def _by_column(self, hop: Hop) -> tuple[Layer, np.ndarray]:
         """Every worker gets every worker's edges, and holds a slice of all the rows that these need."""
         wire, stage, block = self._wire, "sample", hop.block
         others = [0 if worker == wire.rank else 1 for worker in range(wire.size)]
@@ -249,12 +236,12 @@ class Cooperation:
             _long(joined[2]),
         )
         assert self._graph_width is not None
-        layer = Layer(_relabelled(block, mine, len(here)), block.indptr.diff(), pushed=pushed)
+        layer = Layer(relabelled(block, mine, len(here)), block.indptr.diff(), pushed=pushed)
         layer.columns = Columns(wire.rank, wire.size, self._graph_width)
         layer.dst_at, layer.src_vertices = _long(mine[: sizes[0]]), torch.from_numpy(here)
         return layer, here
 
-    def _pushed(self, hop: _Hop, edges: "_Edges", message: "_Message", slots: np.ndarray, rows: int) -> Pushed:
+    def _pushed(self, hop: Hop, edges: Edges, message: Message, slots: np.ndarray, rows: int) -> Pushed:
         """The edges that others sent here, as a block; and the way of its partial sums home."""
         indptr = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(message.lengths, dtype=np.int64)])
         block = Block(torch.from_numpy(indptr), torch.from_numpy(slots), rows)
@@ -281,26 +268,28 @@ class Cooperation:
         keys = self._sampler.keys_of(message.dst)
         return Pushed(block, route, carry, _long(edges.pair_dst), torch.from_numpy(message.dst), keys)
 
-    def _edge_arrays(self, hop: _Hop, edges: "_Edges", at_owner: bool) -> list[tuple[np.ndarray, list[int]]]:
+    def _edge_arrays(self, hop: Hop, edges: Edges, at_owner: bool) -> list[tuple[np.ndarray, list[int]]]:
         """What goes to the owners of pushed edges' sources: lengths of lists, sources, and what else is needed there."""
         at = edges.at
-        parts = [(edges.lengths, edges.pair_counts), (hop.vertices[hop.block.src.numpy()[at]], edges.edge_counts)]
+        parts = [(edges.lengths, edges.pair_counts), (hop.vertices[edges.src], edges.edge_counts)]
         if self._places or not at_owner:  # keys of dropout, and self-loops, hang on who the destination is
             parts.append((hop.destinations[edges.pair_dst], edges.pair_counts))
         if self._places:
+            assert at is not None
             dst = hop.block.dst().numpy()[at]
             parts.append(((at - hop.block.indptr.numpy()[dst]).astype(np.int32), edges.edge_counts))
         if self._graph.edge_weight is not None:
+            assert at is not None
             parts.append((self._edge_weights(hop.block).numpy()[at], edges.edge_counts))
         return parts
 
-    def _message(self, arrived: list[tuple[np.ndarray, list[int]]], at_owner: bool) -> "_Message":
+    def _message(self, arrived: list[tuple[np.ndarray, list[int]]], at_owner: bool) -> Message:
         rest = iter(arrived)
         (lengths, pairs), (src, _) = next(rest), next(rest)
         dst = next(rest)[0] if self._places or not at_owner else None
         places = next(rest)[0] if self._places else None
         weights = next(rest)[0] if self._graph.edge_weight is not None else None
-        return _Message(pairs, lengths, dst, src, places, weights)
+        return Message(pairs, lengths, dst, src, places, weights)
 
     def _routes_from_owners(self, ids: np.ndarray, first: int) -> tuple[Route, Route, np.ndarray]:
         """Rows of distinct ids from their owners, in this order; of the first ones only; and whose rows that needs here."""
@@ -314,7 +303,7 @@ class Cooperation:
         requests = self._wire.rows(torch.from_numpy(ids[remote]), counts, request_counts, "sample").numpy()
         here, (own_slots, slots) = self._number(ids[own], requests)
         starts = np.cumsum([0, *request_counts[:-1]])
-        send_first = slots[_ranges(starts, np.array(request_firsts))]
+        send_first = slots[ranges(starts, np.array(request_firsts))]
         whole = Route(
             len(here), len(ids), _long(slots), request_counts, counts, _long(remote), _long(own_slots), _long(own)
         )
@@ -336,7 +325,7 @@ class Cooperation:
         asked = self._wire.counts(torch.tensor(counts, dtype=torch.int64)[:, None], "sample")[:, 0].tolist()
         return self._wire.rows(torch.from_numpy(ids), counts, asked, "sample").numpy(), asked
 
-    def _ask_for_lists(self, wanted: np.ndarray, number: int, when: tuple[int, int, Stream]) -> _Hop:
+    def _ask_for_lists(self, wanted: np.ndarray, number: int, when: tuple[int, int, Stream]) -> Hop:
         """Neighbours drawn by the owners of the lists, put together in the order of the wanted vertices."""
         wire, stage = self._wire, "sample"
         grouped = self._owners.group(wanted)
@@ -345,7 +334,7 @@ class Cooperation:
         requests, request_counts = self._ask(wanted[remote], counts)
         drawn, slots = self._number(wanted[own], requests)
         vertices, block = self._sampler.hop(drawn, number, *when)
-        lists = _Lists(block, vertices, self._graph)
+        lists = Lists(block, vertices, self._graph)
         mine, theirs = lists.of(slots[0]), lists.of(slots[1])
         lengths = wire.rows(torch.from_numpy(theirs.lengths), request_counts, counts, stage).numpy()
         ends = np.concatenate([[0], np.cumsum(theirs.lengths)])
@@ -359,15 +348,15 @@ class Cooperation:
         columns = []
         for here, there in zip(mine.columns, parts, strict=True):
             column = np.empty(indptr[-1], dtype=here.dtype)
-            column[_ranges(indptr[own], mine.lengths)] = here
-            column[_ranges(indptr[remote], lengths)] = there
+            column[ranges(indptr[own], mine.lengths)] = here
+            column[ranges(indptr[remote], lengths)] = there
             columns.append(column)
         sources, slots_of = self._number(wanted, columns[0])
         ids = torch.from_numpy(columns[1]) if len(columns) > 1 else None
         out = Block(torch.from_numpy(indptr), torch.from_numpy(slots_of[1]), len(sources), ids)
         for name, column in zip(lists.names, columns[2:], strict=True):
             out.values[name] = torch.from_numpy(column)
-        return _Hop(wanted, sources, out)
+        return Hop(wanted, sources, out)
 
     def _edge_weights(self, block: Block) -> Tensor:
         if "edge_weight" in block.values:
@@ -381,89 +370,6 @@ class Cooperation:
         unique, slots = np.empty_like(ids), np.empty(len(ids), dtype=np.int32)
         count = self._numbering.number(ids, unique, slots)
         return unique[:count].copy(), np.split(slots, np.cumsum([len(part) for part in parts])[:-1])
-
-
-@dataclass
-class _Edges:
-    """Edges on their way to the owners of their sources: grouped by owner, then destination."""
-
-    at: np.ndarray  # positions in the block
-    edge_counts: list[int]
-    pair_dst: np.ndarray  # a (destination, owner) pair's destination
-    pair_counts: list[int]
-    lengths: np.ndarray  # edges of each pair, int32
-
-    @classmethod
-    def cut(cls, away: np.ndarray, src: np.ndarray, dst: np.ndarray, member: np.ndarray, size: int) -> "_Edges":
-        """Group the edges at these positions (in the order of their destinations)."""
-        to = member[src[away]]
-        order = np.argsort(to.astype(np.uint16), kind="stable")
-        at, to = away[order], to[order]
-        targets = dst[at]
-        first = np.ones(len(at), dtype=bool)
-        first[1:] = (targets[1:] != targets[:-1]) | (to[1:] != to[:-1])
-        starts = np.flatnonzero(first)
-        lengths = np.diff(np.append(starts, len(at))).astype(np.int32)
-        counts = (np.bincount(members, minlength=size).tolist() for members in (to, to[starts]))
-        edge_counts, pair_counts = counts
-        return cls(at, edge_counts, targets[starts], pair_counts, lengths)
-
-
-@dataclass
-class _Message:
-    """Pushed edges as they arrive at the owner of their sources."""
-
-    pair_counts: list[int]  # by sender
-    lengths: np.ndarray
-    dst: np.ndarray | None
-    src: np.ndarray
-    positions: np.ndarray | None
-    weights: np.ndarray | None
-
-
-class _Lists:
-    """Drawn lists that several ask for."""
-
-    def __init__(self, block: Block, vertices: np.ndarray, graph: Topology) -> None:
-        self._indptr = block.indptr.numpy()
-        self.columns, self.names = [vertices[block.src.numpy()]], []
-        if block.edge_ids is not None:
-            ids = block.edge_ids.numpy()
-            self.names = [name for name in ("edge_weight", "edge_type") if getattr(graph, name) is not None]
-            self.columns += [ids, *(getattr(graph, name)[ids] for name in self.names)]
-        self.lengths = np.diff(self._indptr).astype(np.int32)
-
-    def of(self, rows: np.ndarray) -> "_Lists":
-        """The lists of some rows, one after another."""
-        out = object.__new__(_Lists)
-        out.lengths = self.lengths[rows]
-        at = _ranges(self._indptr[rows], out.lengths)
-        out.columns, out.names = [np.ascontiguousarray(column[at]) for column in self.columns], self.names
-        return out
-
-
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """starts[0], starts[0] + 1, ... (lengths[0] of them), then those of starts[1], ..."""
-    ends = np.cumsum(lengths, dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
-
-
-def _relabelled(block: Block, place: np.ndarray, num_src: int) -> Block:
-    src = torch.from_numpy(place[block.src.numpy()])
-    return Block(block.indptr, src, num_src, block.edge_ids, block.positions, block.values)
-
-
-def _kept(block: Block, keep: np.ndarray) -> Block:
-    """The block with some of its edges; their places in the whole lists are remembered."""
-    if keep.all():
-        return block
-    kept = torch.from_numpy(np.flatnonzero(keep))
-    dst = block.dst().long()[kept]
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(dst, minlength=block.num_dst).cumsum(0)])
-    ids = None if block.edge_ids is None else block.edge_ids[kept]
-    values = {name: column[kept] for name, column in block.values.items()}
-    return Block(indptr, block.src[kept], block.num_src, ids, kept - block.indptr[dst], values)
 
 
 def _long(array: np.ndarray) -> Tensor:

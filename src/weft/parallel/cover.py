@@ -7,31 +7,33 @@ is a minimum cut. Where a pair of owners shares very many edges, a greedy cover 
 import numpy as np
 
 from weft import _kernels
+from weft.sampling import Block
 
-EXACT_UP_TO = 200_000  # edges of a pair of owners
+EXACT_UP_TO = 20_000  # remote edges of a block
 
 
 def cover(
-    src: np.ndarray,
-    dst: np.ndarray,
+    block: Block,
     member: np.ndarray,
-    num_dst: int,
+    rank: int,
+    size: int,
     pull_cost: float,
     push_cost: float,
     exact_up_to: int = EXACT_UP_TO,
 ) -> np.ndarray:
-    """Which vertices to pull, [vertices] bool; edges of the others are pushed by their owners (`member`).
-
-    `src` and `dst` are the ends of the crossing edges; `dst` counts destinations from 0.
-    """
-    pulled = np.zeros(len(member), dtype=bool)
+    """Which of a block's sources to pull, [sources] uint8; others that are not this worker's are pushed by their owners."""
+    src = block.src.numpy()
+    remote = member[src] != rank
+    pulled = np.zeros(len(member), dtype=np.uint8)
+    if np.count_nonzero(remote) > exact_up_to:
+        _kernels.greedy_cover(block.indptr.numpy(), src, member, rank, size, pull_cost, push_cost, pulled)
+        return pulled
+    src, dst = src[remote], block.dst().numpy()[remote]
     at = member[src]
     for owner in np.unique(at):
-        chosen = at == owner
-        sources, left = np.unique(src[chosen], return_inverse=True)
-        targets, right = np.unique(dst[chosen], return_inverse=True)
-        choose = exact if len(left) <= exact_up_to else greedy
-        pulled[sources[choose(left, right, len(sources), len(targets), pull_cost, push_cost)]] = True
+        sources, left = np.unique(src[at == owner], return_inverse=True)
+        targets, right = np.unique(dst[at == owner], return_inverse=True)
+        pulled[sources] = exact(left, right, len(sources), len(targets), pull_cost, push_cost)
     return pulled
 
 
@@ -44,15 +46,3 @@ def exact(left: np.ndarray, right: np.ndarray, lefts: int, rights: int, pull: fl
     chosen = np.zeros(lefts, dtype=np.uint8)
     _kernels.minimum_cover(indptr, right[order].astype(np.int32), rights, *costs, chosen)
     return chosen.astype(bool)
-
-
-def greedy(left: np.ndarray, right: np.ndarray, lefts: int, rights: int, pull: float, push: float) -> np.ndarray:
-    """The lefts of a good cover: each edge picks its end that serves more edges for the cost; needless picks are dropped."""
-    per_left, per_right = np.bincount(left, minlength=lefts) / pull, np.bincount(right, minlength=rights) / push
-    pulled = np.zeros(lefts, dtype=bool)
-    pulled[left[per_left[left] >= per_right[right]]] = True
-    pushed = np.zeros(rights, dtype=bool)
-    pushed[right[~pulled[left]]] = True
-    needed = np.zeros(lefts, dtype=bool)
-    needed[left[~pushed[right]]] = True
-    return pulled & needed

@@ -51,6 +51,6 @@ class Owners:
 
     def member_of(self, ids: np.ndarray) -> np.ndarray:
         """The member of each id."""
-        out, grouped = np.empty(len(ids), dtype=np.int32), self.group(ids)
-        out[grouped.order] = np.repeat(np.arange(self.size, dtype=np.int32), grouped.counts)
+        out, grouped = np.empty(len(ids), dtype=np.uint16), self.group(ids)
+        out[grouped.order] = np.repeat(np.arange(self.size, dtype=np.uint16), grouped.counts)
         return out
