@@ -26,61 +26,80 @@ class Batch:
     rows: Tensor
 
 
+Order = tuple[int, Stream, int, np.ndarray]  # epoch, stream, number, seeds
+
+
 class Loader:
     """Makes batches of seeds ready, in order. `prefetch` of them wait at most; 0 prepares each when it is asked for.
 
-    Each programmer serves one thread, so as many batches are in the making at once as there are programmers.
+    Each programmer serves one thread, so as many batches are in the making at once as there are programmers. Batches of
+    the next epoch are begun while the last ones of this are used, so that an epoch does not start with a wait.
     """
 
     def __init__(self, programmers: Sequence[Programmer], features: FeatureStore, meter: Meter, prefetch: int) -> None:
-        self._threads = len(programmers)
         self._idle: queue.SimpleQueue[Programmer] = queue.SimpleQueue()
         for programmer in programmers:
             self._idle.put(programmer)
         self._features = features
         self._meter = meter
         self._prefetch = prefetch
+        self._pool = ThreadPoolExecutor(len(programmers), "weft-loader")
+        self._begun: deque[tuple[int, Stream, int, Future[Batch]]] = deque()
 
     def batches(
-        self, seeds: list[np.ndarray], epoch: int, first: int = 0, stream: Stream = Stream.SAMPLE
+        self,
+        seeds: list[np.ndarray],
+        epoch: int,
+        first: int = 0,
+        stream: Stream = Stream.SAMPLE,
+        then: list[np.ndarray] | None = None,
     ) -> Iterator[Batch]:
-        """The batches from number `first` on. A batch's rows are given back when the next one is asked for."""
-        numbers = range(first, len(seeds))
-        for batch in (
-            self._ahead(seeds, numbers, epoch, stream)
-            if self._prefetch
-            else (self._prepare(number, seeds[number], epoch, stream) for number in numbers)
-        ):
+        """The batches from number `first` on; `then` are those of the epoch after.
+
+        A batch's rows are given back when the next one is asked for.
+        """
+        for batch in self._ready(seeds, epoch, first, stream, then or []):
             try:
                 yield batch
             finally:
                 self._features.release(batch.rows)
 
-    def _prepare(self, index: int, seeds: np.ndarray, epoch: int, stream: Stream) -> Batch:
+    def close(self) -> None:
+        """End the threads. What was begun is finished, for other workers may be in the midst of the same batch."""
+        self._pool.shutdown(wait=True)
+        self._begun.clear()
+
+    def _ready(
+        self, seeds: list[np.ndarray], epoch: int, first: int, stream: Stream, then: list[np.ndarray]
+    ) -> Iterator[Batch]:
+        if not self._prefetch:
+            for number in range(first, len(seeds)):
+                yield self._prepare((epoch, stream, number, seeds[number]))
+            return
+        mine: deque[Future[Batch]] = deque()
+        while self._begun and self._begun[0][:2] == (epoch, stream):
+            mine.append(self._begun.popleft()[3])
+        left = deque((epoch, stream, n, seeds[n]) for n in range(first + len(mine), len(seeds)))
+        later = deque((epoch + 1, stream, n, part) for n, part in enumerate(then))
+        for _ in range(first, len(seeds)):
+            while len(mine) + len(self._begun) <= self._prefetch and (left or later):
+                if left:
+                    mine.append(self._pool.submit(self._prepare, left.popleft()))
+                else:
+                    order = later.popleft()
+                    self._begun.append((*order[:3], self._pool.submit(self._prepare, order)))
+            with self._meter.stage("wait"):
+                batch = mine.popleft().result()
+            yield batch
+
+    def _prepare(self, order: Order) -> Batch:
+        epoch, stream, number, seeds = order
         programmer = self._idle.get()
         try:
             with self._meter.stage("sample"):
-                program = programmer(seeds, epoch, index, stream)
+                program = programmer(seeds, epoch, number, stream)
         finally:
             self._idle.put(programmer)
         with self._meter.stage("fetch"):
             rows = self._features.fetch(program.vertices[0], program.own_only)
-        return Batch(index, len(seeds), program, rows)
-
-    def _ahead(self, seeds: list[np.ndarray], numbers: range, epoch: int, stream: Stream) -> Iterator[Batch]:
-        """Threads prepare; errors come out here, and leaving early stops them."""
-        pool = ThreadPoolExecutor(self._threads, "weft-loader")
-        pending: deque[Future[Batch]] = deque()
-        try:
-            for number in numbers:
-                pending.append(pool.submit(self._prepare, number, seeds[number], epoch, stream))
-                if len(pending) > self._prefetch:
-                    yield self._next(pending)
-            while pending:
-                yield self._next(pending)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-    def _next(self, pending: "deque[Future[Batch]]") -> Batch:
-        with self._meter.stage("wait"):
-            return pending.popleft().result()
+        return Batch(number, len(seeds), program, rows)

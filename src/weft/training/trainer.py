@@ -20,7 +20,6 @@ from weft.exchange import Wire, World
 from weft.features import FeatureStore
 from weft.graph import Graph
 from weft.keys import Stream, key
-from weft.meter import Meter
 from weft.nn import BlockModel
 from weft.parallel import Plan
 from weft.training import checkpoint, metrics
@@ -109,6 +108,8 @@ class Trainer:
 
     def use(self, plan: Plan) -> None:
         """Train by this plan from the next epoch on: the model is the same. All workers call this together."""
+        if self.parallel is not None:
+            self._loader.close()
         team = Team(self.graph, self.settings, plan, self._fanouts, self.world, self.model)
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
         team.prepare(self._batches.of(0), self._features)
@@ -151,6 +152,7 @@ class Trainer:
                     self._epoch(interrupts)
             return self._finish()
         finally:
+            self._loader.close()
             torch.set_num_threads(before)
 
     def prepare(self) -> None:
@@ -162,7 +164,7 @@ class Trainer:
         """Only the steps of one epoch, for benchmarks: the edges gone over and the mean loss."""
         self.model.train()
         self.progress.epoch, edges, loss = epoch, 0, 0.0
-        for batch in self._loader.batches(self._batches.of(epoch), epoch):
+        for batch in self._loader.batches(self._batches.of(epoch), epoch, then=self._batches.of(epoch + 1)):
             more_loss, more_edges, _ = self._step(batch)
             loss, edges = loss + more_loss, edges + more_edges
         return edges, loss / len(self._seeds["train"])
@@ -170,7 +172,9 @@ class Trainer:
     def _epoch(self, interrupts: Interrupts) -> None:
         p, start = self.progress, time.perf_counter()
         self.model.train()
-        for batch in self._loader.batches(self._batches.of(p.epoch), p.epoch, p.batch):
+        last = p.epoch + 1 == self.settings.epochs
+        then = None if last else self._batches.of(p.epoch + 1)
+        for batch in self._loader.batches(self._batches.of(p.epoch), p.epoch, p.batch, then=then):
             loss, edges, signum = self._step(batch, interrupts.signum)
             p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.size, p.batch + 1, p.step + 1
             self._tell(Stepped(p.epoch, p.batch, loss / batch.size, batch.size, edges))
@@ -190,7 +194,7 @@ class Trainer:
         with self.meter.stage("compute"):
             for group in self._optimizer.param_groups:
                 group["lr"] = rate(s, p.step, len(self._batches))
-            torch.manual_seed(key(Stream.TORCH, s.seed, p.epoch, batch.index))
+            _seed_torch(key(Stream.TORCH, s.seed, p.epoch, batch.index))
             out = self._block_model(batch.rows, batch.program, key(Stream.DROPOUT, s.seed, p.epoch, batch.index))
             loss = metrics.loss_sum(out, self._labels[batch.program.vertices[-1].long()])
             self._optimizer.zero_grad(set_to_none=True)
@@ -266,8 +270,7 @@ class Trainer:
         seeds, size = self._seeds[split], self.settings.eval_batch_size * self.world.size
         parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
         counted = torch.zeros(2, dtype=torch.int64)
-        loader = Loader(self._programmers, self._features, Meter(), self.settings.prefetch)
-        for batch in loader.batches(parts, 0, stream=Stream.EVALUATE):
+        for batch in self._loader.batches(parts, 0, stream=Stream.EVALUATE):
             out = self._block_model(batch.rows, batch.program)
             counted += torch.tensor(metrics.counts(out, self._labels[batch.program.vertices[-1].long()]))
         right, whole = self._sync.sum(counted).tolist()
@@ -359,6 +362,13 @@ class Trainer:
         if self._checkpoints is None:
             return f"{where}; nothing was saved, for no checkpoint folder is set"
         return f"{where}; go on with --resume"
+
+
+def _seed_torch(seed: int) -> None:
+    """As torch.manual_seed, without its second's thousandth of looking for devices that are not there."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
