@@ -136,6 +136,12 @@ class Wire:
             dist.broadcast(buffer, self._ranks[0], group=self._group)
         return buffer.numpy().tobytes()
 
+    def barrier(self) -> None:
+        """Wait for all workers."""
+        if self.size > 1:
+            with _named_loss("a barrier"):
+                dist.barrier(self._group)
+
     def _all_to_all(self, out: Tensor, x: Tensor, receive: list[int] | None, send: list[int] | None) -> None:
         with _named_loss("an exchange"):
             dist.all_to_all_single(out, x, receive, send, group=self._group)

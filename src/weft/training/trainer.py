@@ -152,8 +152,12 @@ class Trainer:
                     self._epoch(interrupts)
             return self._finish()
         finally:
-            self._loader.close()
+            self.close()
             torch.set_num_threads(before)
+
+    def close(self) -> None:
+        """End the threads that prepare batches."""
+        self._loader.close()
 
     def prepare(self) -> None:
         """Set this process up for training: its threads, and freed memory kept for the next batch."""

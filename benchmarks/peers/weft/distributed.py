@@ -1,0 +1,53 @@
+"""Weft on many workers for the cluster benchmarks: `python distributed.py JOB.json` as every worker; figures from rank 0."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from weft.exchange import World
+from weft.graph import Graph
+from weft.training import Settings, Trainer, make_model
+
+
+def main(job):
+    world = World.join(300)
+    graph = Graph.open(job["graph"])
+    settings = Settings(
+        model=job["model"],
+        hidden=job["hidden"],
+        fanouts=tuple(job["fanouts"]),
+        batch_size=job["batch_size"],
+        threads=1,
+        **job["options"],
+    )
+    trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
+    trainer.prepare()
+    wire = trainer._sync
+    for epoch in range(job["epochs"]):
+        wire.barrier()
+        stages, sent = trainer.meter.seconds(), sum(map(sum, world.traffic.sent().values()))
+        start, cpu = time.perf_counter(), time.process_time()
+        trainer.train_epoch(epoch)
+        wire.barrier()
+        seconds = time.perf_counter() - start
+        now = sum(map(sum, world.traffic.sent().values()))
+        totals = wire.sum(torch.tensor([time.process_time() - cpu, float(now - sent)], dtype=torch.float64)).tolist()
+        if world.rank == 0:
+            spent = {name: value - stages.get(name, 0) for name, value in trainer.meter.seconds().items()}
+            figures = {
+                "epoch": epoch,
+                "seconds": seconds,
+                "cpu_seconds": totals[0],
+                "megabytes": totals[1] / 1e6,
+                **spent,
+            }
+            print(json.dumps(figures), flush=True)
+    trainer.close()
+    world.leave()
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))
