@@ -56,9 +56,11 @@ def model_for(name, width, classes):
     if name.startswith("sage"):
         aggr, _, option = name.removeprefix("sage-").partition("-")
         return GraphSAGE(**common, aggr=aggr, **({"project": True} if option else {}))
+    if name == "narrow":  # its products are narrower than slices of the inputs
+        return GraphSAGE(**common | {"hidden_channels": 2}, aggr="mean")
     if name == "jk":
         return GraphSAGE(**common, jk="cat")
-    models = {"gcn": lambda: GCN(**common), "gin": lambda: GIN(**common)}
+    models = {"gcn": lambda: GCN(**common), "gin": lambda: GIN(**common), "gcn-weights": lambda: GCN(**common)}
     models["gat"] = lambda: GAT(**common, heads=2)
     models["gatv2"] = lambda: GAT(**common, heads=2, v2=True)
     models["own"] = lambda: Own(width, classes)
@@ -72,10 +74,11 @@ def train(case, rank, size, wire):
     graph = Graph.open(case["graph"])
     plan = Plan.from_dict(case["plan"])
     model = model_for(case["model"], graph.num_features, graph.num_classes).double()
+    seed = case.get("seed", 5)
     bounds = np.array([0, graph.num_vertices]) if size == 1 else graph.bounds
     owners = Owners(bounds)
     cooperation = Cooperation(
-        graph, plan, case["fanouts"], owners, wire, seed=5, width=graph.num_features, **case.get("sampling", {})
+        graph, plan, case["fanouts"], owners, wire, seed=seed, width=graph.num_features, **case.get("sampling", {})
     )
     batches = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -88,7 +91,7 @@ def train(case, rank, size, wire):
         if columns := program.layers[0].columns:
             first, end = columns.span
             x = torch.nn.functional.pad(x[:, first:end], (0, columns.width - (end - first)))
-        out = run(x, program, key(Stream.DROPOUT, 5, 0, index))
+        out = run(x, program, key(Stream.DROPOUT, seed, 0, index))
         held = program.vertices[-1].long()
         loss = nn.functional.cross_entropy(out, labels[held], reduction="sum") / len(seeds)
         optimizer.zero_grad()

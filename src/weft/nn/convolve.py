@@ -101,7 +101,8 @@ def _sage(call: Call) -> Tensor:
         out = _sage_columns(call)
         return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
     layer = call.layer
-    crosses = layer.pushed is not None or (layer.sources is not None and layer.own is None)
+    pulls = layer.sources is not None and layer.own is None
+    crosses = layer.columns is None and (layer.pushed is not None or pulls)
     linear = conv.aggr != "max" and not conv.project and _plain_linear(conv.lin_l)
     if crosses and linear and _narrow_first(call, conv.lin_l):
         return _sage_narrow(call)

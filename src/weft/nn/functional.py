@@ -20,7 +20,7 @@ def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str
     """Sum, mean or max of the sources' rows [num_src, ...] into [num_dst, ...]; no edges give zero."""
     if not x.is_cpu or (reduce == "max" and weight is not None):
         return reference.aggregate(block, x, weight, reduce)
-    rows = x.reshape(len(x), -1)
+    rows = x.reshape(len(x), x[:0].flatten(1).shape[1])
     out = _Max.apply(block, rows) if reduce == "max" else _Sum.apply(block, rows, weight, reduce == "mean")[0]
     return out.view(-1, *x.shape[1:])
 

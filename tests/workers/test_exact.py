@@ -1,0 +1,179 @@
+"""Every plan trains the same model: losses and all parameters after five Adam steps equal one process, in float64 to 1e-10.
+
+One launch of processes for each number of workers runs all cases, for starting them costs more than the cases do.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weft.graph import Graph
+from weft.graph.generate import communities
+from weft.partition import allocate, write_partitioned
+
+STEPS = Path(__file__).parent / "steps.py"
+HOME = {"seeds": "home"}
+
+
+def plan(*layers, **options):
+    return {"layers": list(layers), **options}
+
+
+PLANS = {
+    "gdp": plan("local", "local"),
+    "leap": plan("local", "local", **HOME),
+    "snp": plan("push", "local"),
+    "dnp": plan("pull", "local"),
+    "nfp": plan("columns", "local"),
+    "split by pull": plan("pull", "pull", **HOME),
+    "split by push": plan("push", "push", **HOME),
+    "split by cover": plan("cover", "cover", **HOME),
+    "push, seeds spread": plan("push", "push"),
+    "push then pull": plan("push", "pull", **HOME),
+    "pull then push": plan("pull", "push"),
+    "cover then local": plan("cover", "local", **HOME),
+    "columns then pull": plan("columns", "pull", **HOME),
+    "columns then push": plan("columns", "push"),
+    "gdp, partitioned": plan("local", "local", topology="partitioned"),
+    "snp, partitioned": plan("push", "local", topology="partitioned"),
+    "cover, partitioned": plan("cover", "cover", topology="partitioned", **HOME),
+}
+WHOLE = [name for name in PLANS if not {"push", "cover", "columns"} & set(PLANS[name]["layers"])]  # neighbourhoods meet
+NO_COLUMNS = [name for name in PLANS if "columns" not in PLANS[name]["layers"]]
+
+# The models, and the plans that each is run under in the fast suite (all that it can in the slow one).
+FAST = {
+    "sage-mean": list(PLANS),
+    "sage-max": ["snp", "split by cover", "nfp"],
+    "sage-mean-project": ["snp", "dnp"],
+    "narrow": ["snp", "split by push", "nfp", "gdp"],
+    "gcn": ["gdp", "snp", "split by cover", "nfp", "cover, partitioned"],
+    "gcn-weights": ["snp", "split by cover", "nfp", "gdp, partitioned"],
+    "gin": ["snp", "dnp", "split by cover", "nfp"],
+    "gat": ["leap", "snp", "dnp", "split by cover", "nfp", "push, seeds spread"],
+    "gatv2": ["snp", "dnp", "split by cover"],
+    "film": ["snp", "dnp", "split by cover"],
+    "deepgcn": ["snp", "dnp", "split by cover"],
+    "jk": ["dnp", "split by push", "push, seeds spread"],
+    "own": WHOLE,
+}
+CAN = {model: list(PLANS) for model in FAST} | {"own": WHOLE}
+CAN |= dict.fromkeys(("gatv2", "film", "deepgcn", "sage-mean-project"), NO_COLUMNS)
+
+
+@pytest.fixture(scope="session")
+def graphs(tmp_path_factory):
+    """A graph with self-loops, repeated edges, vertices without in-edges and edge weights; whole and in parts."""
+    folder = tmp_path_factory.mktemp("graphs")
+    plain = communities(folder / "plain", vertices=600, edges=5000, width=6, classes=4, train=0.3)
+    rng = np.random.default_rng(1)
+    dst = np.repeat(np.arange(600), np.diff(plain.indptr))
+    edges = np.stack([plain.indices, dst])[:, dst % 7 != 0]  # some vertices lose all in-edges
+    edges = np.concatenate([edges, edges[:, :200], np.tile(np.arange(0, 600, 9), (2, 1))], axis=1)
+    values = {"features": plain.features, "labels": plain.labels, "split": plain.split, "num_vertices": 600}
+    weights = rng.random(edges.shape[1]).astype(np.float32)
+    made = {
+        "plain": Graph.from_arrays(edges, **values),
+        "weights": Graph.from_arrays(edges, edge_weight=weights, **values),
+    }
+    for name, graph in made.items():
+        for parts in (1, 2, 3, 4):
+            method = {1: "random", 2: "metis", 3: "random", 4: "kaminpar"}[parts]
+            write_partitioned(graph, allocate(graph, parts, method, seed=3), parts, folder / f"{name}-{parts}")
+    uneven = np.zeros(600, dtype=np.int32)  # one owner holds nothing, another next to nothing
+    uneven[:5] = 2
+    write_partitioned(made["plain"], uneven, 3, folder / "uneven-3")
+    return folder
+
+
+def case(graphs, model, name, workers, graph=None, **more):
+    kind = graph or ("weights" if model.endswith("weights") else "plain")
+    return {
+        "model": model,
+        "graph": str(graphs / f"{kind}-{workers}"),
+        "plan": PLANS[name],
+        "fanouts": [4, 3],
+        "batch_size": 50,
+        **more,
+    }
+
+
+def run(cases, workers, folder):
+    """Losses and parameters of each case."""
+    folder.mkdir(exist_ok=True)
+    file = folder / "cases.json"
+    file.write_text(json.dumps(cases))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, str(STEPS)]
+    processes = [
+        subprocess.Popen([*command, str(rank), str(workers), str(port), str(file), str(folder)], stderr=subprocess.PIPE)
+        for rank in range(workers)
+    ]
+    errors = [process.communicate(timeout=1200)[1].decode() for process in processes]
+    causes = [error for error in errors if error and "stopped answering" not in error]
+    assert all(process.returncode == 0 for process in processes), "\n".join(causes or errors)[-3000:]
+    return [dict(np.load(folder / f"{number}.npz")) for number in range(len(cases))]
+
+
+def compare(wanted, got, names):
+    off = {}
+    for name, mine, theirs in zip(names, got, wanted, strict=True):
+        error = max(np.abs(mine[key] - theirs[key]).max() for key in ("losses", "parameters"))
+        if not error < 1e-10:
+            off[name] = error
+    assert not off
+
+
+@pytest.fixture(scope="session")
+def alone(graphs, tmp_path_factory):
+    """What one process makes of each kind of case."""
+    kinds = [(model, {}, None) for model in FAST]
+    kinds += [("sage-mean", more, None) for more in EXTRAS.values()]
+    cases = [case(graphs, model, "gdp", 1, graph, **more) for model, more, graph in kinds]
+    results = run(cases, 1, tmp_path_factory.mktemp("alone"))
+    return {(model, json.dumps(more)): result for (model, more, _), result in zip(kinds, results, strict=True)}
+
+
+EXTRAS = {
+    "with replacement": {"sampling": {"replace": True}},
+    "all neighbours": {"fanouts": [-1, -1]},
+    "batches of one": {"batch_size": 1},
+    "batches of two": {"batch_size": 2},
+    "another key": {"seed": 6},
+}
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_fast_plans(graphs, alone, workers, tmp_path):
+    names = [(model, name) for model, plans in FAST.items() for name in plans]
+    got = run([case(graphs, model, name, workers) for model, name in names], workers, tmp_path / "run")
+    compare([alone[model, "{}"] for model, _ in names], got, names)
+
+
+def test_nasty_batches(graphs, alone, tmp_path):
+    """Workers without seeds, without vertices, and batches of one."""
+    chosen = ["gdp", "leap", "snp", "dnp", "nfp", "split by cover", "split by push", "cover, partitioned"]
+    names = [(kind, name) for kind in EXTRAS if kind != "another key" for name in chosen]
+    cases = [case(graphs, "sage-mean", name, 3, "uneven", **EXTRAS[kind]) for kind, name in names]
+    compare([alone["sage-mean", json.dumps(EXTRAS[kind])] for kind, _ in names], run(cases, 3, tmp_path / "run"), names)
+
+
+def test_the_comparison_can_fail(alone):
+    """Another key of sampling and dropout gives another model, far outside of the tolerance."""
+    one, other = alone["sage-mean", "{}"], alone["sage-mean", json.dumps(EXTRAS["another key"])]
+    assert np.abs(one["parameters"] - other["parameters"]).max() > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_whole_matrix(graphs, alone, workers, tmp_path):
+    names = [(model, name) for model in FAST for name in CAN[model]]
+    got = run([case(graphs, model, name, workers) for model, name in names], workers, tmp_path / "run")
+    compare([alone[model, "{}"] for model, _ in names], got, names)
