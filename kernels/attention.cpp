@@ -1,6 +1,7 @@
 // Attention along the edges of a block: logits, soft-max over each destination's edges, weighted sum, in one pass over the
 // destinations; and the gradients, first by destination (of the logits), then by source through the transposed block.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "arrays.h"
@@ -12,6 +13,8 @@ namespace {
 
 constexpr int64_t EDGES_AHEAD = 8;
 constexpr int64_t ROWS_A_PIECE = 256; // sums over all rows go piece by piece, so that threads do not change their order
+
+template <class T> constexpr T NO_EDGES = T(-1e30); // the log of a sum of nothing, finite so that differences are
 
 template <class T> T leaky(T x, T slope) { return x > 0 ? x : slope * x; }
 
@@ -36,8 +39,9 @@ template <class Call> void with_shape(Shape shape, Call &&call) {
     call(Known<0, 0>{});
 }
 
-// Turns the logits of a destination's edges into soft-max probabilities, in place.
-template <class C, class T> void soft_max(T *p, int64_t edges, Shape shape, std::vector<T> &scratch) {
+// Turns the logits of a destination's edges into soft-max probabilities, in place; `lse` gets the log of the sum of their
+// exponentials, by which soft-maxes of parts of a list can be merged.
+template <class C, class T> void soft_max(T *p, int64_t edges, Shape shape, std::vector<T> &scratch, T *lse) {
     const int64_t heads = C::heads(shape);
     scratch.assign(2 * heads, T{0});
     T *top = scratch.data(), *sum = top + heads;
@@ -49,7 +53,10 @@ template <class C, class T> void soft_max(T *p, int64_t edges, Shape shape, std:
     exp_negative(p, edges * heads);
     for (int64_t e = 0; e < edges; ++e)
         for (int64_t h = 0; h < heads; ++h) sum[h] += p[e * heads + h];
-    for (int64_t h = 0; h < heads; ++h) sum[h] = T{1} / sum[h];
+    for (int64_t h = 0; h < heads; ++h) {
+        if (lse) lse[h] = top[h] + std::log(sum[h]);
+        sum[h] = T{1} / sum[h];
+    }
     for (int64_t e = 0; e < edges; ++e)
         for (int64_t h = 0; h < heads; ++h) p[e * heads + h] *= sum[h];
 }
@@ -68,11 +75,14 @@ template <class C, class T> void head_dots(const T *a, const T *b, T *out, Shape
     for (int64_t h = 0, heads = C::heads(shape); h < heads; ++h) out[h] = dot(a + h * f, b + h * f, f);
 }
 
-// d(logit) from d(p): p (dp - sum over the destination's edges of p dp), in place over dp.
+// d(logit) from d(p), and from d(lse) where that has a gradient: p (dp + dlse - sum over the destination's edges of p dp), in
+// place over dp.
 template <class C, class T>
-void soft_max_backward(T *dp, const T *p, int64_t edges, Shape shape, std::vector<T> &scratch) {
+void soft_max_backward(T *dp, const T *p, int64_t edges, Shape shape, std::vector<T> &scratch, const T *dlse) {
     const int64_t heads = C::heads(shape);
     scratch.assign(heads, T{0});
+    if (dlse)
+        for (int64_t h = 0; h < heads; ++h) scratch[h] = -dlse[h];
     for (int64_t e = 0; e < edges; ++e)
         for (int64_t h = 0; h < heads; ++h) scratch[h] += p[e * heads + h] * dp[e * heads + h];
     for (int64_t e = 0; e < edges; ++e)
@@ -90,9 +100,11 @@ template <class T> struct Logits {
 
 template <class T>
 void gat(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2> a_dst, MaybeIn<T, 2> edge_logits,
-         MaybeIn<T, 2> keep, In<T, 3> x, Array<T, 2> p, Array<T, 3> out, double slope, int threads) {
+         MaybeIn<T, 2> keep, In<T, 3> x, Array<T, 2> p, Array<T, 3> out, std::optional<Array<T, 2>> lse, double slope,
+         int threads) {
     const Shape shape{static_cast<int64_t>(x.shape(1)), static_cast<int64_t>(x.shape(2))};
     const Logits<T> logits{data_or_null(a_src), data_or_null(a_dst), data_or_null(edge_logits), static_cast<T>(slope)};
+    T *log_sums = data_or_null(lse);
     const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1;
     const int32_t *source = src.data();
     const T *kept = data_or_null(keep);
@@ -105,7 +117,11 @@ void gat(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2>
                 const int64_t first = offset[i], stop = offset[i + 1];
                 T *to = out.data() + i * width;
                 std::fill_n(to, width, T{0});
-                if (first == stop) continue;
+                T *log_sum = log_sums ? log_sums + i * heads : nullptr;
+                if (first == stop) {
+                    if (log_sum) std::fill_n(log_sum, heads, NO_EDGES<T>);
+                    continue;
+                }
                 for (int64_t e = first; e < stop; ++e) {
                     if (e + 2 * EDGES_AHEAD < offset[end]) {
                         const int64_t ahead = source[e + 2 * EDGES_AHEAD];
@@ -115,7 +131,7 @@ void gat(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2>
                     for (int64_t h = 0; h < heads; ++h)
                         p.data()[e * heads + h] = leaky(logits.raw(e, source[e], i, h, heads), logits.slope);
                 }
-                soft_max<C>(p.data() + first * heads, stop - first, shape, scratch);
+                soft_max<C>(p.data() + first * heads, stop - first, shape, scratch, log_sum);
                 for (int64_t e = first; e < stop; ++e)
                     add_scaled<C>(to, x.data() + source[e] * width, p.data() + e * heads, kept ? kept + e * heads : nullptr,
                                   shape);
@@ -129,7 +145,7 @@ void gat(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2>
 template <class T>
 void gat_backward_dst(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, MaybeIn<T, 2> a_dst,
                       MaybeIn<T, 2> edge_logits, MaybeIn<T, 2> keep, In<T, 3> x, In<T, 2> p, In<T, 3> g,
-                      Array<T, 3> shares, Array<T, 2> g_dst, double slope, int threads) {
+                      MaybeIn<T, 2> g_lse, Array<T, 3> shares, Array<T, 2> g_dst, double slope, int threads) {
     const Shape shape{static_cast<int64_t>(x.shape(1)), static_cast<int64_t>(x.shape(2))};
     const Logits<T> logits{data_or_null(a_src), data_or_null(a_dst), data_or_null(edge_logits), static_cast<T>(slope)};
     const int64_t *offset = indptr.data(), rows = indptr.shape(0) - 1;
@@ -158,7 +174,8 @@ void gat_backward_dst(In<int64_t> indptr, In<int32_t> src, MaybeIn<T, 2> a_src, 
                     if (kept)
                         for (int64_t h = 0; h < heads; ++h) own[h] *= kept[e * heads + h];
                 }
-                soft_max_backward<C>(dp.data(), p.data() + first * heads, stop - first, shape, scratch);
+                soft_max_backward<C>(dp.data(), p.data() + first * heads, stop - first, shape, scratch,
+                                     g_lse ? g_lse->data() + i * heads : nullptr);
                 for (int64_t e = first; e < stop; ++e) {
                     const T *own = dp.data() + (e - first) * heads, *bend = bends.data() + (e - first) * heads;
                     T *share = shares.data() + 2 * e * heads;
@@ -272,7 +289,7 @@ void gatv2(In<int64_t> indptr, In<int32_t> src, In<T, 3> xl, In<T, 3> xr, In<T, 
                     for (int64_t c = 0; c < width; ++c) joined[c] = leaky(row[c] + own[c], bend);
                     head_dots<C>(joined.data(), att.data(), p.data() + e * heads, shape);
                 }
-                soft_max<C>(p.data() + first * heads, stop - first, shape, scratch);
+                soft_max<C>(p.data() + first * heads, stop - first, shape, scratch, static_cast<T *>(nullptr));
                 for (int64_t e = first; e < stop; ++e)
                     add_scaled<C>(to, xl.data() + source[e] * width, p.data() + e * heads, kept ? kept + e * heads : nullptr,
                                   shape);
@@ -310,7 +327,8 @@ void gatv2_backward_dst(In<int64_t> indptr, In<int32_t> src, In<T, 3> xl, In<T, 
                     if (kept)
                         for (int64_t h = 0; h < heads; ++h) dp[h] *= kept[e * heads + h];
                 }
-                soft_max_backward<Known<0, 0>>(d_logit.data() + first * heads, p.data() + first * heads, stop - first, shape, scratch);
+                soft_max_backward<Known<0, 0>>(d_logit.data() + first * heads, p.data() + first * heads, stop - first, shape,
+                                               scratch, static_cast<const T *>(nullptr));
                 for (int64_t e = first; e < stop; ++e)
                     for (int64_t h = 0; h < heads; ++h) {
                         const T d = d_logit.data()[e * heads + h];
@@ -361,10 +379,11 @@ void gatv2_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<int32_t> t_e
 template <class T> void bind_for(nb::module_ &m) {
     m.def("gat", &gat<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("a_src").none(), nb::arg("a_dst").none(),
           nb::arg("edge_logits").none(), nb::arg("keep").none(), nb::arg("x").noconvert(), nb::arg("p").noconvert(),
-          nb::arg("out").noconvert(), nb::arg("slope"), nb::arg("threads"));
+          nb::arg("out").noconvert(), nb::arg("lse").none(), nb::arg("slope"), nb::arg("threads"));
     m.def("gat_backward_dst", &gat_backward_dst<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("a_src").none(),
           nb::arg("a_dst").none(), nb::arg("edge_logits").none(), nb::arg("keep").none(), nb::arg("x").noconvert(),
-          nb::arg("p").noconvert(), nb::arg("g").noconvert(), nb::arg("shares").noconvert(), nb::arg("g_dst").noconvert(),
+          nb::arg("p").noconvert(), nb::arg("g").noconvert(), nb::arg("g_lse").none(), nb::arg("shares").noconvert(),
+          nb::arg("g_dst").noconvert(),
           nb::arg("slope"), nb::arg("threads"));
     m.def("gat_backward_src", &gat_backward_src<T>, nb::arg("t_indptr"), nb::arg("t_dst"), nb::arg("t_edge"),
           nb::arg("shares").noconvert(), nb::arg("g").noconvert(), nb::arg("gx").noconvert(), nb::arg("g_src").noconvert(),

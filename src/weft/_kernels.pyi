@@ -143,6 +143,7 @@ def gat(
     x: ndarray,
     p: ndarray,
     out: ndarray,
+    lse: ndarray | None,
     slope: float,
     threads: int,
 ) -> None: ...
@@ -156,6 +157,7 @@ def gat_backward_dst(
     x: ndarray,
     p: ndarray,
     g: ndarray,
+    g_lse: ndarray | None,
     shares: ndarray,
     g_dst: ndarray,
     slope: float,

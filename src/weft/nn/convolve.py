@@ -235,20 +235,13 @@ def _gat_columns(call: Call) -> Tensor:
     parts = torch.cat([(x * conv.att_src).sum(-1), (x * conv.att_dst).sum(-1)], 1)
     a_src, a_dst = crossing.Summed.apply(parts, call.wire).chunk(2, 1)
     assert layer.dst_at is not None and pushed.dst_at is not None
-    key = call.run.next_dropout() if conv.training and conv.dropout else None
+    dropped = bool(conv.training and conv.dropout)
+    blocks = crossing.attention_blocks(layer, conv.add_self_loops, dropped)
     totals = []
-    for block, dst_at, drop, dst_keys in (
-        (layer.block, layer.dst_at, layer.self_edges(), None),
-        (pushed.block, pushed.dst_at, layer.pushed_self_edges(), pushed.dst_keys),
-    ):
-        ends = crossing.Ends(block, drop if conv.add_self_loops else None)
-        if conv.add_self_loops:
-            ends.with_loops_at(dst_at)
-        logits = F.leaky_relu(a_src[ends.src] + a_dst[dst_at][ends.dst], conv.negative_slope)
-        keep = None
-        if key is not None:
-            keep = _edge_mask(call, key, ends.dst, ends.places, conv.heads, conv.dropout, dst_keys)
-        totals.append(crossing.attend_whole(ends, logits, x, keep))
+    for block, dst_at, keep in zip(blocks, (layer.dst_at, pushed.dst_at), _masks(call, blocks), strict=True):
+        raw = a_src[block.src.long()] + a_dst[dst_at][block.dst().long()]
+        logits = F.leaky_relu(raw, conv.negative_slope)
+        totals.append(functional.edge_softmax_aggregate(block, logits, x, keep))
     out = totals[0] + pushed.route.push(totals[1].flatten(1), call.wire).view_as(totals[0])
     return _finish_attention(call, out)
 
@@ -265,15 +258,16 @@ def _gat(call: Call) -> Tensor:
         block, keep = _attended(call)
         return _finish_attention(call, functional.gat(block, sources, att_src, att_dst, slope, keep))
     own = layer.own_rows(x, call.wire)
-    a_dst = (own * att_dst).sum(-1)
+    a_src, a_dst = (x * att_src).sum(-1), (own * att_dst).sum(-1)
     a_there = layer.pushed.route.pull(a_dst, call.wire)
-    here, there = _both_ends(call)
-    rows = sources if layer.own is None else torch.cat([sources, own])
-    sides = []
-    for ends, side, terms in ((here, rows, a_dst), (there, x, a_there)):
-        raw = (side * att_src).sum(-1)[ends.src] + terms[ends.dst]
-        sides.append((ends, F.leaky_relu(raw, slope), side))
-    return _finish_attention(call, _attend_sides(call, sides))
+    rows, a_rows = (x, a_src) if layer.sources is None else (sources, (sources * att_src).sum(-1))
+    if layer.own is not None:
+        rows, a_rows = torch.cat([rows, own]), torch.cat([a_rows, (own * att_src).sum(-1)])
+    blocks = crossing.attention_blocks(layer, conv.add_self_loops, bool(conv.training and conv.dropout))
+    keep, keep_there = _masks(call, blocks)
+    here = functional.attention_part(blocks[0], rows, (a_rows, a_dst), slope, keep)
+    there = functional.attention_part(blocks[1], x, (a_src, a_there), slope, keep_there)
+    return _finish_attention(call, crossing.merge_attention(layer, call.wire, here, there))
 
 
 def _gatv2(call: Call) -> Tensor:
@@ -291,13 +285,13 @@ def _gatv2(call: Call) -> Tensor:
         block, keep = _attended(call)
         return _finish_attention(call, functional.gatv2(block, sources, to, att, slope, keep))
     to_there = layer.pushed.route.pull(to, call.wire)
-    here, there = _both_ends(call)
     rows = torch.cat([sources, own]) if pushed_apart and own is not None else sources
-    sides = []
-    for ends, side, terms in ((here, rows, to), (there, x, to_there)):
-        joined = F.leaky_relu(side[ends.src] + terms[ends.dst], slope)
-        sides.append((ends, (joined * att).sum(-1), side))
-    return _finish_attention(call, _attend_sides(call, sides))
+    blocks = crossing.attention_blocks(layer, conv.add_self_loops, bool(conv.training and conv.dropout))
+    parts = []
+    for block, side, terms, keep in zip(blocks, (rows, x), (to, to_there), _masks(call, blocks), strict=True):
+        joined = F.leaky_relu(side[block.src.long()] + terms[block.dst().long()], slope)
+        parts.append(functional.attention_part(block, side, (joined * att).sum(-1), 1.0, keep))
+    return _finish_attention(call, crossing.merge_attention(layer, call.wire, *parts))
 
 
 def _attended(call: Call) -> tuple[Block, Tensor | None]:
@@ -312,30 +306,17 @@ def _attended(call: Call) -> tuple[Block, Tensor | None]:
     return looped, _edge_mask(call, key, looped.dst(), places, conv.heads, conv.dropout)
 
 
-def _both_ends(call: Call) -> tuple[crossing.Ends, crossing.Ends]:
-    """The edges here and the pushed ones; self-loops, where they are added, are computed by the destination's holder."""
+def _masks(call: Call, blocks: tuple[Block, Block]) -> list[Tensor | None]:
+    """Dropout of the edges here and of the pushed ones."""
     conv: Any = call.conv
-    layer = call.layer
-    assert layer.pushed is not None
-    if not conv.add_self_loops:
-        return crossing.Ends(layer.block), crossing.Ends(layer.pushed.block)
-    here = crossing.Ends(layer.block, layer.self_edges()).with_loops(0 if layer.own is None else layer.block.num_src)
-    return here, crossing.Ends(layer.pushed.block, layer.pushed_self_edges())
-
-
-def _attend_sides(call: Call, sides: list[tuple[crossing.Ends, Tensor, Tensor]]) -> Tensor:
-    conv: Any = call.conv
-    pushed = call.layer.pushed
-    assert pushed is not None
-    masks: list[Tensor | None] = [None, None]
-    if conv.training and conv.dropout:
-        key = call.run.next_dropout()
-        masks = [
-            _edge_mask(call, key, ends.dst, ends.places, conv.heads, conv.dropout, keys)
-            for (ends, _, _), keys in zip(sides, (None, pushed.dst_keys), strict=True)
-        ]
-    here, there = ((*side, mask) for side, mask in zip(sides, masks, strict=True))
-    return crossing.attend_parts(call.layer, call.wire, here, there)
+    if not (conv.training and conv.dropout):
+        return [None, None]
+    assert call.layer.pushed is not None
+    key = call.run.next_dropout()
+    return [
+        _edge_mask(call, key, block.dst(), block.places(), conv.heads, conv.dropout, keys)
+        for block, keys in zip(blocks, (None, call.layer.pushed.dst_keys), strict=True)
+    ]
 
 
 def _edge_mask(

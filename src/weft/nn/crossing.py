@@ -91,69 +91,64 @@ def film(layer: Layer, wire: Wire, x: Tensor, gamma: Tensor, beta: Tensor, reduc
     return total / layer.degrees.clamp(min=1).to(total.dtype)[:, None] if reduce == "mean" else total
 
 
-class Ends:
-    """The edges of one side of a pushed layer, as attention goes over them: ends, and places in their lists."""
+def attention_blocks(layer: Layer, loops: bool, places: bool) -> tuple[Block, Block]:
+    """The edges here and the pushed ones as attention goes over them; loops are computed by the destination's holder.
 
-    def __init__(self, block: Block, drop: Tensor | None = None) -> None:
-        src, dst, places = block.src.long(), block.dst().long(), block.places()
-        if drop is not None:
-            src, dst, places = src[~drop], dst[~drop], places[~drop]
-        self.src, self.dst, self.places, self.num_dst = src, dst, places, block.num_dst
-
-    def with_loops(self, first: int) -> "Ends":
-        """With an edge to each destination from source number first + its own."""
-        return self.with_loops_at(torch.arange(self.num_dst) + first)
-
-    def with_loops_at(self, sources: Tensor) -> "Ends":
-        """With an edge to each destination from these sources."""
-        ids = torch.arange(self.num_dst)
-        self.src = torch.cat([self.src, sources])
-        self.dst = torch.cat([self.dst, ids])
-        self.places = torch.cat([self.places, torch.full_like(ids, -1)])
-        return self
-
-
-def attend_parts(
-    layer: Layer,
-    wire: Wire,
-    here: tuple[Ends, Tensor, Tensor, Tensor | None],
-    there: tuple[Ends, Tensor, Tensor, Tensor | None],
-) -> Tensor:
-    """Soft-max attention over edges here and edges pushed; each side has ends, logits, sources' rows, and what is kept."""
+    `places`: are the edges' places in their lists needed, for their dropout?
+    """
     assert layer.pushed is not None
-    total, weights, top = _softmax_part(*here)
-    heads = weights.shape[1]
-    sent, sent_weights, sent_top = _softmax_part(*there)
-    packed = torch.cat([sent.flatten(1), sent_weights, sent_top], 1)
-    arrived = layer.pushed.carry.push(packed, wire)
-    at = layer.pushed.at
-    their_total, their_weights, their_top = arrived.split([arrived.shape[1] - 2 * heads, heads, heads], 1)
-    their_top = their_top.detach()
-    highest = top.scatter_reduce(0, at[:, None].expand_as(their_top), their_top, "amax")
-    scale = (top - highest).exp().nan_to_num(0.0)
-    their_scale = (their_top - highest[at]).exp()
-    their_total = their_total.reshape(-1, *total.shape[1:])
-    weights = (weights * scale).index_add(0, at, their_weights * their_scale)
-    total = (total * scale[:, :, None]).index_add(0, at, their_total * their_scale[:, :, None])
-    return total / weights.clamp(min=torch.finfo(weights.dtype).tiny)[:, :, None]
+    there = layer.pushed.block
+    if not loops:
+        return layer.block, there
+    if layer.columns is not None:
+        assert layer.dst_at is not None and layer.pushed.dst_at is not None
+        here = _looped(layer.block, layer.self_edges(), layer.dst_at, layer.block.num_src)
+        return here, _looped(there, layer.pushed_self_edges(), layer.pushed.dst_at, there.num_src)
+    if layer.own is None:
+        here = layer.block.with_self_loops()
+        if places:
+            here.positions = layer.block.looped_places()
+        return here, there
+    first, count = layer.block.num_src, layer.num_dst  # own rows stand behind the sources
+    here = _looped(layer.block, layer.self_edges(), torch.arange(first, first + count), first + count)
+    return here, _without(there, layer.pushed_self_edges())
 
 
-def attend_whole(ends: Ends, logits: Tensor, x: Tensor, keep: Tensor | None) -> Tensor:
-    """Soft-max attention over lists that are whole."""
-    total, weights, _ = _softmax_part(ends, logits, x, keep)
-    return total / weights.clamp(min=torch.finfo(weights.dtype).tiny)[:, :, None]
+def _without(block: Block, drop: Tensor) -> Block:
+    """The block without some edges; the others keep their places."""
+    keep = ~drop
+    dst = block.dst()[keep].long()
+    indptr = torch.cat([dst.new_zeros(1), torch.bincount(dst, minlength=block.num_dst).cumsum(0)])
+    return Block(indptr, block.src[keep], block.num_src, positions=block.places()[keep])
 
 
-def _softmax_part(ends: Ends, logits: Tensor, x: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """By destination: the sum of rows by exp(logit - top), the sum of those weights, and top (-inf without edges)."""
-    index = ends.dst[:, None].expand_as(logits)
-    top = logits.new_full((ends.num_dst, logits.shape[1]), -torch.inf)
-    top = top.scatter_reduce(0, index, logits.detach(), "amax")
-    exp = (logits - top[ends.dst]).exp()
-    weights = torch.zeros_like(top).index_add(0, ends.dst, exp)
-    kept = exp if keep is None else exp * keep
-    total = x.new_zeros(ends.num_dst, *x.shape[1:]).index_add(0, ends.dst, x[ends.src] * kept[:, :, None])
-    return total, weights, top
+def _looped(block: Block, drop: Tensor, sources: Tensor, num_src: int) -> Block:
+    """The block without its self-loops, each destination last among its own sources, where `sources` holds it."""
+    rest = _without(block, drop)
+    dst = rest.dst().long()
+    indptr = rest.indptr + torch.arange(block.num_dst + 1)
+    at, ends = torch.arange(rest.num_edges) + dst, indptr[1:] - 1
+    src, places = (
+        torch.empty(len(at) + len(ends), dtype=torch.int32),
+        torch.empty(len(at) + len(ends), dtype=torch.int64),
+    )
+    src[at], src[ends] = rest.src, sources.int()
+    places[at], places[ends] = rest.places(), -1
+    return Block(indptr, src, num_src, positions=places)
+
+
+def merge_attention(layer: Layer, wire: Wire, here: tuple[Tensor, Tensor], there: tuple[Tensor, Tensor]) -> Tensor:
+    """Attention over whole lists from that over their parts: each side's rows, and logs of sums of exponentials."""
+    assert layer.pushed is not None
+    rows, lse = here
+    arrived = layer.pushed.carry.push(torch.cat([there[0].flatten(1), there[1]], 1), wire)
+    at, heads = layer.pushed.at, lse.shape[1]
+    their_rows, their_lse = arrived[:, :-heads].reshape(-1, *rows.shape[1:]), arrived[:, -heads:]
+    top = lse.detach().scatter_reduce(0, at[:, None].expand_as(their_lse), their_lse.detach(), "amax")
+    share, their_share = (lse - top).exp(), (their_lse - top[at]).exp()
+    whole = share.index_add(0, at, their_share)
+    total = (rows * share[:, :, None]).index_add(0, at, their_rows * their_share[:, :, None])
+    return total / whole[:, :, None]
 
 
 class _PushedMax(torch.autograd.Function):

@@ -41,6 +41,24 @@ def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor
     return _Attention.apply(block, x, logits, keep)
 
 
+def attention_part(
+    block: Block,
+    x: Tensor,
+    terms: tuple[Tensor, Tensor] | Tensor,
+    slope: float = 1.0,
+    keep: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention over parts of lists: rows summed by the part's own soft-max, and the log of its sum of exponentials.
+
+    Logits are leaky(terms[0][source] + terms[1][destination]), or given for each edge. The log is -1e30 without edges.
+    """
+    if not x.is_cpu:
+        return reference.attention_part(block, x, terms, slope, keep)
+    of_edges = isinstance(terms, Tensor)
+    a_src, a_dst = (None, None) if of_edges else terms
+    return _AttentionPart.apply(block, x, a_src, a_dst, terms if of_edges else None, keep, slope)
+
+
 def gat(block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
     """GAT's attention: logits leaky(<att_src, x[source]> + <att_dst, x[destination]>) per head, then times `keep`."""
     if not x.is_cpu:
@@ -210,26 +228,38 @@ class _Max(torch.autograd.Function):
 
 
 def _attend(
-    block: Block, x: Tensor, terms: tuple[Tensor | None, ...], keep: Tensor | None, slope: float
+    block: Block,
+    x: Tensor,
+    terms: tuple[Tensor | None, ...],
+    keep: Tensor | None,
+    slope: float,
+    lse: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Soft-max probabilities [edges, heads] and the rows summed by them; `terms` are a_src, a_dst and edge logits."""
     p, out = x.new_empty(block.num_edges, x.shape[1]), x.new_empty(block.num_dst, *x.shape[1:])
     a_src, a_dst, edges = (_array(term) for term in terms)
     indptr, src, threads = block.indptr.numpy(), block.src.numpy(), torch.get_num_threads()
-    arrays = (_array(keep), _array(x), p.numpy(), out.numpy())
+    arrays = (_array(keep), _array(x), p.numpy(), out.numpy(), _array(lse))
     _kernels.gat(indptr, src, a_src, a_dst, edges, *arrays, slope, threads)
     return p, out
 
 
 def _attend_backward(
-    block: Block, x: Tensor, terms: tuple[Tensor | None, ...], keep: Tensor | None, slope: float, p: Tensor, g: Tensor
+    block: Block,
+    x: Tensor,
+    terms: tuple[Tensor | None, ...],
+    keep: Tensor | None,
+    slope: float,
+    p: Tensor,
+    g: Tensor,
+    g_lse: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x (by way of the weighted sum), of a_src, of a_dst, and of the sum inside leaky at each edge."""
     threads, g = torch.get_num_threads(), g.contiguous()
     shares, g_dst = x.new_empty(block.num_edges, 2, x.shape[1]), x.new_empty(block.num_dst, x.shape[1])
     a_src, a_dst, edges = (_array(term) for term in terms)
     indptr, src = block.indptr.numpy(), block.src.numpy()
-    arrays = (_array(x), _array(p), _array(g), shares.numpy(), g_dst.numpy())
+    arrays = (_array(x), _array(p), _array(g), _array(g_lse), shares.numpy(), g_dst.numpy())
     _kernels.gat_backward_dst(indptr, src, a_src, a_dst, edges, _array(keep), *arrays, slope, threads)
     gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
     t_indptr, t_dst, t_edge = (part.numpy() for part in block.transposed())
@@ -254,6 +284,37 @@ class _Attention(torch.autograd.Function):
         x, logits, keep, p = ctx.saved_tensors
         gx, _, _, d_edge = _attend_backward(ctx.block, x, (None, None, logits), keep, 1.0, p, g)
         return None, gx, d_edge, None
+
+
+class _AttentionPart(torch.autograd.Function):
+    """As _Attention, over parts of lists, with the log of each part's sum of exponentials."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        block: Block,
+        x: Tensor,
+        a_src: Tensor | None,
+        a_dst: Tensor | None,
+        edges: Tensor | None,
+        keep: Tensor | None,
+        slope: float,
+    ) -> tuple[Tensor, Tensor]:
+        lse = x.new_empty(block.num_dst, x.shape[1])
+        p, out = _attend(block, x, (a_src, a_dst, edges), keep, slope, lse)
+        ctx.block, ctx.slope = block, slope
+        ctx.save_for_backward(x, a_src, a_dst, edges, keep, p)
+        return out, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, g_lse: Tensor) -> tuple[Tensor | None, ...]:
+        x, a_src, a_dst, edges, keep, p = ctx.saved_tensors
+        terms = (a_src, a_dst, edges)
+        gx, g_src, g_dst, d_edge = _attend_backward(ctx.block, x, terms, keep, ctx.slope, p, g, g_lse)
+        if edges is not None:
+            return None, gx, None, None, d_edge, None, None
+        return None, gx, g_src, g_dst, None, None, None
 
 
 class _Gat(torch.autograd.Function):
