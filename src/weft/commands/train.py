@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"weft: {stop}", file=sys.stderr)
         return 128 + stop.signum
     except ClusterError as error:
-        raise world.explain(error) from error
+        print(f"weft: {world.explain(error)}", file=sys.stderr, flush=True)
+        os._exit(2)  # other threads may wait in the midst of an exchange until its timeout
     finally:
         world.leave()
 

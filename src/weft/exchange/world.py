@@ -40,6 +40,7 @@ class World:
         self._store, self._timeout = store, timedelta(seconds=timeout)
         self._ended = threading.Event()
         if store is not None:
+            store.set(f"{_ALIVE}/{rank}", "0")  # asking for a key that nobody set would wait for it
             threading.Thread(target=self._show_life, daemon=True, name="weft-alive").start()
 
     @classmethod
@@ -136,7 +137,8 @@ class World:
 
     def _beats(self) -> list[bytes]:
         assert self._store is not None
-        return [self._store.get(f"{_ALIVE}/{rank}") for rank in range(self.size)]
+        keys = [f"{_ALIVE}/{rank}" for rank in range(self.size)]
+        return [self._store.get(key) if self._store.check([key]) else b"" for key in keys]
 
     def _show_life(self) -> None:
         assert self._store is not None

@@ -9,7 +9,8 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.nn.binding import EDGE_ARGUMENTS, Handle, call_model
-from weft.nn.convolve import Call, convolve, fast_path
+from weft.nn.call import Call
+from weft.nn.convolve import convolve, fast_path
 from weft.nn.rows import Pass, Rows
 from weft.parallel.program import Program
 from weft.sampling import Sample

@@ -64,9 +64,9 @@ class Loader:
             finally:
                 self._features.release(batch.rows)
 
-    def close(self) -> None:
+    def close(self, wait: bool = True) -> None:
         """End the threads. What was begun is finished, for other workers may be in the midst of the same batch."""
-        self._pool.shutdown(wait=True)
+        self._pool.shutdown(wait=wait, cancel_futures=not wait)
         self._begun.clear()
 
     def _ready(

@@ -150,9 +150,13 @@ class Trainer:
                 )
                 while p.epoch < self.settings.epochs and not p.stopped:
                     self._epoch(interrupts)
-            return self._finish()
-        finally:
+            result = self._finish()
             self.close()
+            return result
+        except BaseException:
+            self._loader.close(wait=False)  # its threads may wait for workers that are gone
+            raise
+        finally:
             torch.set_num_threads(before)
 
     def close(self) -> None:

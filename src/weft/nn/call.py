@@ -1,0 +1,77 @@
+"""A call of a convolution on a layer, and what all convolutions are written with."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+from torch import Tensor, nn
+from torch_geometric.nn import Linear, MessagePassing
+
+from weft.exchange import Wire
+from weft.nn import crossing, functional
+from weft.nn.rows import Pass, edge_keys
+from weft.parallel.program import Layer, Program
+from weft.sampling import Block
+
+REDUCE = {"add": "sum", "sum": "sum", "mean": "mean", "max": "max"}
+
+
+@dataclass
+class Call:
+    """One call of a convolution within a forward pass: the rows that are here, the layer, and what else it was given."""
+
+    conv: MessagePassing
+    x: Tensor  # [rows here, width]
+    depth: int  # of those rows
+    program: Program
+    run: Pass
+    edge_weight: bool = False  # was it given the graph's edge weights?
+    others: dict[str, Any] | None = None  # arguments that no fast path knows
+
+    @property
+    def layer(self) -> Layer:
+        """The edges, and who computes them."""
+        return self.program.layers[self.depth]
+
+    @property
+    def wire(self) -> Wire:
+        """The way to the other workers."""
+        return self.program.wire
+
+    @cached_property
+    def x_dst(self) -> Tensor:
+        """The destinations' own rows."""
+        return self.layer.own_rows(self.x, self.wire)
+
+    def weights(self, block: Block, drop: Tensor | None = None) -> Tensor | None:
+        """The weights of a block's edges, zero for those dropped; None where all are one."""
+        given = self.program.edge_values("edge_weight", block).to(self.x.dtype) if self.edge_weight else None
+        if drop is None or not drop.any():
+            return given
+        return (~drop).to(self.x.dtype) if given is None else given * ~drop
+
+    def aggregate(self, x: Tensor, reduce: str = "sum") -> tuple[Tensor, Tensor]:
+        """Rows x, merged into each destination without weights; and the destinations' own."""
+        return crossing.aggregate(self.layer, self.wire, x, reduce)
+
+
+def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
+    """A dense layer on rows, plus other rows; on the fast kernel unless the module does something of its own."""
+    if plain_linear(module):
+        return functional.linear(x, cast(Tensor, module.weight), cast("Tensor | None", module.bias), plus)
+    out = module(x)
+    return out if plus is None else out + plus
+
+
+def plain_linear(module: nn.Module) -> bool:
+    return type(module) in (nn.Linear, Linear) and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def edge_mask(
+    call: Call, key: int, dst: Tensor, places: Tensor, columns: int, p: float, dst_keys: Tensor | None = None
+) -> Tensor:
+    """Dropout of edges, keyed by destination and place in its list."""
+    if dst_keys is None:
+        assert call.run.keys is not None
+        dst_keys = call.run.keys[call.depth + 1]
+    return functional.dropout_mask(len(dst), columns, p, edge_keys(dst_keys, dst, places), key, call.x.dtype)

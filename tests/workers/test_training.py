@@ -1,0 +1,154 @@
+"""`weft train` on many workers: the same model as one, whatever the plan; resumed anywhere; lost workers named."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from safetensors.torch import load_file
+
+from weft import cli
+from weft.graph import Graph
+from weft.graph.generate import communities
+from weft.partition import allocate, write_partitioned
+
+SETTINGS = [
+    "--hidden",
+    "8",
+    "--fanouts",
+    "4,4",
+    "--epochs",
+    "2",
+    "--dtype",
+    "float64",
+    "--dropout",
+    "0.2",
+    "--lr",
+    "0.01",
+]
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    graph = communities(folder / "whole", vertices=1500, edges=20_000, width=12, classes=5, train=0.4, block=100)
+    for parts in (2, 3):
+        write_partitioned(graph, allocate(graph, parts, "metis"), parts, folder / f"parts-{parts}")
+    return folder
+
+
+def weft(*arguments, **more):
+    command = [sys.executable, "-m", "weft.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, **more)
+
+
+def train(graph, out, *more, batch):
+    done = weft("train", graph, *SETTINGS, "--batch-size", batch, "--threads", 1, "--out", out, *more)
+    assert done.returncode == 0, done.stderr
+    return load_file(out / "state.safetensors"), done.stdout
+
+
+def far(one, other):
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+@pytest.fixture(scope="module")
+def alone(graphs, tmp_path_factory):
+    return train(graphs / "whole", tmp_path_factory.mktemp("models") / "m", batch=120)[0]
+
+
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [
+        (2, ["--plan", "split"]),
+        (3, ["--plan", "push,local", "--cache", "0.2", "--topology", "partitioned"]),
+        (2, ["--plan", "nfp"]),
+        (3, ["--plan", "gdp", "--cache", "0.1", "--prefetch", "0"]),
+        (2, ["--group", "host", "--plan", "dnp"]),
+    ],
+)
+def test_workers_train_the_same_model(graphs, alone, tmp_path, workers, options):
+    parts = graphs / f"parts-{workers}"
+    model, told = train(parts, tmp_path / "m", "--workers", workers, *options, batch=120 // workers)
+    assert far(model, alone) < 1e-10
+    assert f"plan  {workers} workers" in told
+
+
+def test_resumed_with_other_workers_and_another_plan(graphs, alone, tmp_path):
+    keep = ["--checkpoint", tmp_path / "checkpoints"]
+    every = ["--checkpoint-every", 2, "--keep", 100]
+    train(graphs / "parts-2", tmp_path / "a", "--workers", 2, "--plan", "split", *keep, *every, batch=60)
+    for later in sorted((tmp_path / "checkpoints").glob("step-*"))[2:]:  # as if it had been lost in the first epoch
+        shutil.rmtree(later)
+    again = [*keep, "--resume", "--workers", 3, "--plan", "dnp"]
+    refused = weft("train", graphs / "parts-3", *SETTINGS, "--batch-size", 50, *again)
+    assert refused.returncode == 2 and "workers x batch_size is 120" in refused.stderr
+    model, told = train(graphs / "parts-3", tmp_path / "b", *again, batch=40)
+    assert "going on from" in told
+    assert far(model, alone) < 1e-10
+
+
+def test_a_killed_worker_ends_all_and_is_named(graphs):
+    command = [sys.executable, "-m", "weft.cli", "train", str(graphs / "parts-3"), *SETTINGS[:4]]
+    command += ["--workers", "3", "--epochs", "5000", "--evaluate-every", "0", "--timeout", "30", "--plan", "leap"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in run.stdout:
+        if line.startswith("epoch   3"):
+            break
+    workers = children_of(run.pid)
+    assert len(workers) == 3
+    os.kill(workers[1], signal.SIGKILL)
+    start = time.monotonic()
+    _, errors = run.communicate(timeout=60)
+    assert time.monotonic() - start < 40
+    assert run.returncode == 1
+    assert "worker 1 was killed by SIGKILL" in errors
+    assert "worker 1 (host 0) stopped answering" in errors
+    assert "Traceback" not in errors
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
+
+
+def test_interrupted_workers_stop_at_one_batch_and_go_on(graphs, tmp_path):
+    keep = ["--checkpoint", str(tmp_path / "c")]
+    command = [sys.executable, "-m", "weft.cli", "train", str(graphs / "parts-2"), *SETTINGS[:4], *keep]
+    command += ["--workers", "2", "--epochs", "5000", "--evaluate-every", "0"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in run.stdout:
+        if line.startswith("epoch   3"):
+            break
+    run.send_signal(signal.SIGTERM)
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGTERM
+    assert errors.count("go on with --resume") == 1
+
+
+def test_a_wrong_number_of_workers_is_refused(graphs, capsys):
+    assert cli.main(["train", str(graphs / "parts-3"), "--workers", "2"]) == 2
+    assert "partitioned for 3 workers, but there are 2" in capsys.readouterr().err
+
+
+def test_workers_that_never_come_end_the_wait(graphs):
+    environment = os.environ | {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29877"}
+    done = weft("train", graphs / "parts-2", "--timeout", 3, env=environment)
+    assert done.returncode == 2
+    assert "worker 0 of 2 could not meet the others" in done.stderr
+
+
+def test_plans_that_make_no_sense_are_explained(graphs, capsys):
+    graph = str(graphs / "parts-2")
+    for plan, reason in (
+        ("local,push", "place layer 1 at owners"),
+        ("push", "is not known"),
+        ("pull,columns", "can't be columns"),
+    ):
+        done = weft("train", graph, "--workers", 2, "--plan", plan, "--fanouts", "4,4")
+        assert done.returncode == 2 and reason in done.stderr, done.stderr
+    assert Graph.open(graph).num_owners == 2
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return sorted(map(int, file.read().split()))
