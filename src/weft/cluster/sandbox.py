@@ -117,7 +117,9 @@ class Sandbox:
                     process.kill()
                 process.wait()
 
-    def start(self, command: Sequence[str], host: int, local: int = 0, output: Any = None) -> "subprocess.Popen[bytes]":
+    def start(
+        self, command: Sequence[str], host: int, local: int = 0, output: Any = None, errors: Any = None
+    ) -> "subprocess.Popen[bytes]":
         """Start a command as one worker of a host (both counted from 0)."""
         rank, name = host * self.workers_per_host + local, f"h{host + 1}"
         environment = os.environ | {
@@ -136,7 +138,7 @@ class Sandbox:
         joined = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group)] if group else []
         where = os.getcwd()
         return subprocess.Popen(
-            [*entered, f"--wd={where}", *joined, *command], env=environment, stdout=output, cwd=where
+            [*joined, *entered, f"--wd={where}", *command], env=environment, stdout=output, stderr=errors, cwd=where
         )
 
     def _holder(self, host: int) -> int:

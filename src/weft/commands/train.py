@@ -13,7 +13,7 @@ from weft.graph import Graph
 from weft.report.training import listener_for
 from weft.training import Interrupted, Settings, Trainer, make_model
 from weft.training.saved import save_model
-from weft.training.team import owner_bounds
+from weft.training.team import check_plan
 
 HELP = "Train a model on a graph."
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     settings = make(Settings, from_file | flags_given(args, Settings), "weft train")
     graph = Graph.open(args.graph)
     if settings.workers > 1 and "RANK" not in os.environ:
-        owner_bounds(graph, settings.workers)
+        check_plan(settings, graph, make_model(settings, graph))
         return launch(args.argv, settings.workers)
     world = World.join(settings.timeout)
     try:

@@ -96,19 +96,28 @@ class World:
         """The error, with the workers named that are missing."""
         if self._store is None:
             return error
-        try:
-            missing = self._missing()
-            self._store.set(f"{_TOLD}/{self.rank}", "1")
-            if self.rank == 0:
-                self._wait_for_others(missing)
-        except RuntimeError:  # the store went with its worker
-            missing = [0]
+        found: list[list[int]] = []
+        # A thread, for asking over a link that was cut never returns.
+        asking = threading.Thread(target=lambda: found.append(self._find_missing()), daemon=True)
+        asking.start()
+        asking.join(_LINGER + 5 * _BEAT)
+        missing = found[0] if found else [0]  # the first worker, who holds the store, is out of reach
         if not missing:
             return error
         told = ", ".join(f"worker {rank} (host {self.hosts[rank]})" for rank in missing)
         return ClusterError(
             f"{told} stopped answering; look at its output, then go on from the last checkpoint with --resume"
         )
+
+    def _find_missing(self) -> list[int]:
+        try:
+            missing = self._missing()
+            self._store.set(f"{_TOLD}/{self.rank}", "1")
+            if self.rank == 0:
+                self._wait_for_others(missing)
+            return missing
+        except RuntimeError:
+            return [0]
 
     def _missing(self) -> list[int]:
         """Workers that show no life; who finds out first tells the others."""

@@ -12,7 +12,7 @@ from weft.exchange import World
 from weft.features import FeatureStore, Sharing
 from weft.graph import Graph
 from weft.keys import Stream
-from weft.nn import crossing_costs
+from weft.nn import BlockModel, crossing_costs
 from weft.nn.convolve import fast_path
 from weft.parallel import NAMED, Columns, Cooperation, Owners, Plan, Program
 from weft.sampling import NeighborSampler
@@ -46,6 +46,12 @@ def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
     if "seeds" not in options:
         options["seeds"] = "home" if layers[-1] in ("pull", "cover") else "spread"
     return Plan(layers, **options)
+
+
+def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
+    """Refuse what workers would refuse, before they are started."""
+    owner_bounds(graph, settings.workers)
+    plan_for(settings, model, len(settings.fanouts_for(BlockModel(model).depth)))
 
 
 def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programmer]:

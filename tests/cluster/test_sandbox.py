@@ -1,0 +1,245 @@
+"""The cluster in a box: shaped links, hosts of their own, nothing left behind; and what training sends through it.
+
+Needs root and iproute2; skipped elsewhere.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weft import cli
+from weft.cluster import sandbox as sandboxes
+from weft.cluster.sandbox import Sandbox, bits_a_second
+from weft.errors import ConfigError
+from weft.graph.generate import communities
+from weft.parallel import Owners
+from weft.partition import allocate, write_partitioned
+from weft.sampling import NeighborSampler
+from weft.training.batches import Batches
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("tc") or not shutil.which("nsenter"),
+    reason="needs root, iproute2 and nsenter",
+)
+WORKER = Path(__file__).parent / "worker.py"
+HOSTS, BATCH, FANOUTS, WIDTH, HIDDEN, CLASSES = 3, 600, [5, 5], 160, 120, 6
+
+
+def left():
+    return [*sandboxes._namespaces()]
+
+
+def output_of(box, command, tmp_path, **more):
+    file = tmp_path / "out.txt"
+    with open(file, "w") as out:
+        code = box.run(command, output=out, **more)
+    return code, file.read_text()
+
+
+def test_hosts_have_networks_and_shared_memory_of_their_own(tmp_path):
+    with Sandbox(hosts=2, workers_per_host=2) as box:
+        mark = (
+            'touch /dev/shm/of-$GROUP_RANK; sleep 0.5; echo "$RANK/$WORLD_SIZE $(ls /dev/shm) $(ip -br addr show eth0)"'
+        )
+        code, told = output_of(box, ["sh", "-c", mark], tmp_path)
+    assert code == 0
+    lines = sorted(told.splitlines())
+    assert [line.split()[:2] for line in lines] == [["0/4", "of-0"], ["1/4", "of-0"], ["2/4", "of-1"], ["3/4", "of-1"]]
+    assert "10.77.0.1/24" in lines[0] and "10.77.0.2/24" in lines[3]
+    assert not left()
+
+
+SEND = """
+import os, socket, sys, time
+rank = int(os.environ["RANK"])
+if rank == 0:
+    with socket.create_server(("10.77.0.1", 5000)) as server:
+        connection, _ = server.accept()
+        with connection:
+            while connection.recv(1 << 16):
+                pass
+else:
+    for _ in range(100):
+        try:
+            link = socket.create_connection(("10.77.0.1", 5000))
+            break
+        except OSError:
+            time.sleep(0.05)
+    start = time.perf_counter()
+    with link:
+        link.sendall(bytes(4_000_000))
+        link.shutdown(socket.SHUT_WR)
+        link.recv(1)
+    print(time.perf_counter() - start)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "low", "high"), [({"link": "40mbit"}, 0.6, 1.2), ({"links": {"h2": "40mbit"}}, 0.6, 1.2), ({}, 0, 0.3)]
+)
+def test_links_have_the_speed_that_was_asked_for(tmp_path, options, low, high):
+    with Sandbox(hosts=2, **options) as box:
+        code, told = output_of(box, [sys.executable, "-c", SEND], tmp_path)
+        sent = box.traffic()[1]["sent_bytes"]
+    assert code == 0
+    assert low < float(told) < high  # 32 Mbit
+    assert 4_000_000 < sent < 4_300_000
+
+
+def test_processor_shares(tmp_path):
+    burn = "import time; s = time.perf_counter(); [0 for _ in range(15_000_000)]; print(time.perf_counter() - s)"
+    seconds = []
+    for shares in ({}, {"h1": 0.25}):
+        with Sandbox(hosts=1, shares=shares) as box:
+            seconds.append(float(output_of(box, [sys.executable, "-c", burn], tmp_path)[1]))
+    assert seconds[1] > 2 * seconds[0]
+
+
+def test_a_killed_sandbox_is_removed_by_the_next():
+    run = subprocess.Popen([sys.executable, "-m", "weft.cli", "sandbox", "--hosts", "2", "--", "sleep", "100"])
+    for _ in range(100):
+        if len(left()) == 3:
+            break
+        time.sleep(0.1)
+    time.sleep(0.5)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    assert len(left()) == 3
+    with Sandbox(hosts=1):
+        assert len(left()) == 2
+    assert not left()
+
+
+def test_failures_end_all_workers():
+    start = time.monotonic()
+    with Sandbox(hosts=2) as box:
+        assert box.run(["sh", "-c", "[ $RANK = 0 ] && exit 3; exit 0"]) == 3
+        assert box.run(["sleep", "100"], timeout=1) == 124
+    assert time.monotonic() - start < 10
+    assert not left()
+
+
+def test_bad_input(capsys):
+    for arguments, reason in (
+        (["--link", "fast", "--", "true"], "is not a rate"),
+        (["--link", "h9=1gbit", "--", "true"], "no host 'h9'"),
+        (["--cpu", "h1=x", "--", "true"], "HOST=SHARE"),
+        ([], "needs a command"),
+    ):
+        assert cli.main(["sandbox", *arguments]) == 2
+        assert reason in capsys.readouterr().err
+    assert bits_a_second("1.5gbit") == 1.5e9
+    with pytest.raises(ConfigError, match="1 to 200 hosts"):
+        Sandbox(hosts=0)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    graph = communities(folder / "g", vertices=9000, edges=120_000, width=WIDTH, classes=CLASSES, train=0.3)
+    write_partitioned(graph, allocate(graph, HOSTS, "metis"), HOSTS, folder / "parts")
+    return folder / "parts"
+
+
+def run_epoch(parts, plan, tmp_path, epochs):
+    job = {
+        "graph": str(parts),
+        "epochs": epochs,
+        "settings": {
+            "model": "sage",
+            "hidden": HIDDEN,
+            "fanouts": FANOUTS,
+            "batch_size": BATCH,
+            "threads": 1,
+            "plan": plan,
+            "prefetch": 0,
+        },
+    }
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    with Sandbox(hosts=HOSTS) as box:
+        code, told = output_of(box, [sys.executable, str(WORKER), str(tmp_path / "job.json")], tmp_path, timeout=100)
+        counted = sum(host["sent_bytes"] for host in box.traffic())
+    assert code == 0, told
+    return counted, json.loads(told.splitlines()[-1])
+
+
+def volumes(parts):
+    """Rows by the formulas, from plain samples of each worker's seeds: sums over an epoch's batches and the workers."""
+    from weft.graph import Graph
+
+    graph = Graph.open(parts)
+    owners = Owners(graph.bounds)
+    sampler = NeighborSampler(graph, FANOUTS)
+    sums = dict.fromkeys(("gdp", "leap", "dnp", "snp"), 0)
+    for number, seeds in enumerate(Batches(graph.seeds("train"), graph.original_ids, BATCH * HOSTS, 0).of(0)):
+        homes = owners.member_of(seeds.astype(np.int32))
+        wanted = [set() for _ in range(HOSTS)]
+        for worker in range(HOSTS):
+            for plan, share in (("leap", seeds[homes == worker]), ("gdp", seeds[worker::HOSTS])):
+                rows = sampler.sample(share, 0, number).vertices.numpy()
+                sums[plan] += int((owners.member_of(rows) != worker).sum()) * WIDTH
+            sample = sampler.sample(seeds[worker::HOSTS], 0, number)
+            block, rows = sample.blocks[0], sample.vertices.numpy()
+            destinations = rows[: block.num_dst]
+            away = owners.member_of(destinations) != worker
+            sums["dnp"] += 2 * int(away.sum()) * HIDDEN
+            for owner in range(HOSTS):
+                mine = destinations[owners.member_of(destinations) == owner]
+                wanted[owner].update(mine.tolist())
+            source_owner = owners.member_of(rows)[block.src.numpy()]
+            pairs = {(d, o) for d, o in zip(block.dst().tolist(), source_owner.tolist(), strict=True) if o != worker}
+            # raw sums of the inputs are narrower than products forward and backward, and own rows come as they are
+            sums["snp"] += (len(pairs) + int(away.sum())) * WIDTH
+        for owner in range(HOSTS):  # dnp: owners fetch what they lack for the destinations that are asked of them
+            hop = sampler.hop(np.array(sorted(wanted[owner]), dtype=np.int32), len(FANOUTS) - 1, 0, number)[0]
+            sums["dnp"] += int((owners.member_of(hop) != owner).sum()) * WIDTH
+    return {plan: 4 * floats for plan, floats in sums.items()}
+
+
+def test_traffic_is_what_the_formulas_say(parts, tmp_path):
+    expected = volumes(parts)
+    for plan, rows in expected.items():
+        few, _ = run_epoch(parts, plan, tmp_path, 0)
+        counted, told = run_epoch(parts, plan, tmp_path, 1)
+        crossed = told["fetch_rows"] + told["exchange"]
+        assert abs(crossed / rows - 1) < 1e-9, (plan, crossed, rows)
+        # the interfaces see those rows, ids, counts and gradients, and the headers of TCP and Ethernet
+        assert abs((counted - few) / told["all"] - 1) < 0.03, (plan, counted - few, told["all"])
+
+
+def test_a_host_that_is_cut_off_ends_the_run(parts, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "weft.cli",
+        "train",
+        str(parts),
+        "--fanouts",
+        "4,4",
+        "--hidden",
+        "8",
+        "--epochs",
+        "2000",
+    ]
+    command += ["--plan", "leap", "--timeout", "5", "--threads", "1", "--evaluate-every", "0"]
+    with Sandbox(hosts=HOSTS) as box, open(tmp_path / "out", "w") as out:
+        workers = [box.start(command, host, output=out, errors=subprocess.PIPE) for host in range(HOSTS)]
+        for _ in range(300):
+            if "epoch   2" in (tmp_path / "out").read_text():
+                break
+            time.sleep(0.1)
+        box.cut(2)
+        start = time.monotonic()
+        errors = [worker.communicate(timeout=60)[1].decode() for worker in workers]
+    assert time.monotonic() - start < 45
+    assert all(worker.returncode == 2 for worker in workers)
+    assert "worker 2 (host 2) stopped answering" in errors[0]
+    assert not left()
