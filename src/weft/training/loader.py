@@ -64,10 +64,14 @@ class Loader:
             finally:
                 self._features.release(batch.rows)
 
-    def close(self, wait: bool = True) -> None:
+    def close(self) -> None:
         """End the threads. What was begun is finished, for other workers may be in the midst of the same batch."""
-        self._pool.shutdown(wait=wait, cancel_futures=not wait)
+        self._pool.shutdown(wait=True)
         self._begun.clear()
+
+    def abandon(self, wait: bool) -> None:
+        """End the threads after a failure, without what they had not begun; they may wait for workers that are gone."""
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def _ready(
         self, seeds: list[np.ndarray], epoch: int, first: int, stream: Stream, then: list[np.ndarray]

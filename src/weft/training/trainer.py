@@ -154,7 +154,7 @@ class Trainer:
             self.close()
             return result
         except BaseException:
-            self._loader.close(wait=False)  # its threads may wait for workers that are gone
+            self._loader.abandon(wait=self.world.size == 1)
             raise
         finally:
             torch.set_num_threads(before)
