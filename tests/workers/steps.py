@@ -86,7 +86,7 @@ def train(case, rank, size, wire):
     labels = torch.from_numpy(graph.labels.astype(np.int64))
     for index, seeds in enumerate(batches.of(0)[:5]):
         mine = seeds[owners.member_of(seeds.astype(np.int32)) == rank] if plan.seeds == "home" else seeds[rank::size]
-        program = cooperation.program(mine, len(seeds), 0, index)
+        program = cooperation.program(mine, 0, index)
         x = torch.from_numpy(graph.features[program.vertices[0].numpy()]).double()
         if columns := program.layers[0].columns:
             first, end = columns.span

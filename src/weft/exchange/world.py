@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -154,7 +153,9 @@ class World:
         beat = 0
         while not self._ended.wait(_BEAT):
             beat += 1
-            if not _done(lambda beat=beat: self._store.set(f"{_ALIVE}/{self.rank}", str(beat))):  # type: ignore[misc]
+            try:
+                self._store.set(f"{_ALIVE}/{self.rank}", str(beat))
+            except RuntimeError:  # the store is gone, and with it the run
                 return
 
 
@@ -166,11 +167,3 @@ def _end_with_parent() -> None:
         set_death_signal(1, signal.SIGKILL)
         if os.getppid() != parent:
             raise ClusterError("the process that started this worker is gone: start the run again")
-
-
-def _done(action: Callable[[], object]) -> bool:
-    try:
-        action()
-    except RuntimeError:
-        return False
-    return True

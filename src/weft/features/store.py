@@ -84,10 +84,9 @@ class FeatureStore:
         """Cache the rows of some vertices of other workers. All workers call this together, each with its own ids."""
         assert self._sharing is not None
         slots = np.full(len(self._table), -1, dtype=np.int32)
-        rows = self._empty(len(ids))
-        self._fetch_remote(ids, np.arange(len(ids)), rows)
+        self._cached = self._fetch_remote(ids)
         slots[ids] = np.arange(len(ids))
-        self._cached, self._cache_slot = rows, slots
+        self._cache_slot = slots
 
     def fetch(self, ids: Tensor, own: bool = False) -> Tensor:
         """The rows of some vertices, [len(ids), width], in the store's dtype; `own`: all workers fetch only their own."""
@@ -113,22 +112,23 @@ class FeatureStore:
             hit = slots >= 0
             gather(self._cached, torch.from_numpy(slots[hit]), rows, self._threads, rest[hit])
             rest, cached = rest[~hit], int(hit.sum())
-        received = self._empty(len(rest))
-        self._fetch_remote(ids[rest], np.arange(len(rest)), received)
+        received = self._fetch_remote(ids[rest])
         gather(received, torch.arange(len(rest)), rows, self._threads, rest)
         self.read.update(own=len(own), cache=cached, remote=len(rest))
 
-    def _fetch_remote(self, ids: np.ndarray, at: np.ndarray, out: np.ndarray) -> None:
-        """Ask the owners of ids (none of them this worker's) for rows; serve what others ask meanwhile."""
+    def _fetch_remote(self, ids: np.ndarray) -> np.ndarray:
+        """The rows of ids (none of them this worker's) from their owners; what others ask is served meanwhile."""
         assert self._sharing is not None
         wire, stage = self._sharing.wire, "fetch"
         grouped = self._sharing.owners.group(ids)
         asked = wire.counts(torch.tensor(grouped.counts, dtype=torch.int64)[:, None], stage)[:, 0].tolist()
         requests = wire.rows(torch.from_numpy(ids[grouped.order]), grouped.counts, asked, stage).numpy()
-        rows = np.empty((len(requests), self._width), dtype=self._table.dtype)
+        rows = self._empty(len(requests))
         _copy(self._table, requests, rows)
         received = wire.rows(torch.from_numpy(rows.view(np.uint8)), asked, grouped.counts, stage)
-        out[at[grouped.order]] = received.numpy().view(self._table.dtype)
+        out = self._empty(len(ids))
+        out[grouped.order] = received.numpy().view(self._table.dtype)
+        return out
 
     def _empty(self, rows: int) -> np.ndarray:
         return np.empty((rows, self._width), dtype=self._table.dtype)

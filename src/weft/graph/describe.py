@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from weft.graph.graph import SPLITS, Graph
+from weft.graph.pieces import vertex_ranges
 
 # The bins of APT's Table 3: shares of the vertices, hottest first.
 SKEW_BINS = ((0.0, 0.01), (0.01, 0.05), (0.05, 0.1), (0.1, 0.2), (0.2, 0.5), (0.5, 1.0))
@@ -44,10 +45,7 @@ def _over_edges(graph: Graph) -> tuple[np.ndarray, int, int, int]:
     uses = np.zeros(graph.num_vertices, dtype=np.int64)
     labels = None if graph.labels is None or graph.multi_label else np.asarray(graph.labels)
     loops = same = labelled = 0
-    first = 0
-    while first < graph.num_vertices:
-        end = int(np.searchsorted(graph.indptr, graph.indptr[first] + _CHUNK, side="right")) - 1
-        end = max(end, first + 1)
+    for first, end in vertex_ranges(graph.indptr, _CHUNK):
         src = graph.indices[graph.indptr[first] : graph.indptr[end]]
         dst = np.repeat(np.arange(first, end), np.diff(graph.indptr[first : end + 1]))
         uses += np.bincount(src, minlength=graph.num_vertices)
@@ -56,7 +54,6 @@ def _over_edges(graph: Graph) -> tuple[np.ndarray, int, int, int]:
             known = (labels[src] >= 0) & (labels[dst] >= 0)
             labelled += int(known.sum())
             same += int((known & (labels[src] == labels[dst])).sum())
-        first = end
     return uses, loops, same, labelled
 
 

@@ -120,7 +120,7 @@ class Graph:
                 f"{path / storage.MANIFEST} is damaged ({error!r}): import the graph again"
             ) from None
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """What stays the same when a graph is partitioned: sizes, and degrees and labels by original id."""
         ids = np.arange(self.num_vertices) if self.original_ids is None else np.asarray(self.original_ids)

@@ -12,6 +12,7 @@ import numpy as np
 from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph.graph import Progress, id_type
+from weft.graph.pieces import running_sum
 from weft.graph.storage import DirectoryWriter
 
 _LOOPS = {"keep": 0, "remove": 1, "add": 2}
@@ -69,7 +70,7 @@ def lists_in_memory(
     """indptr, indices, weights and types, all at once."""
     counts = _count(edges, vertices, options, None)
     lists = _make(edges, 0, counts, vertices, options)
-    return _running_sum(lists.lengths), lists.indices, lists.weight, lists.type
+    return running_sum(lists.lengths), lists.indices, lists.weight, lists.type
 
 
 def write_lists(
@@ -98,11 +99,7 @@ def write_lists(
             type_.append(lists.type)
         if progress:
             progress("placing edges", done + 1, len(ranges))
-    directory.add("indptr", _running_sum(lengths))
-
-
-def _running_sum(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+    directory.add("indptr", running_sum(lengths))
 
 
 def _count(edges: Edges, vertices: int, options: Options, progress: Progress | None) -> np.ndarray:
@@ -158,7 +155,7 @@ def _ranges(counts: np.ndarray, vertices: int, options: Options, memory: int) ->
 
 def _make(edges: Edges, first: int, counts: np.ndarray, vertices: int, options: Options) -> Lists:
     """The lists of the destinations from `first` on, in input order, cleaned as wanted."""
-    offsets = _running_sum(counts)
+    offsets = running_sum(counts)
     place, total = offsets[:-1].copy(), int(offsets[-1])
     indices: np.ndarray = np.empty(total, dtype=id_type(vertices))
     weight = type_ = None

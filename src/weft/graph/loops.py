@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.graph.pieces import vertex_ranges
+
 _CHUNK = 1 << 22  # edges
 
 
@@ -41,10 +43,7 @@ class SelfLoops:
         vertices = len(self._indptr) - 1
         others, total = np.zeros(vertices), np.zeros(vertices)
         last = np.full(vertices, np.nan)
-        first = 0
-        while first < vertices:
-            limit = int(self._indptr[first]) + _CHUNK
-            end = max(first + 1, int(np.searchsorted(self._indptr, limit, side="right")) - 1)
+        for first, end in vertex_ranges(self._indptr, _CHUNK):
             begin, stop = int(self._indptr[first]), int(self._indptr[end])
             dst = np.repeat(np.arange(end - first), np.diff(self._indptr[first : end + 1]))
             own = self._indices[begin:stop] == dst + first
@@ -52,5 +51,4 @@ class SelfLoops:
             others[first:end] = np.bincount(dst[~own], values[~own], end - first)
             total[first:end] = np.bincount(dst[own], values[own], end - first)
             last[first + dst[own]] = values[own]
-            first = end
         return others, last, total

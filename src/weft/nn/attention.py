@@ -22,8 +22,7 @@ def _gat_columns(call: Call) -> Tensor:
     parts = torch.cat([(x * conv.att_src).sum(-1), (x * conv.att_dst).sum(-1)], 1)
     a_src, a_dst = crossing.Summed.apply(parts, call.wire).chunk(2, 1)
     assert layer.dst_at is not None and pushed.dst_at is not None
-    dropped = bool(conv.training and conv.dropout)
-    blocks = crossing.attention_blocks(layer, conv.add_self_loops, dropped)
+    blocks = crossing.attention_blocks(layer, conv.add_self_loops, _drops(call))
     totals = []
     for block, dst_at, keep in zip(blocks, (layer.dst_at, pushed.dst_at), _masks(call, blocks), strict=True):
         raw = a_src[block.src.long()] + a_dst[dst_at][block.dst().long()]
@@ -50,7 +49,7 @@ def gat(call: Call) -> Tensor:
     rows, a_rows = (x, a_src) if layer.sources is None else (sources, (sources * att_src).sum(-1))
     if layer.own is not None:
         rows, a_rows = torch.cat([rows, own]), torch.cat([a_rows, (own * att_src).sum(-1)])
-    blocks = crossing.attention_blocks(layer, conv.add_self_loops, bool(conv.training and conv.dropout))
+    blocks = crossing.attention_blocks(layer, conv.add_self_loops, _drops(call))
     keep, keep_there = _masks(call, blocks)
     here = functional.attention_part(blocks[0], rows, (a_rows, a_dst), slope, keep)
     there = functional.attention_part(blocks[1], x, (a_src, a_there), slope, keep_there)
@@ -73,7 +72,7 @@ def gatv2(call: Call) -> Tensor:
         return _finish_attention(call, functional.gatv2(block, sources, to, att, slope, keep))
     to_there = layer.pushed.route.pull(to, call.wire)
     rows = torch.cat([sources, own]) if pushed_apart and own is not None else sources
-    blocks = crossing.attention_blocks(layer, conv.add_self_loops, bool(conv.training and conv.dropout))
+    blocks = crossing.attention_blocks(layer, conv.add_self_loops, _drops(call))
     parts = []
     for block, side, terms, keep in zip(blocks, (rows, x), (to, to_there), _masks(call, blocks), strict=True):
         joined = F.leaky_relu(side[block.src.long()] + terms[block.dst().long()], slope)
@@ -81,12 +80,17 @@ def gatv2(call: Call) -> Tensor:
     return _finish_attention(call, crossing.merge_attention(layer, call.wire, *parts))
 
 
+def _drops(call: Call) -> bool:
+    conv: Any = call.conv
+    return bool(conv.training and conv.dropout)
+
+
 def _attended(call: Call) -> tuple[Block, Tensor | None]:
     """The block that attention goes over, with self-loops if the convolution adds them, and its edges' dropout."""
     conv: Any = call.conv
     block = call.layer.block
     looped = block.with_self_loops() if conv.add_self_loops else block
-    if not (conv.training and conv.dropout):
+    if not _drops(call):
         return looped, None
     places = block.looped_places() if conv.add_self_loops else block.places()
     key = call.run.next_dropout()
@@ -96,7 +100,7 @@ def _attended(call: Call) -> tuple[Block, Tensor | None]:
 def _masks(call: Call, blocks: tuple[Block, Block]) -> list[Tensor | None]:
     """Dropout of the edges here and of the pushed ones."""
     conv: Any = call.conv
-    if not (conv.training and conv.dropout):
+    if not _drops(call):
         return [None, None]
     assert call.layer.pushed is not None
     key = call.run.next_dropout()

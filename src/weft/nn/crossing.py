@@ -1,7 +1,7 @@
 """Merging over a layer's edges wherever they are computed: here on pulled rows, or at others that push partial results.
 
 Sums travel as sums, a mean is divided once by the true count, a maximum by its value and its ties, attention by online
-soft-max: weighted sum, sum of weights, and the largest logit of each part. Where nothing is pushed these are the kernels.
+soft-max: each part's rows and the log of its sum of exponentials. Where nothing is pushed these are the kernels.
 """
 
 from typing import Any
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft import _kernels
 from weft.exchange import Wire
 from weft.nn import functional
 from weft.parallel.program import Layer
@@ -157,9 +156,9 @@ class _PushedMax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, sources: Tensor, x: Tensor, layer: Layer, wire: Wire) -> Tensor:
         assert layer.pushed is not None
-        best, ties = _max(layer.block, sources)
+        best, ties = functional.largest(layer.block, sources)
         best[layer.block.indptr.diff() == 0] = -torch.inf
-        arrived = layer.pushed.carry.push(torch.cat(_max(layer.pushed.block, x), 1), wire)
+        arrived = layer.pushed.carry.push(torch.cat(functional.largest(layer.pushed.block, x), 1), wire)
         theirs, their_ties = arrived.chunk(2, 1)
         at = layer.pushed.at
         highest = best.scatter_reduce(0, at[:, None].expand_as(theirs), theirs, "amax")
@@ -177,22 +176,5 @@ class _PushedMax(torch.autograd.Function):
         pushed = ctx.layer.pushed
         share = g / ties.clamp(min=1)
         there, best_there = pushed.route.pull(torch.cat([share, best], 1), ctx.wire).chunk(2, 1)
-        here = _max_backward(ctx.layer.block, share, best, sources)
-        return here, _max_backward(pushed.block, there.contiguous(), best_there.contiguous(), x), None, None
-
-
-def _max(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:
-    out, ties = (x.new_empty(block.num_dst, x.shape[1]) for _ in range(2))
-    rows = x.detach().contiguous().numpy()
-    _kernels.max_rows(block.indptr.numpy(), block.src.numpy(), rows, out.numpy(), ties.numpy(), torch.get_num_threads())
-    return out, ties
-
-
-def _max_backward(block: Block, share: Tensor, best: Tensor, x: Tensor) -> Tensor:
-    indptr, dst, _ = (part.numpy() for part in block.transposed())
-    gx = torch.empty_like(x, memory_format=torch.contiguous_format)
-    rows = x.detach().contiguous().numpy()
-    _kernels.max_rows_backward(
-        indptr, dst, share.contiguous().numpy(), best.numpy(), rows, gx.numpy(), torch.get_num_threads()
-    )
-    return gx
+        here = functional.largest_backward(ctx.layer.block, share, best, sources)
+        return here, functional.largest_backward(pushed.block, there, best_there, x), None, None

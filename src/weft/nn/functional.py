@@ -38,7 +38,7 @@ def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor
     """Rows x [num_src, heads, columns], summed by the soft-max of logits [edges, heads] over a destination's edges."""
     if not x.is_cpu:
         return reference.edge_softmax_aggregate(block, logits, x, keep)
-    return _Attention.apply(block, x, logits, keep)
+    return attention_part(block, x, logits, 1.0, keep)[0]
 
 
 def attention_part(
@@ -56,7 +56,7 @@ def attention_part(
         return reference.attention_part(block, x, terms, slope, keep)
     of_edges = isinstance(terms, Tensor)
     a_src, a_dst = (None, None) if of_edges else terms
-    return _AttentionPart.apply(block, x, a_src, a_dst, terms if of_edges else None, keep, slope)
+    return _Attention.apply(block, x, a_src, a_dst, terms if of_edges else None, keep, slope)
 
 
 def gat(block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
@@ -78,6 +78,23 @@ def film(block: Block, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str = "me
     if not x.is_cpu:
         return reference.film(block, x, gamma, beta, reduce)
     return _Film.apply(block, x, gamma, beta, reduce == "mean")
+
+
+def largest(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest source value of each column, and how many edges attain it; a kernel, without a gradient."""
+    out, ties = (x.new_empty(block.num_dst, x.shape[1]) for _ in range(2))
+    indptr, src = block.indptr.numpy(), block.src.numpy()
+    _kernels.max_rows(indptr, src, _array(x), out.numpy(), ties.numpy(), torch.get_num_threads())
+    return out, ties
+
+
+def largest_backward(block: Block, share: Tensor, best: Tensor, x: Tensor) -> Tensor:
+    """The sources' gradient: `share` for each edge that attains `best`."""
+    indptr, dst, _ = (part.numpy() for part in block.transposed())
+    gx = torch.empty_like(x, memory_format=torch.contiguous_format)
+    arrays = (_array(share), _array(best), _array(x), gx.numpy())
+    _kernels.max_rows_backward(indptr, dst, *arrays, torch.get_num_threads())
+    return gx
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
@@ -208,9 +225,7 @@ class _Max(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, block: Block, x: Tensor) -> Tensor:
-        out, ties = (x.new_empty(block.num_dst, x.shape[1]) for _ in range(2))
-        indptr, src = block.indptr.numpy(), block.src.numpy()
-        _kernels.max_rows(indptr, src, _array(x), out.numpy(), ties.numpy(), torch.get_num_threads())
+        out, ties = largest(block, x)
         ctx.block = block
         ctx.save_for_backward(x, out, ties)
         return out
@@ -219,12 +234,7 @@ class _Max(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, out, ties = ctx.saved_tensors
-        indptr, dst, _ = (part.numpy() for part in ctx.block.transposed())
-        gx = torch.empty_like(x, memory_format=torch.contiguous_format)
-        _kernels.max_rows_backward(
-            indptr, dst, _array(g / ties), _array(out), _array(x), gx.numpy(), torch.get_num_threads()
-        )
-        return None, gx
+        return None, largest_backward(ctx.block, g / ties, out, x)
 
 
 def _attend(
@@ -269,25 +279,7 @@ def _attend_backward(
 
 
 class _Attention(torch.autograd.Function):
-    """Forward: soft-max of given logits over each destination's edges, weighted sum. Backward: by destination, by source."""
-
-    @staticmethod
-    def forward(ctx: Any, block: Block, x: Tensor, logits: Tensor, keep: Tensor | None) -> Tensor:
-        p, out = _attend(block, x, (None, None, logits), keep, 1.0)
-        ctx.block = block
-        ctx.save_for_backward(x, logits, keep, p)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, logits, keep, p = ctx.saved_tensors
-        gx, _, _, d_edge = _attend_backward(ctx.block, x, (None, None, logits), keep, 1.0, p, g)
-        return None, gx, d_edge, None
-
-
-class _AttentionPart(torch.autograd.Function):
-    """As _Attention, over parts of lists, with the log of each part's sum of exponentials."""
+    """Forward: weighted sum by soft-max, and the log of its sum of exponentials. Backward: by destination, by source."""
 
     @staticmethod
     def forward(
@@ -300,6 +292,7 @@ class _AttentionPart(torch.autograd.Function):
         keep: Tensor | None,
         slope: float,
     ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
         lse = x.new_empty(block.num_dst, x.shape[1])
         p, out = _attend(block, x, (a_src, a_dst, edges), keep, slope, lse)
         ctx.block, ctx.slope = block, slope
@@ -308,7 +301,7 @@ class _AttentionPart(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor, g_lse: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g: Tensor, g_lse: Tensor | None) -> tuple[Tensor | None, ...]:
         x, a_src, a_dst, edges, keep, p = ctx.saved_tensors
         terms = (a_src, a_dst, edges)
         gx, g_src, g_dst, d_edge = _attend_backward(ctx.block, x, terms, keep, ctx.slope, p, g, g_lse)

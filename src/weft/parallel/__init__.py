@@ -2,7 +2,7 @@
 
 from weft.parallel.cooperate import Cooperation
 from weft.parallel.owners import Owners
-from weft.parallel.plan import NAMED, PLACEMENTS, Plan
+from weft.parallel.plan import NAMED, PLACEMENTS, Plan, mixed
 from weft.parallel.program import Columns, Layer, Program, Pushed
 
-__all__ = ["NAMED", "PLACEMENTS", "Columns", "Cooperation", "Layer", "Owners", "Plan", "Program", "Pushed"]
+__all__ = ["NAMED", "PLACEMENTS", "Columns", "Cooperation", "Layer", "Owners", "Plan", "Program", "Pushed", "mixed"]

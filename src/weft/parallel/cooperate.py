@@ -10,6 +10,7 @@ from torch import Tensor
 
 from weft import _kernels
 from weft.exchange import Route, Wire
+from weft.graph.pieces import running_sum
 from weft.keys import Stream
 from weft.parallel.cover import cover
 from weft.parallel.hops import Edges, Hop, Lists, Message, cut, ranges, relabelled
@@ -17,9 +18,8 @@ from weft.parallel.owners import Owners
 from weft.parallel.plan import Plan
 from weft.parallel.program import Columns, Layer, Program, Pushed
 from weft.sampling import Block, NeighborSampler
-from weft.sampling.block import Topology
-
-_ARRAY_UP_TO = 1 << 23
+from weft.sampling.block import Topology, edge_values, keys_of
+from weft.sampling.neighbors import ARRAY_UP_TO
 
 
 class Cooperation:
@@ -59,9 +59,7 @@ class Cooperation:
             return seeds[self._owners.member_of(seeds.astype(self._id)) == self._wire.rank]
         return seeds[self._wire.rank :: self._wire.size]
 
-    def program(
-        self, seeds: np.ndarray, batch_size: int, epoch: int, batch: int, stream: Stream = Stream.SAMPLE
-    ) -> Program:
+    def program(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> Program:
         """This worker's program for a batch, of whose seeds it holds these."""
         depth = len(self.plan.layers)
         wanted = np.ascontiguousarray(seeds, dtype=self._id)
@@ -76,8 +74,7 @@ class Cooperation:
         return Program(
             layers,
             [torch.from_numpy(vertices) for vertices in held],
-            [self._sampler.keys_of(vertices) for vertices in held],
-            batch_size,
+            [keys_of(self._graph, vertices) for vertices in held],
             self._graph,
             self._weighted,
             self._compute,
@@ -167,7 +164,7 @@ class Cooperation:
         block = relabelled(kept, place, total)
         pushed = self._pushed(hop, edges, message, slots[2], total if not index else len(here))
         sources = None
-        if index and self.plan.layers[index] == "cover":
+        if asks:
             sources = Route(len(here), total, _long(slots[3]), request_counts, ask_counts, None, None)
         own_route = None
         if own_order is not None:
@@ -217,22 +214,20 @@ class Cooperation:
                 [slots[p][: counts[p]] for p in peers],
             )
         ]
-        indptr = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(joined[0], dtype=np.int64)])
+        indptr = running_sum(joined[0])
         at = torch.arange(sizes[0]).repeat(wire.size - 1)
-        none, arriving = torch.empty(0, dtype=torch.int64), len(at)
         to_peers = [sizes[0] * other for other in others]
         there = Block(torch.from_numpy(indptr), torch.from_numpy(joined[1]), len(here))
         if self._graph.edge_weight is not None:
-            received = to_all(self._edge_weights(block).numpy(), 2)
+            received = to_all(edge_values(self._graph, "edge_weight", block).numpy(), 2)
             there.values["edge_weight"] = torch.from_numpy(np.concatenate([received[p] for p in peers]))
         their_ids = here[joined[2]]
         pushed = Pushed(
             there,
-            Route(sizes[0], len(joined[0]), at, to_peers, counts, None, none, none),
-            Route(arriving, len(joined[0]), torch.arange(arriving), to_peers, counts, None, none, none),
+            *_ways_home(sizes[0], at, to_peers, counts),
             at,
             torch.from_numpy(their_ids),
-            self._sampler.keys_of(their_ids),
+            keys_of(self._graph, their_ids),
             _long(joined[2]),
         )
         assert self._graph_width is not None
@@ -243,30 +238,17 @@ class Cooperation:
 
     def _pushed(self, hop: Hop, edges: Edges, message: Message, slots: np.ndarray, rows: int) -> Pushed:
         """The edges that others sent here, as a block; and the way of its partial sums home."""
-        indptr = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(message.lengths, dtype=np.int64)])
+        indptr = running_sum(message.lengths)
         block = Block(torch.from_numpy(indptr), torch.from_numpy(slots), rows)
         if message.positions is not None:
             block.positions = torch.from_numpy(message.positions.astype(np.int64))
         if message.weights is not None:
             block.values["edge_weight"] = torch.from_numpy(message.weights)
-        none = torch.empty(0, dtype=torch.int64)
-        route = Route(
-            len(hop.destinations),
-            len(message.lengths),
-            _long(edges.pair_dst),
-            edges.pair_counts,
-            message.pair_counts,
-            None,
-            none,
-            none,
-        )
-        arriving = len(edges.pair_dst)
-        every = torch.arange(arriving)
-        carry = Route(arriving, len(message.lengths), every, edges.pair_counts, message.pair_counts, None, none, none)
+        at = _long(edges.pair_dst)
+        ways = _ways_home(len(hop.destinations), at, edges.pair_counts, message.pair_counts)
         if message.dst is None:
-            return Pushed(block, route, carry, _long(edges.pair_dst), None, None)
-        keys = self._sampler.keys_of(message.dst)
-        return Pushed(block, route, carry, _long(edges.pair_dst), torch.from_numpy(message.dst), keys)
+            return Pushed(block, *ways, at, None, None)
+        return Pushed(block, *ways, at, torch.from_numpy(message.dst), keys_of(self._graph, message.dst))
 
     def _edge_arrays(self, hop: Hop, edges: Edges, at_owner: bool) -> list[tuple[np.ndarray, list[int]]]:
         """What goes to the owners of pushed edges' sources: lengths of lists, sources, and what else is needed there."""
@@ -280,7 +262,7 @@ class Cooperation:
             parts.append(((at - hop.block.indptr.numpy()[dst]).astype(np.int32), edges.edge_counts))
         if self._graph.edge_weight is not None:
             assert at is not None
-            parts.append((self._edge_weights(hop.block).numpy()[at], edges.edge_counts))
+            parts.append((edge_values(self._graph, "edge_weight", hop.block).numpy()[at], edges.edge_counts))
         return parts
 
     def _message(self, arrived: list[tuple[np.ndarray, list[int]]], at_owner: bool) -> Message:
@@ -337,14 +319,12 @@ class Cooperation:
         lists = Lists(block, vertices, self._graph)
         mine, theirs = lists.of(slots[0]), lists.of(slots[1])
         lengths = wire.rows(torch.from_numpy(theirs.lengths), request_counts, counts, stage).numpy()
-        ends = np.concatenate([[0], np.cumsum(theirs.lengths)])
-        many = np.diff(ends[np.concatenate([[0], np.cumsum(request_counts)])]).tolist()
-        ends = np.concatenate([[0], np.cumsum(lengths)])
-        expected = np.diff(ends[np.concatenate([[0], np.cumsum(counts)])]).tolist()
+        many = np.diff(running_sum(theirs.lengths)[running_sum(request_counts)]).tolist()
+        expected = np.diff(running_sum(lengths)[running_sum(counts)]).tolist()
         parts = [wire.rows(torch.from_numpy(column), many, expected, stage).numpy() for column in theirs.columns]
         all_lengths = np.empty(len(wanted), dtype=np.int64)
         all_lengths[own], all_lengths[remote] = mine.lengths, lengths
-        indptr = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(all_lengths)])
+        indptr = running_sum(all_lengths)
         columns = []
         for here, there in zip(mine.columns, parts, strict=True):
             column = np.empty(indptr[-1], dtype=here.dtype)
@@ -358,18 +338,21 @@ class Cooperation:
             out.values[name] = torch.from_numpy(column)
         return Hop(wanted, sources, out)
 
-    def _edge_weights(self, block: Block) -> Tensor:
-        if "edge_weight" in block.values:
-            return block.values["edge_weight"]
-        assert self._graph.edge_weight is not None and block.edge_ids is not None
-        return torch.from_numpy(self._graph.edge_weight[block.edge_ids.numpy()])
-
     def _number(self, *parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """The distinct ids of all parts, in order of appearance; and each part's places among them."""
         ids = np.concatenate(parts)
         unique, slots = np.empty_like(ids), np.empty(len(ids), dtype=np.int32)
         count = self._numbering.number(ids, unique, slots)
         return unique[:count].copy(), np.split(slots, np.cumsum([len(part) for part in parts])[:-1])
+
+
+def _ways_home(destinations: int, at: Tensor, sent: list[int], arrived: list[int]) -> tuple[Route, Route]:
+    """The routes of partial rows to the destinations that they belong to: summed there, and as they arrive."""
+    none, partial = torch.empty(0, dtype=torch.int64), sum(arrived)
+    return (
+        Route(destinations, partial, at, sent, arrived, None, none, none),
+        Route(len(at), partial, torch.arange(len(at)), sent, arrived, None, none, none),
+    )
 
 
 def _long(array: np.ndarray) -> Tensor:
@@ -380,4 +363,4 @@ def _numbering(graph: Topology) -> "_kernels.ArrayNumbering32":
     vertices = len(graph.indptr) - 1
     if graph.indices.dtype == np.int64:
         return _kernels.HashNumbering64()
-    return _kernels.ArrayNumbering32(vertices) if vertices <= _ARRAY_UP_TO else _kernels.HashNumbering32()
+    return _kernels.ArrayNumbering32(vertices) if vertices <= ARRAY_UP_TO else _kernels.HashNumbering32()

@@ -7,6 +7,7 @@ is a minimum cut. Where a pair of owners shares very many edges, a greedy cover 
 import numpy as np
 
 from weft import _kernels
+from weft.graph.pieces import running_sum
 from weft.sampling import Block
 
 EXACT_UP_TO = 20_000  # remote edges of a block
@@ -40,7 +41,7 @@ def cover(
 def exact(left: np.ndarray, right: np.ndarray, lefts: int, rights: int, pull: float, push: float) -> np.ndarray:
     """The lefts of a cheapest cover, [lefts] bool: a minimum cut between them and the rights."""
     order = np.argsort(left, kind="stable")
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(left, minlength=lefts))]).astype(np.int64)
+    indptr = running_sum(np.bincount(left, minlength=lefts))
     unit = max(pull, push) / (1 << 20)
     costs = (max(1, round(pull / unit)), max(1, round(push / unit)))
     chosen = np.zeros(lefts, dtype=np.uint8)

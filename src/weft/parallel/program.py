@@ -8,7 +8,7 @@ from torch import Tensor
 
 from weft.exchange import Route, Wire
 from weft.sampling import Block, Sample
-from weft.sampling.block import Topology
+from weft.sampling.block import Topology, edge_values, keys_of
 
 
 @dataclass
@@ -110,7 +110,6 @@ class Program:
     layers: list[Layer]  # layers[0] is nearest the input
     vertices: list[Tensor]  # by depth: whose rows are here; vertices[0] are fetched, vertices[-1] are the seeds
     keys: list[Tensor]  # by depth: original ids, the keys of the rows' randomness
-    batch_size: int  # seeds of all workers
     graph: Topology | None = None
     weighted: bool = False
     wire: Wire = field(default_factory=Wire)
@@ -124,7 +123,6 @@ class Program:
             [Layer.whole(block) for block in sample.blocks],
             [sample.vertices[:size] for size in sizes],
             [sample.keys[:size] for size in sizes],
-            sample.num_seeds,
             sample.graph,
             sample.weighted,
         )
@@ -152,13 +150,8 @@ class Program:
         if layer.sources is None:
             return self.keys[depth]
         assert layer.src_vertices is not None and self.graph is not None
-        ids = self.graph.original_ids
-        return layer.src_vertices.long() if ids is None else torch.from_numpy(ids[layer.src_vertices.numpy()])
+        return keys_of(self.graph, layer.src_vertices.numpy())
 
     def edge_values(self, name: str, block: Block) -> Tensor:
         """The weights or types of a block's edges."""
-        if name in block.values:
-            return block.values[name]
-        values = getattr(self.graph, name)
-        assert values is not None and block.edge_ids is not None, f"the sample carries no {name}"
-        return torch.from_numpy(values[block.edge_ids.cpu().numpy()]).to(block.src.device)
+        return edge_values(self.graph, name, block)

@@ -14,6 +14,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import SPLITS
 from weft.graph.lists import EdgeChunk, Options, lists_in_memory
+from weft.graph.pieces import vertex_ranges
 from weft.keys import Stream, mix64_array
 from weft.keys import key as make_key
 
@@ -107,12 +108,9 @@ def both_ways(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 
 def edges_of(graph: Graph) -> Iterator[EdgeChunk]:
     """All edges of a graph, a piece at a time."""
-    first = 0
-    while first < graph.num_vertices:
-        end = max(first + 1, int(np.searchsorted(graph.indptr, graph.indptr[first] + _CHUNK, side="right")) - 1)
+    for first, end in vertex_ranges(graph.indptr, _CHUNK):
         dst = np.repeat(np.arange(first, end, dtype=graph.indices.dtype), np.diff(graph.indptr[first : end + 1]))
         yield EdgeChunk(graph.indices[graph.indptr[first] : graph.indptr[end]], dst)
-        first = end
 
 
 def write_parhip(file: Path, offsets: np.ndarray, neighbours: np.ndarray, weights: np.ndarray) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.graph import Graph
 from weft.graph.graph import Progress
+from weft.graph.pieces import running_sum, vertex_ranges
 from weft.graph.storage import DirectoryWriter
 
 _CHUNK = 1 << 22  # edges, or feature values, at a time
@@ -26,7 +27,7 @@ def write_partitioned(
 ) -> None:
     """Write the graph renumbered, with its owners' bounds, as a graph directory."""
     order = np.argsort(owners, kind="stable")  # new id -> old id
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=parts))]).astype(np.int64)
+    bounds = running_sum(np.bincount(owners, minlength=parts))
     with DirectoryWriter(out, overwrite=overwrite) as directory:
         _write_lists(graph, order, directory, progress)
         if graph.features is not None:
@@ -48,19 +49,16 @@ def _write_lists(graph: Graph, order: np.ndarray, directory: DirectoryWriter, pr
     new_ids = np.empty(len(order), dtype=graph.indices.dtype)
     new_ids[order] = np.arange(len(order), dtype=graph.indices.dtype)
     lengths = np.diff(graph.indptr)[order]
-    indptr = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+    indptr = running_sum(lengths)
     directory.add("indptr", indptr)
     names = [name for name in ("edge_weight", "edge_type") if getattr(graph, name) is not None]
     writers = {name: directory.array(name, getattr(graph, name).dtype) for name in names}
     indices = directory.array("indices", graph.indices.dtype)
-    first = 0
-    while first < len(order):
-        end = max(first + 1, int(np.searchsorted(indptr, indptr[first] + _CHUNK, side="right")) - 1)
+    for first, end in vertex_ranges(indptr, _CHUNK):
         starts = graph.indptr[order[first:end]] - indptr[first:end]
         positions = np.repeat(starts, lengths[first:end]) + np.arange(indptr[first], indptr[end])
         indices.append(new_ids[graph.indices[positions]])
         for name, writer in writers.items():
             writer.append(getattr(graph, name)[positions])
-        first = end
         if progress:
-            progress("renumbering", first, len(order))
+            progress("renumbering", end, len(order))

@@ -105,14 +105,27 @@ class Sample:
 
     def edge_values(self, name: str, block: Block) -> Tensor:
         """The weights or types of a block's edges."""
-        values = getattr(self.graph, name)
-        assert values is not None and block.edge_ids is not None, f"the sample carries no {name}"
-        return torch.from_numpy(values[block.edge_ids.cpu().numpy()]).to(block.src.device)
+        return edge_values(self.graph, name, block)
 
     def to(self, device: torch.device | str) -> Self:
         """The sample on a device."""
         blocks = [block.to(device) for block in self.blocks]
         return type(self)(self.vertices.to(device), blocks, self.keys.to(device), self.graph, self.weighted)
+
+
+def edge_values(graph: Topology | None, name: str, block: Block) -> Tensor:
+    """The weights or types of a block's edges: those that came with them, or the graph's."""
+    if name in block.values:
+        return block.values[name]
+    values = getattr(graph, name)
+    assert values is not None and block.edge_ids is not None, f"the sample carries no {name}"
+    return torch.from_numpy(values[block.edge_ids.cpu().numpy()]).to(block.src.device)
+
+
+def keys_of(graph: Topology, vertices: np.ndarray) -> Tensor:
+    """Original ids, the keys of all randomness."""
+    ids = graph.original_ids
+    return torch.from_numpy(vertices.astype(np.int64) if ids is None else np.asarray(ids[vertices]))
 
 
 def _destinations(block: Block) -> Tensor:

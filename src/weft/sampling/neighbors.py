@@ -9,10 +9,10 @@ from torch import Tensor
 from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.keys import Stream, key
-from weft.sampling.block import Block, Sample, Topology
+from weft.sampling.block import Block, Sample, Topology, keys_of
 
 # Up to here an array of 4 bytes a vertex renumbers faster than a hash table: it stays within a large last-level cache.
-_ARRAY_UP_TO = 1 << 23
+ARRAY_UP_TO = 1 << 23
 
 
 class NeighborSampler:
@@ -54,7 +54,11 @@ class NeighborSampler:
         """The blocks that compute the seeds (distinct ids), nearest the input first."""
         vertices, blocks = self._hops(seeds, range(len(self.fanouts)), epoch, batch, stream)
         return Sample(
-            torch.from_numpy(vertices), blocks[::-1], self.keys_of(vertices), self._graph, self._weights is not None
+            torch.from_numpy(vertices),
+            blocks[::-1],
+            keys_of(self._graph, vertices),
+            self._graph,
+            self._weights is not None,
         )
 
     def hop(
@@ -63,11 +67,6 @@ class NeighborSampler:
         """One hop of a sample, the `number`-th from the seeds: the block's sources, destinations first, and the block."""
         vertices, blocks = self._hops(destinations, range(number, number + 1), epoch, batch, stream)
         return vertices, blocks[0]
-
-    def keys_of(self, vertices: np.ndarray) -> Tensor:
-        """Original ids."""
-        ids = self._graph.original_ids
-        return torch.from_numpy(vertices.astype(np.int64) if ids is None else np.asarray(ids[vertices]))
 
     def _hops(
         self, seeds: Tensor | np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
@@ -97,7 +96,7 @@ def _kernel_for(graph: Topology) -> "_kernels.ArraySampler32 | _kernels.HashSamp
     vertices = len(graph.indptr) - 1
     if graph.indices.dtype == np.int64:
         return _kernels.HashSampler64()
-    return _kernels.ArraySampler32(vertices) if vertices <= _ARRAY_UP_TO else _kernels.HashSampler32()
+    return _kernels.ArraySampler32(vertices) if vertices <= ARRAY_UP_TO else _kernels.HashSampler32()
 
 
 def _checked_weights(weights: np.ndarray | None) -> np.ndarray | None:

@@ -13,12 +13,18 @@ class Batches:
         self._ids = seeds if original_ids is None else original_ids[seeds]
         self._batch_size = batch_size
         self._seed = seed
+        self._made: dict[int, list[np.ndarray]] = {}  # of the last two epochs: one ends while the next is begun
 
     def __len__(self) -> int:
         return -(-len(self._seeds) // self._batch_size)
 
     def of(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch: vertices in the order of a hash of (seed, epoch, original id)."""
+        if epoch not in self._made:
+            self._made = dict([*self._made.items(), (epoch, self._cut(epoch))][-2:])
+        return self._made[epoch]
+
+    def _cut(self, epoch: int) -> list[np.ndarray]:
         rank = mix64_array(key(Stream.PERMUTE, self._seed, epoch), self._ids)
         order = np.lexsort((self._ids, rank))
         shuffled = self._seeds[order]

@@ -1,7 +1,6 @@
 """Exact inference over the whole graph, one convolution at a time, in bounded memory."""
 
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from weft.features import gather
 from weft.graph import Graph
+from weft.graph.pieces import vertex_ranges
 from weft.nn import LayerwiseRunner
 from weft.nn.layerwise import Pending
 from weft.sampling import NeighborSampler
@@ -62,7 +62,7 @@ def _infer(model: nn.Module, graph: Graph, dtype: torch.dtype, threads: int, sto
             return Inference(np.array(rows), np.array(entered))
         entered = rows
         out: np.ndarray | None = None
-        for first, end in _destinations(graph):
+        for first, end in vertex_ranges(graph.indptr, _EDGES, _ROWS):
             sample = sampler.sample(np.arange(first, end), 0, 0)
             result = runner.convolve(pending, gather(rows, sample.vertices, threads=threads), sample)
             out = store.new(result) if out is None else out
@@ -95,16 +95,6 @@ def _row_wise(
         gathered[first : first + len(result)] = result.numpy()
     assert gathered is not None
     return pending, gathered
-
-
-def _destinations(graph: Graph) -> Iterator[tuple[int, int]]:
-    """Ranges of vertices with about _EDGES in-edges each."""
-    first = 0
-    while first < graph.num_vertices:
-        end = int(np.searchsorted(graph.indptr, graph.indptr[first] + _EDGES, side="right")) - 1
-        end = min(max(end, first + 1), first + _ROWS, graph.num_vertices)
-        yield first, end
-        first = end
 
 
 class _Store:

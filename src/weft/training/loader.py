@@ -44,7 +44,7 @@ class Loader:
         self._meter = meter
         self._prefetch = prefetch
         self._pool = ThreadPoolExecutor(len(programmers), "weft-loader")
-        self._begun: deque[tuple[int, Stream, int, Future[Batch]]] = deque()
+        self._begun: deque[tuple[int, Stream, Future[Batch]]] = deque()
 
     def batches(
         self,
@@ -82,7 +82,7 @@ class Loader:
             return
         mine: deque[Future[Batch]] = deque()
         while self._begun and self._begun[0][:2] == (epoch, stream):
-            mine.append(self._begun.popleft()[3])
+            mine.append(self._begun.popleft()[2])
         left = deque((epoch, stream, n, seeds[n]) for n in range(first + len(mine), len(seeds)))
         later = deque((epoch + 1, stream, n, part) for n, part in enumerate(then))
         for _ in range(first, len(seeds)):
@@ -91,7 +91,7 @@ class Loader:
                     mine.append(self._pool.submit(self._prepare, left.popleft()))
                 else:
                     order = later.popleft()
-                    self._begun.append((*order[:3], self._pool.submit(self._prepare, order)))
+                    self._begun.append((*order[:2], self._pool.submit(self._prepare, order)))
             with self._meter.stage("wait"):
                 batch = mine.popleft().result()
             yield batch

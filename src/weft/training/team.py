@@ -14,7 +14,7 @@ from weft.graph import Graph
 from weft.keys import Stream
 from weft.nn import BlockModel, crossing_costs
 from weft.nn.convolve import fast_path
-from weft.parallel import NAMED, Columns, Cooperation, Owners, Plan, Program
+from weft.parallel import NAMED, Columns, Cooperation, Owners, Plan, Program, mixed
 from weft.sampling import NeighborSampler
 from weft.training.settings import Settings
 
@@ -43,9 +43,7 @@ def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
         )
     if len(layers) != depth:
         raise ConfigError(f"plan = {name!r} has {len(layers)} placements for {depth} convolutions: give one for each")
-    if "seeds" not in options:
-        options["seeds"] = "home" if layers[-1] in ("pull", "cover") else "spread"
-    return Plan(layers, **options)
+    return mixed(*layers, **options)
 
 
 def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
@@ -72,7 +70,7 @@ class Team:
     def __init__(
         self, graph: Graph, settings: Settings, plan: Plan, fanouts: list[int], world: World, model: nn.Module
     ) -> None:
-        self._graph, self._world, self._plan = graph, world, plan
+        self._graph, self._plan = graph, plan
         members = world.members(plan.group)
         bounds = owner_bounds(graph, world.size)
         if plan.group == "host" and plan.topology == "partitioned":
@@ -106,7 +104,7 @@ class Team:
     def program(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream) -> Program:
         """This worker's program for a batch of all workers' seeds."""
         share = seeds[self._group :: len(self._groups)]
-        return self._cooperation.program(self._cooperation.share(share), len(seeds), epoch, batch, stream)
+        return self._cooperation.program(self._cooperation.share(share), epoch, batch, stream)
 
     def prepare(self, batches: list[np.ndarray], store: FeatureStore) -> None:
         """Set the store up for the plan: slices of columns, or a cache of what a dry run of some batches reads most."""

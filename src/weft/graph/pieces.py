@@ -1,0 +1,20 @@
+"""Neighbour lists a piece at a time."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+
+def vertex_ranges(indptr: np.ndarray, edges: int, vertices: int | None = None) -> Iterator[tuple[int, int]]:
+    """Ranges of vertices, in order, with at most so many in-edges each (or one vertex), and at most so many vertices."""
+    first, count = 0, len(indptr) - 1
+    while first < count:
+        end = int(np.searchsorted(indptr, indptr[first] + edges, side="right")) - 1
+        end = max(end, first + 1) if vertices is None else min(max(end, first + 1), first + vertices)
+        yield first, end
+        first = end
+
+
+def running_sum(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Where each of some pieces begins and the last one ends, [pieces + 1] int64."""
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
