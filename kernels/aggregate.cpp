@@ -36,9 +36,28 @@ template <class T> void add_rows(T *__restrict out, const T *const *x, const T *
     }
 }
 
+// out[at[i]] += rows[i], in order.
+template <class T> void add_rows_at(In<T, 2> rows, In<int64_t> at, Array<T, 2> out) {
+    const int64_t count = rows.shape(0), width = rows.shape(1), room = out.shape(0);
+    if (static_cast<int64_t>(at.shape(0)) != count || static_cast<int64_t>(out.shape(1)) != width)
+        throw std::invalid_argument("add_rows_at: there must be a place for each row, as wide as the output's");
+    const T *from = rows.data();
+    const int64_t *place = at.data();
+    T *to = out.data();
+    nb::gil_scoped_release released;
+    for (int64_t i = 0; i < count; ++i) {
+        if (i + EDGES_AHEAD < count) prefetch_row(to + place[i + EDGES_AHEAD] * width, width);
+        if (place[i] < 0 || place[i] >= room) throw std::out_of_range("add_rows_at: a place outside of the output");
+        T *__restrict row = to + place[i] * width;
+        const T *__restrict added = from + i * width;
+        for (int64_t c = 0; c < width; ++c) row[c] += added[c];
+    }
+}
+
+// With `onto`, what the output holds is added to.
 template <class T>
 void sum_rows(In<int64_t> indptr, In<int32_t> other, MaybeIn<int32_t> edge, MaybeIn<T> weight, In<T, 2> x, Array<T, 2> out,
-              bool mean, int threads) {
+              bool mean, bool onto, int threads) {
     const Edges edges = edges_of(indptr, other, edge);
     const T *from = x.data(), *scale = data_or_null(weight);
     T *to = out.data();
@@ -48,7 +67,7 @@ void sum_rows(In<int64_t> indptr, In<int32_t> other, MaybeIn<int32_t> edge, Mayb
         const int64_t last = edges.indptr[end];
         for (int64_t i = begin; i < end; ++i) {
             T *row = to + i * width;
-            std::fill_n(row, width, T{0});
+            if (!onto) std::fill_n(row, width, T{0});
             const int64_t stop = edges.indptr[i + 1];
             for (int64_t at = edges.indptr[i]; at < stop;) {
                 const T *rows[4];
@@ -208,7 +227,8 @@ void film_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<T, 2> x, In<T
 
 template <class T> void bind_for(nb::module_ &m) {
     m.def("sum_rows", &sum_rows<T>, nb::arg("indptr"), nb::arg("other"), nb::arg("edge").none(), nb::arg("weight").none(),
-          nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("mean"), nb::arg("threads"));
+          nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("mean"), nb::arg("onto"), nb::arg("threads"));
+    m.def("add_rows_at", &add_rows_at<T>, nb::arg("rows").noconvert(), nb::arg("at"), nb::arg("out").noconvert());
     m.def("edge_dot", &edge_dot<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("g").noconvert(),
           nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("threads"));
     m.def("max_rows", &max_rows<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("x").noconvert(),

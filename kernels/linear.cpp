@@ -97,51 +97,89 @@ void tile(const Factor *factors, int count, int64_t i, int64_t first, const floa
     }
 }
 
-// y[n, columns] = x[n, depth] b (+ x2 b2) (+ bias) (+ plus); b and b2 are the matrices, or their transposes.
-void multiply(In<float, 2> x, In<float, 2> matrix, MaybeIn<float, 2> x2, MaybeIn<float, 2> matrix2, bool transposed,
-              MaybeIn<float> bias, MaybeIn<float, 2> plus, Array<float, 2> y, int threads) {
-    const int64_t n = y.shape(0), columns = y.shape(1), room = (columns + PANEL - 1) / PANEL * PANEL;
+// y[rows, columns] = x b (+ x2 b2) (+ bias) (+ plus), and the memory that its packed matrices take.
+struct Product {
     Factor factors[2];
     const float *matrices[2];
     int count = 0;
-    auto add_factor = [&](const In<float, 2> &rows, const In<float, 2> &by) {
-        const auto depth = static_cast<int64_t>(rows.shape(1));
-        if (static_cast<int64_t>(rows.shape(0)) != n || static_cast<int64_t>(by.shape(transposed)) != depth ||
+    const float *bias, *plus;
+    float *y;
+    int64_t rows, columns;
+    float *start = nullptr; // what each row's sums begin with
+
+    Product(Array<float, 2> &to, const float *bias, const float *plus)
+        : bias(bias), plus(plus), y(to.data()), rows(to.shape(0)), columns(to.shape(1)) {}
+
+    void add(const In<float, 2> &x, const In<float, 2> &by, bool transposed) {
+        const auto depth = static_cast<int64_t>(x.shape(1));
+        if (static_cast<int64_t>(x.shape(0)) < rows || static_cast<int64_t>(by.shape(transposed)) != depth ||
             static_cast<int64_t>(by.shape(!transposed)) != columns)
             throw std::invalid_argument("multiply: the shapes do not fit");
         matrices[count] = by.data();
-        factors[count++] = {rows.data(), depth, nullptr};
-    };
-    add_factor(x, matrix);
-    if (x2) add_factor(*x2, matrix2.value());
-    const float *add = data_or_null(plus);
-    nb::gil_scoped_release released;
-    Scratch<float> memory;
-    float *start = memory.reserve(room * (factors[0].depth + (count > 1 ? factors[1].depth : 0) + 1)), *free = start + room;
-    int64_t deepest = 1;
-    for (int f = 0; f < count; free += room * factors[f++].depth) {
-        const int64_t depth = factors[f].depth;
-        factors[f].packed = free;
-        pack(matrices[f], depth, columns, transposed ? 1 : columns, transposed ? depth : 1, free);
-        deepest = std::max(deepest, depth);
+        factors[count++] = {x.data(), depth, nullptr};
     }
-    std::fill_n(start, room, 0.0f);
-    if (bias) std::copy_n(bias->data(), columns, start);
-    // Some rows of x stay in the second-level cache while each panel passes over them.
-    const int64_t some = std::max<int64_t>(48, (1 << 16) / deepest / count / 24 * 24);
-    parallel_for(n, threads, ROWS_A_THREAD, [&](int64_t begin, int64_t end) {
+    int64_t depth() const { return factors[0].depth + (count > 1 ? factors[1].depth : 0); }
+    int64_t padded() const { return (columns + PANEL - 1) / PANEL * PANEL; }
+    int64_t memory() const { return padded() * (depth() + 1); }
+    void prepare(float *free, bool transposed) {
+        start = free;
+        std::fill_n(start, padded(), 0.0f);
+        if (bias) std::copy_n(bias, columns, start);
+        free += padded();
+        for (int f = 0; f < count; free += padded() * factors[f++].depth) {
+            factors[f].packed = free;
+            pack(matrices[f], factors[f].depth, columns, transposed ? 1 : columns, transposed ? factors[f].depth : 1, free);
+        }
+    }
+    void run(int64_t begin, int64_t end) const {
+        for (int64_t first = 0; first < columns; first += PANEL)
+            with_vectors(columns - first, [&]<int W>(std::integral_constant<int, W>) {
+                const int64_t width = std::min(PANEL, columns - first);
+                for (int64_t i = begin; i < end; i += ROWS<W>)
+                    with_rows<ROWS<W>>(std::min(ROWS<W>, end - i), [&]<int R>(std::integral_constant<int, R>) {
+                        const int64_t at = i * columns + first;
+                        tile<R, W>(factors, count, i, first, start + first, plus ? plus + at : nullptr, y + at, columns, width);
+                    });
+            });
+    }
+};
+
+// Products of the same first rows pass over them together, while some of these stay in the second-level cache.
+void compute(Product *products, int count, bool transposed, int threads) {
+    Scratch<float> memory;
+    int64_t room = 0, deepest = 1, most = 0;
+    for (int p = 0; p < count; ++p) room += products[p].memory();
+    float *free = memory.reserve(room);
+    for (int p = 0; p < count; free += products[p++].memory()) {
+        products[p].prepare(free, transposed);
+        deepest = std::max(deepest, products[p].depth());
+        most = std::max(most, products[p].rows);
+    }
+    const int64_t some = std::max<int64_t>(48, (1 << 16) / deepest / 24 * 24);
+    parallel_for(most, threads, ROWS_A_THREAD, [&](int64_t begin, int64_t end) {
         for (int64_t chunk = begin; chunk < end; chunk += some)
-            for (int64_t first = 0; first < columns; first += PANEL)
-                with_vectors(columns - first, [&]<int W>(std::integral_constant<int, W>) {
-                    const int64_t last = std::min(chunk + some, end), width = std::min(PANEL, columns - first);
-                    for (int64_t i = chunk; i < last; i += ROWS<W>)
-                        with_rows<ROWS<W>>(std::min(ROWS<W>, last - i), [&]<int R>(std::integral_constant<int, R>) {
-                            const int64_t at = i * columns + first;
-                            tile<R, W>(factors, count, i, first, start + first, add ? add + at : nullptr, y.data() + at,
-                                       columns, width);
-                        });
-                });
+            for (int p = 0; p < count; ++p) products[p].run(chunk, std::min({chunk + some, end, products[p].rows}));
     });
+}
+
+// y = x b (+ x2 b2) (+ bias) (+ plus); b and b2 are the matrices, or their transposes.
+void multiply(In<float, 2> x, In<float, 2> matrix, MaybeIn<float, 2> x2, MaybeIn<float, 2> matrix2, bool transposed,
+              MaybeIn<float> bias, MaybeIn<float, 2> plus, Array<float, 2> y, int threads) {
+    Product product(y, data_or_null(bias), data_or_null(plus));
+    product.add(x, matrix, transposed);
+    if (x2) product.add(*x2, matrix2.value(), transposed);
+    nb::gil_scoped_release released;
+    compute(&product, 1, transposed, threads);
+}
+
+// y = x b^T, and of the first rows y2 = x b2^T (+ bias2): x is read once.
+void multiply_pair(In<float, 2> x, In<float, 2> matrix, In<float, 2> matrix2, MaybeIn<float> bias2, Array<float, 2> y,
+                   Array<float, 2> y2, int threads) {
+    Product products[] = {{y, nullptr, nullptr}, {y2, data_or_null(bias2), nullptr}};
+    products[0].add(x, matrix, true);
+    products[1].add(x, matrix2, true);
+    nb::gil_scoped_release released;
+    compute(products, 2, true, threads);
 }
 
 // A tile of g^T x over some rows: R columns of g times W vectors of x, added to `sums`.
@@ -163,42 +201,76 @@ void outer_tile(const float *g, int64_t g_stride, const float *x, int64_t x_stri
         for (int v = 0; v < W; ++v) store(sums + r * x_stride + v * LANES, sum[r][v]);
 }
 
-// w[m, k] = g[n, m]^T x[n, k]: the gradient of a dense layer's weights. Rows come in PARTS, each with sums of its own.
-void multiply_transposed(In<float, 2> g, In<float, 2> x, Array<float, 2> w, int threads) {
-    const int64_t n = g.shape(0), m = g.shape(1), k = x.shape(1);
-    if (static_cast<int64_t>(x.shape(0)) != n || static_cast<int64_t>(w.shape(0)) != m || static_cast<int64_t>(w.shape(1)) != k)
-        throw std::invalid_argument("multiply_transposed: the shapes do not fit");
-    const int64_t padded = (k + LANES - 1) / LANES * LANES, size = m * padded;
-    nb::gil_scoped_release released;
+// The gradient w[m, k] = g^T x of a dense layer's weights, over the rows that g has.
+struct Outer {
+    const float *g;
+    int64_t rows, m;
+    float *w, *sums = nullptr;
+
+    Outer(const In<float, 2> &g, const In<float, 2> &x, Array<float, 2> &w)
+        : g(g.data()), rows(g.shape(0)), m(g.shape(1)), w(w.data()) {
+        if (g.shape(0) > x.shape(0) || static_cast<int64_t>(w.shape(0)) != m || w.shape(1) != x.shape(1))
+            throw std::invalid_argument("multiply_transposed: the shapes do not fit");
+    }
+    void add(int64_t i, int64_t count, const float *x, int64_t k, int64_t padded, float *to) const {
+        for (int64_t first = 0; first < k; first += PANEL)
+            with_vectors(k - first, [&]<int W>(std::integral_constant<int, W>) {
+                for (int64_t row = 0; row < m; row += ROWS<W>)
+                    with_rows<ROWS<W>>(std::min(ROWS<W>, m - row), [&]<int R>(std::integral_constant<int, R>) {
+                        outer_tile<R, W>(g + i * m + row, m, x + first, padded, count, to + row * padded + first);
+                    });
+            });
+    }
+};
+
+// Rows come in PARTS, each with sums of its own.
+void accumulate(Outer *outers, int count, const In<float, 2> &rows_of_x, int threads) {
+    const int64_t n = rows_of_x.shape(0), k = rows_of_x.shape(1), padded = (k + LANES - 1) / LANES * LANES;
+    const float *x = rows_of_x.data();
     const int64_t parts = std::clamp<int64_t>(n / PIECE, 1, PARTS);
     Scratch<float> memory;
-    float *sums = memory.reserve(parts * size);
-    std::fill_n(sums, parts * size, 0.0f);
+    int64_t room = 0;
+    for (int o = 0; o < count; ++o) room += parts * outers[o].m * padded;
+    float *free = memory.reserve(room);
+    std::fill_n(free, room, 0.0f);
+    for (int o = 0; o < count; free += parts * outers[o++].m * padded) outers[o].sums = free;
     parallel_for(parts, threads, 1, [&](int64_t from, int64_t to) {
         Scratch<float> copy;
-        float *rows_of_x = copy.reserve(PIECE * padded);
-        std::fill_n(rows_of_x, PIECE * padded, 0.0f);
+        float *piece = copy.reserve(PIECE * padded);
+        std::fill_n(piece, PIECE * padded, 0.0f);
         for (int64_t part = from; part < to; ++part)
             for (int64_t i = n * part / parts, last = n * (part + 1) / parts; i < last; i += PIECE) {
                 const int64_t rows = std::min(PIECE, last - i);
                 for (int64_t r = 0; r < rows; ++r) // aligned and padded, once for all tiles
-                    std::memcpy(rows_of_x + r * padded, x.data() + (i + r) * k, k * sizeof(float));
-                for (int64_t first = 0; first < k; first += PANEL)
-                    with_vectors(k - first, [&]<int W>(std::integral_constant<int, W>) {
-                        for (int64_t row = 0; row < m; row += ROWS<W>)
-                            with_rows<ROWS<W>>(std::min(ROWS<W>, m - row), [&]<int R>(std::integral_constant<int, R>) {
-                                outer_tile<R, W>(g.data() + i * m + row, m, rows_of_x + first, padded, rows,
-                                                 sums + part * size + row * padded + first);
-                            });
-                    });
+                    std::memcpy(piece + r * padded, x + (i + r) * k, k * sizeof(float));
+                for (int o = 0; o < count; ++o)
+                    if (const int64_t some = std::min(rows, outers[o].rows - i); some > 0)
+                        outers[o].add(i, some, piece, k, padded, outers[o].sums + part * outers[o].m * padded);
             }
     });
-    for (int64_t row = 0; row < m; ++row) {
-        float *to = w.data() + row * k;
-        std::copy_n(sums + row * padded, k, to);
-        for (int64_t part = 1; part < parts; ++part)
-            for (int64_t c = 0; c < k; ++c) to[c] += sums[part * size + row * padded + c];
-    }
+    for (int o = 0; o < count; ++o)
+        for (int64_t row = 0; row < outers[o].m; ++row) {
+            float *to = outers[o].w + row * k;
+            const float *sums = outers[o].sums + row * padded;
+            std::copy_n(sums, k, to);
+            for (int64_t part = 1; part < parts; ++part)
+                for (int64_t c = 0; c < k; ++c) to[c] += sums[part * outers[o].m * padded + c];
+        }
+}
+
+void multiply_transposed(In<float, 2> g, In<float, 2> x, Array<float, 2> w, int threads) {
+    if (g.shape(0) != x.shape(0)) throw std::invalid_argument("multiply_transposed: the shapes do not fit");
+    Outer outer(g, x, w);
+    nb::gil_scoped_release released;
+    accumulate(&outer, 1, x, threads);
+}
+
+// w = g^T x, and of the first rows w2 = g2^T x: x is read once.
+void multiply_transposed_pair(In<float, 2> g, In<float, 2> g2, In<float, 2> x, Array<float, 2> w, Array<float, 2> w2,
+                              int threads) {
+    Outer outers[] = {{g, x, w}, {g2, x, w2}};
+    nb::gil_scoped_release released;
+    accumulate(outers, 2, x, threads);
 }
 
 } // namespace
@@ -209,6 +281,11 @@ void bind_linear(nanobind::module_ &m) {
     m.def("multiply", &multiply, nb::arg("x").noconvert(), nb::arg("matrix").noconvert(),
           nb::arg("x2").none(), nb::arg("matrix2").none(), nb::arg("transposed"), nb::arg("bias").none(),
           nb::arg("plus").none(), nb::arg("y").noconvert(), nb::arg("threads"));
+    m.def("multiply_pair", &multiply_pair, nb::arg("x").noconvert(), nb::arg("matrix").noconvert(),
+          nb::arg("matrix2").noconvert(), nb::arg("bias2").none(), nb::arg("y").noconvert(), nb::arg("y2").noconvert(),
+          nb::arg("threads"));
+    m.def("multiply_transposed_pair", &multiply_transposed_pair, nb::arg("g").noconvert(), nb::arg("g2").noconvert(),
+          nb::arg("x").noconvert(), nb::arg("w").noconvert(), nb::arg("w2").noconvert(), nb::arg("threads"));
     m.def("multiply_transposed", &multiply_transposed, nb::arg("g").noconvert(), nb::arg("x").noconvert(),
           nb::arg("w").noconvert(), nb::arg("threads"));
 }

@@ -1,13 +1,41 @@
 """Routes: which rows go to whom between two spreads of rows. Pulling copies rows; pushing sums them the other way."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from weft import _kernels
 from weft.exchange.wire import Wire
+
+
+def taken(x: Tensor, at: Tensor) -> Tensor:
+    """x[at], without a gradient."""
+    if not _for_kernel(x):
+        return x[at]
+    out = x.new_empty(len(at), *x.shape[1:])
+    _kernels.gather_rows(_flat(x), at.numpy(), _flat(out), None, 1)
+    return out
+
+
+def add(out: Tensor, at: Tensor, rows: Tensor) -> None:
+    """out[at[i]] += rows[i], in order; without a gradient."""
+    if _for_kernel(out):
+        _kernels.add_rows_at(_flat(rows), at.numpy(), _flat(out))
+    else:
+        out.index_add_(0, at, rows)
+
+
+def _for_kernel(x: Tensor) -> bool:
+    return x.is_cpu and x.dtype in (torch.float32, torch.float64)
+
+
+def _flat(x: Tensor) -> np.ndarray:
+    return x.detach().contiguous().view(len(x), math.prod(x.shape[1:])).numpy()
 
 
 @dataclass
@@ -36,7 +64,7 @@ class Route:
         return _Push.apply(y, self, wire, stage)
 
     def _copy(self, x: Tensor, wire: Wire, stage: str) -> Tensor:
-        received = wire.rows(x[self.send], self.send_counts, self.receive_counts, stage)
+        received = wire.rows(taken(x, self.send), self.send_counts, self.receive_counts, stage)
         out = x.new_empty(self.num_there, *x.shape[1:])
         if self.own_from is None:
             out[: self.num_here] = x
@@ -50,13 +78,16 @@ class Route:
 
     def _sum(self, y: Tensor, wire: Wire, stage: str) -> Tensor:
         received_there = sum(self.receive_counts)
-        back = y[self.num_there - received_there :] if self.receive_at is None else y[self.receive_at]
+        back = y[self.num_there - received_there :] if self.receive_at is None else taken(y, self.receive_at)
         returned = wire.rows(back, self.receive_counts, self.send_counts, stage)
         if self.own_from is None:
             out = y[: self.num_here].clone()
         else:
-            out = y.new_zeros(self.num_here, *y.shape[1:]).index_add_(0, self.own_from, y[self.own_at])
-        return out.index_add_(0, self.send, returned)
+            assert self.own_at is not None
+            out = y.new_zeros(self.num_here, *y.shape[1:])
+            add(out, self.own_from, taken(y, self.own_at))
+        add(out, self.send, returned)
+        return out
 
 
 class _Pull(torch.autograd.Function):

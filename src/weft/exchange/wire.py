@@ -1,8 +1,11 @@
 """The wire: what one worker sends to and gets from the others, over one process group, with its bytes and seconds."""
 
+import math
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +14,8 @@ from torch import Tensor
 
 from weft.errors import ClusterError
 from weft.meter import Meter
+
+Part = tuple[Tensor, Sequence[int], Sequence[int]]  # rows, how many go to each worker, and how many come
 
 
 class Traffic:
@@ -60,8 +65,8 @@ class Wire:
             return send
         send = send.contiguous()
         received = torch.empty_like(send)
-        with self._meter.stage(stage):
-            self._all_to_all(received, send, None, None)
+        with self._meter.stage(stage), _named_loss("an exchange"):
+            dist.all_to_all_single(received, send, group=self._group)
         self._count(stage, [send.shape[1] * 8] * self.size)
         return received
 
@@ -70,15 +75,38 @@ class Wire:
 
         Nothing goes to oneself: send[rank] and receive[rank] must be 0.
         """
+        return self.begin(x, send, receive, stage).wait()
+
+    def begin(self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str) -> "Arriving":
+        """`rows`, under way while this worker does something else."""
         assert send[self.rank] == receive[self.rank] == 0
         half = self._half and x.dtype == torch.float32
-        y = x.half() if half else x
+        y = (x.half() if half else x).contiguous()
         out = y.new_empty(sum(receive), *x.shape[1:])
+        work = None
         if self.size > 1:
-            with self._meter.stage(stage):
-                self._all_to_all(out, y.contiguous(), list(receive), list(send))
-            self._count(stage, [rows * y[:1].numel() * y.element_size() for rows in send])
-        return out.float() if half else out
+            with self._meter.stage(stage), _named_loss("an exchange"):
+                work = dist.all_to_all_single(out, y, list(receive), list(send), self._group, async_op=True)
+            width = math.prod(y.shape[1:]) * y.element_size()
+            self._count(stage, [rows * width for rows in send])
+        return Arriving(work, y, out, half, self._meter, stage)
+
+    def together(self, parts: Sequence["Part"], stage: str) -> Callable[[], list[tuple[Tensor, ...]]]:
+        """Several rows of one width in one message; the result waits for what came: for each part, rows by sender."""
+        if len(parts) == 1:
+            x, send, receive = parts[0]
+        else:
+            pieces = [rows.split(list(counts)) for rows, counts, _ in parts]
+            x = torch.cat([piece[peer] for peer in range(self.size) for piece in pieces])
+            send, receive = ([sum(c) for c in zip(*(part[k] for part in parts), strict=True)] for k in (1, 2))
+        arriving = self.begin(x, send, receive, stage)
+        counts = [part[2][peer] for peer in range(self.size) for part in parts]
+
+        def wait() -> list[tuple[Tensor, ...]]:
+            rows = arriving.wait().split(counts)
+            return [rows[k :: len(parts)] for k in range(len(parts))]
+
+        return wait
 
     def arrays(
         self, parts: Sequence[tuple[np.ndarray, Sequence[int]]], stage: str
@@ -142,14 +170,29 @@ class Wire:
             with _named_loss("a barrier"):
                 dist.barrier(self._group)
 
-    def _all_to_all(self, out: Tensor, x: Tensor, receive: list[int] | None, send: list[int] | None) -> None:
-        with _named_loss("an exchange"):
-            dist.all_to_all_single(out, x, receive, send, group=self._group)
-
     def _count(self, stage: str, sizes: Sequence[int]) -> None:
         for peer, size in enumerate(sizes):
             if peer != self.rank and size:
                 self.traffic.count(stage, self._ranks[peer], size)
+
+
+@dataclass
+class Arriving:
+    """Rows under way. What is sent must not change before they are here."""
+
+    work: Any
+    sent: Tensor
+    out: Tensor
+    half: bool
+    meter: Meter
+    stage: str
+
+    def wait(self) -> Tensor:
+        """The rows that came, by sender."""
+        if self.work is not None:
+            with self.meter.stage(self.stage), _named_loss("an exchange"):
+                self.work.wait()
+        return self.out.float() if self.half else self.out
 
 
 class _named_loss:

@@ -9,6 +9,7 @@ from torch_geometric.nn import Linear, MessagePassing
 
 from weft.exchange import Wire
 from weft.nn import crossing, functional
+from weft.nn.linear import linear
 from weft.nn.rows import Pass, edge_keys
 from weft.parallel.program import Layer, Program
 from weft.sampling import Block
@@ -58,7 +59,7 @@ class Call:
 def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
     """A dense layer on rows, plus other rows; on the fast kernel unless the module does something of its own."""
     if plain_linear(module):
-        return functional.linear(x, cast(Tensor, module.weight), cast("Tensor | None", module.bias), plus)
+        return linear(x, cast(Tensor, module.weight), cast("Tensor | None", module.bias), plus)
     out = module(x)
     return out if plus is None else out + plus
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from weft.exchange import Wire
+from weft.exchange.route import add, taken
 from weft.nn import functional
 from weft.parallel.program import Layer
 from weft.sampling import Block
@@ -27,16 +28,11 @@ def aggregate(
     """Sum, mean or max of rows x (those here) into each destination; and the destinations' own rows."""
     if layer.columns is not None:
         return _aggregate_columns(layer, wire, x, reduce, weight, push_weight)
-    sources = layer.gather(x, wire)
     if layer.pushed is None:  # destinations come first among whole neighbourhoods' sources
-        return functional.aggregate_with_own(layer.block, sources, weight, reduce)
+        return functional.aggregate_with_own(layer.block, layer.gather(x, wire), weight, reduce)
     if reduce == "max":
-        return _PushedMax.apply(sources, x, layer, wire), layer.own_rows(x, wire)
-    total, own = functional.aggregate_with_own(layer.block, sources, weight, "sum")
-    partial = functional.aggregate(layer.pushed.block, x, push_weight)
-    total = total + layer.pushed.route.push(partial, wire)
-    if reduce == "mean":
-        total = total / layer.degrees.clamp(min=1).to(total.dtype)[:, None]
+        return _PushedMax.apply(layer.gather(x, wire), x, layer, wire), layer.own_rows(x, wire)
+    total, own = _PushedSum.apply(x, layer, wire, weight, push_weight, reduce == "mean")
     return total, own if layer.own is None else layer.own_rows(x, wire)
 
 
@@ -87,7 +83,7 @@ def film(layer: Layer, wire: Wire, x: Tensor, gamma: Tensor, beta: Tensor, reduc
     gamma_there, beta_there = (part.contiguous() for part in there.chunk(2, 1))
     partial = functional.film(layer.pushed.block, x, gamma_there, beta_there, "sum")
     total = functional.film(layer.block, sources, gamma, beta, "sum") + layer.pushed.route.push(partial, wire)
-    return total / layer.degrees.clamp(min=1).to(total.dtype)[:, None] if reduce == "mean" else total
+    return total * _inverse(layer.degrees, total) if reduce == "mean" else total
 
 
 def attention_blocks(layer: Layer, loops: bool, places: bool) -> tuple[Block, Block]:
@@ -148,6 +144,66 @@ def merge_attention(layer: Layer, wire: Wire, here: tuple[Tensor, Tensor], there
     whole = share.index_add(0, at, their_share)
     total = (rows * share[:, :, None]).index_add(0, at, their_rows * their_share[:, :, None])
     return total / whole[:, :, None]
+
+
+class _PushedSum(torch.autograd.Function):
+    """Forward: the sum (mean) over edges here and pushed ones; and the destinations' own rows, where those come first.
+
+    What others wait for is made first and travels while the rest is computed. Pulled rows and pushed sums share a message.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, layer: Layer, wire: Wire, weight: Tensor | None, push_weight: Tensor | None, mean: bool
+    ) -> tuple[Tensor, Tensor]:
+        pushed, pulls = layer.pushed, layer.sources
+        assert pushed is not None
+        ctx.set_materialize_grads(False)
+        ctx.layer, ctx.wire, ctx.weights, ctx.mean = layer, wire, (weight, push_weight), mean
+        home = pushed.route
+        parts = [(functional.sums(pushed.block, x, push_weight), home.receive_counts, home.send_counts)]
+        if pulls is not None:
+            parts.append((taken(x, pulls.send), pulls.send_counts, pulls.receive_counts))
+        wait = wire.together(parts, "exchange")
+        if pulls is None:
+            total = functional.sums(layer.block, x, weight)
+            (theirs,) = wait()
+        else:
+            theirs, pulled = wait()
+            total = functional.sums(layer.block, torch.cat([x, *pulled]), weight)
+        for rows, at in zip(theirs, home.send.split(home.send_counts), strict=True):
+            add(total, at, rows)
+        if mean:
+            total *= _inverse(layer.degrees, total)
+        return total, x[: layer.num_dst]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor | None, g_own: Tensor | None) -> tuple[Tensor | None, ...]:
+        layer, wire, (weight, push_weight) = ctx.layer, ctx.wire, ctx.weights
+        pulls, home = layer.sources, layer.pushed.route
+        if g is None:
+            assert g_own is not None
+            g = torch.zeros_like(g_own)
+        g = (g * _inverse(layer.degrees, g) if ctx.mean else g).contiguous()
+        parts = [(taken(g, home.send), home.send_counts, home.receive_counts)]
+        if pulls is None:
+            wait = wire.together(parts, "exchange")
+            gx = functional.sums_backward(layer.block, g, weight)
+            (back,) = wait()
+        else:
+            gx, pulled = functional.sums_backward(layer.block, g, weight).tensor_split([pulls.num_here])
+            back, returned = wire.together([*parts, (pulled, pulls.receive_counts, pulls.send_counts)], "exchange")()
+            for rows, at in zip(returned, pulls.send.split(pulls.send_counts), strict=True):
+                add(gx, at, rows)
+        functional.sums_backward(layer.pushed.block, torch.cat(back), push_weight, onto=gx)
+        if g_own is not None:
+            gx[: layer.num_dst] += g_own
+        return gx, None, None, None, None, None
+
+
+def _inverse(degrees: Tensor, like: Tensor) -> Tensor:
+    return degrees.clamp(min=1).to(like.dtype).reciprocal()[:, None]
 
 
 class _PushedMax(torch.autograd.Function):

@@ -13,8 +13,6 @@ from weft import _kernels
 from weft.nn import reference
 from weft.sampling import Block
 
-_MANY_ROWS = 512  # for fewer, a general library's product is as good
-
 
 def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
     """Sum, mean or max of the sources' rows [num_src, ...] into [num_dst, ...]; no edges give zero."""
@@ -32,6 +30,30 @@ def aggregate_with_own(
     if not x.is_cpu or reduce == "max" or x.dim() != 2:
         return aggregate(block, x, weight, reduce), x[: block.num_dst]
     return _Sum.apply(block, x, weight, reduce == "mean")
+
+
+def sums(block: Block, x: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Weighted sums of source rows x [num_src, columns] by destination; without a gradient."""
+    if not x.is_cpu:
+        return reference.aggregate(block, x, weight, "sum")
+    out = x.new_empty(block.num_dst, x.shape[1])
+    arrays = (block.indptr.numpy(), block.src.numpy(), None, array(weight), array(x), out.numpy())
+    _kernels.sum_rows(*arrays, False, False, torch.get_num_threads())
+    return out
+
+
+def sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, onto: Tensor | None = None) -> Tensor:
+    """The gradient of `sums` by its rows: sums of g by source; added to `onto`, where that is given."""
+    gx = g.new_empty(block.num_src, g.shape[1]) if onto is None else onto
+    if not g.is_cpu:
+        rows = g[block.dst().long()]
+        gx = gx.zero_() if onto is None else gx
+        return gx.index_add_(0, block.src.long(), rows if weight is None else rows * weight[:, None])
+    indptr, dst, edge = (part.numpy() for part in block.transposed())
+    numbers = edge if weight is not None else None
+    arrays = (indptr, dst, numbers, array(weight), array(g), gx.numpy())
+    _kernels.sum_rows(*arrays, False, onto is not None, torch.get_num_threads())
+    return gx
 
 
 def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -84,7 +106,7 @@ def largest(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:
     """The largest source value of each column, and how many edges attain it; a kernel, without a gradient."""
     out, ties = (x.new_empty(block.num_dst, x.shape[1]) for _ in range(2))
     indptr, src = block.indptr.numpy(), block.src.numpy()
-    _kernels.max_rows(indptr, src, _array(x), out.numpy(), ties.numpy(), torch.get_num_threads())
+    _kernels.max_rows(indptr, src, array(x), out.numpy(), ties.numpy(), torch.get_num_threads())
     return out, ties
 
 
@@ -92,24 +114,9 @@ def largest_backward(block: Block, share: Tensor, best: Tensor, x: Tensor) -> Te
     """The sources' gradient: `share` for each edge that attains `best`."""
     indptr, dst, _ = (part.numpy() for part in block.transposed())
     gx = torch.empty_like(x, memory_format=torch.contiguous_format)
-    arrays = (_array(share), _array(best), _array(x), gx.numpy())
+    arrays = (array(share), array(best), array(x), gx.numpy())
     _kernels.max_rows_backward(indptr, dst, *arrays, torch.get_num_threads())
     return gx
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
-    """x weight^T (+ bias) (+ plus), as torch's linear: by the kernel for many rows of float32 on the CPU."""
-    if _for_kernel(x, weight):
-        return _Linear.apply(x, weight, bias, plus, None, None)
-    out = torch.nn.functional.linear(x, weight, bias)
-    return out if plus is None else out + plus
-
-
-def linear_of_two(x: Tensor, weight: Tensor, x2: Tensor, weight2: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x weight^T + x2 weight2^T (+ bias): together, the result's rows are written once."""
-    if _for_kernel(x, weight) and _for_kernel(x2, weight2):
-        return _Linear.apply(x, weight, bias, None, x2, weight2)
-    return torch.nn.functional.linear(x, weight, bias) + torch.nn.functional.linear(x2, weight2)
 
 
 def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, dtype: torch.dtype) -> Tensor:
@@ -122,62 +129,12 @@ def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, 
     return out
 
 
-def _for_kernel(x: Tensor, weight: Tensor) -> bool:
-    return x.is_cpu and x.dtype == weight.dtype == torch.float32 and x.dim() == 2 and len(x) >= _MANY_ROWS
-
-
-def _array(x: Tensor | None) -> Any:
+def array(x: Tensor | None) -> Any:
     return None if x is None else x.detach().contiguous().numpy()
 
 
 def _inverse_degrees(block: Block, like: Tensor) -> Tensor:
     return block.indptr.diff().clamp(min=1).to(like.dtype).reciprocal()[:, None]
-
-
-class _Linear(torch.autograd.Function):
-    """Forward: rows times a small matrix, for one or two of each. Backward: of the rows, times the transpose; of the
-    matrix, a sum over rows.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        plus: Tensor | None,
-        x2: Tensor | None,
-        weight2: Tensor | None,
-    ) -> Tensor:
-        ctx.save_for_backward(x, weight, x2, weight2)
-        y = x.new_empty(len(x), len(weight))
-        factors = (_array(x), _array(weight), _array(x2), _array(weight2))
-        _kernels.multiply(*factors, True, _array(bias), _array(plus), y.numpy(), torch.get_num_threads())
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, x2, weight2 = ctx.saved_tensors
-        of_x, of_weight, of_bias, of_plus, of_x2, of_weight2 = ctx.needs_input_grad
-        g = g.contiguous()
-        gradients = _linear_gradients(g, x, weight, of_x, of_weight)
-        gradients2 = (None, None) if x2 is None else _linear_gradients(g, x2, weight2, of_x2, of_weight2)
-        return *gradients, g.sum(0) if of_bias else None, g if of_plus else None, *gradients2
-
-
-def _linear_gradients(
-    g: Tensor, x: Tensor, weight: Tensor, of_x: bool, of_weight: bool
-) -> tuple[Tensor | None, Tensor | None]:
-    gx = g_weight = None
-    if of_x:
-        gx = torch.empty_like(x, memory_format=torch.contiguous_format)
-        factors = (_array(g), _array(weight), None, None)
-        _kernels.multiply(*factors, False, None, None, gx.numpy(), torch.get_num_threads())
-    if of_weight:
-        g_weight = torch.empty_like(weight, memory_format=torch.contiguous_format)
-        _kernels.multiply_transposed(_array(g), _array(x), g_weight.numpy(), torch.get_num_threads())
-    return gx, g_weight
 
 
 class _Sum(torch.autograd.Function):
@@ -192,8 +149,8 @@ class _Sum(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x if weight is not None and ctx.needs_input_grad[2] else None, weight)
         out = x.new_empty(block.num_dst, x.shape[1])
-        arrays = (block.indptr.numpy(), block.src.numpy(), None, _array(weight), _array(x), out.numpy())
-        _kernels.sum_rows(*arrays, mean, torch.get_num_threads())
+        arrays = (block.indptr.numpy(), block.src.numpy(), None, array(weight), array(x), out.numpy())
+        _kernels.sum_rows(*arrays, mean, False, torch.get_num_threads())
         return out, x[: block.num_dst]
 
     @staticmethod
@@ -207,16 +164,13 @@ class _Sum(torch.autograd.Function):
         g = (g * _inverse_degrees(block, g) if ctx.mean else g).contiguous()
         gx = g_weight = None
         if ctx.needs_input_grad[1]:
-            gx = g.new_empty(block.num_src, g.shape[1])
-            indptr, dst, edge = (part.numpy() for part in block.transposed())
-            numbers = edge if weight is not None else None
-            _kernels.sum_rows(indptr, dst, numbers, _array(weight), _array(g), gx.numpy(), False, threads)
+            gx = sums_backward(block, g, weight)
             if g_own is not None:
                 gx[: block.num_dst] += g_own
         if x is not None:
             g_weight = g.new_empty(block.num_edges)
             indptr, src = block.indptr.numpy(), block.src.numpy()
-            _kernels.edge_dot(indptr, src, _array(g), _array(x), g_weight.numpy(), threads)
+            _kernels.edge_dot(indptr, src, array(g), array(x), g_weight.numpy(), threads)
         return None, gx, g_weight, None
 
 
@@ -247,9 +201,9 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     """Soft-max probabilities [edges, heads] and the rows summed by them; `terms` are a_src, a_dst and edge logits."""
     p, out = x.new_empty(block.num_edges, x.shape[1]), x.new_empty(block.num_dst, *x.shape[1:])
-    a_src, a_dst, edges = (_array(term) for term in terms)
+    a_src, a_dst, edges = (array(term) for term in terms)
     indptr, src, threads = block.indptr.numpy(), block.src.numpy(), torch.get_num_threads()
-    arrays = (_array(keep), _array(x), p.numpy(), out.numpy(), _array(lse))
+    arrays = (array(keep), array(x), p.numpy(), out.numpy(), array(lse))
     _kernels.gat(indptr, src, a_src, a_dst, edges, *arrays, slope, threads)
     return p, out
 
@@ -267,13 +221,13 @@ def _attend_backward(
     """Gradients of x (by way of the weighted sum), of a_src, of a_dst, and of the sum inside leaky at each edge."""
     threads, g = torch.get_num_threads(), g.contiguous()
     shares, g_dst = x.new_empty(block.num_edges, 2, x.shape[1]), x.new_empty(block.num_dst, x.shape[1])
-    a_src, a_dst, edges = (_array(term) for term in terms)
+    a_src, a_dst, edges = (array(term) for term in terms)
     indptr, src = block.indptr.numpy(), block.src.numpy()
-    arrays = (_array(x), _array(p), _array(g), _array(g_lse), shares.numpy(), g_dst.numpy())
-    _kernels.gat_backward_dst(indptr, src, a_src, a_dst, edges, _array(keep), *arrays, slope, threads)
+    arrays = (array(x), array(p), array(g), array(g_lse), shares.numpy(), g_dst.numpy())
+    _kernels.gat_backward_dst(indptr, src, a_src, a_dst, edges, array(keep), *arrays, slope, threads)
     gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
     t_indptr, t_dst, t_edge = (part.numpy() for part in block.transposed())
-    outputs = (shares.numpy(), _array(g), gx.numpy(), g_src.numpy())
+    outputs = (shares.numpy(), array(g), gx.numpy(), g_src.numpy())
     _kernels.gat_backward_src(t_indptr, t_dst, t_edge, *outputs, threads)
     return gx, g_src, g_dst, shares[:, 1]
 
@@ -317,10 +271,10 @@ class _Gat(torch.autograd.Function):
     def forward(
         ctx: Any, block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, keep: Tensor | None, slope: float
     ) -> Tensor:
-        threads, rows = torch.get_num_threads(), _array(x)
+        threads, rows = torch.get_num_threads(), array(x)
         a_src, a_dst = x.new_empty(x.shape[:2]), x.new_empty(block.num_dst, x.shape[1])
-        _kernels.head_terms(rows, _array(att_src), a_src.numpy(), threads)
-        _kernels.head_terms(rows, _array(att_dst), a_dst.numpy(), threads)
+        _kernels.head_terms(rows, array(att_src), a_src.numpy(), threads)
+        _kernels.head_terms(rows, array(att_dst), a_dst.numpy(), threads)
         p, out = _attend(block, x, (a_src, a_dst, None), keep, slope)
         ctx.block, ctx.slope = block, slope
         ctx.save_for_backward(x, att_src, att_dst, a_src, a_dst, keep, p)
@@ -334,7 +288,7 @@ class _Gat(torch.autograd.Function):
         g_atts = []
         for att, gradient in ((att_src, g_src), (att_dst, g_dst)):
             sums = x.new_empty(-(-len(gradient) // _kernels.ROWS_A_PIECE), att.numel())
-            arrays = (_array(x), _array(att), gradient.numpy(), gx.numpy(), sums.numpy())
+            arrays = (array(x), array(att), gradient.numpy(), gx.numpy(), sums.numpy())
             _kernels.head_terms_backward(*arrays, torch.get_num_threads())
             g_atts.append(sums.sum(0).view_as(att))
         return None, gx, *g_atts, None, None
@@ -349,7 +303,7 @@ class _AttentionV2(torch.autograd.Function):
     ) -> Tensor:
         p = xl.new_empty(block.num_edges, xl.shape[1])
         out = xl.new_empty(block.num_dst, *xl.shape[1:])
-        rows = (_array(xl), _array(xr), _array(att), _array(keep))
+        rows = (array(xl), array(xr), array(att), array(keep))
         indptr, src = block.indptr.numpy(), block.src.numpy()
         _kernels.gatv2(indptr, src, *rows, p.numpy(), out.numpy(), slope, torch.get_num_threads())
         ctx.block, ctx.slope = block, slope
@@ -361,14 +315,14 @@ class _AttentionV2(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         xl, xr, att, keep, p = ctx.saved_tensors
         block, threads = ctx.block, torch.get_num_threads()
-        rows = (_array(xl), _array(xr), _array(att), _array(keep), _array(p))
+        rows = (array(xl), array(xr), array(att), array(keep), array(p))
         d_logit, g_xr, g_xl = torch.empty_like(p), xr.new_empty(xr.shape), xl.new_empty(xl.shape)
         g_att = xl.new_empty(-(-block.num_dst // _kernels.ROWS_A_PIECE), att.numel())
         indptr, src = block.indptr.numpy(), block.src.numpy()
         outputs = (d_logit.numpy(), g_xr.numpy(), g_att.numpy())
-        _kernels.gatv2_backward_dst(indptr, src, *rows, _array(g), *outputs, ctx.slope, threads)
+        _kernels.gatv2_backward_dst(indptr, src, *rows, array(g), *outputs, ctx.slope, threads)
         t_indptr, t_dst, t_edge = (part.numpy() for part in block.transposed())
-        gradients = (_array(d_logit), _array(g), g_xl.numpy())
+        gradients = (array(d_logit), array(g), g_xl.numpy())
         _kernels.gatv2_backward_src(t_indptr, t_dst, t_edge, *rows, *gradients, ctx.slope, threads)
         return None, g_xl, g_xr, g_att.sum(0).view_as(att), None, None
 
@@ -380,7 +334,7 @@ class _Film(torch.autograd.Function):
     def forward(ctx: Any, block: Block, x: Tensor, gamma: Tensor, beta: Tensor, mean: bool) -> Tensor:
         out = x.new_empty(block.num_dst, x.shape[1])
         indptr, src = block.indptr.numpy(), block.src.numpy()
-        _kernels.film(indptr, src, _array(x), _array(gamma), _array(beta), out.numpy(), mean, torch.get_num_threads())
+        _kernels.film(indptr, src, array(x), array(gamma), array(beta), out.numpy(), mean, torch.get_num_threads())
         ctx.block, ctx.mean = block, mean
         ctx.save_for_backward(x, gamma, beta)
         return out
@@ -390,8 +344,8 @@ class _Film(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         block, threads = ctx.block, torch.get_num_threads()
         x, gamma, beta = ctx.saved_tensors
-        rows = (_array(x), _array(gamma), _array(beta))
-        scaled = _array(g * _inverse_degrees(block, g) if ctx.mean else g)
+        rows = (array(x), array(gamma), array(beta))
+        scaled = array(g * _inverse_degrees(block, g) if ctx.mean else g)
         gx, g_gamma, g_beta = (t.new_empty(t.shape) for t in (x, gamma, beta))
         indptr, src = block.indptr.numpy(), block.src.numpy()
         _kernels.film_backward_dst(indptr, src, *rows, scaled, g_gamma.numpy(), g_beta.numpy(), threads)

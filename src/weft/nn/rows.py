@@ -15,7 +15,8 @@ from torch import Tensor
 
 from weft.errors import ModelError
 from weft.keys import key as make_key
-from weft.nn.functional import dropout_mask, linear
+from weft.nn.functional import dropout_mask
+from weft.nn.linear import linear
 
 # Results of these hold other rows, in another order, or none, even if there happen to be as many.
 _REORDERING = frozenset(

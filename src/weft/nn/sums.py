@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from weft.errors import ModelError
-from weft.nn import crossing, functional
+from weft.nn import crossing
 from weft.nn.call import REDUCE, Call, dense, plain_linear
+from weft.nn.linear import linear, linear_of_two, linear_pair
 
 
 def sage(call: Call) -> Tensor:
@@ -31,7 +32,7 @@ def sage(call: Call) -> Tensor:
     if conv.project and conv.root_weight:
         own = call.x_dst
     if conv.root_weight and plain_linear(conv.lin_l) and plain_linear(conv.lin_r) and conv.lin_r.bias is None:
-        out = functional.linear_of_two(neighbours, conv.lin_l.weight, own, conv.lin_r.weight, conv.lin_l.bias)
+        out = linear_of_two(neighbours, conv.lin_l.weight, own, conv.lin_r.weight, conv.lin_l.bias)
     else:
         out = dense(conv.lin_l, neighbours)
         out = dense(conv.lin_r, own, out) if conv.root_weight else out
@@ -47,13 +48,15 @@ def _narrow_first(call: Call, lin: nn.Module) -> bool:
 def _sage_narrow(call: Call) -> Tensor:
     """GraphSAGE with its dense layers before the sums, so that narrow rows cross."""
     conv: Any = call.conv
-    neighbours, _ = call.aggregate(functional.linear(call.x, conv.lin_l.weight), REDUCE[conv.aggr])
-    out = neighbours if conv.lin_l.bias is None else neighbours + conv.lin_l.bias
-    if conv.root_weight:
-        if call.layer.own is None:
-            out = dense(conv.lin_r, call.x_dst, out)
-        else:
-            out = out + call.layer.own_rows(dense(conv.lin_r, call.x), call.wire)
+    lin_l, lin_r, reduce = conv.lin_l, conv.lin_r if conv.root_weight else None, REDUCE[conv.aggr]
+    if lin_r is not None and call.layer.own is None and plain_linear(lin_r) and lin_r.bias is None:
+        x, own = linear_pair(call.x, lin_l.weight, lin_r.weight, call.layer.num_dst, lin_l.bias)
+        out = call.aggregate(x, reduce)[0] + own
+        return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
+    out, _ = call.aggregate(linear(call.x, lin_l.weight), reduce)
+    out = out if lin_l.bias is None else out + lin_l.bias
+    if lin_r is not None:
+        out = out + call.layer.own_rows(dense(lin_r, call.x), call.wire)
     return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
 

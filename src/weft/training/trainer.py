@@ -1,5 +1,6 @@
 """Training: batches in, a trained model out. `Trainer._step` is the whole story of one batch."""
 
+import gc
 import json
 import os
 import time
@@ -158,6 +159,7 @@ class Trainer:
             raise
         finally:
             torch.set_num_threads(before)
+            gc.unfreeze()
 
     def close(self) -> None:
         """End the threads that prepare batches."""
@@ -167,6 +169,8 @@ class Trainer:
         """Set this process up for training: its threads, and freed memory kept for the next batch."""
         _kernels.keep_freed_memory()
         torch.set_num_threads(self._threads)
+        gc.collect()
+        gc.freeze()  # what is here by now stays: going through it again and again would cost a twentieth of a step
 
     def train_epoch(self, epoch: int) -> tuple[int, float]:
         """Only the steps of one epoch, for benchmarks: the edges gone over and the mean loss."""

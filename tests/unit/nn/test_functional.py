@@ -5,6 +5,7 @@ import torch
 
 from weft.keys import key, mix64
 from weft.nn import functional, reference
+from weft.nn.linear import linear, linear_of_two
 from weft.sampling import Block
 from weft.sampling.block import _self_loops_anywhere, _transpose_anywhere
 
@@ -226,7 +227,7 @@ def test_linear(rows, width, out):
         exact = [None if t is None else t.clone().requires_grad_() for t in terms]
         single = [None if t is None else t.float().requires_grad_() for t in terms]
         want = torch.nn.functional.linear(*exact[:3]) + (exact[3] if len(terms) == 4 else 0)
-        got = functional.linear(*single)
+        got = linear(*single)
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
         grads = [
             torch.autograd.grad((y * upstream.to(y.dtype)).sum(), [t for t in leaves if t is not None])
@@ -243,7 +244,7 @@ def test_linear_of_two(width, width2, out):
     exact, single = ([t.clone().to(dtype).requires_grad_() for t in terms] for dtype in (torch.float64, torch.float32))
     x, weight, x2, weight2, bias = exact
     want = x @ weight.T + x2 @ weight2.T + bias
-    results = [(functional.linear_of_two(*leaves), leaves) for leaves in (single, exact)]
+    results = [(linear_of_two(*leaves), leaves) for leaves in (single, exact)]
     wanted = torch.autograd.grad((want * upstream).sum(), exact)
     for got, leaves in results:
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
@@ -258,7 +259,7 @@ def test_threads_change_no_bit_of_linear(threads):
 
     def everything():
         leaves = x.clone().requires_grad_(), weight.clone().requires_grad_()
-        out = functional.linear(*leaves)
+        out = linear(*leaves)
         return [out.detach(), *torch.autograd.grad((out * g).sum(), leaves)]
 
     before = torch.get_num_threads()
