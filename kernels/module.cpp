@@ -11,6 +11,7 @@ void bind_dropout(nb::module_ &m);
 void bind_gather(nb::module_ &m);
 void bind_graph(nb::module_ &m);
 void bind_linear(nb::module_ &m);
+void bind_links(nb::module_ &m);
 void bind_sampling(nb::module_ &m);
 void bind_split(nb::module_ &m);
 void bind_spread(nb::module_ &m);
@@ -25,6 +26,7 @@ NB_MODULE(_kernels, m) {
     bind_gather(m);
     bind_graph(m);
     bind_linear(m);
+    bind_links(m);
     bind_sampling(m);
     bind_split(m);
     bind_spread(m);

@@ -28,7 +28,7 @@ def train(graph: Graph | str | Path, model: nn.Module | None = None, **settings:
         raise ConfigError(
             "a script does not start its own workers: drop `workers`, and run it as `torchrun --nproc-per-node N SCRIPT`"
         )
-    world = World.join(checked.timeout)
+    world = World.join(checked.timeout, checked.transport)
     try:
         with listener_for(checked, quiet=world.rank > 0) as listen:
             return Trainer(

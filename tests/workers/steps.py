@@ -4,18 +4,17 @@ python steps.py RANK SIZE PORT CASES.json OUT — started by test_exact.py, once
 """
 
 import json
+import os
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
-from weft.exchange import Wire
+from weft.exchange import World
 from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.nn import BlockModel
@@ -108,17 +107,14 @@ def train(case, rank, size, wire):
 def main():
     rank, size, port, cases, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5])
     torch.set_num_threads(1)
-    if size > 1:
-        dist.init_process_group(
-            "gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
-        )
-    wire = Wire(rank, size)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank), "WORLD_SIZE": str(size)}
+    world = World.join(60, os.environ.get("WEFT_TEST_TRANSPORT", "sockets"))
+    wire, _ = world.wires()
     for number, case in enumerate(json.loads(cases.read_text())):
         losses, parameters = train(case, rank, size, wire)
         if rank == 0:
             np.savez(out / f"{number}.npz", losses=losses, parameters=parameters.numpy())
-    if size > 1:
-        dist.destroy_process_group()
+    world.leave()
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if settings.workers > 1 and "RANK" not in os.environ:
         check_plan(settings, graph, make_model(settings, graph))
         return launch(args.argv, settings.workers)
-    world = World.join(settings.timeout)
+    world = World.join(settings.timeout, settings.transport)
     try:
         return _train(args, settings, graph, world)
     except Interrupted as stop:

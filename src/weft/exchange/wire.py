@@ -4,16 +4,15 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from weft.errors import ClusterError
+from weft.exchange.carrier import Carrier
 from weft.meter import Meter
+
+_SMALL = 1 << 17  # bytes of a sum that go to all at once
 
 Part = tuple[Tensor, Sequence[int], Sequence[int]]  # rows, how many go to each worker, and how many come
 
@@ -37,62 +36,59 @@ class Traffic:
 
 
 class Wire:
-    """The exchanges of one process group. All workers must call the same methods in the same order.
+    """The exchanges of one group of workers. All must call the same methods in the same order.
 
-    A worker alone has no group, and what it exchanges stays where it is.
+    A worker alone has no carrier, and what it exchanges stays where it is.
     """
 
     def __init__(
         self,
         rank: int = 0,
         size: int = 1,
-        group: "dist.ProcessGroup | None" = None,
+        carrier: Carrier | None = None,
         meter: Meter | None = None,
         traffic: Traffic | None = None,
         half: bool = False,
         ranks: Sequence[int] | None = None,
+        device: Carrier | None = None,
     ) -> None:
         self.rank, self.size = rank, size
         self.traffic = traffic or Traffic(size)
-        self._group = group
+        self._carrier, self._device = carrier, device  # for what is in host memory, and on a device
         self._meter = meter or Meter()
         self._half = half
         self._ranks = list(ranks or range(size))  # of the group's members among all workers
-
-    def counts(self, send: Tensor, stage: str) -> Tensor:
-        """Row p of `send` [size, k] int64 goes to worker p; row p of the result came from p."""
-        if self.size == 1:
-            return send
-        send = send.contiguous()
-        received = torch.empty_like(send)
-        with self._meter.stage(stage), _named_loss("an exchange"):
-            dist.all_to_all_single(received, send, group=self._group)
-        self._count(stage, [send.shape[1] * 8] * self.size)
-        return received
 
     def rows(self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str) -> Tensor:
         """The first send[0] rows of x go to worker 0, the next send[1] to worker 1, ...; received rows come likewise.
 
         Nothing goes to oneself: send[rank] and receive[rank] must be 0.
         """
-        return self.begin(x, send, receive, stage).wait()
+        return self.begin(x, send, receive, stage)()
 
-    def begin(self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str) -> "Arriving":
-        """`rows`, under way while this worker does something else."""
+    def begin(self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str) -> Callable[[], Tensor]:
+        """`rows`, under way while this worker does something else; the result waits for what comes."""
         assert send[self.rank] == receive[self.rank] == 0
         half = self._half and x.dtype == torch.float32
-        y = (x.half() if half else x).contiguous()
+        y = (x.half() if half else x).detach().contiguous()
         out = y.new_empty(sum(receive), *x.shape[1:])
-        work = None
-        if self.size > 1:
-            with self._meter.stage(stage), _named_loss("an exchange"):
-                work = dist.all_to_all_single(out, y, list(receive), list(send), self._group, async_op=True)
+        carrier = self._carrier_for(y)
+        if carrier is not None:
+            with self._meter.stage(stage):
+                arrived = carrier.start(y, send, out, receive)
             width = math.prod(y.shape[1:]) * y.element_size()
             self._count(stage, [rows * width for rows in send])
-        return Arriving(work, y, out, half, self._meter, stage)
 
-    def together(self, parts: Sequence["Part"], stage: str) -> Callable[[], list[tuple[Tensor, ...]]]:
-        """Several rows of one width in one message; the result waits for what came: for each part, rows by sender."""
+        def wait() -> Tensor:
+            if carrier is not None:
+                with self._meter.stage(stage):
+                    arrived()
+            return out.float() if half else out
+
+        return wait
+
+    def together(self, parts: Sequence[Part], stage: str) -> Callable[[], list[tuple[Tensor, ...]]]:
+        """Several rows of one width in one message; the result waits for what comes: for each part, rows by sender."""
         if len(parts) == 1:
             x, send, receive = parts[0]
         else:
@@ -103,7 +99,7 @@ class Wire:
         counts = [part[2][peer] for peer in range(self.size) for part in parts]
 
         def wait() -> list[tuple[Tensor, ...]]:
-            rows = arriving.wait().split(counts)
+            rows = arriving().split(counts)
             return [rows[k :: len(parts)] for k in range(len(parts))]
 
         return wait
@@ -111,99 +107,93 @@ class Wire:
     def arrays(
         self, parts: Sequence[tuple[np.ndarray, Sequence[int]]], stage: str
     ) -> list[tuple[np.ndarray, list[int]]]:
-        """Several arrays in one message, each given with its elements for each receiver; likewise what came."""
-        counts = np.array([counts for _, counts in parts], dtype=np.int64).T
-        theirs = self.counts(torch.from_numpy(counts), stage).numpy()
+        """Arrays in one message, each given with its elements for each receiver; likewise what came, of any length."""
+        if self._carrier is None:
+            return [(array[:0], [0]) for array, _ in parts]
+        counts = np.ascontiguousarray(np.array([counts for _, counts in parts], dtype=np.int64).T)
         starts = np.cumsum(counts, axis=0) - counts
-        pieces = [
-            array[starts[peer, k] : starts[peer, k] + counts[peer, k]].view(np.uint8)
-            for peer in range(self.size)
-            for k, (array, _) in enumerate(parts)
-        ]
-        sizes = np.array([array.itemsize for array, _ in parts])
-        sent = torch.from_numpy(np.concatenate(pieces))
-        arrived = self.rows(sent, (counts @ sizes).tolist(), (theirs @ sizes).tolist(), stage).numpy()
-        ends = np.cumsum((theirs * sizes).reshape(-1))
-        found = np.split(arrived, ends[:-1])
+        pieces, sizes = [], [0] * self.size
+        for peer in range(self.size):
+            if peer != self.rank:  # the numbers of elements go first
+                ends = starts[peer] + counts[peer]
+                whole = [counts[peer], *(a[s:e] for (a, _), s, e in zip(parts, starts[peer], ends, strict=True))]
+                pieces += [array.view(np.uint8) for array in whole]
+                sizes[peer] = sum(array.nbytes for array in whole)
+        with self._meter.stage(stage):
+            arrived = self._carrier.start_any(np.concatenate(pieces), sizes)()
+        self._count(stage, sizes)
+        theirs, found = np.zeros_like(counts), [[array[:0].view(np.uint8)] for array, _ in parts]
+        for peer, message in enumerate(arrived):
+            if peer != self.rank:
+                theirs[peer] = message[: 8 * len(parts)].view(np.int64)
+                ends = 8 * len(parts) + np.cumsum(theirs[peer] * [array.itemsize for array, _ in parts])
+                for k, piece in enumerate(np.split(message, [8 * len(parts), *ends])[1:-1]):
+                    found[k].append(piece)
         return [
-            (np.concatenate(found[k :: len(parts)]).view(array.dtype), theirs[:, k].tolist())
-            for k, (array, _) in enumerate(parts)
+            (np.concatenate(found[k]).view(array.dtype), theirs[:, k].tolist()) for k, (array, _) in enumerate(parts)
         ]
 
     def sum(self, x: Tensor, stage: str = "sync") -> Tensor:
-        """The sum of x over all workers, in place."""
-        if self.size > 1:
-            with self._meter.stage(stage), _named_loss(stage):
-                dist.all_reduce(x, group=self._group)
-            # a ring: every byte goes round once to be summed and once to be handed on
-            self.traffic.count(
-                stage, self._ranks[(self.rank + 1) % self.size], 2 * x.nbytes * (self.size - 1) // self.size
-            )
+        """The sum of x over all workers, in place; in the workers' order, so that all get the same bits."""
+        if self.size == 1:
+            return x
+        flat = x.detach().reshape(-1)
+        if flat.nbytes <= _SMALL:
+            total = _added(self._to_all(flat, [len(flat)] * self.size, stage))
+        else:  # each worker adds up a piece, then all get all pieces
+            mine = list(flat.tensor_split(self.size))
+            lengths = [len(piece) for piece in mine]
+            own = mine[self.rank]
+            mine[self.rank] = own[:0]
+            send = [len(piece) for piece in mine]
+            receive = [0 if member == self.rank else len(own) for member in range(self.size)]
+            parts = list(self.rows(torch.cat(mine), send, receive, stage).split(receive))
+            parts[self.rank] = own
+            total = torch.cat(self._to_all(_added(parts), lengths, stage))
+        x.copy_(total.view_as(x))
         return x
 
     def gather(self, x: Tensor, stage: str = "sync") -> list[Tensor]:
         """Every worker's x; all have the same shape."""
         if self.size == 1:
             return [x]
-        out = [torch.empty_like(x) for _ in range(self.size)]
-        with self._meter.stage(stage), _named_loss(stage):
-            dist.all_gather(out, x.contiguous(), group=self._group)
-        self._count(stage, [x.nbytes] * self.size)
-        return out
+        return [part.view_as(x) for part in self._to_all(x.reshape(-1), [x.numel()] * self.size, stage)]
 
     def share(self, data: bytes | None) -> bytes:
         """The first worker's bytes, for all."""
-        if self.size == 1:
-            assert data is not None
-            return data
-        length = torch.tensor([len(data) if data is not None else 0])
-        buffer = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-        with _named_loss("sync"):
-            dist.broadcast(length, self._ranks[0], group=self._group)
-            buffer = buffer if self.rank == 0 else torch.empty(int(length), dtype=torch.uint8)
-            dist.broadcast(buffer, self._ranks[0], group=self._group)
-        return buffer.numpy().tobytes()
+        mine = np.frombuffer(data or b"", dtype=np.uint8)
+        if self.size == 1 or self.rank == 0:
+            counts = [0 if member == self.rank else len(mine) for member in range(self.size)]
+            self.arrays([(np.tile(mine, self.size - 1), counts)], "sync")
+            return mine.tobytes()
+        ((got, _),) = self.arrays([(mine, [0] * self.size)], "sync")
+        return got.tobytes()
 
     def barrier(self) -> None:
         """Wait for all workers."""
-        if self.size > 1:
-            with _named_loss("a barrier"):
-                dist.barrier(self._group)
+        self.gather(torch.zeros(1))
+
+    def _to_all(self, own: Tensor, lengths: Sequence[int], stage: str) -> list[Tensor]:
+        """Every worker's numbers, each of a known length."""
+        others = [0 if member == self.rank else 1 for member in range(self.size)]
+        receive = [length * other for length, other in zip(lengths, others, strict=True)]
+        sent = own.repeat(self.size - 1)
+        parts = list(self.rows(sent, [len(own) * other for other in others], receive, stage).split(receive))
+        parts[self.rank] = own
+        return parts
+
+    def _carrier_for(self, x: Tensor) -> Carrier | None:
+        return self._carrier if x.is_cpu or self._carrier is None else self._device
 
     def _count(self, stage: str, sizes: Sequence[int]) -> None:
+        header = 0 if self._carrier is None else self._carrier.header
         for peer, size in enumerate(sizes):
-            if peer != self.rank and size:
-                self.traffic.count(stage, self._ranks[peer], size)
+            if peer != self.rank and self.size > 1:
+                self.traffic.count(stage, self._ranks[peer], size + header)
 
 
-@dataclass
-class Arriving:
-    """Rows under way. What is sent must not change before they are here."""
-
-    work: Any
-    sent: Tensor
-    out: Tensor
-    half: bool
-    meter: Meter
-    stage: str
-
-    def wait(self) -> Tensor:
-        """The rows that came, by sender."""
-        if self.work is not None:
-            with self.meter.stage(self.stage), _named_loss("an exchange"):
-                self.work.wait()
-        return self.out.float() if self.half else self.out
-
-
-class _named_loss:
-    """Turns the failure of a collective into the error that a lost worker is."""
-
-    def __init__(self, doing: str) -> None:
-        self._doing = doing
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, RuntimeError):
-            raise ClusterError(f"another worker stopped answering during {self._doing}") from error
+def _added(parts: Sequence[Tensor]) -> Tensor:
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total += part
+    return total

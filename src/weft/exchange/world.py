@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from weft.errors import ClusterError
+from weft.exchange.carrier import Group, Links
+from weft.exchange.mesh import Mesh
 from weft.exchange.wire import Traffic, Wire
 from weft.meter import Meter
 
@@ -32,19 +34,26 @@ class World:
         hosts: list[int] | None = None,
         store: Any = None,
         timeout: float = 300.0,
+        transport: str = "sockets",
     ) -> None:
         self.rank, self.size = rank, size
         self.hosts = hosts or [0] * size  # the host of each worker
         self.meter, self.traffic = Meter(), Traffic(size)
         self._store, self._timeout = store, timedelta(seconds=timeout)
+        self._mesh = None
         self._ended = threading.Event()
         if store is not None:
             store.set(f"{_ALIVE}/{rank}", "0")  # asking for a key that nobody set would wait for it
             threading.Thread(target=self._show_life, daemon=True, name="weft-alive").start()
+            if transport == "sockets":
+                self._mesh = Mesh(rank, os.environ["MASTER_ADDR"], store, timeout)
 
     @classmethod
-    def join(cls, timeout: float) -> "World":
-        """Meet the others as the environment says (torchrun's, or `weft train --workers`); alone where it says nothing."""
+    def join(cls, timeout: float, transport: str = "sockets") -> "World":
+        """Meet the others as the environment says (torchrun's, or `weft train --workers`); alone where it says nothing.
+
+        `transport`: rows in host memory go over this project's own sockets, or over torch.distributed's gloo.
+        """
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return cls()
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -54,11 +63,11 @@ class World:
         try:
             store, _, _ = next(rendezvous("env://", rank, size, timeout=limit))
             store.set_timeout(limit)
-            backend = "nccl" if torch.cuda.is_available() and not os.environ.get("WEFT_CPU") else "gloo"
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
-            host = torch.tensor([int(os.environ.get("GROUP_RANK", rank // local))])
-            hosts = [torch.zeros_like(host) for _ in range(size)]
-            dist.all_gather(hosts, host)
+            if transport == "gloo" or torch.cuda.is_available():
+                backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+                dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+            store.set(f"weft/host/{rank}", os.environ.get("GROUP_RANK", str(rank // local)))
+            hosts = [int(store.get(f"weft/host/{other}")) for other in range(size)]
         except (RuntimeError, ValueError, KeyError) as error:
             where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
             reason = str(error).strip().splitlines()[0]
@@ -66,21 +75,26 @@ class World:
                 f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason}): start "
                 f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
             ) from error
-        return cls(rank, size, [int(h) for h in hosts], store, timeout)
+        return cls(rank, size, hosts, store, timeout, transport)
 
     def wires(self, group: str = "all", half: bool = False) -> tuple[Wire, Wire]:
         """A wire to compute with and one to prepare batches with, among all workers or those of each host."""
         if self.size == 1:
             return Wire(meter=self.meter), Wire(meter=self.meter)
         ranks = self.members(group)
+        member, size = ranks.index(self.rank), len(ranks)
         made = []
         for _ in range(2):
-            groups = [dist.new_group(members, timeout=self._timeout) for members in self._groups(group)]
-            made.append(groups[self._groups(group).index(ranks)])
-        compute, ahead = (
-            Wire(ranks.index(self.rank), len(ranks), one, self.meter, self.traffic, half, ranks) for one in made
-        )
-        return compute, ahead
+            device = self._process_group(group) if dist.is_initialized() else None
+            own = None if self._mesh is None else Links(self._mesh.connect(ranks), self._timeout.total_seconds(), ranks)
+            made.append(Wire(member, size, own or device, self.meter, self.traffic, half, ranks, device))
+        return made[0], made[1]
+
+    def _process_group(self, group: str) -> Group:
+        """All workers make all groups of torch.distributed, in the same order."""
+        groups = [dist.new_group(members, timeout=self._timeout) for members in self._groups(group)]
+        members = self.members(group)
+        return Group(groups[self._groups(group).index(members)], len(members))
 
     def members(self, group: str) -> list[int]:
         """The workers that cooperate with this one."""
@@ -140,6 +154,8 @@ class World:
     def leave(self) -> None:
         """Say goodbye."""
         self._ended.set()
+        if self._mesh is not None:
+            self._mesh.close()
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 

@@ -121,8 +121,7 @@ class FeatureStore:
         assert self._sharing is not None
         wire, stage = self._sharing.wire, "fetch"
         grouped = self._sharing.owners.group(ids)
-        asked = wire.counts(torch.tensor(grouped.counts, dtype=torch.int64)[:, None], stage)[:, 0].tolist()
-        requests = wire.rows(torch.from_numpy(ids[grouped.order]), grouped.counts, asked, stage).numpy()
+        ((requests, asked),) = wire.arrays([(ids[grouped.order], grouped.counts)], stage)
         rows = self._empty(len(requests))
         _copy(self._table, requests, rows)
         received = wire.rows(torch.from_numpy(rows.view(np.uint8)), asked, grouped.counts, stage)

@@ -186,28 +186,21 @@ class Cooperation:
 
     def _by_column(self, hop: Hop) -> tuple[Layer, np.ndarray]:
         """Every worker gets every worker's edges, and holds a slice of all the rows that these need."""
-        wire, stage, block = self._wire, "sample", hop.block
+        wire, block = self._wire, hop.block
         others = [0 if worker == wire.rank else 1 for worker in range(wire.size)]
-        sizes = [len(hop.destinations), len(hop.vertices), block.num_edges]
-        theirs = wire.counts(torch.tensor([sizes] * wire.size, dtype=torch.int64), stage).numpy()
-        theirs[wire.rank] = 0
-
-        def to_all(array: np.ndarray, column: int) -> list[np.ndarray]:
-            sent = torch.from_numpy(array).repeat(wire.size - 1)
-            counts = theirs[:, column].tolist()
-            received = wire.rows(sent, [sizes[column] * other for other in others], counts, stage).numpy()
-            return np.split(received, np.cumsum(counts)[:-1])
-
-        lengths = to_all(block.indptr.diff().int().numpy(), 0)
-        vertices = to_all(hop.vertices, 1)
-        sources = to_all(block.src.numpy(), 2)
+        mine = [block.indptr.diff().int().numpy(), hop.vertices, block.src.numpy()]
+        if self._graph.edge_weight is not None:
+            mine.append(edge_values(self._graph, "edge_weight", block).numpy())
+        sent = [(np.tile(array, wire.size - 1), [len(array) * other for other in others]) for array in mine]
+        arrived = wire.arrays(sent, "sample")
+        counts = arrived[0][1]
+        lengths, vertices, sources, *weights = (np.split(array, np.cumsum(c)[:-1]) for array, c in arrived)
         vertices[wire.rank] = hop.vertices
         here, slots = self._number(*vertices)
         peers = [worker for worker in range(wire.size) if worker != wire.rank]
-        mine = slots[wire.rank]
-        counts = theirs[:, 0].tolist()
+        own = slots[wire.rank]
         joined = [
-            np.concatenate(parts) if parts else np.empty(0, mine.dtype)
+            np.concatenate(parts) if parts else np.empty(0, own.dtype)
             for parts in (
                 [lengths[p] for p in peers],
                 [slots[p][sources[p]] for p in peers],
@@ -215,25 +208,25 @@ class Cooperation:
             )
         ]
         indptr = running_sum(joined[0])
-        at = torch.arange(sizes[0]).repeat(wire.size - 1)
-        to_peers = [sizes[0] * other for other in others]
+        destinations = len(hop.destinations)
+        at = torch.arange(destinations).repeat(wire.size - 1)
+        to_peers = [destinations * other for other in others]
         there = Block(torch.from_numpy(indptr), torch.from_numpy(joined[1]), len(here))
-        if self._graph.edge_weight is not None:
-            received = to_all(edge_values(self._graph, "edge_weight", block).numpy(), 2)
-            there.values["edge_weight"] = torch.from_numpy(np.concatenate([received[p] for p in peers]))
+        if weights:
+            there.values["edge_weight"] = torch.from_numpy(np.concatenate([weights[0][p] for p in peers]))
         their_ids = here[joined[2]]
         pushed = Pushed(
             there,
-            *_ways_home(sizes[0], at, to_peers, counts),
+            *_ways_home(destinations, at, to_peers, counts),
             at,
             torch.from_numpy(their_ids),
             keys_of(self._graph, their_ids),
             _long(joined[2]),
         )
         assert self._graph_width is not None
-        layer = Layer(relabelled(block, mine, len(here)), block.indptr.diff(), pushed=pushed)
+        layer = Layer(relabelled(block, own, len(here)), block.indptr.diff(), pushed=pushed)
         layer.columns = Columns(wire.rank, wire.size, self._graph_width)
-        layer.dst_at, layer.src_vertices = _long(mine[: sizes[0]]), torch.from_numpy(here)
+        layer.dst_at, layer.src_vertices = _long(own[:destinations]), torch.from_numpy(here)
         return layer, here
 
     def _pushed(self, hop: Hop, edges: Edges, message: Message, slots: np.ndarray, rows: int) -> Pushed:
@@ -280,9 +273,11 @@ class Cooperation:
         remote, counts = grouped.without(self._wire.rank)
         groups = np.repeat(np.arange(self._wire.size), counts)
         firsts = np.bincount(groups[remote < first], minlength=self._wire.size).tolist()
-        asked = self._wire.counts(torch.tensor([counts, firsts], dtype=torch.int64).T, "sample")
-        request_counts, request_firsts = (column.tolist() for column in asked.T)
-        requests = self._wire.rows(torch.from_numpy(ids[remote]), counts, request_counts, "sample").numpy()
+        others = [int(member != self._wire.rank) for member in range(self._wire.size)]
+        (requests, request_counts), (told, _) = self._wire.arrays(
+            [(ids[remote], counts), (np.delete(firsts, self._wire.rank), others)], "sample"
+        )
+        request_firsts = np.insert(told, self._wire.rank, 0).tolist()
         here, (own_slots, slots) = self._number(ids[own], requests)
         starts = np.cumsum([0, *request_counts[:-1]])
         send_first = slots[ranges(starts, np.array(request_firsts))]
@@ -304,8 +299,7 @@ class Cooperation:
 
     def _ask(self, ids: np.ndarray, counts: list[int]) -> tuple[np.ndarray, list[int]]:
         """Ids go to their owners; what others ask of this worker comes back, by asker."""
-        asked = self._wire.counts(torch.tensor(counts, dtype=torch.int64)[:, None], "sample")[:, 0].tolist()
-        return self._wire.rows(torch.from_numpy(ids), counts, asked, "sample").numpy(), asked
+        return self._wire.arrays([(ids, counts)], "sample")[0]
 
     def _ask_for_lists(self, wanted: np.ndarray, number: int, when: tuple[int, int, Stream]) -> Hop:
         """Neighbours drawn by the owners of the lists, put together in the order of the wanted vertices."""
@@ -318,10 +312,9 @@ class Cooperation:
         vertices, block = self._sampler.hop(drawn, number, *when)
         lists = Lists(block, vertices, self._graph)
         mine, theirs = lists.of(slots[0]), lists.of(slots[1])
-        lengths = wire.rows(torch.from_numpy(theirs.lengths), request_counts, counts, stage).numpy()
         many = np.diff(running_sum(theirs.lengths)[running_sum(request_counts)]).tolist()
-        expected = np.diff(running_sum(lengths)[running_sum(counts)]).tolist()
-        parts = [wire.rows(torch.from_numpy(column), many, expected, stage).numpy() for column in theirs.columns]
+        replies = [(theirs.lengths, request_counts), *((column, many) for column in theirs.columns)]
+        lengths, *parts = (array for array, _ in wire.arrays(replies, stage))
         all_lengths = np.empty(len(wanted), dtype=np.int64)
         all_lengths[own], all_lengths[remote] = mine.lengths, lengths
         indptr = running_sum(all_lengths)

@@ -66,6 +66,9 @@ class Settings:
     wire: str = setting(
         "float32", "how rows travel; float16 gives up exactness", "workers", choices=("float32", "float16")
     )
+    transport: str = setting(
+        "sockets", "how rows in host memory travel; gloo: by torch.distributed", "workers", choices=("sockets", "gloo")
+    )
     timeout: float = setting(300.0, "seconds to wait for other workers before giving up", "workers", low=1.0)
 
     evaluate_every: int = setting(1, "epochs between evaluations; 0: only at the end", "evaluation", low=0)
@@ -143,6 +146,7 @@ MAY_CHANGE = (
     "topology",
     "cache",
     "timeout",
+    "transport",
     "prefetch",
     "checkpoint",
     "checkpoint_every",

@@ -1,0 +1,218 @@
+// Connections to the other workers of a group: each sends every other one some bytes and gets some, in one call. The calling
+// thread moves them itself, straight between the caller's memory and the sockets: no thread to wake, no question first
+// whether the other is ready, and a message says how long it is, so that its reader need not know.
+#include <nanobind/stl/vector.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "arrays.h"
+#include "memory.h"
+
+namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int POLL_MS = 500; // then signals are looked at
+
+struct Header {
+    uint64_t number, bytes;
+};
+
+// One direction of a connection: a header, then its message.
+struct Flow {
+    Header header;
+    uint8_t *data;
+    int64_t bytes, done; // `done` counts the header too; bytes: -1 while nobody has said
+    bool finished() const { return bytes >= 0 && done == static_cast<int64_t>(sizeof(Header)) + bytes; }
+
+    int pieces(iovec *vectors) {
+        int count = 0;
+        const auto head = static_cast<int64_t>(sizeof(Header));
+        if (done < head) vectors[count++] = {reinterpret_cast<uint8_t *>(&header) + done, static_cast<size_t>(head - done)};
+        const int64_t from = std::max<int64_t>(done - head, 0);
+        if (bytes > from) vectors[count++] = {data + from, static_cast<size_t>(bytes - from)};
+        return count;
+    }
+};
+
+struct Peer {
+    int socket;
+    Flow out, in;
+    Pool::Handle memory; // of a message whose length the reader did not know
+};
+
+using ByteArray = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
+
+class Links {
+  public:
+    // `sockets`: one a worker, non-blocking, -1 for this worker itself. A wait without any progress ends after `timeout`.
+    Links(const std::vector<int> &sockets, double timeout) : timeout_(timeout), pool_(std::make_shared<Pool>()) {
+        for (const int socket : sockets) peers_.push_back({socket, {}, {}, nullptr});
+    }
+
+    Links(const Links &) = delete;
+
+    // Starts to send: counts[0] bytes to the first worker, the next counts[1] to the second, ... What does not fit into the
+    // sockets' memory goes out while `finish` waits. `data` must not change until then.
+    void begin(In<uint8_t> data, const std::vector<int64_t> &counts) {
+        if (open_) throw std::logic_error("links: an exchange is still under way");
+        int64_t total = 0;
+        for (const int64_t count : counts) total += count;
+        if (counts.size() != peers_.size() || total != static_cast<int64_t>(data.shape(0)))
+            throw std::invalid_argument("links: the counts do not fit the bytes");
+        open_ = true;
+        ++number_;
+        sent_ = data;
+        auto *at = const_cast<uint8_t *>(data.data());
+        for (size_t p = 0; p < peers_.size(); at += counts[p++])
+            peers_[p].out = {{number_, static_cast<uint64_t>(counts[p])}, at, counts[p], 0};
+        nb::gil_scoped_release released;
+        for_each([&](Peer &peer) { move_out(peer); });
+    }
+
+    // Waits until all is sent and all has come, expected[p] bytes from worker p into `out`. Returns the workers that are lost.
+    std::vector<int> finish_into(Array<uint8_t> out, const std::vector<int64_t> &expected) {
+        int64_t total = 0;
+        for (const int64_t count : expected) total += count;
+        if (expected.size() != peers_.size() || total != static_cast<int64_t>(out.shape(0)))
+            throw std::invalid_argument("links: the output does not fit what is expected");
+        uint8_t *at = out.data();
+        for (size_t p = 0; p < peers_.size(); at += expected[p++]) peers_[p].in = {{}, at, expected[p], 0};
+        return finish();
+    }
+
+    // The same, for messages of unknown length: (the workers that are lost, each one's message).
+    nb::tuple finish_any() {
+        for (Peer &peer : peers_) peer.in = {{}, nullptr, -1, 0};
+        const std::vector<int> lost = finish();
+        nb::list messages;
+        for (Peer &peer : peers_) {
+            const size_t bytes = lost.empty() && peer.socket >= 0 ? peer.in.bytes : 0;
+            Pool::Handle memory = peer.memory ? std::move(peer.memory) : Pool::take(pool_, 1);
+            void *start = memory->memory.get();
+            nb::capsule owner(memory.release(),
+                              [](void *buffer) noexcept { Pool::give_back(static_cast<Pool::Buffer *>(buffer)); });
+            messages.append(ByteArray(start, {bytes}, owner));
+        }
+        return nb::make_tuple(lost, messages);
+    }
+
+  private:
+    std::vector<Peer> peers_;
+    double timeout_;
+    std::shared_ptr<Pool> pool_;
+    uint64_t number_ = 0;
+    bool open_ = false;
+    std::optional<In<uint8_t>> sent_;
+
+    template <class F> void for_each(F &&f) {
+        for (Peer &peer : peers_)
+            if (peer.socket >= 0) f(peer);
+    }
+
+    static bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+    // Returns whether anything moved. A connection that fails says so when it is read.
+    bool move_out(Peer &peer) {
+        bool moved = false;
+        while (!peer.out.finished()) {
+            iovec vectors[2];
+            msghdr message{};
+            message.msg_iov = vectors;
+            message.msg_iovlen = peer.out.pieces(vectors);
+            const ssize_t count = sendmsg(peer.socket, &message, MSG_NOSIGNAL);
+            if (count <= 0) return moved;
+            peer.out.done += count;
+            moved = true;
+        }
+        return moved;
+    }
+
+    // Returns whether anything moved; `lost` becomes true when nothing will any more.
+    bool move_in(Peer &peer, bool &lost) {
+        Flow &in = peer.in;
+        bool moved = false;
+        while (!in.finished()) {
+            iovec vectors[2];
+            const ssize_t count = readv(peer.socket, vectors, in.pieces(vectors));
+            if (count < 0 && would_block()) return moved;
+            if (count <= 0) {
+                lost = true;
+                return moved;
+            }
+            in.done += count;
+            moved = true;
+            if (in.done >= static_cast<int64_t>(sizeof(Header))) check(peer);
+        }
+        return moved;
+    }
+
+    void check(Peer &peer) {
+        Flow &in = peer.in;
+        if (in.bytes < 0) {
+            in.bytes = static_cast<int64_t>(in.header.bytes);
+            peer.memory = Pool::take(pool_, in.bytes);
+            in.data = reinterpret_cast<uint8_t *>(peer.memory->memory.get());
+        }
+        if (in.header.number != number_ || in.header.bytes != static_cast<uint64_t>(in.bytes))
+            throw std::runtime_error("the workers are not at the same step of the same program");
+    }
+
+    std::vector<int> finish() {
+        if (!open_) throw std::logic_error("links: nothing is under way");
+        open_ = false;
+        std::vector<int> lost;
+        nb::gil_scoped_release released;
+        auto last = Clock::now();
+        std::vector<pollfd> waiting;
+        while (true) {
+            bool moved = false;
+            waiting.clear();
+            for (size_t p = 0; p < peers_.size(); ++p) {
+                Peer &peer = peers_[p];
+                if (peer.socket < 0) continue;
+                bool gone = false;
+                moved |= move_out(peer);
+                moved |= move_in(peer, gone);
+                if (gone) lost.push_back(static_cast<int>(p));
+                const short events = (peer.in.finished() ? 0 : POLLIN) | (peer.out.finished() ? 0 : POLLOUT);
+                if (events) waiting.push_back({peer.socket, events, 0});
+            }
+            if (!lost.empty() || waiting.empty()) break;
+            if (moved) {
+                last = Clock::now();
+                continue;
+            }
+            const double left = timeout_ - std::chrono::duration<double>(Clock::now() - last).count();
+            if (left <= 0) {
+                for (size_t p = 0; p < peers_.size(); ++p)
+                    if (peers_[p].socket >= 0 && !(peers_[p].in.finished() && peers_[p].out.finished()))
+                        lost.push_back(static_cast<int>(p));
+                break;
+            }
+            const auto most = static_cast<int>(std::min<double>(POLL_MS, left * 1000) + 1);
+            if (const int ready = poll(waiting.data(), waiting.size(), most); ready <= 0) {
+                nb::gil_scoped_acquire held;
+                if (PyErr_CheckSignals()) throw nb::python_error();
+            }
+        }
+        return lost;
+    }
+};
+
+} // namespace
+} // namespace weft
+
+void bind_links(nanobind::module_ &m) {
+    using namespace weft;
+    nb::class_<Links>(m, "Links")
+        .def(nb::init<const std::vector<int> &, double>(), nb::arg("sockets"), nb::arg("timeout"))
+        .def("begin", &Links::begin, nb::arg("data").noconvert(), nb::arg("counts"))
+        .def("finish_into", &Links::finish_into, nb::arg("out").noconvert(), nb::arg("expected"))
+        .def("finish_any", &Links::finish_any);
+}

@@ -1,0 +1,104 @@
+"""What carries rows between workers: this project's own connections, or a process group of torch.distributed."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from weft import _kernels
+from weft.errors import ClusterError
+
+
+class Carrier(Protocol):
+    """All workers of a group call the same methods in the same order; each call returns what waits for its end."""
+
+    header: int  # bytes that go before each message
+
+    def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
+        """The first send[0] rows of x go to worker 0, the next send[1] to worker 1, ...; `out` is filled likewise."""
+
+    def start_any(self, data: np.ndarray, send: Sequence[int]) -> Callable[[], list[np.ndarray]]:
+        """Bytes, of which the receivers do not know how many will come: each sender's."""
+
+
+class Links:
+    """Connections of this project's own, for what is in host memory (kernels/links.cpp)."""
+
+    header = 16
+
+    def __init__(self, sockets: Sequence[int], timeout: float, ranks: Sequence[int]) -> None:
+        self._links, self._ranks = _kernels.Links(list(sockets), timeout), ranks
+
+    def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
+        width = x.element_size() * x[:1].numel() if len(x) else x.element_size() * out[:1].numel()
+        self._links.begin(_bytes(x), [count * width for count in send])
+
+        def wait() -> None:
+            self._check(self._links.finish_into(_bytes(out), [count * width for count in receive]))
+
+        return wait
+
+    def start_any(self, data: np.ndarray, send: Sequence[int]) -> Callable[[], list[np.ndarray]]:
+        self._links.begin(data, list(send))
+
+        def wait() -> list[np.ndarray]:
+            lost, messages = self._links.finish_any()
+            self._check(lost)
+            return messages
+
+        return wait
+
+    def _check(self, lost: list[int]) -> None:
+        if lost:
+            told = ", ".join(f"worker {self._ranks[member]}" for member in lost)
+            raise ClusterError(f"{told} stopped answering")
+
+
+class Group:
+    """A process group of torch.distributed: NCCL for what is on a device, or Gloo."""
+
+    header = 0
+
+    def __init__(self, group: "dist.ProcessGroup | None", size: int) -> None:
+        self._group, self._size = group, size
+
+    def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
+        with _named_loss():
+            work = dist.all_to_all_single(out, x, list(receive), list(send), self._group, async_op=True)
+
+        def wait() -> None:
+            with _named_loss():
+                work.wait()
+
+        return wait
+
+    def start_any(self, data: np.ndarray, send: Sequence[int]) -> Callable[[], list[np.ndarray]]:
+        counts = torch.empty(self._size, dtype=torch.int64)
+        one = [1] * self._size
+        self.start(torch.tensor(send), one, counts, one)()
+        out = torch.empty(int(counts.sum()), dtype=torch.uint8)
+        wait_for_all = self.start(torch.from_numpy(data), send, out, counts.tolist())
+
+        def wait() -> list[np.ndarray]:
+            wait_for_all()
+            return [part.numpy() for part in out.split(counts.tolist())]
+
+        return wait
+
+
+class _named_loss:
+    """Turns the failure of a collective into the error that a lost worker is."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RuntimeError):
+            raise ClusterError("another worker stopped answering") from error
+
+
+def _bytes(x: Tensor) -> np.ndarray:
+    return x.detach().view(-1).numpy().view(np.uint8)
