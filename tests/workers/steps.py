@@ -109,7 +109,7 @@ def main():
     torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank), "WORLD_SIZE": str(size)}
     world = World.join(60, os.environ.get("WEFT_TEST_TRANSPORT", "sockets"))
-    wire, _ = world.wires()
+    wire = world.wire()
     for number, case in enumerate(json.loads(cases.read_text())):
         losses, parameters = train(case, rank, size, wire)
         if rank == 0:

@@ -25,7 +25,7 @@ _ALIVE, _MISSING, _TOLD = "weft/alive", "weft/missing", "weft/told"
 
 
 class World:
-    """All workers, as one of them sees them. Two wires, for two threads: one computes, one prepares batches ahead."""
+    """All workers, as one of them sees them."""
 
     def __init__(
         self,
@@ -77,18 +77,15 @@ class World:
             ) from error
         return cls(rank, size, hosts, store, timeout, transport)
 
-    def wires(self, group: str = "all", half: bool = False) -> tuple[Wire, Wire]:
-        """A wire to compute with and one to prepare batches with, among all workers or those of each host."""
+    def wire(self, group: str = "all", half: bool = False) -> Wire:
+        """A new wire among all workers, or those of each host. A thread that exchanges needs one for itself."""
         if self.size == 1:
-            return Wire(meter=self.meter), Wire(meter=self.meter)
+            return Wire(meter=self.meter)
         ranks = self.members(group)
-        member, size = ranks.index(self.rank), len(ranks)
-        made = []
-        for _ in range(2):
-            device = self._process_group(group) if dist.is_initialized() else None
-            own = None if self._mesh is None else Links(self._mesh.connect(ranks), self._timeout.total_seconds(), ranks)
-            made.append(Wire(member, size, own or device, self.meter, self.traffic, half, ranks, device))
-        return made[0], made[1]
+        device = self._process_group(group) if dist.is_initialized() else None
+        own = None if self._mesh is None else Links(self._mesh.connect(ranks), self._timeout.total_seconds(), ranks)
+        member = ranks.index(self.rank)
+        return Wire(member, len(ranks), own or device, self.meter, self.traffic, half, ranks, device)
 
     def _process_group(self, group: str) -> Group:
         """All workers make all groups of torch.distributed, in the same order."""

@@ -1,5 +1,6 @@
 """Vertex ids to rows of features."""
 
-from weft.features.store import FeatureStore, Sharing, gather
+from weft.features.remote import Sharing
+from weft.features.store import FeatureStore, gather
 
 __all__ = ["FeatureStore", "Sharing", "gather"]

@@ -5,7 +5,6 @@ Rows are gathered into buffers that are used again.
 
 import threading
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,8 +12,7 @@ from torch import Tensor
 
 from weft import _kernels
 from weft.errors import InputError
-from weft.exchange import Wire
-from weft.parallel.owners import Owners
+from weft.features.remote import Sharing
 
 
 def gather(
@@ -32,17 +30,8 @@ def gather(
     return out
 
 
-@dataclass(frozen=True)
-class Sharing:
-    """How rows are spread over workers: who owns them, the way there, and whose rows this worker can read itself."""
-
-    owners: Owners
-    wire: Wire
-    near: frozenset[int]  # this worker, and those of the same host
-
-
 class FeatureStore:
-    """The rows of one graph's features, for any number of threads that fetch (one, where rows come from other workers).
+    """The rows of one graph's features, for any number of threads that fetch; each with a lane, where others have rows.
 
     A fetched tensor lives in a pooled buffer: give it back with `release` once its batch is done, and the next fetch
     writes into memory that is already there (fresh pages cost several times the gather itself).
@@ -84,22 +73,26 @@ class FeatureStore:
         """Cache the rows of some vertices of other workers. All workers call this together, each with its own ids."""
         assert self._sharing is not None
         slots = np.full(len(self._table), -1, dtype=np.int32)
-        self._cached = self._fetch_remote(ids)
+        self._cached = self._sharing.fetch(self._table, ids, 0)
         slots[ids] = np.arange(len(ids))
         self._cache_slot = slots
 
-    def fetch(self, ids: Tensor, own: bool = False) -> Tensor:
-        """The rows of some vertices, [len(ids), width], in the store's dtype; `own`: all workers fetch only their own."""
+    def fetch(self, ids: Tensor, lane: int = 0, here: bool = False) -> Tensor:
+        """The rows of some vertices, [len(ids), width], in the store's dtype.
+
+        `lane`: which of the ways to other workers this thread has for itself. `here`: all workers fetch only their own
+        rows and cached ones.
+        """
         buffer = self._take(len(ids) * self._width)
         rows = buffer[: len(ids) * self._width].view(len(ids), self._width)
-        if own or self._sharing is None:
+        if self._sharing is None or (here and self._cache_slot is None):
             gather(self._table, ids, rows, self._threads)
-            self.read["own"] += len(ids)
+            self._count(own=len(ids))
         else:
-            self._fetch_shared(ids.numpy(), rows)
+            self._fetch_shared(ids.numpy(), rows, lane, here)
         return rows if self._dtype == rows.dtype else rows.to(self._dtype)
 
-    def _fetch_shared(self, ids: np.ndarray, rows: Tensor) -> None:
+    def _fetch_shared(self, ids: np.ndarray, rows: Tensor, lane: int, here: bool) -> None:
         assert self._sharing is not None
         grouped = self._sharing.owners.group(ids)
         near = [grouped.of(worker) for worker in sorted(self._sharing.near)]
@@ -112,25 +105,14 @@ class FeatureStore:
             hit = slots >= 0
             gather(self._cached, torch.from_numpy(slots[hit]), rows, self._threads, rest[hit])
             rest, cached = rest[~hit], int(hit.sum())
-        received = self._fetch_remote(ids[rest])
-        gather(received, torch.arange(len(rest)), rows, self._threads, rest)
-        self.read.update(own=len(own), cache=cached, remote=len(rest))
+        if not here:
+            received = self._sharing.fetch(self._table, ids[rest], lane)
+            gather(received, torch.arange(len(rest)), rows, self._threads, rest)
+        self._count(own=len(own), cache=cached, remote=len(rest))
 
-    def _fetch_remote(self, ids: np.ndarray) -> np.ndarray:
-        """The rows of ids (none of them this worker's) from their owners; what others ask is served meanwhile."""
-        assert self._sharing is not None
-        wire, stage = self._sharing.wire, "fetch"
-        grouped = self._sharing.owners.group(ids)
-        ((requests, asked),) = wire.arrays([(ids[grouped.order], grouped.counts)], stage)
-        rows = self._empty(len(requests))
-        _copy(self._table, requests, rows)
-        received = wire.rows(torch.from_numpy(rows.view(np.uint8)), asked, grouped.counts, stage)
-        out = self._empty(len(ids))
-        out[grouped.order] = received.numpy().view(self._table.dtype)
-        return out
-
-    def _empty(self, rows: int) -> np.ndarray:
-        return np.empty((rows, self._width), dtype=self._table.dtype)
+    def _count(self, **rows: int) -> None:
+        with self._lock:
+            self.read.update(rows)
 
     def release(self, rows: Tensor) -> None:
         """Give a fetched tensor's memory back; it must not be read any more."""
@@ -152,11 +134,3 @@ class FeatureStore:
                 return best
             self._free.clear()  # all too small: let them go rather than keep them beside the larger ones
         return torch.empty(elements + elements // 8, dtype=self._gathered_dtype())
-
-
-def _copy(table: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
-    """Rows as they are stored, half precision too."""
-    if table.dtype == np.float16:
-        np.take(table, ids, axis=0, out=out)
-    else:
-        gather(table, torch.from_numpy(ids), torch.from_numpy(out))

@@ -80,3 +80,11 @@ def _bytes(graph: Graph) -> int:
         graph.split,
     )
     return sum(array.nbytes for array in arrays if array is not None)
+
+
+def out_degrees(graph: Graph) -> np.ndarray:
+    """How often each vertex is a source; reads the edges a piece at a time."""
+    uses = np.zeros(graph.num_vertices, dtype=np.int64)
+    for first, end in vertex_ranges(graph.indptr, _CHUNK):
+        uses += np.bincount(graph.indices[graph.indptr[first] : graph.indptr[end]], minlength=graph.num_vertices)
+    return uses

@@ -52,6 +52,7 @@ class Cooperation:
         self._costs = costs or [(1.0, 1.0)] * len(fanouts)
         self._id = graph.indices.dtype
         self._numbering = _numbering(graph)
+        self.cached: np.ndarray | None = None  # [vertices] bool: inputs that this worker has besides its own
 
     def share(self, seeds: np.ndarray) -> np.ndarray:
         """This worker's seeds of those that its group got."""
@@ -78,7 +79,8 @@ class Cooperation:
             self._graph,
             self._weighted,
             self._compute,
-            own_only=self.plan.layers[0] == "push" and self._owners.size == len(self._owners.bounds) - 1,
+            here=self.plan.layers[0] == "push" and self._owners.size == len(self._owners.bounds) - 1,
+            reached=torch.from_numpy(hop.vertices),
         )
 
     def _draw(self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream]) -> Hop:
@@ -133,6 +135,8 @@ class Cooperation:
         """Edges at the owner of the source (push), or at either end (cover): own edges here, others' at their owners."""
         rank, at_owner = self._wire.rank, self.plan.held(index + 1) == "owner"
         member = self._owners.member_of(hop.vertices)
+        if not index and self.cached is not None:
+            member[self.cached[hop.vertices]] = rank
         pulled = np.zeros(len(hop.vertices), dtype=np.uint8)
         if self.plan.layers[index] == "cover":
             pulled = cover(hop.block, member, rank, self._wire.size, *self._costs[index])

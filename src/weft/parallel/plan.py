@@ -25,7 +25,8 @@ class Plan:
     seeds: str = "spread"  # round-robin over the workers, or at home: at their owners
     group: str = "all"  # who cooperates on a batch: all workers, or those of each host (data-parallel above)
     topology: str = "replicated"  # every worker reads all neighbour lists, or partitioned: only its own
-    cache: float = 0.0  # share of all feature rows that a worker keeps besides its own
+    cache: float = 0.0  # feature rows that a worker keeps besides its own: a share of all (up to 1), or bytes
+    cache_by: str = "reads"  # which: those most read in a dry run, or of most out-edges (degree)
     wire: str = "float32"  # how rows travel; float16 halves the bytes and gives up exactness
 
     def __post_init__(self) -> None:
@@ -34,14 +35,15 @@ class Plan:
             ("seeds", ("spread", "home")),
             ("group", ("all", "host")),
             ("topology", ("replicated", "partitioned")),
+            ("cache_by", ("reads", "degree")),
             ("wire", ("float32", "float16")),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(
                     f"plan: {name} = {getattr(self, name)!r} is not possible: choose {' or '.join(choices)}"
                 )
-        if not 0 <= self.cache <= 1:
-            raise ConfigError(f"plan: cache = {self.cache} is out of range: it is a share of all rows, 0 to 1")
+        if self.cache < 0:
+            raise ConfigError(f"plan: cache = {self.cache} is out of range: it is a share of all rows, or bytes")
         _check_layers(self.layers, self.seeds)
 
     def held(self, depth: int) -> str:
@@ -71,7 +73,8 @@ class Plan:
         text = f"{'+'.join(self.layers)}, seeds {'at home' if self.seeds == 'home' else 'spread'}"
         for name, usual in (("group", "all"), ("topology", "replicated"), ("wire", "float32")):
             text += f", {name} {getattr(self, name)}" if getattr(self, name) != usual else ""
-        return text + (f", cache {self.cache:.0%}" if self.cache else "")
+        size = f"{self.cache:.0%}" if self.cache <= 1 else f"{self.cache / 1e6:.0f} MB"
+        return text + (f", cache {size}{' by degree' if self.cache_by == 'degree' else ''}" if self.cache else "")
 
 
 def gdp(depth: int, **options: Any) -> Plan:

@@ -113,7 +113,8 @@ class Program:
     graph: Topology | None = None
     weighted: bool = False
     wire: Wire = field(default_factory=Wire)
-    own_only: bool = False  # are all rows to fetch this worker's own?
+    here: bool = False  # are all rows to fetch this worker's own, or in its cache?
+    reached: Tensor | None = None  # the sources of the first layer's edges before it was settled who computes what
 
     @classmethod
     def of(cls, sample: Sample) -> "Program":

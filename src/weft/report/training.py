@@ -104,6 +104,9 @@ class Human:
         for stage, seconds in event.seconds.items():
             table.add_row(stage, f"{seconds:.2f}")
         self._console.print(table)
+        if event.rows and (whole := sum(event.rows.values())):
+            told = ", ".join(f"{where} {count / whole:.1%}" for where, count in event.rows.items())
+            self._say(f"feature rows read: {whole:,} ({told})")
         if event.best_epoch is not None:
             self._say(f"kept the model of epoch {event.best_epoch + 1}, the best on the validation split")
         parts = [

@@ -55,6 +55,7 @@ class Finished:
     test: float | None
     best_epoch: int | None
     seconds: dict[str, float] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)  # feature rows read, by where they were; of all workers
 
 
 Event = Started | Stepped | EpochEnded | Notice | Finished

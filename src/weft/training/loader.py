@@ -1,6 +1,5 @@
 """Batches prepared ahead: sampling and fetching run in background threads while the model computes."""
 
-import queue
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,18 +31,18 @@ Order = tuple[int, Stream, int, np.ndarray]  # epoch, stream, number, seeds
 class Loader:
     """Makes batches of seeds ready, in order. `prefetch` of them wait at most; 0 prepares each when it is asked for.
 
-    Each programmer serves one thread, so as many batches are in the making at once as there are programmers. Batches of
-    the next epoch are begun while the last ones of this are used, so that an epoch does not start with a wait.
+    Each programmer serves one thread, its lane, so as many batches are in the making at once as there are programmers.
+    Batches go to them in turn: on all workers, the same batch is made by the same lane. Batches of the next epoch are
+    begun while the last ones of this are used, so that an epoch does not start with a wait.
     """
 
     def __init__(self, programmers: Sequence[Programmer], features: FeatureStore, meter: Meter, prefetch: int) -> None:
-        self._idle: queue.SimpleQueue[Programmer] = queue.SimpleQueue()
-        for programmer in programmers:
-            self._idle.put(programmer)
+        self._programmers = list(programmers)
         self._features = features
         self._meter = meter
         self._prefetch = prefetch
-        self._pool = ThreadPoolExecutor(len(programmers), "weft-loader")
+        self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}") for lane in range(len(self._programmers))]
+        self._ordered = 0
         self._begun: deque[tuple[int, Stream, Future[Batch]]] = deque()
 
     def batches(
@@ -66,19 +65,21 @@ class Loader:
 
     def close(self) -> None:
         """End the threads. What was begun is finished, for other workers may be in the midst of the same batch."""
-        self._pool.shutdown(wait=True)
+        for lane in self._lanes:
+            lane.shutdown(wait=True)
         self._begun.clear()
 
     def abandon(self, wait: bool) -> None:
         """End the threads after a failure, without what they had not begun; they may wait for workers that are gone."""
-        self._pool.shutdown(wait=wait, cancel_futures=True)
+        for lane in self._lanes:
+            lane.shutdown(wait=wait, cancel_futures=True)
 
     def _ready(
         self, seeds: list[np.ndarray], epoch: int, first: int, stream: Stream, then: list[np.ndarray]
     ) -> Iterator[Batch]:
         if not self._prefetch:
             for number in range(first, len(seeds)):
-                yield self._prepare((epoch, stream, number, seeds[number]))
+                yield self._prepare((epoch, stream, number, seeds[number]), 0)
             return
         mine: deque[Future[Batch]] = deque()
         while self._begun and self._begun[0][:2] == (epoch, stream):
@@ -88,22 +89,23 @@ class Loader:
         for _ in range(first, len(seeds)):
             while len(mine) + len(self._begun) <= self._prefetch and (left or later):
                 if left:
-                    mine.append(self._pool.submit(self._prepare, left.popleft()))
+                    mine.append(self._order(left.popleft()))
                 else:
                     order = later.popleft()
-                    self._begun.append((*order[:2], self._pool.submit(self._prepare, order)))
+                    self._begun.append((*order[:2], self._order(order)))
             with self._meter.stage("wait"):
                 batch = mine.popleft().result()
             yield batch
 
-    def _prepare(self, order: Order) -> Batch:
+    def _order(self, order: Order) -> "Future[Batch]":
+        lane = self._ordered % len(self._lanes)
+        self._ordered += 1
+        return self._lanes[lane].submit(self._prepare, order, lane)
+
+    def _prepare(self, order: Order, lane: int) -> Batch:
         epoch, stream, number, seeds = order
-        programmer = self._idle.get()
-        try:
-            with self._meter.stage("sample"):
-                program = programmer(seeds, epoch, number, stream)
-        finally:
-            self._idle.put(programmer)
+        with self._meter.stage("sample"):
+            program = self._programmers[lane](seeds, epoch, number, stream)
         with self._meter.stage("fetch"):
-            rows = self._features.fetch(program.vertices[0], program.own_only)
+            rows = self._features.fetch(program.vertices[0], lane, program.here)
         return Batch(number, len(seeds), program, rows)

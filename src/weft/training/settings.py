@@ -61,7 +61,10 @@ class Settings:
         choices=("replicated", "partitioned"),
     )
     cache: float = setting(
-        0.0, "share of all feature rows that a worker keeps of others'", "workers", low=0.0, high=1.0
+        0.0, "others' feature rows that a worker keeps: a share of all (up to 1), or bytes", "workers", low=0.0
+    )
+    cache_by: str = setting(
+        "reads", "which rows: the most read in a dry run, or of most out-edges", "workers", choices=("reads", "degree")
     )
     wire: str = setting(
         "float32", "how rows travel; float16 gives up exactness", "workers", choices=("float32", "float16")
@@ -79,7 +82,9 @@ class Settings:
     patience: int = setting(0, "evaluations without a better one before stopping; 0: never", "evaluation", low=0)
 
     threads: int = setting(0, "threads; 0: one a core", "running", low=0)
-    loaders: int = setting(1, "threads that prepare batches, each a batch of its own", "running", low=1)
+    loaders: int = setting(
+        0, "threads that prepare batches, each a batch of its own; 0: one, or two with other workers", "running", low=0
+    )
     prefetch: int = setting(2, "batches prepared ahead; 0: none", "running", low=0)
     checkpoint: Path | None = setting(None, "folder of checkpoints; none: no checkpoints", "running")
     checkpoint_every: int = setting(0, "batches between checkpoints; 0: one an epoch", "running", low=0)
@@ -145,6 +150,7 @@ MAY_CHANGE = (
     "group",
     "topology",
     "cache",
+    "cache_by",
     "timeout",
     "transport",
     "prefetch",

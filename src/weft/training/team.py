@@ -1,6 +1,7 @@
 """How this worker takes part in each batch: its plan, and who makes its programs."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from weft.errors import ConfigError
 from weft.exchange import World
 from weft.features import FeatureStore, Sharing
 from weft.graph import Graph
+from weft.graph.describe import out_degrees
 from weft.keys import Stream
 from weft.nn import BlockModel, crossing_costs
 from weft.nn.convolve import fast_path
@@ -27,7 +29,7 @@ _DRY_RUN = 8  # batches whose accesses decide what is cached
 def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
     """The plan that the settings name."""
     options: dict[str, Any] = {"group": settings.group, "topology": settings.topology}
-    options |= {"cache": settings.cache, "wire": settings.wire}
+    options |= {"cache": settings.cache, "cache_by": settings.cache_by, "wire": settings.wire}
     if settings.seeds != "auto":
         options["seeds"] = settings.seeds
     name = settings.plan
@@ -61,7 +63,7 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programm
         )
         return lambda seeds, epoch, batch, stream: Program.of(sampler.sample(seeds, epoch, batch, stream))
 
-    return [programmer() for _ in range(settings.loaders)]
+    return [programmer() for _ in range(settings.loaders or 1)]
 
 
 class Team:
@@ -77,52 +79,77 @@ class Team:
             raise ConfigError(
                 "topology = partitioned needs group = all: a host's workers answer for all neighbour lists"
             )
-        compute, ahead = world.wires(plan.group, plan.wire == "float16")
-        everyone = ahead if plan.group == "all" else world.wires("all")[1]
         part_of = [members.index(part) if part in members else part % len(members) for part in range(world.size)]
         owners = Owners(bounds, None if plan.group == "all" else part_of)
-        self._cooperation = Cooperation(
-            graph,
-            plan,
-            fanouts,
-            owners,
-            ahead,
-            compute=compute,
-            places=any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing)),
-            costs=crossing_costs(model) if "cover" in plan.layers else None,
-            width=graph.num_features,
-            seed=settings.seed,
-            replace=settings.replace,
-            weighted=settings.weighted,
-        )
+        half, lanes = plan.wire == "float16", range(settings.loaders or 2)
+        self.compute = world.wire(plan.group, half)
+        ahead = [world.wire(plan.group, half) for _ in lanes]
+        self._cooperations = [
+            Cooperation(
+                graph,
+                plan,
+                fanouts,
+                owners,
+                wire,
+                compute=self.compute,
+                places=any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing)),
+                costs=crossing_costs(model) if "cover" in plan.layers else None,
+                width=graph.num_features,
+                seed=settings.seed,
+                replace=settings.replace,
+                weighted=settings.weighted,
+            )
+            for wire in ahead
+        ]
         self._groups = sorted(set(world.hosts)) if plan.group == "host" else [0]
         self._group = self._groups.index(world.hosts[world.rank]) if plan.group == "host" else 0
         near = frozenset(rank for rank in range(world.size) if world.hosts[rank] == world.hosts[world.rank])
-        self.sharing = Sharing(Owners(bounds), everyone, near)
-        self.compute = compute
+        everyone = ahead if plan.group == "all" else [world.wire("all", half) for _ in lanes]
+        mates = ahead if plan.group == "host" else [world.wire("host", half) for _ in lanes]
+        self.sharing = Sharing(Owners(bounds), near, everyone, mates)
 
-    def program(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream) -> Program:
+    @property
+    def programmers(self) -> list[Programmer]:
+        """One for each lane."""
+        return [partial(self._program, cooperation) for cooperation in self._cooperations]
+
+    def _program(self, cooperation: Cooperation, seeds: np.ndarray, epoch: int, batch: int, stream: Stream) -> Program:
         """This worker's program for a batch of all workers' seeds."""
         share = seeds[self._group :: len(self._groups)]
-        return self._cooperation.program(self._cooperation.share(share), epoch, batch, stream)
+        return cooperation.program(cooperation.share(share), epoch, batch, stream)
 
     def prepare(self, batches: list[np.ndarray], store: FeatureStore) -> None:
-        """Set the store up for the plan: slices of columns, or a cache of what a dry run of some batches reads most."""
+        """Set the store up for the plan: slices of columns, or a cache."""
         if self._plan.layers[0] == "columns":
             columns = Columns(self.compute.rank, self.compute.size, self._graph.num_features)
             store.slices(*columns.span, columns.width)
             return
-        room = int(self._plan.cache * self._graph.num_vertices)
+        cache, features = self._plan.cache, self._graph.features
+        assert features is not None
+        room = int(cache * self._graph.num_vertices) if cache <= 1 else int(cache) // features[:1].nbytes
+        room = min(room, self._graph.num_vertices)
         if not room:
             return
-        reads = np.zeros(self._graph.num_vertices, dtype=np.int32)
-        for number, seeds in enumerate(batches[:_DRY_RUN]):
-            reads[self.program(seeds, 0, number, Stream.SAMPLE).vertices[0].numpy()] += 1
+        worth = self._reads(batches) if self._plan.cache_by == "reads" else out_degrees(self._graph)
         for worker in self.sharing.near:
             first, end = self.sharing.owners.bounds[worker : worker + 2]
-            reads[first:end] = 0
-        hottest = np.argpartition(reads, -room)[-room:] if room < len(reads) else np.arange(len(reads))
-        store.keep(hottest[reads[hottest] > 0].astype(self._graph.indices.dtype))
+            worth[first:end] = 0
+        hottest = np.argpartition(worth, -room)[-room:]
+        kept = hottest[worth[hottest] > 0].astype(self._graph.indices.dtype)
+        store.keep(kept)
+        cached = np.zeros(self._graph.num_vertices, dtype=bool)
+        cached[kept] = True
+        for cooperation in self._cooperations:
+            cooperation.cached = cached
+
+    def _reads(self, batches: list[np.ndarray]) -> np.ndarray:
+        """How often a dry run of some batches reaches each vertex by the edges that this worker draws for layer 1."""
+        reads = np.zeros(self._graph.num_vertices, dtype=np.int64)
+        for number, seeds in enumerate(batches[:_DRY_RUN]):
+            reached = self.programmers[0](seeds, 0, number, Stream.SAMPLE).reached
+            assert reached is not None
+            reads[reached.numpy()] += 1
+        return reads
 
 
 def owner_bounds(graph: Graph, workers: int) -> np.ndarray:

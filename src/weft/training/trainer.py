@@ -98,10 +98,9 @@ class Trainer:
         self._sync = Wire(meter=self.meter)
         if self.world.size == 1:
             self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
-            self._programmers = alone(graph, settings, self._fanouts)
-            self._loader = Loader(self._programmers, self._features, self.meter, settings.prefetch)
+            self._loader = Loader(alone(graph, settings, self._fanouts), self._features, self.meter, settings.prefetch)
         else:
-            self._sync = self.world.wires()[0]
+            self._sync = self.world.wire()
             self.use(plan_for(settings, model, len(self._fanouts)))
         self._optimizer = make_optimizer(model.parameters(), settings)
         self._checkpoints = checkpoint.Checkpoints(settings.checkpoint, settings.keep) if settings.checkpoint else None
@@ -114,8 +113,7 @@ class Trainer:
         team = Team(self.graph, self.settings, plan, self._fanouts, self.world, self.model)
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
         team.prepare(self._batches.of(0), self._features)
-        self._programmers = [team.program]
-        self._loader = Loader(self._programmers, self._features, self.meter, self.settings.prefetch)
+        self._loader = Loader(team.programmers, self._features, self.meter, self.settings.prefetch)
         self.parallel = plan
 
     def plan(self) -> str:
@@ -266,8 +264,16 @@ class Trainer:
         p = self.progress
         test = self.evaluate("test") if len(self._seeds["test"]) else None
         name = "micro-F1" if self.graph.multi_label else "accuracy"
-        self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, self.meter.seconds()))
+        self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, self.meter.seconds(), self._rows_read()))
         return Result(self.model, p.history, p.best, test, p.best_epoch, self.meter.seconds())
+
+    def _rows_read(self) -> dict[str, int]:
+        """Feature rows that all workers read so far: their own, cached ones and remote ones."""
+        if self.world.size == 1:
+            return {}
+        places = ("own", "cache", "remote")
+        counted = self._sync.sum(torch.tensor([self._features.read[place] for place in places]))
+        return dict(zip(places, counted.tolist(), strict=True))
 
     def evaluate(self, split: str) -> float:
         """The model's accuracy (micro-F1 with several labels) on a split, sampled or exact as the settings say."""
