@@ -89,7 +89,7 @@ def main():
     parser.add_argument("--option", action="append", default=[], help="a setting of Weft's, such as cache=0.1")
     args = parser.parse_args()
     graph, arrays, parts = graphs(args.data, args.vertices, args.edges, args.hosts, args.method)
-    extra = {name: float(v) if "." in v else v for name, v in (text.split("=") for text in args.option)}
+    extra = dict(map(option, args.option))
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         sides = args.plans.split(",")
@@ -102,17 +102,28 @@ def main():
                     figures = {side: [] for side in sides}
                     for _ in range(args.rounds):
                         for side in sides:
-                            own = {"graph": str(parts), "options": {"plan": side.replace("+", ",")} | extra}
+                            own = {"graph": str(parts), "options": options(side) | extra}
                             figures[side].append(
                                 run(side, job | (peer if side == "distdgl" else own), link, args.hosts, scratch)
                             )
                     report(f"{model}, hidden {hidden}, links {link}, {args.method}", figures)
 
 
+def options(side):
+    """`push+push+push:cache=0.1` as settings."""
+    plan, *more = side.split(":")
+    return {"plan": plan.replace("+", ",")} | dict(map(option, more))
+
+
+def option(text):
+    name, _, value = text.partition("=")
+    return name, float(value) if "." in value else int(value) if value.isdigit() else value
+
+
 def report(title, figures):
     print(f"\n{title}: one epoch on all hosts")
     names = ("sample", "fetch", "exchange", "compute", "sync", "wait", "load")
-    print(f"{'':16}{'seconds':>9}{'CPU s':>8}{'MB':>8}" + "".join(f"{name:>10}" for name in names))
+    print(f"{'':26}{'seconds':>9}{'CPU s':>8}{'MB':>8}" + "".join(f"{name:>10}" for name in names))
     medians = {}
     for side, rounds in figures.items():
         epochs = [epoch for many, _ in rounds for epoch in many]
@@ -121,7 +132,7 @@ def report(title, figures):
         megabytes = statistics.median(sent for _, sent in rounds) / 1e6
         stages = [statistics.median(e[n] for e in epochs) if n in epochs[0] else None for n in names]
         told = "".join(f"{'' if value is None else f'{value:.2f}':>10}" for value in stages)
-        print(f"{side:16}{medians[side]:9.2f}{cpu:8.2f}{megabytes:8.0f}{told}", flush=True)
+        print(f"{side:26}{medians[side]:9.2f}{cpu:8.2f}{megabytes:8.0f}{told}", flush=True)
     best = min((side for side in medians if side != "distdgl"), key=medians.__getitem__)
     if "distdgl" in medians:
         ratios = ", ".join(

@@ -184,10 +184,11 @@ void multiply_pair(In<float, 2> x, In<float, 2> matrix, In<float, 2> matrix2, Ma
 
 // A tile of g^T x over some rows: R columns of g times W vectors of x, added to `sums`.
 template <int R, int W>
-void outer_tile(const float *g, int64_t g_stride, const float *x, int64_t x_stride, int64_t rows, float *sums) {
+void outer_tile(const float *g, int64_t g_stride, const float *x, int64_t x_stride, int64_t rows, float *sums,
+                int64_t stride) {
     Vector sum[R][W];
     for (int r = 0; r < R; ++r)
-        for (int v = 0; v < W; ++v) sum[r][v] = load(sums + r * x_stride + v * LANES);
+        for (int v = 0; v < W; ++v) sum[r][v] = load(sums + r * stride + v * LANES);
     for (int64_t i = 0; i < rows; ++i) {
         Vector b[W];
         for (int v = 0; v < W; ++v) b[v] = load(x + i * x_stride + v * LANES);
@@ -198,7 +199,7 @@ void outer_tile(const float *g, int64_t g_stride, const float *x, int64_t x_stri
         }
     }
     for (int r = 0; r < R; ++r)
-        for (int v = 0; v < W; ++v) store(sums + r * x_stride + v * LANES, sum[r][v]);
+        for (int v = 0; v < W; ++v) store(sums + r * stride + v * LANES, sum[r][v]);
 }
 
 // The gradient w[m, k] = g^T x of a dense layer's weights, over the rows that g has.
@@ -212,12 +213,12 @@ struct Outer {
         if (g.shape(0) > x.shape(0) || static_cast<int64_t>(w.shape(0)) != m || w.shape(1) != x.shape(1))
             throw std::invalid_argument("multiply_transposed: the shapes do not fit");
     }
-    void add(int64_t i, int64_t count, const float *x, int64_t k, int64_t padded, float *to) const {
+    void add(int64_t i, int64_t count, const float *x, int64_t stride, int64_t k, int64_t padded, float *to) const {
         for (int64_t first = 0; first < k; first += PANEL)
             with_vectors(k - first, [&]<int W>(std::integral_constant<int, W>) {
                 for (int64_t row = 0; row < m; row += ROWS<W>)
                     with_rows<ROWS<W>>(std::min(ROWS<W>, m - row), [&]<int R>(std::integral_constant<int, R>) {
-                        outer_tile<R, W>(g + i * m + row, m, x + first, padded, count, to + row * padded + first);
+                        outer_tile<R, W>(g + i * m + row, m, x + first, stride, count, to + row * padded + first, padded);
                     });
             });
     }
@@ -241,11 +242,15 @@ void accumulate(Outer *outers, int count, const In<float, 2> &rows_of_x, int thr
         for (int64_t part = from; part < to; ++part)
             for (int64_t i = n * part / parts, last = n * (part + 1) / parts; i < last; i += PIECE) {
                 const int64_t rows = std::min(PIECE, last - i);
-                for (int64_t r = 0; r < rows; ++r) // aligned and padded, once for all tiles
-                    std::memcpy(piece + r * padded, x + (i + r) * k, k * sizeof(float));
+                // A vector past a row's end holds the next row's first columns, whose products are left out at the end. Only
+                // the last rows have no next one.
+                const bool ends = i + rows == n;
+                if (ends)
+                    for (int64_t r = 0; r < rows; ++r) std::memcpy(piece + r * padded, x + (i + r) * k, k * sizeof(float));
                 for (int o = 0; o < count; ++o)
                     if (const int64_t some = std::min(rows, outers[o].rows - i); some > 0)
-                        outers[o].add(i, some, piece, k, padded, outers[o].sums + part * outers[o].m * padded);
+                        outers[o].add(i, some, ends ? piece : x + i * k, ends ? padded : k, k, padded,
+                                      outers[o].sums + part * outers[o].m * padded);
             }
     });
     for (int o = 0; o < count; ++o)

@@ -30,6 +30,9 @@ def gather(
     return out
 
 
+_OWN, _REMOTE = -2, -1
+
+
 class FeatureStore:
     """The rows of one graph's features, for any number of threads that fetch; each with a lane, where others have rows.
 
@@ -54,7 +57,7 @@ class FeatureStore:
         self._width = int(table.shape[1])
         self._free: list[Tensor] = []
         self._lock = threading.Lock()
-        self._cache_slot: np.ndarray | None = None
+        self._slots: np.ndarray | None = None  # of each vertex: its place in the cache, _OWN or _REMOTE
         self._cached: np.ndarray = table[:0]
         self.read: Counter[str] = Counter()  # rows by where they came from: own, cache, remote
 
@@ -72,10 +75,12 @@ class FeatureStore:
     def keep(self, ids: np.ndarray) -> None:
         """Cache the rows of some vertices of other workers. All workers call this together, each with its own ids."""
         assert self._sharing is not None
-        slots = np.full(len(self._table), -1, dtype=np.int32)
         self._cached = self._sharing.fetch(self._table, ids, 0)
-        slots[ids] = np.arange(len(ids))
-        self._cache_slot = slots
+        self._slots = np.full(len(self._table), _REMOTE, dtype=np.int32)
+        for worker in self._sharing.near:
+            first, end = self._sharing.owners.bounds[worker : worker + 2]
+            self._slots[first:end] = _OWN
+        self._slots[ids] = np.arange(len(ids))
 
     def fetch(self, ids: Tensor, lane: int = 0, here: bool = False) -> Tensor:
         """The rows of some vertices, [len(ids), width], in the store's dtype.
@@ -85,7 +90,7 @@ class FeatureStore:
         """
         buffer = self._take(len(ids) * self._width)
         rows = buffer[: len(ids) * self._width].view(len(ids), self._width)
-        if self._sharing is None or (here and self._cache_slot is None):
+        if self._sharing is None or (here and self._slots is None):
             gather(self._table, ids, rows, self._threads)
             self._count(own=len(ids))
         else:
@@ -94,21 +99,24 @@ class FeatureStore:
 
     def _fetch_shared(self, ids: np.ndarray, rows: Tensor, lane: int, here: bool) -> None:
         assert self._sharing is not None
-        grouped = self._sharing.owners.group(ids)
-        near = [grouped.of(worker) for worker in sorted(self._sharing.near)]
-        far = [grouped.of(worker) for worker in range(self._sharing.owners.size) if worker not in self._sharing.near]
-        own, rest = np.concatenate(near), np.concatenate([*far, near[0][:0]])
+        if self._slots is None:
+            near = sorted(self._sharing.near)
+            grouped = self._sharing.owners.group(ids)
+            own = np.concatenate([grouped.of(worker) for worker in near])
+            rest = np.concatenate(
+                [own[:0], *(grouped.of(w) for w in range(self._sharing.owners.size) if w not in near)]
+            )
+            cached = own[:0]
+        else:
+            slots = self._slots[ids]
+            own, cached = np.flatnonzero(slots == _OWN), np.flatnonzero(slots >= 0)
+            rest = np.flatnonzero(slots == _REMOTE)
+            gather(self._cached, torch.from_numpy(slots[cached]), rows, self._threads, cached)
         gather(self._table, torch.from_numpy(ids[own]), rows, self._threads, own)
-        cached = 0
-        if self._cache_slot is not None:
-            slots = self._cache_slot[ids[rest]]
-            hit = slots >= 0
-            gather(self._cached, torch.from_numpy(slots[hit]), rows, self._threads, rest[hit])
-            rest, cached = rest[~hit], int(hit.sum())
         if not here:
             received = self._sharing.fetch(self._table, ids[rest], lane)
             gather(received, torch.arange(len(rest)), rows, self._threads, rest)
-        self._count(own=len(own), cache=cached, remote=len(rest))
+        self._count(own=len(own), cache=len(cached), remote=len(rest))
 
     def _count(self, **rows: int) -> None:
         with self._lock:
