@@ -15,12 +15,15 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.exchange import World
+from weft.features import FeatureStore
 from weft.graph import Graph
 from weft.keys import Stream, key
-from weft.nn import BlockModel
+from weft.nn import BlockModel, Split
 from weft.nn.models import build
-from weft.parallel import Cooperation, Owners, Plan
+from weft.parallel import Plan
+from weft.training import Settings
 from weft.training.batches import Batches
+from weft.training.team import Team, alone
 
 
 class OwnConv(MessagePassing):
@@ -37,12 +40,32 @@ class OwnConv(MessagePassing):
         return torch.nn.functional.dropout(x_j.tanh(), 0.2, self.training)
 
 
+class DeclaredConv(OwnConv):
+    """The same, said as a split."""
+
+    def weft_split(self):
+        def source(x):
+            return x.tanh()
+
+        def finish(merged, own):
+            return nn.functional.dropout(self.lin(torch.cat([own, merged], 1)), 0.2, self.training)
+
+        return Split(finish, source, "mean")
+
+    def forward(self, x, edge_index):
+        merged = self.propagate(edge_index, x=x)
+        return self.weft_split().finish(merged, x)
+
+    def message(self, x_j):
+        return x_j.tanh()
+
+
 class Own(nn.Module):
     """A user's model with a residual connection."""
 
-    def __init__(self, width, out):
+    def __init__(self, width, out, kind):
         super().__init__()
-        self.convs = nn.ModuleList([OwnConv(width, width), OwnConv(width, out)])
+        self.convs = nn.ModuleList([kind(width, width), kind(width, out)])
 
     def forward(self, x, edge_index):
         x = x + self.convs[0](x, edge_index).relu()
@@ -62,39 +85,40 @@ def model_for(name, width, classes):
     models = {"gcn": lambda: GCN(**common), "gin": lambda: GIN(**common), "gcn-weights": lambda: GCN(**common)}
     models["gat"] = lambda: GAT(**common, heads=2)
     models["gatv2"] = lambda: GAT(**common, heads=2, v2=True)
-    models["own"] = lambda: Own(width, classes)
+    models["own"] = lambda: Own(width, classes, OwnConv)
+    models["declared"] = lambda: Own(width, classes, DeclaredConv)
     for deep in ("film", "deepgcn"):
         models[deep] = lambda deep=deep: build(deep, width, 8, classes, layers=2, dropout=0.2)
     return models[name]().double()
 
 
-def train(case, rank, size, wire):
+def train(case, world):
     """Losses by step, and the parameters after them."""
     graph = Graph.open(case["graph"])
-    plan = Plan.from_dict(case["plan"])
     model = model_for(case["model"], graph.num_features, graph.num_classes).double()
-    seed = case.get("seed", 5)
-    bounds = np.array([0, graph.num_vertices]) if size == 1 else graph.bounds
-    owners = Owners(bounds)
-    cooperation = Cooperation(
-        graph, plan, case["fanouts"], owners, wire, seed=seed, width=graph.num_features, **case.get("sampling", {})
-    )
-    batches = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5)
+    settings = Settings(seed=case.get("seed", 5), dtype="float64", **case.get("sampling", {}))
+    batches = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5).of(0)
+    wire = world.wire()
+    if world.size == 1:
+        features = FeatureStore(graph.features, dtype=torch.float64)
+        (programmer,) = alone(graph, settings, case["fanouts"])
+    else:
+        team = Team(graph, settings, Plan.from_dict(case["plan"]), case["fanouts"], world, model)
+        features = FeatureStore(graph.features, dtype=torch.float64, sharing=team.sharing)
+        team.prepare(batches, features)
+        programmer = team.programmers[0]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     run, losses = BlockModel(model), []
     labels = torch.from_numpy(graph.labels.astype(np.int64))
-    for index, seeds in enumerate(batches.of(0)[:5]):
-        mine = seeds[owners.member_of(seeds.astype(np.int32)) == rank] if plan.seeds == "home" else seeds[rank::size]
-        program = cooperation.program(mine, 0, index)
-        x = torch.from_numpy(graph.features[program.vertices[0].numpy()]).double()
-        if columns := program.layers[0].columns:
-            first, end = columns.span
-            x = torch.nn.functional.pad(x[:, first:end], (0, columns.width - (end - first)))
-        out = run(x, program, key(Stream.DROPOUT, seed, 0, index))
+    for index, seeds in enumerate(batches[:5]):
+        program = programmer(seeds, 0, index, Stream.SAMPLE)
+        x = features.fetch(program.vertices[0], 0, program.here)
+        out = run(x, program, key(Stream.DROPOUT, settings.seed, 0, index))
         held = program.vertices[-1].long()
         loss = nn.functional.cross_entropy(out, labels[held], reduction="sum") / len(seeds)
         optimizer.zero_grad()
         loss.backward()
+        features.release(x)
         for parameter in model.parameters():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -108,10 +132,10 @@ def main():
     rank, size, port, cases, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5])
     torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank), "WORLD_SIZE": str(size)}
+    os.environ["GROUP_RANK"] = str(rank // 2)  # as if two workers shared a host
     world = World.join(60, os.environ.get("WEFT_TEST_TRANSPORT", "sockets"))
-    wire = world.wire()
     for number, case in enumerate(json.loads(cases.read_text())):
-        losses, parameters = train(case, rank, size, wire)
+        losses, parameters = train(case, world)
         if rank == 0:
             np.savez(out / f"{number}.npz", losses=losses, parameters=parameters.numpy())
     world.leave()

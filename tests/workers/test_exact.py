@@ -3,6 +3,7 @@
 One launch of processes for each number of workers runs all cases, for starting them costs more than the cases do.
 """
 
+import itertools
 import json
 import socket
 import subprocess
@@ -42,7 +43,15 @@ PLANS = {
     "gdp, partitioned": plan("local", "local", topology="partitioned"),
     "snp, partitioned": plan("push", "local", topology="partitioned"),
     "cover, partitioned": plan("cover", "cover", topology="partitioned", **HOME),
+    "gdp, cache": plan("local", "local", cache=0.3),
+    "push, cache": plan("push", "push", cache=0.2, cache_by="degree"),
+    "cover, cache in bytes": plan("cover", "cover", cache=2400, **HOME),
+    "gdp by host": plan("local", "local", group="host"),
+    "snp by host": plan("push", "local", group="host"),
+    "split by host, cache": plan("cover", "cover", group="host", cache=0.2, **HOME),
+    "pull by host": plan("pull", "pull", group="host", **HOME),
 }
+METHODS = ("random", "metis", "kaminpar")
 WHOLE = [name for name in PLANS if not {"push", "cover", "columns"} & set(PLANS[name]["layers"])]  # neighbourhoods meet
 NO_COLUMNS = [name for name in PLANS if "columns" not in PLANS[name]["layers"]]
 
@@ -61,9 +70,10 @@ FAST = {
     "deepgcn": ["snp", "dnp", "split by cover"],
     "jk": ["dnp", "split by push", "push, seeds spread"],
     "own": WHOLE,
+    "declared": ["gdp", "snp", "push, seeds spread", "split by cover", "cover, partitioned", "split by host, cache"],
 }
 CAN = {model: list(PLANS) for model in FAST} | {"own": WHOLE}
-CAN |= dict.fromkeys(("gatv2", "film", "deepgcn", "sage-mean-project"), NO_COLUMNS)
+CAN |= dict.fromkeys(("gatv2", "film", "deepgcn", "sage-mean-project", "declared"), NO_COLUMNS)
 
 
 @pytest.fixture(scope="session")
@@ -82,20 +92,23 @@ def graphs(tmp_path_factory):
         "weights": Graph.from_arrays(edges, edge_weight=weights, **values),
     }
     for name, graph in made.items():
-        for parts in (1, 2, 3, 4):
-            method = {1: "random", 2: "metis", 3: "random", 4: "kaminpar"}[parts]
-            write_partitioned(graph, allocate(graph, parts, method, seed=3), parts, folder / f"{name}-{parts}")
+        write_partitioned(graph, allocate(graph, 1, "random", seed=3), 1, folder / f"{name}-1")
+        for parts, method in itertools.product((2, 3, 4), METHODS):
+            write_partitioned(graph, allocate(graph, parts, method, seed=3), parts, folder / f"{name}-{parts}-{method}")
     uneven = np.zeros(600, dtype=np.int32)  # one owner holds nothing, another next to nothing
     uneven[:5] = 2
     write_partitioned(made["plain"], uneven, 3, folder / "uneven-3")
     return folder
 
 
-def case(graphs, model, name, workers, graph=None, **more):
-    kind = graph or ("weights" if model.endswith("weights") else "plain")
+def case(graphs, model, name, workers, method=None, **more):
+    kind = "weights" if model.endswith("weights") else "plain"
+    method = method or {2: "metis", 3: "random", 4: "kaminpar"}.get(workers)
+    if method == "uneven":
+        kind, method = "uneven", None
     return {
         "model": model,
-        "graph": str(graphs / f"{kind}-{workers}"),
+        "graph": str(graphs / "-".join([kind, str(workers), *([method] if method else [])])),
         "plan": PLANS[name],
         "fanouts": [4, 3],
         "batch_size": 50,
@@ -134,11 +147,10 @@ def compare(wanted, got, names):
 @pytest.fixture(scope="session")
 def alone(graphs, tmp_path_factory):
     """What one process makes of each kind of case."""
-    kinds = [(model, {}, None) for model in FAST]
-    kinds += [("sage-mean", more, None) for more in EXTRAS.values()]
-    cases = [case(graphs, model, "gdp", 1, graph, **more) for model, more, graph in kinds]
+    kinds = [(model, {}) for model in FAST] + [("sage-mean", more) for more in EXTRAS.values()]
+    cases = [case(graphs, model, "gdp", 1, **more) for model, more in kinds]
     results = run(cases, 1, tmp_path_factory.mktemp("alone"))
-    return {(model, json.dumps(more)): result for (model, more, _), result in zip(kinds, results, strict=True)}
+    return {(model, json.dumps(more)): result for (model, more), result in zip(kinds, results, strict=True)}
 
 
 EXTRAS = {
@@ -148,6 +160,14 @@ EXTRAS = {
     "batches of two": {"batch_size": 2},
     "another key": {"seed": 6},
 }
+
+
+def test_over_a_process_group(graphs, alone, tmp_path, monkeypatch):
+    """The same over torch.distributed's own collectives."""
+    monkeypatch.setenv("WEFT_TEST_TRANSPORT", "gloo")
+    names = [("sage-mean", name) for name in PLANS]
+    got = run([case(graphs, model, name, 2) for model, name in names], 2, tmp_path / "run")
+    compare([alone[model, "{}"] for model, _ in names], got, names)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4])
@@ -172,8 +192,9 @@ def test_the_comparison_can_fail(alone):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("workers", [2, 3, 4])
-def test_whole_matrix(graphs, alone, workers, tmp_path):
+def test_whole_matrix(graphs, alone, workers, method, tmp_path):
     names = [(model, name) for model in FAST for name in CAN[model]]
-    got = run([case(graphs, model, name, workers) for model, name in names], workers, tmp_path / "run")
+    got = run([case(graphs, model, name, workers, method) for model, name in names], workers, tmp_path / "run")
     compare([alone[model, "{}"] for model, _ in names], got, names)

@@ -77,6 +77,38 @@ def test_workers_train_the_same_model(graphs, alone, tmp_path, workers, options)
     assert f"plan  {workers} workers" in told
 
 
+def test_under_torchrun_by_a_plan_file(graphs, alone, tmp_path):
+    file = tmp_path / "plan.toml"
+    file.write_text('layers = ["push", "pull"]\nseeds = "home"\ncache = 0.1\n')
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "weft.cli"]
+    command += ["train", str(graphs / "parts-2"), *SETTINGS, "--batch-size", "60", "--threads", "1"]
+    command += ["--plan", str(file), "--out", str(tmp_path / "m")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "2 workers: push+pull, seeds at home, cache 10%" in done.stdout
+    assert "feature rows read" in done.stdout
+    assert far(load_file(tmp_path / "m" / "state.safetensors"), alone) < 1e-10
+
+
+def test_plan_files_that_are_wrong_are_explained(graphs, tmp_path, capsys):
+    file = tmp_path / "plan.json"
+    for text, reason in (
+        ('{"layers": ["push", "local"], "cahce": 1}', "there is no key 'cahce'"),
+        ('{"layers": ["push"', "is not valid JSON"),
+        ('{"layers": ["push"]}', "has 1 placements for 2 convolutions"),
+        ("[1]", "must be a table of keys"),
+        ('{"layers": "push"}', "layers must be a list"),
+        ('{"layers": ["push", "local"], "cache": "much"}', "cache must be a number"),
+    ):
+        file.write_text(text)
+        assert cli.main(["train", str(graphs / "parts-2"), *SETTINGS, "--workers", "2", "--plan", str(file)]) == 2
+        assert reason in capsys.readouterr().err
+    file.write_text('{"layers": ["push", "local"]}')
+    more = ["--plan", str(file), "--cache", "0.1"]
+    assert cli.main(["train", str(graphs / "parts-2"), *SETTINGS, "--workers", "2", *more]) == 2
+    assert "say cache in the plan's file" in capsys.readouterr().err
+
+
 def test_resumed_with_other_workers_and_another_plan(graphs, alone, tmp_path):
     keep = ["--checkpoint", tmp_path / "checkpoints"]
     every = ["--checkpoint-every", 2, "--keep", 100]

@@ -35,19 +35,25 @@ def sampling(job):
     return run
 
 
-def epoch(job):
+def homogeneous(folder):
+    """The graph as PyG's Data, and its training seeds."""
     from torch_geometric.data import Data
+
+    indptr, indices, features, labels, train = load(folder, "indptr", "indices", "features", "labels", "train")
+    dst = torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff())
+    return Data(x=features, y=labels.long(), edge_index=torch.stack([indices.long(), dst])), train
+
+
+def epoch(job):
     from torch_geometric.loader import NeighborLoader
     from torch_geometric.nn.models import GAT, GraphSAGE
 
     torch.set_num_threads(job["threads"])
-    indptr, indices, features, labels, train = load(job["folder"], "indptr", "indices", "features", "labels", "train")
-    dst = torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff())
-    data = Data(x=features, y=labels.long(), edge_index=torch.stack([indices.long(), dst]))
+    data, train = homogeneous(job["folder"])
     options = {"batch_size": job["batch_size"], "shuffle": True, "num_workers": job["workers"]}
     loader = NeighborLoader(data, job["fanouts"], input_nodes=train, persistent_workers=job["workers"] > 0, **options)
     kind, extra = (GraphSAGE, {}) if job["model"] == "sage" else (GAT, {"heads": 4})
-    model = kind(features.shape[1], job["hidden"], len(job["fanouts"]), job["classes"], **extra)
+    model = kind(data.x.shape[1], job["hidden"], len(job["fanouts"]), job["classes"], **extra)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 
     def run(_):
@@ -67,4 +73,5 @@ def epoch(job):
     return run
 
 
-serve(lambda job: {"sampling": sampling, "epoch": epoch}[job["what"]](job))
+if __name__ == "__main__":
+    serve(lambda job: {"sampling": sampling, "epoch": epoch}[job["what"]](job))

@@ -14,13 +14,14 @@ from weft.nn import functional
 from weft.nn.attention import gat, gatv2
 from weft.nn.binding import Handle
 from weft.nn.call import REDUCE, Call, edge_mask
+from weft.nn.declared import declared, split_of
 from weft.nn.sums import film, gcn, gin, sage
 
 
 def convolve(call: Call) -> Tensor:
     """The convolution's rows for the layer's destinations."""
     fast = fast_path(call.conv)
-    if call.layer.columns is not None and type(call.conv) not in _BY_COLUMN:
+    if call.layer.columns is not None and type(call.conv) not in _BY_COLUMN and fast is not declared:
         raise ModelError(
             f"{call.conv} needs whole rows, so its layer can't be placed by columns: place it local, pull or push"
         )
@@ -32,6 +33,8 @@ def convolve(call: Call) -> Tensor:
 
 def fast_path(conv: MessagePassing) -> Callable[[Call], Tensor] | None:
     """The function that runs this convolution on kernels, or None when only its own code can."""
+    if split_of(conv) is not None:
+        return declared
     run, can = _FAST.get(type(conv), (None, None))
     plain = conv.flow == "source_to_target" and not conv.explain and conv.decomposed_layers == 1
     return run if can is not None and plain and can(conv) else None
@@ -42,7 +45,7 @@ def _black_box(call: Call) -> Tensor:
     if call.layer.pushed is not None:
         raise ModelError(
             f"{call.conv} has no known split, so layer {call.depth + 1} can't be pushed: place it local or pull, where "
-            f"whole neighbourhoods meet"
+            f"whole neighbourhoods meet, or declare its split (docs/models.md)"
         )
     block = call.layer.block
     x = call.layer.gather(call.x, call.wire)

@@ -1,10 +1,13 @@
 """The plan: where each layer of a model is computed, as data. Named strategies are constructors of plans."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, Self
 
-from weft.errors import ConfigError
+from weft.config import read_toml
+from weft.errors import ConfigError, StorageError
 
 # Where a layer's edges are computed, and whose rows come or go.
 PLACEMENTS = {
@@ -67,7 +70,27 @@ class Plan:
                 raise ConfigError(f"plan: there is no key {name!r}; known ones are {', '.join(known)}")
         if "layers" not in data:
             raise ConfigError("plan: layers are missing: name a placement for each, the one nearest the inputs first")
+        if not isinstance(data["layers"], list | tuple):
+            raise ConfigError("plan: layers must be a list of placements, the one nearest the inputs first")
+        if not isinstance(data.get("cache", 0), int | float):
+            raise ConfigError("plan: cache must be a number: a share of all rows, or bytes")
         return cls(**data)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The plan in a TOML or JSON file."""
+        if path.suffix == ".toml":
+            data = read_toml(path)
+        else:
+            try:
+                data = json.loads(path.read_text())
+            except OSError as error:
+                raise StorageError(f"the plan {path} can't be read ({error.strerror}): check the path") from None
+            except ValueError as error:
+                raise ConfigError(f"the plan {path} is not valid JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise ConfigError(f"the plan {path} must be a table of keys, such as layers and seeds")
+        return cls.from_dict(data)
 
     def __str__(self) -> str:
         text = f"{'+'.join(self.layers)}, seeds {'at home' if self.seeds == 'home' else 'spread'}"

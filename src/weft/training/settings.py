@@ -45,7 +45,9 @@ class Settings:
 
     workers: int = setting(1, "workers on this machine; under torchrun, as many as it starts", "workers", low=1)
     plan: str = setting(
-        "auto", "gdp nfp snp dnp split leap, or a placement a layer: push,pull,local (inputs first); auto", "workers"
+        "auto",
+        "gdp nfp snp dnp split leap, a placement a layer such as push,pull,local (inputs first), or a plan's file; auto",
+        "workers",
     )
     seeds: str = setting(
         "auto",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
     if settings.seeds != "auto":
         options["seeds"] = settings.seeds
     name = settings.plan
+    if name.endswith((".toml", ".json")):
+        return _read_plan(Path(name), settings, depth)
     if name == "auto":
         known = all(fast_path(conv) for conv in model.modules() if isinstance(conv, MessagePassing))
         name = "split" if known else "leap"
@@ -46,6 +49,17 @@ def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
     if len(layers) != depth:
         raise ConfigError(f"plan = {name!r} has {len(layers)} placements for {depth} convolutions: give one for each")
     return mixed(*layers, **options)
+
+
+def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
+    usual = Settings()
+    for option in ("seeds", "group", "topology", "cache", "cache_by", "wire"):
+        if getattr(settings, option) != getattr(usual, option):
+            raise ConfigError(f"plan = {path} is a file and {option} is set besides: say {option} in the plan's file")
+    plan = Plan.read(path)
+    if len(plan.layers) != depth:
+        raise ConfigError(f"{path} has {len(plan.layers)} placements for {depth} convolutions: give one for each")
+    return plan
 
 
 def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:

@@ -33,6 +33,11 @@ from weft.training.optimisation import make_optimizer, rate
 from weft.training.settings import MAY_CHANGE, Settings
 from weft.training.team import Team, alone, plan_for
 
+_UNPARTITIONED = (
+    "the graph is not partitioned, so each worker owns an equal range of ids, whatever its neighbours: less would travel "
+    "after `weft partition`"
+)
+
 
 @dataclass
 class Progress:
@@ -147,6 +152,8 @@ class Trainer:
                         self.plan(), self.settings.as_json(), self.settings.epochs, len(self._batches), p.epoch, p.batch
                     )
                 )
+                if self.world.size > 1 and self.graph.bounds is None:
+                    self._tell(Notice(_UNPARTITIONED))
                 while p.epoch < self.settings.epochs and not p.stopped:
                     self._epoch(interrupts)
             result = self._finish()

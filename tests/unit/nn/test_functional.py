@@ -5,7 +5,7 @@ import torch
 
 from weft.keys import key, mix64
 from weft.nn import functional, reference
-from weft.nn.linear import linear, linear_of_two
+from weft.nn.linear import linear, linear_of_two, linear_pair
 from weft.sampling import Block
 from weft.sampling.block import _self_loops_anywhere, _transpose_anywhere
 
@@ -250,6 +250,22 @@ def test_linear_of_two(width, width2, out):
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
         grads = torch.autograd.grad((got * upstream.to(got.dtype)).sum(), leaves)
         for mine, theirs in zip(grads, wanted, strict=True):
+            torch.testing.assert_close(mine.double(), theirs, rtol=1e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("rows2", [0, 1, 520, 700])
+@pytest.mark.parametrize(("width", "out", "out2"), [(1, 1, 1), (100, 16, 47), (17, 70, 4), (128, 64, 64)])
+def test_linear_pair(rows2, width, out, out2):
+    terms = [rand(700, width), rand(out, width), rand(out2, width), rand(out2)]
+    upstream, upstream2 = rand(700, out, seed=4), rand(rows2, out2, seed=5)
+    exact, single = ([t.clone().to(dtype).requires_grad_() for t in terms] for dtype in (torch.float64, torch.float32))
+    x, weight, weight2, bias = exact
+    want = x @ weight.T, x[:rows2] @ weight2.T + bias
+    wanted = torch.autograd.grad((want[0] * upstream).sum() + (want[1] * upstream2).sum(), exact)
+    for leaves in (single, exact):
+        got = linear_pair(*leaves[:3], rows2, leaves[3])
+        total = (got[0] * upstream.to(got[0].dtype)).sum() + (got[1] * upstream2.to(got[1].dtype)).sum()
+        for mine, theirs in zip((*got, *torch.autograd.grad(total, leaves)), (*want, *wanted), strict=True):
             torch.testing.assert_close(mine.double(), theirs, rtol=1e-3, atol=2e-3)
 
 

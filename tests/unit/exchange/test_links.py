@@ -1,0 +1,193 @@
+"""Connections between workers: every byte where it belongs, whatever the sizes; lost workers named; strangers refused."""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from weft import _kernels
+from weft.errors import ClusterError
+from weft.exchange.carrier import Links
+from weft.exchange.mesh import Mesh
+
+
+@contextlib.contextmanager
+def meshed(size, timeout=10.0):
+    """Links of so many workers, by pairs of sockets."""
+    ends = [[None] * size for _ in range(size)]
+    for a in range(size):
+        for b in range(a + 1, size):
+            ends[a][b], ends[b][a] = socket.socketpair()
+    for row in ends:
+        for end in row:
+            if end is not None:
+                end.setblocking(False)
+    try:
+        yield ends, [_kernels.Links([-1 if e is None else e.fileno() for e in row], timeout) for row in ends]
+    finally:
+        for row in ends:
+            for end in row:
+                if end is not None:
+                    end.close()
+
+
+def together(work, size):
+    """work(rank) by a thread for each worker; what they gave, or the first error."""
+    results, errors = [None] * size, []
+
+    def run(rank):
+        try:
+            results[rank] = work(rank)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+    return results
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("known", [True, False])
+def test_every_byte_arrives(size, known):
+    rng = np.random.default_rng(size)
+    rounds = [rng.integers(0, [5, 100_000, 3_000_000][step % 3], (size, size)) for step in range(7)]
+    rounds[3][:] = 0
+    for counts in rounds:
+        np.fill_diagonal(counts, 0)
+    messages = [[[rng.integers(0, 256, n).astype(np.uint8) for n in row] for row in counts] for counts in rounds]
+
+    with meshed(size) as (_, links):
+
+        def work(rank):
+            got = []
+            for counts, sent in zip(rounds, messages, strict=True):
+                links[rank].begin(np.concatenate(sent[rank]), counts[rank].tolist())
+                if known:
+                    expected = counts[:, rank]
+                    out = np.empty(expected.sum(), np.uint8)
+                    assert links[rank].finish_into(out, expected.tolist()) == []
+                    got.append(np.split(out, np.cumsum(expected)[:-1]))
+                else:
+                    lost, parts = links[rank].finish_any()
+                    assert lost == []
+                    got.append(parts)
+            return got
+
+        for rank, got in enumerate(together(work, size)):
+            for sent, parts in zip(messages, got, strict=True):
+                for peer in range(size):
+                    assert np.array_equal(parts[peer], sent[peer][rank] if peer != rank else parts[peer][:0])
+
+
+def test_a_worker_that_hangs_up_is_named():
+    with meshed(3) as (ends, links):
+        ends[1][0].close()
+        ends[1][2].close()
+        for rank in (0, 2):
+            links[rank].begin(np.zeros(0, np.uint8), [0, 0, 0])
+        assert links[0].finish_any()[0] == [1]
+
+
+def test_silence_ends_after_the_timeout():
+    with meshed(2, timeout=0.3) as (_, links):
+        links[0].begin(np.ones(4, np.uint8), [0, 4])
+        start = time.monotonic()
+        lost, _ = links[0].finish_any()
+        assert lost == [1]
+        assert 0.2 < time.monotonic() - start < 5
+
+
+def test_lost_workers_become_one_sentence():
+    with meshed(2, timeout=0.2) as (ends, _):
+        links = Links([-1, ends[0][1].fileno()], 0.2, [3, 7])
+        wait = links.start_any(np.zeros(0, np.uint8), [0, 0])
+        with pytest.raises(ClusterError, match="worker 7 stopped answering"):
+            wait()
+
+
+def test_workers_at_different_steps_are_found_out():
+    with meshed(2) as (_, links):
+        links[0].begin(np.ones(8, np.uint8), [0, 8])
+        links[1].begin(np.ones(8, np.uint8), [8, 0])
+        with pytest.raises(RuntimeError, match="not at the same step"):
+            links[0].finish_into(np.empty(4, np.uint8), [0, 4])
+
+
+def test_misuse_is_refused():
+    with meshed(2) as (_, links):
+        with pytest.raises(ValueError, match="do not fit"):
+            links[0].begin(np.ones(3, np.uint8), [0, 4])
+        with pytest.raises(RuntimeError, match="nothing is under way"):
+            links[0].finish_any()
+        links[0].begin(np.ones(4, np.uint8), [0, 4])
+        with pytest.raises(RuntimeError, match="still under way"):
+            links[0].begin(np.ones(4, np.uint8), [0, 4])
+
+
+class Store(dict):
+    """A run's store, in one process."""
+
+    def set(self, name, value):
+        self[name] = value.encode()
+
+    def get(self, name):
+        end = time.monotonic() + 10
+        while name not in self and time.monotonic() < end:
+            time.sleep(0.005)
+        return self[name]
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+
+
+def test_workers_meet(environment):
+    store, size = Store(), 3
+
+    def work(rank):
+        mesh = Mesh(rank, "127.0.0.1", store, 10.0)
+        first, second = mesh.connect([0, 1, 2]), mesh.connect([0, 1, 2])
+        for sockets, mark in ((first, 1), (second, 2)):
+            links = _kernels.Links(sockets, 10.0)
+            links.begin(np.full(size - 1, 10 * rank + mark, np.uint8), [int(p != rank) for p in range(size)])
+            _, parts = links.finish_any()
+            assert [p.tolist() for p in parts] == [[] if p == rank else [10 * p + mark] for p in range(size)]
+        return mesh
+
+    for mesh in together(work, size):
+        mesh.close()
+    assert b"127.0.0.1" in store["weft/door/0"]
+
+
+def test_strangers_are_turned_away(environment):
+    store = Store()
+    mesh = Mesh(0, "127.0.0.1", store, 2.0)
+    _, port = mesh._door.getsockname()
+    stranger = socket.create_connection(("127.0.0.1", port))
+    stranger.sendall(os.urandom(24))
+    with pytest.raises(ClusterError, match="worker 1 did not connect to worker 0 within 2 s"):
+        mesh.connect([0, 1])
+    assert stranger.recv(1) == b""
+    stranger.close()
+    mesh.close()
+
+
+def test_a_door_that_is_shut_is_named(environment):
+    store = Store()
+    Mesh(0, "127.0.0.1", store, 1.0).close()
+    other = Mesh(1, "127.0.0.1", store, 1.0)
+    with pytest.raises(ClusterError, match="worker 1 could not connect to worker 0"):
+        other.connect([0, 1])
+    other.close()

@@ -1,0 +1,132 @@
+"""The wire's exchanges, over connections in one process: rows, arrays, sums and what is shared."""
+
+import numpy as np
+import pytest
+import torch
+from test_links import meshed, together
+
+from weft.exchange import Traffic, Wire
+from weft.exchange.carrier import Links
+from weft.exchange.route import add, taken
+
+
+def wires(ends, half=False):
+    size = len(ends)
+    made = []
+    for rank, row in enumerate(ends):
+        links = Links([-1 if end is None else end.fileno() for end in row], 10.0, range(size))
+        made.append(Wire(rank, size, links, traffic=Traffic(size), half=half))
+    return made
+
+
+@pytest.mark.parametrize("elements", [1, 7, 60_000])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_sums_have_the_same_bits_everywhere(elements, dtype):
+    parts = [(torch.randn(elements, 2, dtype=torch.float64) * 100).to(dtype) for _ in range(3)]
+    with meshed(3) as (ends, _):
+        made = wires(ends)
+        got = together(lambda rank: made[rank].sum(parts[rank].clone()), 3)
+    torch.testing.assert_close(got[0], sum(parts))
+    assert torch.equal(got[0], got[1])
+    assert torch.equal(got[0], got[2])
+
+
+def test_arrays_of_any_length():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 50, (2, 3, 3))
+    for kind in counts:
+        np.fill_diagonal(kind, 0)
+    whole = [
+        [
+            rng.integers(0, 1000, kind[rank].sum()).astype(t)
+            for kind, t in zip(counts, (np.int32, np.int64), strict=True)
+        ]
+        for rank in range(3)
+    ]
+    with meshed(3) as (ends, _):
+        made = wires(ends)
+        got = together(
+            lambda rank: made[rank].arrays(
+                [(array, kind[rank].tolist()) for array, kind in zip(whole[rank], counts, strict=True)], "sample"
+            ),
+            3,
+        )
+    for rank in range(3):
+        for k, (array, from_each) in enumerate(got[rank]):
+            assert from_each == counts[k][:, rank].tolist()
+            starts = [np.cumsum([0, *counts[k][peer]])[rank] for peer in range(3)]
+            want = [whole[peer][k][starts[peer] :][: counts[k][peer, rank]] for peer in range(3)]
+            assert array.dtype == whole[0][k].dtype
+            assert np.array_equal(array, np.concatenate(want))
+
+
+def test_parts_share_a_message():
+    send = [[0, 2], [1, 0]]
+    x = [torch.arange(6.0).view(3, 2), torch.arange(10.0, 14.0).view(2, 2)]
+    with meshed(2) as (ends, _):
+        made = wires(ends)
+
+        def work(rank):
+            theirs = [send[1 - rank][rank] if peer != rank else 0 for peer in range(2)]
+            first = (x[rank][: sum(send[rank])], send[rank], theirs)
+            second = (
+                x[rank][:1] * 100,
+                [int(peer != rank) for peer in range(2)],
+                [int(peer != rank) for peer in range(2)],
+            )
+            return made[rank].together([first, second], "exchange")()
+
+        got = together(work, 2)
+    assert torch.equal(got[0][0][1], x[1][:1])
+    assert torch.equal(got[1][0][0], x[0][:2])
+    assert torch.equal(got[0][1][1], x[1][:1] * 100)
+    assert made[0].traffic.sent()["exchange"] == [0, 3 * 8 + 16]  # rows of two floats, and a header
+
+
+@pytest.mark.parametrize("length", [0, 3, 300_000])
+def test_sharing_and_gathering(length):
+    data = bytes(range(256)) * (length // 256 + 1)
+    data = data[:length]
+    with meshed(3) as (ends, _):
+        made = wires(ends)
+        shared = together(lambda rank: made[rank].share(data if rank == 0 else None), 3)
+        gathered = together(lambda rank: made[rank].gather(torch.tensor([rank, 5])), 3)
+        together(lambda rank: made[rank].barrier(), 3)
+    assert shared == [data] * 3
+    assert all([part.tolist() for part in parts] == [[0, 5], [1, 5], [2, 5]] for parts in gathered)
+
+
+def test_half_precision_halves_the_bytes():
+    x = torch.randn(10, 4)
+    with meshed(2) as (ends, _):
+        made = wires(ends, half=True)
+        got = together(
+            lambda rank: made[rank].rows(
+                x, [10 * p for p in (rank, 1 - rank)], [10 * p for p in (rank, 1 - rank)], "exchange"
+            ),
+            2,
+        )
+    assert got[0].dtype == torch.float32
+    assert torch.equal(got[0], x.half().float())
+    assert made[0].traffic.sent()["exchange"][1] == 10 * 4 * 2 + 16
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 2, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32])
+def test_rows_taken_and_added(shape, dtype):
+    x = (torch.randn(shape) * 10).to(dtype)
+    at = torch.tensor([4, 0, 0, 2])
+    assert torch.equal(taken(x, at), x[at])
+    assert taken(x, at[:0]).shape == (0, *shape[1:])
+    out, want = x.clone(), x.clone()
+    add(out, at, x[at])
+    assert torch.equal(out, want.index_add_(0, at, x[at]))
+
+
+def test_alone_nothing_travels():
+    wire = Wire()
+    x = torch.arange(3.0)
+    assert torch.equal(wire.sum(x.clone()), x)
+    assert wire.share(b"abc") == b"abc"
+    assert wire.arrays([(np.arange(0), [0])], "sample")[0][1] == [0]
+    assert len(wire.gather(x)) == 1
