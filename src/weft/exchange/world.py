@@ -84,6 +84,8 @@ class World:
         ranks = self.members(group)
         device = self._process_group(group) if dist.is_initialized() else None
         own = None if self._mesh is None else Links(self._mesh.connect(ranks), self._timeout.total_seconds(), ranks)
+        if len(ranks) == 1:
+            return Wire(meter=self.meter, ranks=ranks)
         member = ranks.index(self.rank)
         return Wire(member, len(ranks), own or device, self.meter, self.traffic, half, ranks, device)
 

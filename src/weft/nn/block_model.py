@@ -23,8 +23,8 @@ class BlockModel:
     block of its depth; everything else sees ordinary rows.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, width: int | None = None) -> None:
+        self.model, self._width = model, width  # of the inputs; None: as the model's first layer says
         _check(model)
 
     def __call__(self, x: Tensor, batch: Program | Sample, key: int | None = None) -> Tensor:
@@ -56,7 +56,7 @@ class BlockModel:
     @property
     def depth(self) -> int:
         """How many convolutions lie between inputs and outputs: the number of fanouts it needs."""
-        return depth_of(self.model)
+        return max(walk(self.model, self._width), default=0)
 
     def describe(self) -> list[str]:
         """A line for each convolution: what it is, and whether a fast path serves it."""
@@ -75,13 +75,11 @@ def make_call(conv: MessagePassing, x: Tensor, depth: int, program: Program, run
     return Call(conv, x, depth, program, run, isinstance(weight, Handle), others or None)
 
 
-def depth_of(model: nn.Module) -> int:
-    """Count the convolutions in sequence by a forward whose convolutions do nothing but pass their depth on."""
-    return max(walk(model), default=0)
+def walk(model: nn.Module, width: int | None = None) -> dict[int, tuple[MessagePassing, int, int]]:
+    """The first convolution to each depth, with the widths of its rows going in and coming out.
 
-
-def walk(model: nn.Module) -> dict[int, tuple[MessagePassing, int, int]]:
-    """The first convolution to each depth, with the widths of its rows going in and coming out."""
+    Found by a forward whose convolutions do nothing but pass their depth on.
+    """
     met: dict[int, tuple[MessagePassing, int, int]] = {}
     first = next((p for p in model.parameters() if p.dim() > 1), None)
     dtype = torch.float32 if first is None else first.dtype
@@ -95,7 +93,7 @@ def walk(model: nn.Module) -> dict[int, tuple[MessagePassing, int, int]]:
     training = model.training
     try:
         with torch.no_grad():
-            width = _input_width(model)
+            width = width or _input_width(model)
             model.eval()
             out = call_model(
                 model, Rows.of(torch.empty(0, width, dtype=dtype), 0, run), count, dict.fromkeys(EDGE_ARGUMENTS, True)

@@ -11,9 +11,9 @@ from weft.nn.block_model import walk
 _PULL_IDS, _PUSH_IDS = 1, 4
 
 
-def crossing_costs(model: nn.Module) -> list[tuple[float, float]]:
+def crossing_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, float]]:
     """(pull, push) in floats, forward and backward, by layer; inputs need no gradient and are pulled as they are."""
-    found = walk(model)
+    found = walk(model, width)
     return [_costs(*found[depth], first=depth == 1) for depth in sorted(found)]
 
 

@@ -65,7 +65,7 @@ def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
 def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
     """Refuse what workers would refuse, before they are started."""
     owner_bounds(graph, settings.workers)
-    plan_for(settings, model, len(settings.fanouts_for(BlockModel(model).depth)))
+    plan_for(settings, model, len(settings.fanouts_for(BlockModel(model, graph.num_features).depth)))
 
 
 def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programmer]:
@@ -107,7 +107,7 @@ class Team:
                 wire,
                 compute=self.compute,
                 places=any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing)),
-                costs=crossing_costs(model) if "cover" in plan.layers else None,
+                costs=crossing_costs(model, graph.num_features) if "cover" in plan.layers else None,
                 width=graph.num_features,
                 seed=settings.seed,
                 replace=settings.replace,

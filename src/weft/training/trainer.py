@@ -87,7 +87,7 @@ class Trainer:
         model.to(self._dtype)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self._threads = settings.threads or max(1, (os.cpu_count() or 1) // local)
-        self._block_model = BlockModel(model)
+        self._block_model = BlockModel(model, graph.num_features)
         self._fanouts = settings.fanouts_for(self._block_model.depth)
         self._seeds = {split: graph.seeds(split) for split in ("train", "validation", "test")}
         if not len(self._seeds["train"]):
