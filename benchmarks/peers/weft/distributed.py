@@ -13,7 +13,7 @@ from weft.training import Settings, Trainer, make_model
 
 
 def main(job):
-    world = World.join(300)
+    world = World.join(300, job["options"].get("transport", "sockets"))
     graph = Graph.open(job["graph"])
     settings = Settings(
         model=job["model"],

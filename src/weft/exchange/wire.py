@@ -189,7 +189,8 @@ class Wire:
         header = 0 if self._carrier is None else self._carrier.header
         for peer, size in enumerate(sizes):
             if peer != self.rank and self.size > 1:
-                self.traffic.count(stage, self._ranks[peer], size + header)
+                self.traffic.count(stage, self._ranks[peer], size)
+                self.traffic.count("headers", self._ranks[peer], header)
 
 
 def _added(parts: Sequence[Tensor]) -> Tensor:
