@@ -20,6 +20,9 @@ from cluster import HERE, graphs, options
 PYG = Path(os.environ.get("WEFT_PEERS", HERE / "peers" / "envs")) / "pyg" / "bin" / "python"
 
 
+_LIMIT = 900  # seconds of a run
+
+
 def run(command, workers):
     """One run of all workers: the epochs' figures."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -34,7 +37,11 @@ def run(command, workers):
         )
         for rank in range(workers)
     ]
-    outputs = [process.communicate()[0] for process in processes]
+    try:
+        outputs = [process.communicate(timeout=_LIMIT)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     if any(process.returncode for process in processes):
         raise SystemExit(f"{command[1]} ended with codes {[process.returncode for process in processes]}")
     return [json.loads(line) for line in outputs[0].splitlines() if line.startswith("{")][1:]
