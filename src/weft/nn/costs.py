@@ -21,7 +21,7 @@ def _costs(conv: Any, wide: int, out: int, first: bool) -> tuple[float, float]:
     raw = wide if first else 2 * wide
     heads = getattr(conv, "heads", 1)
     rows = heads * conv.out_channels if isinstance(conv, GATConv | GATv2Conv) else out
-    parts = 2 * (rows + 2 * heads)  # a sum of rows, a sum of weights, the largest logit
+    parts = 2 * (rows + heads)  # a part's rows, and the log of its sum of exponentials
     if isinstance(conv, GATConv):
         pull, push = 2 * rows, parts + 2 * heads
     elif isinstance(conv, GATv2Conv):
