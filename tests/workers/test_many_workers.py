@@ -77,6 +77,12 @@ def test_workers_train_the_same_model(graphs, alone, tmp_path, workers, options)
     assert f"plan  {workers} workers" in told
 
 
+def test_a_graph_without_owners_is_shared_out_and_said_so(graphs, alone, tmp_path):
+    model, told = train(graphs / "whole", tmp_path / "m", "--workers", 2, "--plan", "split", batch=60)
+    assert far(model, alone) < 1e-10
+    assert "the graph is not partitioned" in told
+
+
 def test_under_torchrun_by_a_plan_file(graphs, alone, tmp_path):
     file = tmp_path / "plan.toml"
     file.write_text('layers = ["push", "pull"]\nseeds = "home"\ncache = 0.1\n')

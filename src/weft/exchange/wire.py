@@ -66,10 +66,15 @@ class Wire:
         """
         return self.begin(x, send, receive, stage)()
 
-    def begin(self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str) -> Callable[[], Tensor]:
-        """`rows`, under way while this worker does something else; the result waits for what comes."""
+    def begin(
+        self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str, exact: bool = False
+    ) -> Callable[[], Tensor]:
+        """`rows`, under way while this worker does something else; the result waits for what comes.
+
+        `exact`: not in half precision, even on a wire that is.
+        """
         assert send[self.rank] == receive[self.rank] == 0
-        half = self._half and x.dtype == torch.float32
+        half = self._half and x.dtype == torch.float32 and not exact
         y = (x.half() if half else x).detach().contiguous()
         out = y.new_empty(sum(receive), *x.shape[1:])
         carrier = self._carrier_for(y)
@@ -147,7 +152,7 @@ class Wire:
             mine[self.rank] = own[:0]
             send = [len(piece) for piece in mine]
             receive = [0 if member == self.rank else len(own) for member in range(self.size)]
-            parts = list(self.rows(torch.cat(mine), send, receive, stage).split(receive))
+            parts = list(self.begin(torch.cat(mine), send, receive, stage, exact=True)().split(receive))
             parts[self.rank] = own
             total = torch.cat(self._to_all(_added(parts), lengths, stage))
         x.copy_(total.view_as(x))
@@ -178,7 +183,8 @@ class Wire:
         others = [0 if member == self.rank else 1 for member in range(self.size)]
         receive = [length * other for length, other in zip(lengths, others, strict=True)]
         sent = own.repeat(self.size - 1)
-        parts = list(self.rows(sent, [len(own) * other for other in others], receive, stage).split(receive))
+        send = [len(own) * other for other in others]
+        parts = list(self.begin(sent, send, receive, stage, exact=True)().split(receive))
         parts[self.rank] = own
         return parts
 

@@ -111,6 +111,14 @@ def test_half_precision_halves_the_bytes():
     assert made[0].traffic.sent()["exchange"][1] == 10 * 4 * 2
 
 
+def test_sums_are_exact_on_a_half_wire():
+    parts = [torch.full((elements,), 1 + 2.0**-20) for elements in (3, 3)]
+    with meshed(2) as (ends, _):
+        made = wires(ends, half=True)
+        got = together(lambda rank: made[rank].sum(parts[rank].clone()), 2)
+    assert all(torch.equal(total, 2 * parts[0]) for total in got)
+
+
 @pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 2, 4)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32])
 def test_rows_taken_and_added(shape, dtype):
