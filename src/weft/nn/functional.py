@@ -42,6 +42,14 @@ def sums(block: Block, x: Tensor, weight: Tensor | None = None) -> Tensor:
     return out
 
 
+def merged(block: Block, x: Tensor, reduce: str) -> Tensor:
+    """Sum or mean of source rows by destination, by one thread; without a gradient."""
+    out = x.new_empty(block.num_dst, x.shape[1])
+    arrays = (block.indptr.numpy(), block.src.numpy(), None, None, array(x), out.numpy())
+    _kernels.sum_rows(*arrays, reduce == "mean", False, 1)
+    return out
+
+
 def sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, onto: Tensor | None = None) -> Tensor:
     """The gradient of `sums` by its rows: sums of g by source; added to `onto`, where that is given."""
     gx = g.new_empty(block.num_src, g.shape[1]) if onto is None else onto

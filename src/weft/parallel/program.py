@@ -62,6 +62,9 @@ class Layer:
     dst_at: Tensor | None = None  # by columns: where the rows here hold the destinations, int64
     src_vertices: Tensor | None = None  # [block.num_src] vertex ids
     dst_vertices: Tensor | None = None
+    inputs: tuple[int, int] | None = None  # of layer 1: which tensor the fetched rows are, and its version
+    asked: str | None = None  # of layer 1: how the model merged the fetched rows as they are; None: it did not
+    merged: tuple[str, Tensor] | None = None  # of layer 1: a merge of the fetched rows that was made ahead
 
     @classmethod
     def whole(cls, block: Block) -> "Layer":

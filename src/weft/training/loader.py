@@ -11,6 +11,7 @@ from torch import Tensor
 from weft.features import FeatureStore
 from weft.keys import Stream
 from weft.meter import Meter
+from weft.nn import functional
 from weft.parallel import Program
 from weft.training.team import Programmer
 
@@ -43,6 +44,9 @@ class Loader:
         self._prefetch = prefetch
         self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}") for lane in range(len(self._programmers))]
         self._ordered = 0
+        self.merge: str | None = (
+            None  # how the model merges its inputs first of all: done ahead, for no parameter is in it
+        )
         self._begun: deque[tuple[int, Stream, Future[Batch]]] = deque()
 
     def batches(
@@ -108,4 +112,9 @@ class Loader:
             program = self._programmers[lane](seeds, epoch, number, stream)
         with self._meter.stage("fetch"):
             rows = self._features.fetch(program.vertices[0], lane, program.here)
+        first = program.layers[0]
+        first.inputs = (rows.data_ptr(), rows._version)
+        if self.merge is not None and first.pushed is None and first.columns is None:
+            with self._meter.stage("compute"):
+                first.merged = (self.merge, functional.merged(first.block, rows, self.merge))
         return Batch(number, len(seeds), program, rows)

@@ -213,6 +213,7 @@ class Trainer:
                 group["lr"] = rate(s, p.step, len(self._batches))
             _seed_torch(key(Stream.TORCH, s.seed, p.epoch, batch.index))
             out = self._block_model(batch.rows, batch.program, key(Stream.DROPOUT, s.seed, p.epoch, batch.index))
+            self._loader.merge = batch.program.layers[0].asked
             loss = metrics.loss_sum(out, self._labels[batch.program.vertices[-1].long()])
             self._optimizer.zero_grad(set_to_none=True)
             (loss / batch.size).backward()

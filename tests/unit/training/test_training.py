@@ -9,15 +9,19 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch_geometric.nn import SAGEConv
 from torch_geometric.nn.models import GraphSAGE
 
 import weft
 from weft.errors import ConfigError, ModelError, StorageError, TrainingError
 from weft.graph.generate import communities
+from weft.nn import functional
 from weft.sampling import NeighborSampler
 from weft.training import Settings, Trainer, infer, make_model
 from weft.training.batches import Batches
 from weft.training.events import EpochEnded, Finished, Started, Stepped
+from weft.training.loader import Loader
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +78,38 @@ def test_runs_repeat_to_the_bit(graph):
     one, two, other = (run(graph, seed=seed)[0] for seed in (1, 1, 2))
     assert same_bits(state(one.model), state(two.model))
     assert not same_bits(state(one.model), state(other.model))
+
+
+class Convs(nn.Module):
+    """Convolutions that merge the same inputs in several ways, or first change them in place."""
+
+    def __init__(self, width, out, change):
+        super().__init__()
+        self.mean, self.sum = SAGEConv(width, 8, aggr="mean"), SAGEConv(width, 8, aggr="sum")
+        self.change, self.last = change, SAGEConv(16, out)
+
+    def forward(self, x, edge_index):
+        if self.change:
+            x.mul_(2)
+        both = torch.cat([self.mean(x, edge_index), self.sum(x, edge_index) + self.mean(x, edge_index)], 1)
+        return self.last(both.relu(), edge_index)
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_inputs_merged_ahead_are_those_that_the_model_merges(graph, change, monkeypatch):
+    def train():
+        torch.manual_seed(0)
+        model = Convs(graph.num_features, graph.num_classes, change)
+        return state(Trainer(graph, model, Settings(fanouts=(4, 4), batch_size=32, epochs=2, threads=1)).fit().model)
+
+    calls, original = [], functional.merged
+    monkeypatch.setattr(functional, "merged", lambda *given: calls.append(given) or original(*given))
+    ahead = train()
+    assert bool(calls) is not change  # changed inputs are not what was fetched
+    monkeypatch.setattr(Loader, "merge", property(lambda loader: None, lambda loader, asked: None), raising=False)
+    calls.clear()
+    assert same_bits(ahead, train())
+    assert not calls
 
 
 @pytest.mark.parametrize(("prefetch", "loaders"), [(0, 1), (1, 1), (5, 1), (3, 3), (0, 2)])
