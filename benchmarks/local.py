@@ -18,8 +18,6 @@ from pathlib import Path
 from cluster import HERE, graphs, options
 
 PYG = Path(os.environ.get("WEFT_PEERS", HERE / "peers" / "envs")) / "pyg" / "bin" / "python"
-
-
 _LIMIT = 900  # seconds of a run
 
 

@@ -1,5 +1,6 @@
 """What carries rows between workers: this project's own connections, or a process group of torch.distributed."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -33,7 +34,7 @@ class Links:
         self._links, self._ranks = _kernels.Links(list(sockets), timeout), ranks
 
     def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
-        width = x.element_size() * x[:1].numel() if len(x) else x.element_size() * out[:1].numel()
+        width = x.element_size() * math.prod(x.shape[1:])
         self._links.begin(_bytes(x), [count * width for count in send])
 
         def wait() -> None:

@@ -1,4 +1,4 @@
-"""The wire: what one worker sends to and gets from the others, over one process group, with its bytes and seconds."""
+"""The wire: what one worker sends to and gets from the others of a group, with its bytes and seconds."""
 
 import math
 import threading
@@ -53,6 +53,7 @@ class Wire:
         device: Carrier | None = None,
     ) -> None:
         self.rank, self.size = rank, size
+        self.others = [int(member != rank) for member in range(size)]  # 1 for each worker but this one
         self.traffic = traffic or Traffic(size)
         self._carrier, self._device = carrier, device  # for what is in host memory, and on a device
         self._meter = meter or Meter()
@@ -151,7 +152,7 @@ class Wire:
             own = mine[self.rank]
             mine[self.rank] = own[:0]
             send = [len(piece) for piece in mine]
-            receive = [0 if member == self.rank else len(own) for member in range(self.size)]
+            receive = [len(own) * other for other in self.others]
             parts = list(self.begin(torch.cat(mine), send, receive, stage, exact=True)().split(receive))
             parts[self.rank] = own
             total = torch.cat(self._to_all(_added(parts), lengths, stage))
@@ -168,7 +169,7 @@ class Wire:
         """The first worker's bytes, for all."""
         mine = np.frombuffer(data or b"", dtype=np.uint8)
         if self.size == 1 or self.rank == 0:
-            counts = [0 if member == self.rank else len(mine) for member in range(self.size)]
+            counts = [len(mine) * other for other in self.others]
             self.arrays([(np.tile(mine, self.size - 1), counts)], "sync")
             return mine.tobytes()
         ((got, _),) = self.arrays([(mine, [0] * self.size)], "sync")
@@ -180,10 +181,9 @@ class Wire:
 
     def _to_all(self, own: Tensor, lengths: Sequence[int], stage: str) -> list[Tensor]:
         """Every worker's numbers, each of a known length."""
-        others = [0 if member == self.rank else 1 for member in range(self.size)]
-        receive = [length * other for length, other in zip(lengths, others, strict=True)]
+        receive = [length * other for length, other in zip(lengths, self.others, strict=True)]
         sent = own.repeat(self.size - 1)
-        send = [len(own) * other for other in others]
+        send = [len(own) * other for other in self.others]
         parts = list(self.begin(sent, send, receive, stage, exact=True)().split(receive))
         parts[self.rank] = own
         return parts

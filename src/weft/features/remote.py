@@ -23,7 +23,9 @@ class Sharing:
     def fetch(self, table: np.ndarray, ids: np.ndarray, lane: int) -> np.ndarray:
         """The rows of ids that workers of other hosts own; what these ask is served meanwhile."""
         mates = self.mates[lane]
-        if mates.size == 1 or len(self.near) == self.owners.size:
+        if len(self.near) == self.owners.size:  # there are no other hosts
+            return _empty(table, len(ids))
+        if mates.size == 1:
             return self._from_owners(table, ids, lane)
         fetcher = ids % mates.size  # each vertex has one of the host's workers to fetch it
         order = np.argsort(fetcher, kind="stable")

@@ -88,7 +88,7 @@ def film(layer: Layer, wire: Wire, x: Tensor, gamma: Tensor, beta: Tensor, reduc
     gamma_there, beta_there = (part.contiguous() for part in there.chunk(2, 1))
     partial = functional.film(layer.pushed.block, x, gamma_there, beta_there, "sum")
     total = functional.film(layer.block, sources, gamma, beta, "sum") + layer.pushed.route.push(partial, wire)
-    return total * _inverse(layer.degrees, total) if reduce == "mean" else total
+    return total * functional.inverse(layer.degrees, total) if reduce == "mean" else total
 
 
 def attention_blocks(layer: Layer, loops: bool, places: bool) -> tuple[Block, Block]:
@@ -179,7 +179,7 @@ class _PushedSum(torch.autograd.Function):
         for rows, at in zip(theirs, home.send.split(home.send_counts), strict=True):
             add(total, at, rows)
         if mean:
-            total *= _inverse(layer.degrees, total)
+            total *= functional.inverse(layer.degrees, total)
         return total, x[: layer.num_dst]
 
     @staticmethod
@@ -190,7 +190,7 @@ class _PushedSum(torch.autograd.Function):
         if g is None:
             assert g_own is not None
             g = torch.zeros_like(g_own)
-        g = (g * _inverse(layer.degrees, g) if ctx.mean else g).contiguous()
+        g = (g * functional.inverse(layer.degrees, g) if ctx.mean else g).contiguous()
         parts = [(taken(g, home.send), home.send_counts, home.receive_counts)]
         if pulls is None:
             wait = wire.together(parts, "exchange")
@@ -205,10 +205,6 @@ class _PushedSum(torch.autograd.Function):
         if g_own is not None:
             gx[: layer.num_dst] += g_own
         return gx, None, None, None, None, None
-
-
-def _inverse(degrees: Tensor, like: Tensor) -> Tensor:
-    return degrees.clamp(min=1).to(like.dtype).reciprocal()[:, None]
 
 
 class _PushedMax(torch.autograd.Function):

@@ -32,22 +32,21 @@ def aggregate_with_own(
     return _Sum.apply(block, x, weight, reduce == "mean")
 
 
-def sums(block: Block, x: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Weighted sums of source rows x [num_src, columns] by destination; without a gradient."""
+def sums(
+    block: Block, x: Tensor, weight: Tensor | None = None, mean: bool = False, threads: int | None = None
+) -> Tensor:
+    """Weighted sums (means) of source rows x [num_src, columns] by destination; without a gradient."""
     if not x.is_cpu:
-        return reference.aggregate(block, x, weight, "sum")
+        return reference.aggregate(block, x, weight, "mean" if mean else "sum")
     out = x.new_empty(block.num_dst, x.shape[1])
     arrays = (block.indptr.numpy(), block.src.numpy(), None, array(weight), array(x), out.numpy())
-    _kernels.sum_rows(*arrays, False, False, torch.get_num_threads())
+    _kernels.sum_rows(*arrays, mean, False, threads or torch.get_num_threads())
     return out
 
 
 def merged(block: Block, x: Tensor, reduce: str) -> Tensor:
     """Sum or mean of source rows by destination, by one thread; without a gradient."""
-    out = x.new_empty(block.num_dst, x.shape[1])
-    arrays = (block.indptr.numpy(), block.src.numpy(), None, None, array(x), out.numpy())
-    _kernels.sum_rows(*arrays, reduce == "mean", False, 1)
-    return out
+    return sums(block, x, None, reduce == "mean", threads=1)
 
 
 def sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, onto: Tensor | None = None) -> Tensor:
@@ -141,8 +140,9 @@ def array(x: Tensor | None) -> Any:
     return None if x is None else x.detach().contiguous().numpy()
 
 
-def _inverse_degrees(block: Block, like: Tensor) -> Tensor:
-    return block.indptr.diff().clamp(min=1).to(like.dtype).reciprocal()[:, None]
+def inverse(degrees: Tensor, like: Tensor) -> Tensor:
+    """One over each degree, as a column; one where there are no edges."""
+    return degrees.clamp(min=1).to(like.dtype).reciprocal()[:, None]
 
 
 class _Sum(torch.autograd.Function):
@@ -156,10 +156,7 @@ class _Sum(torch.autograd.Function):
         ctx.block, ctx.mean = block, mean
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x if weight is not None and ctx.needs_input_grad[2] else None, weight)
-        out = x.new_empty(block.num_dst, x.shape[1])
-        arrays = (block.indptr.numpy(), block.src.numpy(), None, array(weight), array(x), out.numpy())
-        _kernels.sum_rows(*arrays, mean, False, torch.get_num_threads())
-        return out, x[: block.num_dst]
+        return sums(block, x, weight, mean), x[: block.num_dst]
 
     @staticmethod
     @once_differentiable
@@ -169,7 +166,7 @@ class _Sum(torch.autograd.Function):
         if g is None:
             assert g_own is not None
             g = g_own.new_zeros(g_own.shape)
-        g = (g * _inverse_degrees(block, g) if ctx.mean else g).contiguous()
+        g = (g * inverse(block.indptr.diff(), g) if ctx.mean else g).contiguous()
         gx = g_weight = None
         if ctx.needs_input_grad[1]:
             gx = sums_backward(block, g, weight)
@@ -353,7 +350,7 @@ class _Film(torch.autograd.Function):
         block, threads = ctx.block, torch.get_num_threads()
         x, gamma, beta = ctx.saved_tensors
         rows = (array(x), array(gamma), array(beta))
-        scaled = array(g * _inverse_degrees(block, g) if ctx.mean else g)
+        scaled = array(g * inverse(block.indptr.diff(), g) if ctx.mean else g)
         gx, g_gamma, g_beta = (t.new_empty(t.shape) for t in (x, gamma, beta))
         indptr, src = block.indptr.numpy(), block.src.numpy()
         _kernels.film_backward_dst(indptr, src, *rows, scaled, g_gamma.numpy(), g_beta.numpy(), threads)

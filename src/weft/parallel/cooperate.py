@@ -191,11 +191,10 @@ class Cooperation:
     def _by_column(self, hop: Hop) -> tuple[Layer, np.ndarray]:
         """Every worker gets every worker's edges, and holds a slice of all the rows that these need."""
         wire, block = self._wire, hop.block
-        others = [0 if worker == wire.rank else 1 for worker in range(wire.size)]
         mine = [block.indptr.diff().int().numpy(), hop.vertices, block.src.numpy()]
         if self._graph.edge_weight is not None:
             mine.append(edge_values(self._graph, "edge_weight", block).numpy())
-        sent = [(np.tile(array, wire.size - 1), [len(array) * other for other in others]) for array in mine]
+        sent = [(np.tile(array, wire.size - 1), [len(array) * other for other in wire.others]) for array in mine]
         arrived = wire.arrays(sent, "sample")
         counts = arrived[0][1]
         lengths, vertices, sources, *weights = (np.split(array, np.cumsum(c)[:-1]) for array, c in arrived)
@@ -214,7 +213,7 @@ class Cooperation:
         indptr = running_sum(joined[0])
         destinations = len(hop.destinations)
         at = torch.arange(destinations).repeat(wire.size - 1)
-        to_peers = [destinations * other for other in others]
+        to_peers = [destinations * other for other in wire.others]
         there = Block(torch.from_numpy(indptr), torch.from_numpy(joined[1]), len(here))
         if weights:
             there.values["edge_weight"] = torch.from_numpy(np.concatenate([weights[0][p] for p in peers]))
@@ -277,9 +276,8 @@ class Cooperation:
         remote, counts = grouped.without(self._wire.rank)
         groups = np.repeat(np.arange(self._wire.size), counts)
         firsts = np.bincount(groups[remote < first], minlength=self._wire.size).tolist()
-        others = [int(member != self._wire.rank) for member in range(self._wire.size)]
         (requests, request_counts), (told, _) = self._wire.arrays(
-            [(ids[remote], counts), (np.delete(firsts, self._wire.rank), others)], "sample"
+            [(ids[remote], counts), (np.delete(firsts, self._wire.rank), self._wire.others)], "sample"
         )
         request_firsts = np.insert(told, self._wire.rank, 0).tolist()
         here, (own_slots, slots) = self._number(ids[own], requests)

@@ -98,6 +98,8 @@ class Team:
         half, lanes = plan.wire == "float16", range(settings.loaders or 2)
         self.compute = world.wire(plan.group, half)
         ahead = [world.wire(plan.group, half) for _ in lanes]
+        costs = crossing_costs(model, graph.num_features) if "cover" in plan.layers else None
+        places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         self._cooperations = [
             Cooperation(
                 graph,
@@ -106,8 +108,8 @@ class Team:
                 owners,
                 wire,
                 compute=self.compute,
-                places=any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing)),
-                costs=crossing_costs(model, graph.num_features) if "cover" in plan.layers else None,
+                places=places,
+                costs=costs,
                 width=graph.num_features,
                 seed=settings.seed,
                 replace=settings.replace,
@@ -121,11 +123,7 @@ class Team:
         everyone = ahead if plan.group == "all" else [world.wire("all", half) for _ in lanes]
         mates = ahead if plan.group == "host" else [world.wire("host", half) for _ in lanes]
         self.sharing = Sharing(Owners(bounds), near, everyone, mates)
-
-    @property
-    def programmers(self) -> list[Programmer]:
-        """One for each lane."""
-        return [partial(self._program, cooperation) for cooperation in self._cooperations]
+        self.programmers: list[Programmer] = [partial(self._program, one) for one in self._cooperations]  # by lane
 
     def _program(self, cooperation: Cooperation, seeds: np.ndarray, epoch: int, batch: int, stream: Stream) -> Program:
         """This worker's program for a batch of all workers' seeds."""
@@ -164,6 +162,12 @@ class Team:
             assert reached is not None
             reads[reached.numpy()] += 1
         return reads
+
+
+UNPARTITIONED = (
+    "the graph is not partitioned, so each worker owns an equal range of ids, whatever its neighbours: less would travel "
+    "after `weft partition`"
+)
 
 
 def owner_bounds(graph: Graph, workers: int) -> np.ndarray:

@@ -31,12 +31,7 @@ from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loader import Batch, Loader
 from weft.training.optimisation import make_optimizer, rate
 from weft.training.settings import MAY_CHANGE, Settings
-from weft.training.team import Team, alone, plan_for
-
-_UNPARTITIONED = (
-    "the graph is not partitioned, so each worker owns an equal range of ids, whatever its neighbours: less would travel "
-    "after `weft partition`"
-)
+from weft.training.team import UNPARTITIONED, Team, alone, plan_for
 
 
 @dataclass
@@ -153,7 +148,7 @@ class Trainer:
                     )
                 )
                 if self.world.size > 1 and self.graph.bounds is None:
-                    self._tell(Notice(_UNPARTITIONED))
+                    self._tell(Notice(UNPARTITIONED))
                 while p.epoch < self.settings.epochs and not p.stopped:
                     self._epoch(interrupts)
             result = self._finish()
