@@ -1,5 +1,8 @@
 """Batches prepared ahead: sampling and fetching run in background threads while the model computes."""
 
+import os
+import sys
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,14 +38,24 @@ class Loader:
     Each programmer serves one thread, its lane, so as many batches are in the making at once as there are programmers.
     Batches go to them in turn: on all workers, the same batch is made by the same lane. Batches of the next epoch are
     begun while the last ones of this are used, so that an epoch does not start with a wait.
+
+    `yields`: the threads run where those that train leave the processor free, as they do when they wait for others.
     """
 
-    def __init__(self, programmers: Sequence[Programmer], features: FeatureStore, meter: Meter, prefetch: int) -> None:
+    def __init__(
+        self,
+        programmers: Sequence[Programmer],
+        features: FeatureStore,
+        meter: Meter,
+        prefetch: int,
+        yields: bool = False,
+    ) -> None:
         self._programmers = list(programmers)
         self._features = features
         self._meter = meter
         self._prefetch = prefetch
-        self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}") for lane in range(len(self._programmers))]
+        begin = _yield_to_others if yields else None
+        self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(len(self._programmers))]
         self._ordered = 0
         self.merge: str | None = (
             None  # how the model merges its inputs first of all: done ahead, for no parameter is in it
@@ -118,3 +131,9 @@ class Loader:
             with self._meter.stage("compute"):
                 first.merged = (self.merge, functional.merged(first.block, rows, self.merge))
         return Batch(number, len(seeds), program, rows)
+
+
+def _yield_to_others() -> None:
+    """Lower this thread's priority, where threads have one of their own."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)

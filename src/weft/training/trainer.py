@@ -113,7 +113,7 @@ class Trainer:
         team = Team(self.graph, self.settings, plan, self._fanouts, self.world, self.model)
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
         team.prepare(self._batches.of(0), self._features)
-        self._loader = Loader(team.programmers, self._features, self.meter, self.settings.prefetch)
+        self._loader = Loader(team.programmers, self._features, self.meter, self.settings.prefetch, yields=True)
         self.parallel = plan
 
     def plan(self) -> str:
@@ -162,8 +162,9 @@ class Trainer:
             gc.unfreeze()
 
     def close(self) -> None:
-        """End the threads that prepare batches."""
+        """End the threads that prepare batches, and collect garbage as before."""
         self._loader.close()
+        gc.unfreeze()
 
     def prepare(self) -> None:
         """Set this process up for training: its threads, and freed memory kept for the next batch."""
