@@ -19,6 +19,7 @@ class Stream(IntEnum):
     EVALUATE = 7
     TORCH = 8
     PARTITION = 9
+    MERGE = 10
 
 
 def mix64(x: int) -> int:

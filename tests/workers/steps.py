@@ -21,7 +21,7 @@ from weft.keys import Stream, key
 from weft.nn import BlockModel, Split
 from weft.nn.models import build
 from weft.parallel import Plan
-from weft.training import Settings
+from weft.training import Settings, Trainer
 from weft.training.batches import Batches
 from weft.training.team import Team, alone
 
@@ -111,7 +111,7 @@ def train(case, world):
     run, losses = BlockModel(model), []
     labels = torch.from_numpy(graph.labels.astype(np.int64))
     for index, seeds in enumerate(batches[:5]):
-        program = programmer(seeds, 0, index, Stream.SAMPLE)
+        program = programmer(seeds, 0, index, Stream.SAMPLE, 0)
         x = features.fetch(program.vertices[0], 0, program.here)
         out = run(x, program, key(Stream.DROPOUT, settings.seed, 0, index))
         held = program.vertices[-1].long()
@@ -128,6 +128,25 @@ def train(case, world):
     return losses, torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
+def train_epochs(case, world):
+    """Losses by epoch, and the parameters after them, of a trainer: for what goes through a batch in turns."""
+    graph = Graph.open(case["graph"])
+    model = model_for(case["model"], graph.num_features, graph.num_classes)
+    settings = Settings(
+        seed=5,
+        dtype="float64",
+        lr=0.01,
+        plan=case["file"],
+        batch_size=case["batch_size"] // world.size,
+        fanouts=tuple(case["fanouts"]),
+        **case["settings"],
+    )
+    trainer = Trainer(graph, model, settings, world=world)
+    losses = [trainer.train_epoch(epoch)[1] for epoch in range(3)]
+    trainer.close()
+    return losses, torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
 def main():
     rank, size, port, cases, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5])
     torch.set_num_threads(1)
@@ -135,7 +154,7 @@ def main():
     os.environ["GROUP_RANK"] = str(rank // 2)  # as if two workers shared a host
     world = World.join(60, os.environ.get("WEFT_TEST_TRANSPORT", "sockets"))
     for number, case in enumerate(json.loads(cases.read_text())):
-        losses, parameters = train(case, world)
+        losses, parameters = (train_epochs if "settings" in case else train)(case, world)
         if rank == 0:
             np.savez(out / f"{number}.npz", losses=losses, parameters=parameters.numpy())
     world.leave()

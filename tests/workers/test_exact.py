@@ -120,6 +120,9 @@ def run(cases, workers, folder):
     """Losses and parameters of each case."""
     folder.mkdir(exist_ok=True)
     file = folder / "cases.json"
+    for number, one in enumerate(cases):
+        one["file"] = str(folder / f"plan-{number}.json")
+        Path(one["file"]).write_text(json.dumps(one["plan"]))
     file.write_text(json.dumps(cases))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -189,6 +192,52 @@ def test_the_comparison_can_fail(alone):
     """Another key of sampling and dropout gives another model, far outside of the tolerance."""
     one, other = alone["sage-mean", "{}"], alone["sage-mean", json.dumps(EXTRAS["another key"])]
     assert np.abs(one["parameters"] - other["parameters"]).max() > 1e-4
+
+
+# Batches that are gone through in turns, by a trainer: in pieces, or in the time steps of migrating models.
+MIGRATE = plan("local", "local", models="migrate", **HOME)
+TURNS = {
+    "migrate": (MIGRATE, {}),
+    "migrate, a fetch a step": (MIGRATE | {"gather": "step", "merge": "none"}, {}),
+    "migrate, merge at random": (MIGRATE | {"merge": "random"}, {}),
+    "migrate, partitioned, cache": (MIGRATE | {"topology": "partitioned", "cache": 0.2}, {}),
+    "leap, evened": (plan("local", "local", slack=0.0, **HOME), {}),
+    "leap, evened, partitioned": (plan("local", "local", slack=0.05, topology="partitioned", **HOME), {}),
+    "gdp in pieces": (plan("local", "local"), {"micro_batches": 3}),
+    "leap in pieces": (plan("local", "local", **HOME), {"micro_batches": 2}),
+    "split in pieces": (plan("cover", "cover", **HOME), {"micro_batches": 3}),
+    "nfp in pieces": (plan("columns", "local"), {"micro_batches": 2}),
+    "push in pieces by host": (plan("push", "push", group="host"), {"micro_batches": 5}),
+}
+
+
+def in_turns(graphs, model, workers, method, name, size=48):
+    placed, settings = TURNS.get(name, (PLANS["gdp"], {"micro_batches": 4} if name == "pieces" else {}))
+    return case(graphs, model, "gdp", workers, method, plan=placed, settings=settings, batch_size=size)
+
+
+@pytest.mark.parametrize(("workers", "method"), [(2, "metis"), (3, "uneven"), (4, "kaminpar")])
+def test_batches_in_turns(graphs, workers, method, tmp_path):
+    """Migrating, pre-gathering, merging, evened homes, micro-batches; with skewed homes too (one owner has almost all)."""
+    names = [("sage-mean", name) for name in TURNS]
+    names += [("gat", "migrate"), ("gat", "split in pieces"), ("gcn", "migrate"), ("gcn", "leap, evened")]
+    wanted = run([in_turns(graphs, model, 1, None, "whole") for model, _ in names], 1, tmp_path / "one")
+    got = run([in_turns(graphs, model, workers, method, name) for model, name in names], workers, tmp_path / "many")
+    compare(wanted, got, names)
+
+
+def test_turns_of_small_batches(graphs, tmp_path):
+    """Time steps and pieces without a seed, on some workers or on all but one."""
+    chosen = ("migrate", "migrate, a fetch a step", "leap, evened", "split in pieces", "push in pieces by host")
+    names = [("sage-mean", name) for name in chosen]
+    (wanted,) = run([in_turns(graphs, "sage-mean", 1, None, "whole", 4)], 1, tmp_path / "one")
+    got = run([in_turns(graphs, model, 4, "metis", name, 4) for model, name in names], 4, tmp_path / "many")
+    compare([wanted] * len(names), got, names)
+
+
+def test_one_worker_in_pieces(graphs, tmp_path):
+    whole, pieces = run([in_turns(graphs, "sage-mean", 1, None, name) for name in ("whole", "pieces")], 1, tmp_path)
+    compare([whole], [pieces], ["pieces"])
 
 
 @pytest.mark.slow

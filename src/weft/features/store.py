@@ -88,13 +88,32 @@ class FeatureStore:
         `lane`: which of the ways to other workers this thread has for itself. `here`: all workers fetch only their own
         rows and cached ones.
         """
-        buffer = self._take(len(ids) * self._width)
-        rows = buffer[: len(ids) * self._width].view(len(ids), self._width)
+        return self._converted(self._fetched(ids, lane, here))
+
+    def fetch_all(self, ids: list[Tensor], lane: int = 0, here: bool = False) -> list[Tensor]:
+        """As `fetch` for each of several sets, but what is in more than one of them is fetched once."""
+        if len(ids) == 1:
+            return [self.fetch(ids[0], lane, here)]
+        distinct, at = np.unique(torch.cat(ids).numpy(), return_inverse=True)
+        whole = self._fetched(torch.from_numpy(distinct), lane, here)
+        places = torch.from_numpy(at).split([len(part) for part in ids])
+        rows = [gather(whole.numpy(), part, self._room(len(part)), self._threads) for part in places]
+        self.release(whole)
+        return [self._converted(part) for part in rows]
+
+    def _fetched(self, ids: Tensor, lane: int, here: bool) -> Tensor:
+        rows = self._room(len(ids))
         if self._sharing is None or (here and self._slots is None):
             gather(self._table, ids, rows, self._threads)
             self._count(own=len(ids))
         else:
             self._fetch_shared(ids.numpy(), rows, lane, here)
+        return rows
+
+    def _room(self, rows: int) -> Tensor:
+        return self._take(rows * self._width)[: rows * self._width].view(rows, self._width)
+
+    def _converted(self, rows: Tensor) -> Tensor:
         return rows if self._dtype == rows.dtype else rows.to(self._dtype)
 
     def _fetch_shared(self, ids: np.ndarray, rows: Tensor, lane: int, here: bool) -> None:

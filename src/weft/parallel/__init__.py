@@ -4,5 +4,21 @@ from weft.parallel.cooperate import Cooperation
 from weft.parallel.owners import Owners
 from weft.parallel.plan import NAMED, PLACEMENTS, Plan, mixed
 from weft.parallel.program import Columns, Layer, Program, Pushed
+from weft.parallel.turns import Merging, Pieces, TimeSteps, Turns
 
-__all__ = ["NAMED", "PLACEMENTS", "Columns", "Cooperation", "Layer", "Owners", "Plan", "Program", "Pushed", "mixed"]
+__all__ = [
+    "NAMED",
+    "PLACEMENTS",
+    "Columns",
+    "Cooperation",
+    "Layer",
+    "Merging",
+    "Owners",
+    "Pieces",
+    "Plan",
+    "Program",
+    "Pushed",
+    "TimeSteps",
+    "Turns",
+    "mixed",
+]

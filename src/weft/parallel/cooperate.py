@@ -13,6 +13,7 @@ from weft.exchange import Route, Wire
 from weft.graph.pieces import running_sum
 from weft.keys import Stream
 from weft.parallel.cover import cover
+from weft.parallel.evening import Evenness, evened, limit
 from weft.parallel.hops import Edges, Hop, Lists, Message, cut, ranges, relabelled
 from weft.parallel.owners import Owners
 from weft.parallel.plan import Plan
@@ -53,12 +54,41 @@ class Cooperation:
         self._id = graph.indices.dtype
         self._numbering = _numbering(graph)
         self.cached: np.ndarray | None = None  # [vertices] bool: inputs that this worker has besides its own
+        self.evenness = Evenness()
 
-    def share(self, seeds: np.ndarray) -> np.ndarray:
+    def homes(self, seeds: np.ndarray) -> np.ndarray:
+        """The owner of each seed."""
+        return self._owners.member_of(seeds.astype(self._id))
+
+    def share(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> np.ndarray:
         """This worker's seeds of those that its group got."""
-        if self.plan.seeds == "home":
-            return seeds[self._owners.member_of(seeds.astype(self._id)) == self._wire.rank]
-        return seeds[self._wire.rank :: self._wire.size]
+        if self.plan.seeds == "spread":
+            return seeds[self._wire.rank :: self._wire.size]
+        shares = homes = self.homes(seeds)
+        if self.plan.layers[-1] == "local":  # whoever holds a seed asks for what it needs
+            most = limit(len(seeds), self._wire.size, self.plan.slack)
+            loads = np.bincount(homes, minlength=self._wire.size)
+            if loads.max() > most:
+                known = np.flatnonzero(loads[homes] > most)
+                shares = evened(homes, known, self._misses(seeds[known], homes[known], (epoch, batch, stream)), most)
+            if stream == Stream.SAMPLE:
+                self.evenness.count(homes, shares, self._wire.size)
+        return seeds[shares == self._wire.rank]
+
+    def _misses(self, seeds: np.ndarray, homes: np.ndarray, when: tuple[int, int, Stream]) -> np.ndarray:
+        """How many of the neighbours that seeds draw each worker lacks: counted at the seeds' homes, told to all."""
+        wire, own = self._wire, np.flatnonzero(homes == self._wire.rank)
+        vertices, block = self._sampler.hop(np.ascontiguousarray(seeds[own], dtype=self._id), 0, *when)
+        holder = self._owners.member_of(vertices)[block.src.numpy()].astype(np.int64)
+        held = np.bincount(block.dst().numpy() * wire.size + holder, minlength=len(own) * wire.size)
+        lacked = block.indptr.diff().numpy()[:, None] - held.reshape(len(own), wire.size)
+        mine = np.tile(lacked.ravel(), wire.size - 1)
+        ((theirs, counts),) = wire.arrays([(mine, [lacked.size * other for other in wire.others])], "sample")
+        told = np.split(theirs, np.cumsum(counts)[:-1])
+        misses = np.empty((len(seeds), wire.size), dtype=np.int64)
+        for worker, numbers in enumerate(told):
+            misses[homes == worker] = lacked if worker == wire.rank else numbers.reshape(-1, wire.size)
+        return misses
 
     def program(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> Program:
         """This worker's program for a batch, of whose seeds it holds these."""

@@ -31,6 +31,10 @@ class Plan:
     cache: float = 0.0  # feature rows that a worker keeps besides its own: a share of all (up to 1), or bytes
     cache_by: str = "reads"  # which: those most read in a dry run, or of most out-edges (degree)
     wire: str = "float32"  # how rows travel; float16 halves the bytes and gives up exactness
+    slack: float = 0.1  # seeds at home under local layers: how far above the mean a worker's may be before some move
+    models: str = "stay"  # or migrate: they visit the workers where their seeds are at home, a time step at each
+    gather: str = "batch"  # migrating models: rows come in one fetch for all steps of a batch, or in one for each step
+    merge: str = "fewest"  # migrating models: which time steps are tried to be dropped: of fewest seeds, random, none
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -40,6 +44,9 @@ class Plan:
             ("topology", ("replicated", "partitioned")),
             ("cache_by", ("reads", "degree")),
             ("wire", ("float32", "float16")),
+            ("models", ("stay", "migrate")),
+            ("gather", ("batch", "step")),
+            ("merge", ("fewest", "random", "none")),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(
@@ -47,7 +54,14 @@ class Plan:
                 )
         if self.cache < 0:
             raise ConfigError(f"plan: cache = {self.cache} is out of range: it is a share of all rows, or bytes")
+        if not self.slack >= 0:
+            raise ConfigError(f"plan: slack = {self.slack} is out of range: it is a share of the mean, 0 or more")
         _check_layers(self.layers, self.seeds)
+        if self.models == "migrate" and (set(self.layers) != {"local"} or self.seeds != "home" or self.group != "all"):
+            raise ConfigError(
+                "plan: models that migrate compute whole neighbourhoods of seeds at home: set every layer local, seeds = "
+                "'home' and group = 'all'"
+            )
 
     def held(self, depth: int) -> str:
         """How the rows of a depth (0: inputs) are held: by their `owner`, or by `request`: where they are needed."""
@@ -94,6 +108,8 @@ class Plan:
 
     def __str__(self) -> str:
         text = f"{'+'.join(self.layers)}, seeds {'at home' if self.seeds == 'home' else 'spread'}"
+        if self.models == "migrate":
+            text += f", models migrate, a fetch a {self.gather}, merging {self.merge}"
         for name, usual in (("group", "all"), ("topology", "replicated"), ("wire", "float32")):
             text += f", {name} {getattr(self, name)}" if getattr(self, name) != usual else ""
         size = f"{self.cache:.0%}" if self.cache <= 1 else f"{self.cache / 1e6:.0f} MB"
@@ -132,13 +148,26 @@ def leap(depth: int, **options: Any) -> Plan:
     return Plan(("local",) * depth, **({"seeds": "home"} | options))
 
 
+def migrate(depth: int, **options: Any) -> Plan:
+    """LeapGNN's own schedule: models visit the workers where their seeds are at home, carrying their gradients."""
+    return Plan(("local",) * depth, **({"seeds": "home", "models": "migrate"} | options))
+
+
 def mixed(*layers: str, **options: Any) -> Plan:
     """A placement for each layer."""
     at_owners = bool(layers) and layers[-1] in ("pull", "cover")
     return Plan(layers, **({"seeds": "home" if at_owners else "spread"} | options))
 
 
-NAMED: dict[str, Callable[..., Plan]] = {"gdp": gdp, "nfp": nfp, "snp": snp, "dnp": dnp, "split": split, "leap": leap}
+NAMED: dict[str, Callable[..., Plan]] = {
+    "gdp": gdp,
+    "nfp": nfp,
+    "snp": snp,
+    "dnp": dnp,
+    "split": split,
+    "leap": leap,
+    "migrate": migrate,
+}
 
 
 def _check_layers(layers: tuple[str, ...], seeds: str) -> None:

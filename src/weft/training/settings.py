@@ -46,7 +46,8 @@ class Settings:
     workers: int = setting(1, "workers on this machine; under torchrun, as many as it starts", "workers", low=1)
     plan: str = setting(
         "auto",
-        "gdp nfp snp dnp split leap, a placement a layer such as push,pull,local (inputs first), or a plan's file; auto",
+        "gdp nfp snp dnp split leap migrate, a placement a layer such as push,pull,local (inputs first), or a plan's file; "
+        "auto",
         "workers",
     )
     seeds: str = setting(
@@ -71,6 +72,24 @@ class Settings:
     wire: str = setting(
         "float32", "how rows travel; float16 gives up exactness", "workers", choices=("float32", "float16")
     )
+    slack: float = setting(
+        0.1,
+        "seeds at home (leap): how far above the mean a worker's may be before some move to where they miss least",
+        "workers",
+        low=0.0,
+    )
+    gather: str = setting(
+        "batch",
+        "plan migrate: one fetch for all time steps of a batch, or one a step",
+        "workers",
+        choices=("batch", "step"),
+    )
+    merge: str = setting(
+        "fewest",
+        "plan migrate: the time step that is dropped while epochs get faster: of fewest seeds, a random one; or none",
+        "workers",
+        choices=("fewest", "random", "none"),
+    )
     transport: str = setting(
         "sockets", "how rows in host memory travel; gloo: by torch.distributed", "workers", choices=("sockets", "gloo")
     )
@@ -87,7 +106,10 @@ class Settings:
     loaders: int = setting(
         0, "threads that prepare batches, each a batch of its own; 0: one, or two with other workers", "running", low=0
     )
-    prefetch: int = setting(2, "batches prepared ahead; 0: none", "running", low=0)
+    prefetch: int = setting(2, "batches (or pieces of them) prepared ahead; 0: none", "running", low=0)
+    micro_batches: int = setting(
+        1, "pieces that a batch is computed in, one after the other: the same model from less memory", "running", low=1
+    )
     checkpoint: Path | None = setting(None, "folder of checkpoints; none: no checkpoints", "running")
     checkpoint_every: int = setting(0, "batches between checkpoints; 0: one an epoch", "running", low=0)
     keep: int = setting(3, "newest checkpoints to keep", "running", low=1)
@@ -156,6 +178,10 @@ MAY_CHANGE = (
     "timeout",
     "transport",
     "prefetch",
+    "micro_batches",
+    "slack",
+    "gather",
+    "merge",
     "checkpoint",
     "checkpoint_every",
     "keep",

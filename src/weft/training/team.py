@@ -17,12 +17,13 @@ from weft.graph.describe import out_degrees
 from weft.keys import Stream
 from weft.nn import BlockModel, crossing_costs
 from weft.nn.convolve import fast_path
-from weft.parallel import NAMED, Columns, Cooperation, Owners, Plan, Program, mixed
+from weft.parallel import NAMED, Columns, Cooperation, Owners, Pieces, Plan, Program, TimeSteps, Turns, mixed
+from weft.parallel.evening import Evenness
 from weft.sampling import NeighborSampler
 from weft.training.settings import Settings
 
-# A batch's seeds, epoch, number and stream to this worker's program.
-Programmer = Callable[[np.ndarray, int, int, Stream], Program]
+# A batch's seeds, epoch, number, stream and a turn to this worker's program for that turn.
+Programmer = Callable[[np.ndarray, int, int, Stream, int], Program]
 
 _DRY_RUN = 8  # batches whose accesses decide what is cached
 
@@ -31,6 +32,7 @@ def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
     """The plan that the settings name."""
     options: dict[str, Any] = {"group": settings.group, "topology": settings.topology}
     options |= {"cache": settings.cache, "cache_by": settings.cache_by, "wire": settings.wire}
+    options |= {"slack": settings.slack, "gather": settings.gather, "merge": settings.merge}
     if settings.seeds != "auto":
         options["seeds"] = settings.seeds
     name = settings.plan
@@ -53,7 +55,7 @@ def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
 
 def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
     usual = Settings()
-    for option in ("seeds", "group", "topology", "cache", "cache_by", "wire"):
+    for option in ("seeds", "group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge"):
         if getattr(settings, option) != getattr(usual, option):
             raise ConfigError(f"plan = {path} is a file and {option} is set besides: say {option} in the plan's file")
     plan = Plan.read(path)
@@ -75,7 +77,13 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programm
         sampler = NeighborSampler(
             graph, fanouts, replace=settings.replace, weighted=settings.weighted, seed=settings.seed
         )
-        return lambda seeds, epoch, batch, stream: Program.of(sampler.sample(seeds, epoch, batch, stream))
+        pieces = Pieces(settings.micro_batches)
+
+        def program(seeds: np.ndarray, epoch: int, batch: int, stream: Stream, turn: int) -> Program:
+            part = pieces.part(seeds, turn) if stream == Stream.SAMPLE else seeds
+            return Program.of(sampler.sample(part, epoch, batch, stream))
+
+        return program
 
     return [programmer() for _ in range(settings.loaders or 1)]
 
@@ -117,6 +125,7 @@ class Team:
             )
             for wire in ahead
         ]
+        self.turns = turns_for(plan, settings, world.size)
         self._groups = sorted(set(world.hosts)) if plan.group == "host" else [0]
         self._group = self._groups.index(world.hosts[world.rank]) if plan.group == "host" else 0
         near = frozenset(rank for rank in range(world.size) if world.hosts[rank] == world.hosts[world.rank])
@@ -125,10 +134,27 @@ class Team:
         self.sharing = Sharing(Owners(bounds), near, everyone, mates)
         self.programmers: list[Programmer] = [partial(self._program, one) for one in self._cooperations]  # by lane
 
-    def _program(self, cooperation: Cooperation, seeds: np.ndarray, epoch: int, batch: int, stream: Stream) -> Program:
-        """This worker's program for a batch of all workers' seeds."""
-        share = seeds[self._group :: len(self._groups)]
-        return cooperation.program(cooperation.share(share), epoch, batch, stream)
+    def _program(
+        self, cooperation: Cooperation, seeds: np.ndarray, epoch: int, batch: int, stream: Stream, turn: int
+    ) -> Program:
+        """This worker's program for a turn of a batch of all workers' seeds."""
+        if stream == Stream.SAMPLE and isinstance(self.turns, TimeSteps):
+            share = self.turns.own(seeds, cooperation.homes(seeds), self.compute.rank, turn)
+        else:
+            part = self.turns.part(seeds, turn) if stream == Stream.SAMPLE else seeds  # type: ignore[union-attr]
+            share = cooperation.share(part[self._group :: len(self._groups)], epoch, batch, stream)
+        return cooperation.program(share, epoch, batch, stream)
+
+    def seeds_by_step(self, batches: list[np.ndarray]) -> dict[int, int]:
+        """How many seeds each time step of migrating models has in some batches."""
+        assert isinstance(self.turns, TimeSteps)
+        found = [self.turns.by_step(seeds, self._cooperations[0].homes(seeds)) for seeds in batches]
+        return {step: sum(len(roots) for steps in found for roots in steps[step]) for step in self.turns.kept}
+
+    @property
+    def evenness(self) -> Evenness:
+        """How even the seeds at home were so far."""
+        return sum((cooperation.evenness for cooperation in self._cooperations), Evenness())
 
     def prepare(self, batches: list[np.ndarray], store: FeatureStore) -> None:
         """Set the store up for the plan: slices of columns, or a cache."""
@@ -158,10 +184,22 @@ class Team:
         """How often a dry run of some batches reaches each vertex by the edges that this worker draws for layer 1."""
         reads = np.zeros(self._graph.num_vertices, dtype=np.int64)
         for number, seeds in enumerate(batches[:_DRY_RUN]):
-            reached = self.programmers[0](seeds, 0, number, Stream.SAMPLE).reached
-            assert reached is not None
-            reads[reached.numpy()] += 1
+            for turn in range(self.turns.count(seeds)):
+                reached = self.programmers[0](seeds, 0, number, Stream.SAMPLE, turn).reached
+                assert reached is not None
+                reads[reached.numpy()] += 1
+        for cooperation in self._cooperations:
+            cooperation.evenness = Evenness()
         return reads
+
+
+def turns_for(plan: Plan, settings: Settings, workers: int) -> Turns:
+    """How batches are gone through."""
+    if plan.models == "stay":
+        return Pieces(settings.micro_batches)
+    if settings.micro_batches > 1:
+        raise ConfigError("micro_batches means nothing to models that migrate, which go through a batch by time steps")
+    return TimeSteps(workers, plan.gather == "batch")
 
 
 UNPARTITIONED = (

@@ -1,8 +1,10 @@
 """Training: batches in, a trained model out. `Trainer._step` is the whole story of one batch."""
 
 import gc
+import itertools
 import json
 import os
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -22,13 +24,15 @@ from weft.features import FeatureStore
 from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.nn import BlockModel
-from weft.parallel import Plan
+from weft.parallel import Merging, Pieces, Plan, TimeSteps
+from weft.parallel.evening import Evenness
 from weft.training import checkpoint, metrics
 from weft.training.batches import Batches
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
 from weft.training.inference import infer
 from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loader import Batch, Loader
+from weft.training.moving import packed, pass_on, unpack
 from weft.training.optimisation import make_optimizer, rate
 from weft.training.settings import MAY_CHANGE, Settings
 from weft.training.team import UNPARTITIONED, Team, alone, plan_for
@@ -48,6 +52,7 @@ class Progress:
     waited: int = 0  # evaluations since the best one
     stopped: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
+    merging: dict[str, Any] | None = None  # which time steps of migrating models are dropped
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,13 @@ class Trainer:
         self.batch_size = settings.batch_size * self.world.size
         self._batches = Batches(self._seeds["train"], graph.original_ids, self.batch_size, settings.seed)
         self.parallel: Plan | None = None
+        self._team: Team | None = None
+        self._merging: Merging | None = None
         self._sync = Wire(meter=self.meter)
         if self.world.size == 1:
             self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
-            self._loader = Loader(alone(graph, settings, self._fanouts), self._features, self.meter, settings.prefetch)
+            programmers, turns = alone(graph, settings, self._fanouts), Pieces(settings.micro_batches)
+            self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
         else:
             self._sync = self.world.wire()
             self.use(plan_for(settings, model, len(self._fanouts)))
@@ -113,8 +121,10 @@ class Trainer:
         team = Team(self.graph, self.settings, plan, self._fanouts, self.world, self.model)
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
         team.prepare(self._batches.of(0), self._features)
-        self._loader = Loader(team.programmers, self._features, self.meter, self.settings.prefetch, yields=True)
-        self.parallel = plan
+        prefetch, turns = self.settings.prefetch, team.turns
+        self._loader = Loader(team.programmers, self._features, self.meter, prefetch, turns, yields=True)
+        self.parallel, self._team = plan, team
+        self._merging = Merging(turns, plan.merge, self.settings.seed) if isinstance(turns, TimeSteps) else None
 
     def plan(self) -> str:
         """The one-line plan."""
@@ -176,30 +186,48 @@ class Trainer:
     def train_epoch(self, epoch: int) -> tuple[int, float]:
         """Only the steps of one epoch, for benchmarks: the edges gone over and the mean loss."""
         self.model.train()
-        self.progress.epoch, edges, loss = epoch, 0, 0.0
-        for batch in self._loader.batches(self._batches.of(epoch), epoch, then=self._batches.of(epoch + 1)):
+        self.progress.epoch, edges, loss, clock = epoch, 0, 0.0, [time.perf_counter()]
+        for batch in self._loader.batches(self._batches.of(epoch), epoch, then=self._after(epoch)):
             more_loss, more_edges, _ = self._step(batch)
             loss, edges = loss + more_loss, edges + more_edges
+            clock.append(time.perf_counter())
+        self._merge(epoch, clock)
         return edges, loss / len(self._seeds["train"])
 
     def _epoch(self, interrupts: Interrupts) -> None:
-        p, start = self.progress, time.perf_counter()
+        p, clock = self.progress, [time.perf_counter()]
         self.model.train()
-        last = p.epoch + 1 == self.settings.epochs
-        then = None if last else self._batches.of(p.epoch + 1)
+        then = None if p.epoch + 1 == self.settings.epochs else self._after(p.epoch)
         for batch in self._loader.batches(self._batches.of(p.epoch), p.epoch, p.batch, then=then):
             loss, edges, signum = self._step(batch, interrupts.signum)
             p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.size, p.batch + 1, p.step + 1
+            clock.append(time.perf_counter())
             self._tell(Stepped(p.epoch, p.batch, loss / batch.size, batch.size, edges))
             every = self.settings.checkpoint_every
             if signum or (every and p.step % every == 0 and p.batch < len(self._batches)):
                 self._checkpoint()
             if signum:
                 raise Interrupted(signum, self._told_to_stop())
-        self._end_epoch(time.perf_counter() - start)
+        self._merge(p.epoch, clock)
+        self._end_epoch(clock[-1] - clock[0])
+
+    def _after(self, epoch: int) -> list[np.ndarray] | None:
+        """The batches of the epoch after this, if it is known how they will be gone through."""
+        return self._batches.of(epoch + 1) if self._merging is None or self._merging.settled else None
+
+    def _merge(self, epoch: int, clock: list[float]) -> None:
+        """After an epoch with batches done at these times: try one time step less, as the first worker found it."""
+        if self._merging is None or self._merging.settled or self._team is None:
+            return
+        mine = statistics.median(end - start for start, end in itertools.pairwise(clock))
+        seconds = json.loads(self._sync.share(json.dumps(mine).encode() if self.world.rank == 0 else None))
+        self._merging.ended(seconds, self._team.seeds_by_step(self._batches.of(epoch)))
+        if self._merging.settled:
+            kept = self._merging.steps.kept
+            self._tell(Notice(f"models migrate in {len(kept)} time steps of {self.world.size}: fewer were not faster"))
 
     def _step(self, batch: Batch, signum: int | None = None) -> tuple[float, int, int]:
-        """One batch: forward, loss over the whole batch's size, backward, update.
+        """One batch: forward, loss over the whole batch's size, and backward for each of its pieces; update.
 
         Returns the loss summed over all workers' seeds, their edges, and the signal that any was sent (0: none).
         """
@@ -208,12 +236,18 @@ class Trainer:
             for group in self._optimizer.param_groups:
                 group["lr"] = rate(s, p.step, len(self._batches))
             _seed_torch(key(Stream.TORCH, s.seed, p.epoch, batch.index))
-            out = self._block_model(batch.rows, batch.program, key(Stream.DROPOUT, s.seed, p.epoch, batch.index))
-            self._loader.merge = batch.program.layers[0].asked
-            loss = metrics.loss_sum(out, self._labels[batch.program.vertices[-1].long()])
             self._optimizer.zero_grad(set_to_none=True)
-            (loss / batch.size).backward()
-            total, edges, signum = self._summed(float(loss.detach()), batch.program.num_edges, signum or 0)
+            total, edges = 0.0, 0
+            for piece in batch.pieces:
+                pass_on(self.model, self._sync, piece.move)
+                if self._merging is not None and not len(piece.program.vertices[-1]):
+                    continue  # a model without seeds here is only passed on
+                out = self._block_model(piece.rows, piece.program, key(Stream.DROPOUT, s.seed, p.epoch, batch.index))
+                self._loader.merge = piece.program.layers[0].asked
+                loss = metrics.loss_sum(out, self._labels[piece.program.vertices[-1].long()])
+                (loss / batch.size).backward()
+                total, edges = total + float(loss.detach()), edges + piece.program.num_edges
+            total, edges, signum = self._summed(total, edges, signum or 0)
             if not np.isfinite(total):
                 raise TrainingError(
                     f"the loss is {total} in epoch {p.epoch + 1}, batch {batch.index + 1}: lower lr (it is {s.lr}), set "
@@ -228,16 +262,14 @@ class Trainer:
         """Gradients (in place), the loss, the edges and any signal of all workers, in one exchange."""
         if self.world.size == 1:
             return loss, edges, signum
-        # A parameter without a gradient has none on any worker, as all run the same operations.
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        parameters = list(self.model.parameters())
         signals = torch.zeros(65)  # a place for each: a sum of their numbers would not tell which
         signals[signum] = float(signum > 0)
-        flat = torch.cat([torch.tensor([loss, edges]), signals, *(g.flatten() for g in gradients)])
+        flat = torch.cat([torch.tensor([loss, edges], dtype=self._dtype), signals, packed(parameters)])
         self._sync.sum(flat)
-        first = 2 + len(signals)
-        for gradient in gradients:
-            gradient.copy_(flat[first : first + gradient.numel()].view_as(gradient))
-            first += gradient.numel()
+        unpack(flat[2 + len(signals) :], parameters)
+        if self._merging is not None and any(True for _ in self.model.buffers()):
+            pass_on(self.model, self._sync, self._merging.steps.back)
         sent = flat[2 : 2 + len(signals)].nonzero().flatten().tolist()
         return float(flat[0]), int(flat[1]), sent[0] if sent else 0
 
@@ -268,7 +300,8 @@ class Trainer:
         p = self.progress
         test = self.evaluate("test") if len(self._seeds["test"]) else None
         name = "micro-F1" if self.graph.multi_label else "accuracy"
-        self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, self.meter.seconds(), self._rows_read()))
+        rows, homes = self._rows_read(), self._homes()
+        self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, self.meter.seconds(), rows, homes))
         return Result(self.model, p.history, p.best, test, p.best_epoch, self.meter.seconds())
 
     def _rows_read(self) -> dict[str, int]:
@@ -278,6 +311,14 @@ class Trainer:
         places = ("own", "cache", "remote")
         counted = self._sync.sum(torch.tensor([self._features.read[place] for place in places]))
         return dict(zip(places, counted.tolist(), strict=True))
+
+    def _homes(self) -> dict[str, float]:
+        """How even the seeds at home were."""
+        counted = Evenness() if self._team is None else self._team.evenness
+        if not counted.batches:
+            return {}
+        largest, evened = counted.homes / counted.batches, counted.shares / counted.batches
+        return {"largest": largest, "evened": evened, "moved": counted.moved / counted.seeds}
 
     def evaluate(self, split: str) -> float:
         """The model's accuracy (micro-F1 with several labels) on a split, sampled or exact as the settings say."""
@@ -293,8 +334,9 @@ class Trainer:
         parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
         counted = torch.zeros(2, dtype=torch.int64)
         for batch in self._loader.batches(parts, 0, stream=Stream.EVALUATE):
-            out = self._block_model(batch.rows, batch.program)
-            counted += torch.tensor(metrics.counts(out, self._labels[batch.program.vertices[-1].long()]))
+            for piece in batch.pieces:
+                out = self._block_model(piece.rows, piece.program)
+                counted += torch.tensor(metrics.counts(out, self._labels[piece.program.vertices[-1].long()]))
         right, whole = self._sync.sum(counted).tolist()
         return right, whole
 
@@ -311,6 +353,7 @@ class Trainer:
     def _checkpoint(self) -> None:
         if self._checkpoints is None or self.world.rank:
             return
+        self.progress.merging = None if self._merging is None else self._merging.state()
         with self.meter.stage("checkpoint"):
             tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
             if self._best is not None:
@@ -344,6 +387,8 @@ class Trainer:
         checkpoint.unpack_optimizer(self._optimizer, tensors)
         self.progress = Progress(**state["progress"])
         p = self.progress
+        if self._merging is not None and p.merging is not None:
+            self._merging.restore(p.merging)
         self._tell(Notice(f"going on from {folder} (epoch {p.epoch + 1}, batch {p.batch + 1})"))
 
     def _newest(self) -> tuple[Path, dict[str, Tensor], dict[str, Any], list[str]] | None:

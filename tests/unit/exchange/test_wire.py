@@ -8,6 +8,7 @@ from test_links import meshed, together
 from weft.exchange import Traffic, Wire
 from weft.exchange.carrier import Links
 from weft.exchange.route import add, taken
+from weft.training.moving import packed, pass_on, unpack
 
 
 def wires(ends, half=False):
@@ -138,3 +139,40 @@ def test_alone_nothing_travels():
     assert wire.share(b"abc") == b"abc"
     assert wire.arrays([(np.arange(0), [0])], "sample")[0][1] == [0]
     assert len(wire.gather(x)) == 1
+
+
+def test_models_move_with_gradients_and_buffers():
+    def model_of(rank):
+        torch.manual_seed(rank)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
+        model(torch.randn(5, 3)).sum().backward()
+        model[2].bias.grad = None if rank == 1 else model[2].bias.grad
+        return model
+
+    models = [model_of(rank) for rank in range(3)]
+    wanted = [model_of(rank) for rank in range(3)]
+    with meshed(3) as (ends, _):
+        made = wires(ends)
+        together(lambda rank: pass_on(models[rank], made[rank], -1), 3)
+        sent = made[0].traffic.sent()["migrate"]
+    numbers = sum(t.numel() for t in wanted[0].state_dict().values()) + len(list(wanted[0].parameters()))
+    assert sent == [0, 0, 4 * (numbers + sum(p.numel() for p in wanted[0].parameters()))]
+    for rank, model in enumerate(models):
+        came = wanted[(rank + 1) % 3]
+        assert all(
+            torch.equal(a, b) for a, b in zip(model.state_dict().values(), came.state_dict().values(), strict=True)
+        )
+        for mine, theirs in zip(model.parameters(), came.parameters(), strict=True):
+            assert (mine.grad is None) == (theirs.grad is None)
+            assert mine.grad is None or torch.equal(mine.grad, theirs.grad)
+
+
+def test_a_gradient_that_one_worker_has_is_everyones():
+    parameters = [[torch.nn.Parameter(torch.ones(2)) for _ in range(3)] for _ in range(2)]
+    parameters[0][0].grad = torch.tensor([1.0, 2.0])
+    parameters[1][0].grad, parameters[1][1].grad = torch.tensor([3.0, 4.0]), torch.tensor([5.0, 6.0])
+    whole = packed(parameters[0]) + packed(parameters[1])
+    unpack(whole, parameters[0])
+    assert parameters[0][0].grad.tolist() == [4.0, 6.0]
+    assert parameters[0][1].grad.tolist() == [5.0, 6.0]
+    assert parameters[0][2].grad is None

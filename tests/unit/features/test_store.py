@@ -54,3 +54,14 @@ def test_released_memory_is_used_again():
 def test_no_features():
     with pytest.raises(InputError, match="no features to train on"):
         FeatureStore(None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_several_sets_are_fetched_as_one(dtype):
+    table = np.random.default_rng(0).standard_normal((100, 5)).astype(np.float32)
+    store = FeatureStore(table, dtype=dtype)
+    sets = [torch.randint(100, (n,)).unique() for n in (80, 0, 60)]
+    for ids, rows in zip(sets, store.fetch_all(sets), strict=True):
+        assert rows.dtype == dtype
+        assert torch.equal(rows, torch.from_numpy(table)[ids].to(dtype))
+    assert store.read["own"] == len(torch.cat(sets).unique())

@@ -1,0 +1,85 @@
+"""Batches in turns: pieces, and the time steps of migrating models with the paper's merging."""
+
+import numpy as np
+import pytest
+
+from weft.errors import ConfigError
+from weft.parallel import Merging, Pieces, Plan, TimeSteps
+from weft.parallel.plan import migrate
+
+
+@pytest.mark.parametrize(("seeds", "number", "turns"), [(10, 1, 1), (10, 3, 3), (2, 5, 2), (0, 4, 1)])
+def test_pieces_hold_every_seed_once(seeds, number, turns):
+    pieces, batch = Pieces(number), np.arange(seeds)
+    assert pieces.count(batch) == turns
+    parts = [pieces.part(batch, turn) for turn in range(turns)]
+    assert np.concatenate(parts).tolist() == batch.tolist()
+    assert all(len(part) for part in parts) or not seeds
+
+
+@pytest.mark.parametrize("dropped", [[], [1], [0, 2], [3, 1, 0]])
+def test_every_seed_is_computed_once_by_its_own_model(dropped):
+    rng = np.random.default_rng(0)
+    seeds, homes = rng.permutation(1000)[:203], rng.integers(0, 4, 203)
+    steps = TimeSteps(4, dropped=dropped)
+    seen = []
+    for turn in range(steps.count(seeds)):
+        for worker in range(4):
+            own = steps.own(seeds, homes, worker, turn)
+            at = (worker - sum(steps.move(t) for t in range(turn + 1))) % 4  # the model that has come here by now
+            assert set(own) <= set(seeds[at::4])
+            seen += own.tolist()
+            if not dropped:
+                assert (homes[np.isin(seeds, own)] == worker).all()
+    assert sorted(seen) == sorted(seeds.tolist())
+    assert (sum(steps.move(t) for t in range(steps.count(seeds))) + steps.back) % 4 == 0
+
+
+def test_merging_spreads_a_step_as_in_the_papers_figure():
+    """Figure 10: of four, two and two seeds a model, the second step's two go one to each other step."""
+    step = np.repeat([0, 0, 0, 0, 1, 1, 2, 2], 3)  # of each seed; the models take turns
+    seeds, model = np.arange(24), np.arange(24) % 3
+    steps = TimeSteps(3)
+
+    def counts():
+        return {t: [len(roots) for roots in of] for t, of in steps.by_step(seeds, (model + step) % 3).items()}
+
+    assert counts() == {0: [4, 4, 4], 1: [2, 2, 2], 2: [2, 2, 2]}
+    steps.dropped.append(1)
+    assert counts() == {0: [5, 5, 5], 2: [3, 3, 3]}
+
+
+def test_merging_goes_on_while_epochs_get_faster():
+    merging = Merging(TimeSteps(4), "fewest", 0)
+    merging.ended(10.0, {0: 9, 1: 5, 2: 7, 3: 6})
+    assert merging.steps.dropped == [1]
+    merging.ended(8.0, {0: 10, 2: 9, 3: 8})
+    assert merging.steps.dropped == [1, 3]
+    restored = Merging(TimeSteps(4), "fewest", 0)
+    restored.restore(merging.state())
+    for one in (merging, restored):
+        one.ended(8.5, {0: 14, 2: 13})
+        assert one.steps.dropped == [1]  # the last one was not faster: it is taken back
+        assert one.settled
+        one.ended(1.0, {})
+        assert one.steps.dropped == [1]
+
+
+def test_merging_ends_with_one_step_and_begins_anew_on_other_workers():
+    merging = Merging(TimeSteps(2), "random", 5)
+    merging.ended(2.0, {})
+    assert len(merging.steps.dropped) == 1
+    merging.ended(1.0, {})
+    assert merging.settled
+    other = Merging(TimeSteps(3), "random", 5)
+    other.restore(merging.state())
+    assert not other.settled
+    assert not other.steps.dropped
+    assert Merging(TimeSteps(3), "none", 0).settled
+
+
+def test_a_plan_that_migrates_needs_seeds_at_home_and_whole_neighbourhoods():
+    assert migrate(2) == Plan(("local", "local"), seeds="home", models="migrate")
+    for layers, more in ((("push", "local"), {}), (("local",), {"seeds": "spread"}), (("local",), {"group": "host"})):
+        with pytest.raises(ConfigError, match="models that migrate compute whole neighbourhoods of seeds at home"):
+            Plan(layers, **({"seeds": "home", "models": "migrate"} | more))
