@@ -27,10 +27,10 @@ HERE = Path(__file__).resolve().parent
 DGL = Path(os.environ.get("WEFT_PEERS", HERE / "peers" / "envs")) / "dgl" / "bin" / "python"
 
 
-def graphs(where, vertices, edges, hosts, method):
+def graphs(where, vertices, edges, hosts, method, width=100):
     """The graph whole as arrays, and partitioned."""
-    path = where / f"communities-{vertices}-{edges}"
-    graph = Graph.open(path) if path.exists() else communities(path, vertices=vertices, edges=edges)
+    path = where / f"communities-{vertices}-{edges}{'' if width == 100 else f'-{width}'}"
+    graph = Graph.open(path) if path.exists() else communities(path, vertices=vertices, edges=edges, width=width)
     arrays = where / f"{path.name}-arrays"
     arrays.mkdir(exist_ok=True)
     for name in ("indptr", "indices", "features", "labels"):

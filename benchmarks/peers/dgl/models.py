@@ -4,7 +4,7 @@ import torch
 
 
 class Model(torch.nn.Module):
-    """GraphSAGE (mean) or GAT (heads concatenated, averaged in the last layer), as PyG's models of that name."""
+    """GraphSAGE (mean), GCN or GAT (heads concatenated, averaged in the last layer), as PyG's models of that name."""
 
     def __init__(self, dgl, kind, width, hidden, classes, layers, heads=4):
         super().__init__()
@@ -14,6 +14,8 @@ class Model(torch.nn.Module):
         last = [False] * (layers - 1) + [True]
         if kind == "sage":
             convs = [dgl.nn.SAGEConv(a, b, "mean") for a, b in zip(widths, outs, strict=True)]
+        elif kind == "gcn":
+            convs = [dgl.nn.GraphConv(a, b, allow_zero_in_degree=True) for a, b in zip(widths, outs, strict=True)]
         else:
             convs = [
                 dgl.nn.GATConv(a, b if end else b // heads, heads, allow_zero_in_degree=True)

@@ -42,6 +42,7 @@ def main(job):
                 "seconds": seconds,
                 "cpu_seconds": totals[0],
                 "megabytes": totals[1] / 1e6,
+                "steps": len(trainer.time_steps),
                 **spent,
             }
             print(json.dumps(figures), flush=True)

@@ -126,6 +126,11 @@ class Trainer:
         self.parallel, self._team = plan, team
         self._merging = Merging(turns, plan.merge, self.settings.seed) if isinstance(turns, TimeSteps) else None
 
+    @property
+    def time_steps(self) -> list[int]:
+        """The time steps that models which migrate go through in each batch; none where they stay."""
+        return [] if self._merging is None else self._merging.steps.kept
+
     def plan(self) -> str:
         """The one-line plan."""
         s = self.settings
@@ -223,8 +228,8 @@ class Trainer:
         seconds = json.loads(self._sync.share(json.dumps(mine).encode() if self.world.rank == 0 else None))
         self._merging.ended(seconds, self._team.seeds_by_step(self._batches.of(epoch)))
         if self._merging.settled:
-            kept = self._merging.steps.kept
-            self._tell(Notice(f"models migrate in {len(kept)} time steps of {self.world.size}: fewer were not faster"))
+            kept = len(self.time_steps)
+            self._tell(Notice(f"models migrate in {kept} time steps of {self.world.size}: fewer were not faster"))
 
     def _step(self, batch: Batch, signum: int | None = None) -> tuple[float, int, int]:
         """One batch: forward, loss over the whole batch's size, and backward for each of its pieces; update.
