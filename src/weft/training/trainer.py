@@ -23,8 +23,8 @@ from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.nn import BlockModel
 from weft.parallel import Plan
+from weft.sampling.batches import Batches
 from weft.training import checkpoint, metrics
-from weft.training.batches import Batches
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
 from weft.training.inference import infer
 from weft.training.interrupts import Interrupted, Interrupts
