@@ -1,4 +1,4 @@
-"""How local training would be, as tables: a row for each sampler, shape and number of owners, columns for each method."""
+"""How local training would be, as tables: a row for each sampler, its fanouts, and each allocation."""
 
 from collections.abc import Sequence
 
@@ -11,34 +11,31 @@ from weft.planner import Locality, Micrographs, Misses
 def print_locality(name: str, figures: Locality) -> None:
     """Print what `weft plan --locality` found."""
     console, first = Console(highlight=False), figures.micrographs[0]
-    console.print(_table(f"{name}: locality", figures.micrographs, {"R_micro": "micro", "R_sub": "sub"}))
+    micrographs = [(row, f"{row.micro:.1%}", f"{row.sub:.1%}") for row in figures.micrographs]
+    console.print(_table(f"{name}: locality", ("R_micro", "R_sub"), micrographs))
     console.print(
         f"Of what one root samples (R_micro: {first.roots:,} roots) and of what a batch samples (R_sub: {first.batches:,} "
-        f"of {first.seeds:,} seeds), the share at the root's owner besides roots.\n",
-        soft_wrap=True,
+        f"batches of {first.seeds:,} seeds), the share at the root's owner, roots not counted.\n"
     )
-    console.print(_table(f"{name}: local miss rates", figures.misses, {"spread": "spread", "at home": "home"}))
-    sizes = {row.parts: f"{row.batches:,} of {row.seeds:,} seeds" for row in figures.misses}
-    batches = "; ".join(f"{parts} owners: {size}" for parts, size in sizes.items())
+    misses = [(m, f"{m.batches:,} x {m.seeds:,}", f"{m.spread:.1%}", f"{m.home:.1%}") for m in figures.misses]
+    console.print(_table(f"{name}: local miss rates", ("batches\nx seeds", "spread", "at home"), misses))
     console.print(
-        "Of the rows that workers read, the share of others': seeds spread (as gdp has them) and at home (leap). Global "
-        f"batches: {batches}.",
-        soft_wrap=True,
+        "Of the rows that the workers of a global batch read, the share of others', with seeds spread over the workers "
+        "(as the plan gdp has them) and with seeds at home (leap)."
     )
 
 
-def _table(title: str, rows: Sequence[Micrographs] | Sequence[Misses], figures: dict[str, str]) -> Table:
-    """`figures`: the heading of each figure, and the field that holds it."""
-    methods = list(dict.fromkeys(row.method for row in rows))
-    table = Table("sampler", "layers\nx fanout", title=title, title_justify="left")
-    for heading in ("owners", *(f"{method}\n{heading}" for method in methods for heading in figures)):
+def _table(title: str, headings: Sequence[str], rows: Sequence[tuple[Micrographs | Misses, *tuple[str, ...]]]) -> Table:
+    table = Table("sampler", "layers\nx fanout", "method", title=title, title_justify="left")
+    for heading in ("owners", *headings):
         table.add_column(heading, justify="right")
-    by_line: dict[tuple[str, str, str], dict[str, list[str]]] = {}
-    for row in rows:
-        cells = by_line.setdefault((row.sampler, _shape(row.fanouts), str(row.parts)), {})
-        cells[row.method] = [f"{getattr(row, field):.1%}" for field in figures.values()]
-    for line, cells in by_line.items():
-        table.add_row(*line, *(cell for method in methods for cell in cells[method]))
+    above = None
+    for row, *figures in rows:
+        named = (row.sampler, _shape(row.fanouts), row.method)
+        if above not in (None, named):
+            table.add_section()
+        table.add_row(*(named if named != above else ("", "", "")), str(row.parts), *figures)
+        above = named
     return table
 
 
