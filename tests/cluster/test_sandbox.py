@@ -23,7 +23,7 @@ from weft.graph.generate import communities
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.sampling import NeighborSampler
-from weft.training.batches import Batches
+from weft.sampling.batches import Batches
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("tc") or not shutil.which("nsenter"),

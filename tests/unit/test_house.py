@@ -14,6 +14,7 @@ ROOMS = [
     "parallel",
     "features",
     "nn",
+    "planner",
     "training",
     "cluster",
     "report",

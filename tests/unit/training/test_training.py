@@ -18,8 +18,8 @@ from weft.errors import ConfigError, ModelError, StorageError, TrainingError
 from weft.graph.generate import communities
 from weft.nn import functional
 from weft.sampling import NeighborSampler
+from weft.sampling.batches import Batches
 from weft.training import Settings, Trainer, infer, make_model
-from weft.training.batches import Batches
 from weft.training.events import EpochEnded, Finished, Started, Stepped
 from weft.training.loader import Loader
 

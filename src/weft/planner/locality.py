@@ -1,0 +1,144 @@
+"""How local training would be: LeapGNN's figures, from samples of the batches that training will see.
+
+A micrograph is what one root samples alone, a subgraph what a whole mini-batch does. Where an allocation keeps neighbours
+together, most of a micrograph is at its root's owner, while a subgraph is spread over all; so seeds that are computed at
+home miss fewer rows than seeds that are dealt out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.errors import InputError
+from weft.graph import Graph
+from weft.graph.graph import Progress
+from weft.partition import allocate
+from weft.planner.counting import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
+from weft.planner.samplers import Sampler, SamplerFactory, samplers_named
+from weft.planner.scope import Scope
+from weft.sampling.batches import Batches
+
+Made = dict[tuple[str, tuple[int, ...]], Sampler]  # by name and fanouts
+
+
+@dataclass(frozen=True)
+class Micrographs:
+    """The share of a sample that is at a root's owner, roots not counted; mean over roots (LeapGNN's Table 1)."""
+
+    sampler: str
+    fanouts: tuple[int, ...]
+    method: str
+    parts: int
+    micro: float  # R_micro: of what a root samples alone
+    sub: float  # R_sub: of what its batch samples
+    roots: int  # how many micrographs `micro` is over
+    batches: int  # how many subgraphs `sub` is over
+    seeds: int  # roots of each subgraph
+
+
+@dataclass(frozen=True)
+class Misses:
+    """The share of others' rows among those that the workers of a global batch read (LeapGNN's Figure 14)."""
+
+    sampler: str
+    fanouts: tuple[int, ...]
+    method: str
+    parts: int
+    spread: float  # seeds dealt out round-robin: model-centric, the plan gdp
+    home: float  # seeds at their owners: micrographs, the plan leap
+    batches: int  # how many global batches
+    seeds: int  # of each global batch
+
+
+@dataclass(frozen=True)
+class Locality:
+    """Both kinds of figures: a row for each sampler, its fanouts and each allocation."""
+
+    micrographs: list[Micrographs]
+    misses: list[Misses]
+
+
+def locality(
+    graph: Graph,
+    scope: Scope | None = None,
+    samplers: Mapping[str, SamplerFactory] | None = None,
+    progress: Progress | None = None,
+) -> Locality:
+    """The figures of a graph for every sampler (neighbour sampling, if none is given); the same for the same seed."""
+    scope, tell = scope or Scope(), progress or _nobody
+    scope.check(graph)
+    training = graph.seeds("train")
+    if not len(training):
+        raise InputError("no vertex is both labelled and in the train split, so there are no batches to look at")
+    factories = samplers or samplers_named(["neighbor"])
+    shapes, wide = scope.shapes(), tuple(scope.miss_fanouts)
+    single = {(name, shape): make(graph, shape, scope.seed) for name, make in factories.items() for shape in shapes}
+    cooperating = {(name, wide): make(graph, wide, scope.seed) for name, make in factories.items()}
+    epochs = {
+        workers: Batches(training, graph.original_ids, workers * scope.batch_size, scope.seed).of(0)
+        for workers in (1, *scope.parts)
+    }
+    allocations = _allocate(graph, scope, tell)
+    return Locality(
+        _micrographs(single, epochs[1], scope, allocations, tell),
+        _misses(cooperating, epochs, scope, allocations, tell),
+    )
+
+
+def _allocate(graph: Graph, scope: Scope, tell: Progress) -> Allocations:
+    """Every method with every number of parts."""
+    names = [(method, parts) for method in scope.methods for parts in scope.parts]
+    owners = np.empty((graph.num_vertices, len(names)), dtype=np.min_scalar_type(max(scope.parts) - 1))
+    for column, (method, parts) in enumerate(names):
+        tell("allocating", column, len(names))
+        owners[:, column] = allocate(graph, parts, method, seed=scope.seed)
+    tell("allocating", len(names), len(names))
+    return Allocations(names, owners)
+
+
+def _micrographs(
+    samplers: Made, epoch: list[np.ndarray], scope: Scope, allocations: Allocations, tell: Progress
+) -> list[Micrographs]:
+    rows = []
+    roots, batches = _first(epoch, scope.roots), _whole(epoch, scope.batches)
+    sizes = sum(map(len, roots)), len(batches), len(batches[0])
+    for done, ((name, fanouts), sampler) in enumerate(samplers.items()):
+        tell("micrographs", done, len(samplers))
+        micro, sub = micro_locality(sampler, roots, allocations), sub_locality(sampler, batches, allocations)
+        for (method, parts), m, s in zip(allocations.names, micro.tolist(), sub.tolist(), strict=True):
+            rows.append(Micrographs(name, fanouts, method, parts, m, s, *sizes))
+    tell("micrographs", len(samplers), len(samplers))
+    return rows
+
+
+def _misses(
+    samplers: Made, epochs: dict[int, list[np.ndarray]], scope: Scope, allocations: Allocations, tell: Progress
+) -> list[Misses]:
+    rows: list[Misses] = []
+    total = len(samplers) * len(allocations.names)
+    for (name, fanouts), sampler in samplers.items():
+        for column, (method, parts) in enumerate(allocations.names):
+            tell("misses", len(rows), total)
+            batches = _whole(epochs[parts], scope.batches)
+            owners = np.ascontiguousarray(allocations.owners[:, column])
+            spread = miss_rate(sampler, [dealt_out(seeds, parts) for seeds in batches], owners)
+            home = miss_rate(sampler, [at_home(seeds, owners, parts) for seeds in batches], owners)
+            rows.append(Misses(name, fanouts, method, parts, spread, home, len(batches), len(batches[0])))
+    tell("misses", total, total)
+    return rows
+
+
+def _first(epoch: list[np.ndarray], seeds: int) -> list[np.ndarray]:
+    """An epoch's batches up to so many seeds."""
+    before = np.cumsum([0, *map(len, epoch)])
+    return [batch[: seeds - start] for batch, start in zip(epoch, before[:-1], strict=True) if start < seeds]
+
+
+def _whole(epoch: list[np.ndarray], count: int) -> list[np.ndarray]:
+    """An epoch's first batches, without the smaller one at its end unless there is no other."""
+    return [batch for batch in epoch if len(batch) == len(epoch[0])][:count]
+
+
+def _nobody(stage: str, done: int, total: int) -> None:
+    """Progress that is told to nobody."""
