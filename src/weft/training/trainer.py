@@ -24,13 +24,9 @@ from weft.features import FeatureStore
 from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.nn import BlockModel
-<<<<<<< HEAD
 from weft.parallel import Merging, Pieces, Plan, TimeSteps
 from weft.parallel.evening import Evenness
-=======
-from weft.parallel import Plan
 from weft.sampling.batches import Batches
->>>>>>> locality
 from weft.training import checkpoint, metrics
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
 from weft.training.inference import infer
