@@ -115,13 +115,14 @@ def test_plan_files_that_are_wrong_are_explained(graphs, tmp_path, capsys):
     assert "say cache in the plan's file" in capsys.readouterr().err
 
 
-def test_resumed_with_other_workers_and_another_plan(graphs, alone, tmp_path):
+@pytest.mark.parametrize(("first", "then"), [(["split", "--micro-batches", 3], ["dnp"]), (["migrate"], ["migrate"])])
+def test_resumed_with_other_workers_and_another_plan(graphs, alone, tmp_path, first, then):
     keep = ["--checkpoint", tmp_path / "checkpoints"]
     every = ["--checkpoint-every", 2, "--keep", 100]
-    train(graphs / "parts-2", tmp_path / "a", "--workers", 2, "--plan", "split", *keep, *every, batch=60)
+    train(graphs / "parts-2", tmp_path / "a", "--workers", 2, "--plan", *first, *keep, *every, batch=60)
     for later in sorted((tmp_path / "checkpoints").glob("step-*"))[2:]:  # as if it had been lost in the first epoch
         shutil.rmtree(later)
-    again = [*keep, "--resume", "--workers", 3, "--plan", "dnp"]
+    again = [*keep, "--resume", "--workers", 3, "--plan", *then]
     refused = weft("train", graphs / "parts-3", *SETTINGS, "--batch-size", 50, *again)
     assert refused.returncode == 2 and "workers x batch_size is 120" in refused.stderr
     model, told = train(graphs / "parts-3", tmp_path / "b", *again, batch=40)

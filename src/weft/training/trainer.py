@@ -229,7 +229,7 @@ class Trainer:
         self._merging.ended(seconds, self._team.seeds_by_step(self._batches.of(epoch)))
         if self._merging.settled:
             kept = len(self.time_steps)
-            self._tell(Notice(f"models migrate in {kept} time steps of {self.world.size}: fewer were not faster"))
+            self._tell(Notice(f"models migrate in {kept} of {self.world.size} time steps from now on"))
 
     def _step(self, batch: Batch, signum: int | None = None) -> tuple[float, int, int]:
         """One batch: forward, loss over the whole batch's size, and backward for each of its pieces; update.
