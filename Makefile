@@ -10,11 +10,12 @@ KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-train: .venv/installed  ## Train on two graphs: cora (real, embedded) whole, a generated one by mini-batches
+train: .venv/installed  ## Train on two graphs: cora (real, embedded) whole, a generated one on two workers
 	$(BIN)/weft import cora runs/first/cora --overwrite
 	$(BIN)/weft train runs/first/cora --config examples/cora.toml --out runs/first/cora-model
 	$(BIN)/weft generate communities runs/first/communities --vertices 60000 --edges 1200000 --seed 1 --overwrite
-	$(BIN)/weft train runs/first/communities --config examples/communities.toml --out runs/first/communities-model
+	$(BIN)/weft partition runs/first/communities runs/first/parts --parts 2 --overwrite
+	$(BIN)/weft train runs/first/parts --workers 2 --config examples/communities.toml --out runs/first/communities-model
 
 test: .venv/installed  ## Run the tests (minutes)
 	OMP_NUM_THREADS=2 $(BIN)/python -m pytest -m "not slow and not gpu"
