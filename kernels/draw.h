@@ -1,4 +1,5 @@
-// Which in-edges of a vertex a sample takes: positions in its neighbour list, from the vertex's own stream of randomness.
+// Which in-edges of a vertex a sample takes: positions in its neighbour list. Node-wise draws come from the vertex's own
+// stream of randomness; shared ones from a random number that each neighbour has under the hop's key, whoever lists it.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "memory.h"
 #include "random.h"
 
 namespace weft {
@@ -75,6 +77,91 @@ inline void draw_weighted(Stream &stream, const float *weight, int64_t n, int64_
     }
     std::partial_sort(arrivals.begin(), arrivals.begin() + k, arrivals.end());
     for (int64_t j = 0; j < k; ++j) out[j] = begin + arrivals[j].second;
+}
+
+constexpr int64_t IDS_AHEAD = 16; // list entries between prefetching what hangs on a neighbour and reading it
+
+// Calls f(i, random number of neighbour i) along a list; `ids` are all vertices' original ids, or null.
+template <class Id, class F> void each_neighbour(uint64_t key, const Id *list, const int64_t *ids, int64_t n, F &&f) {
+    if (!ids) {
+        for (int64_t i = 0; i < n; ++i) f(i, chain(key, static_cast<uint64_t>(list[i])));
+        return;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        if (i + IDS_AHEAD < n) __builtin_prefetch(ids + list[i + IDS_AHEAD]);
+        f(i, chain(key, static_cast<uint64_t>(ids[list[i]])));
+    }
+}
+
+struct Smallest {
+    Scratch<uint64_t> random, low, ordered;
+    Scratch<int64_t> where;
+};
+
+// k of a list's n positions (0 < k < n), ascending: those of the smallest random numbers. Equal numbers belong to copies of
+// one neighbour: the first copies are taken. Nearly always all k lie below a bound that few numbers pass, so that only
+// those few are put in order.
+template <class Id>
+void draw_smallest(uint64_t key, const Id *list, const int64_t *ids, int64_t n, int64_t k, int64_t begin, int64_t *out,
+                   Smallest &scratch) {
+    uint64_t *random = scratch.random.reserve(n), *low = scratch.low.reserve(n);
+    int64_t *where = scratch.where.reserve(n), count = 0;
+    each_neighbour(key, list, ids, n, [&](int64_t i, uint64_t number) { random[i] = number; });
+    const double share = (k + 4 * std::sqrt(static_cast<double>(k)) + 4) / n;
+    uint64_t bound = share < 1 ? static_cast<uint64_t>(share * 0x1p64) : std::numeric_limits<uint64_t>::max();
+    auto collect = [&] {
+        count = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            low[count] = random[i];
+            where[count] = i;
+            count += random[i] <= bound;
+        }
+    };
+    collect();
+    if (count < k) {
+        bound = std::numeric_limits<uint64_t>::max();
+        collect();
+    }
+    uint64_t *ordered = scratch.ordered.reserve(count);
+    std::copy_n(low, count, ordered);
+    std::nth_element(ordered, ordered + (k - 1), ordered + count);
+    const uint64_t last = ordered[k - 1];
+    int64_t ties = k - std::count_if(ordered, ordered + k, [&](uint64_t number) { return number < last; });
+    for (int64_t i = 0, taken = 0; taken < k; ++i) {
+        const bool tied = low[i] == last && ties > 0;
+        out[taken] = begin + where[i];
+        taken += low[i] < last || tied;
+        ties -= tied;
+    }
+}
+
+// Is a vertex in the layer's sample? Its chance is scale x importance, at most 1.
+inline bool sampled(uint64_t random, double scale, float importance) {
+    return static_cast<double>(random >> 11) * 0x1p-53 < std::min(1.0, scale * static_cast<double>(importance));
+}
+
+// How many of a list's neighbours are in the layer's sample?
+template <class Id>
+int64_t count_sampled(uint64_t key, double scale, const float *importance, const Id *list, const int64_t *ids, int64_t n) {
+    int64_t count = 0;
+    each_neighbour(key, list, ids, n, [&](int64_t i, uint64_t random) {
+        if (i + IDS_AHEAD < n) __builtin_prefetch(importance + list[i + IDS_AHEAD]);
+        count += sampled(random, scale, importance[list[i]]);
+    });
+    return count;
+}
+
+// The positions of those k, ascending.
+template <class Id>
+void draw_sampled(uint64_t key, double scale, const float *importance, const Id *list, const int64_t *ids, int64_t n,
+                  int64_t k, int64_t begin, int64_t *out) {
+    int64_t taken = 0;
+    each_neighbour(key, list, ids, n, [&](int64_t i, uint64_t random) {
+        if (i + IDS_AHEAD < n) __builtin_prefetch(importance + list[i + IDS_AHEAD]);
+        if (taken == k) return;
+        out[taken] = begin + i;
+        taken += sampled(random, scale, importance[list[i]]);
+    });
 }
 
 } // namespace weft

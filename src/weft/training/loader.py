@@ -14,7 +14,7 @@ from torch import Tensor
 from weft.features import FeatureStore
 from weft.keys import Stream
 from weft.meter import Meter
-from weft.nn import functional
+from weft.nn import crossing
 from weft.parallel import Program
 from weft.training.team import Programmer
 
@@ -129,7 +129,7 @@ class Loader:
         first.inputs = (rows.data_ptr(), rows._version)
         if self.merge is not None and first.pushed is None and first.columns is None:
             with self._meter.stage("compute"):
-                first.merged = (self.merge, functional.merged(first.block, rows, self.merge))
+                first.merged = (self.merge, crossing.merged(first, rows, self.merge))
         return Batch(number, len(seeds), program, rows)
 
 

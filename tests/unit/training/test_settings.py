@@ -7,7 +7,7 @@ from weft.training import Settings
 
 KEYS = (
     *("model", "hidden", "layers", "heads", "dropout", "norm", "jk", "dtype"),
-    *("fanouts", "replace", "weighted", "batch_size"),
+    *("fanouts", "sampler", "replace", "weighted", "batch_size"),
     *("epochs", "optimizer", "lr", "weight_decay", "momentum", "schedule", "warmup", "clip_norm", "seed"),
     *("workers", "plan", "seeds", "group", "topology", "cache", "cache_by", "wire", "transport", "timeout"),
     *("evaluate_every", "evaluation", "eval_batch_size", "patience"),
