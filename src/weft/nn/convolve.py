@@ -43,7 +43,7 @@ def fast_path(conv: MessagePassing) -> Callable[[Call], Tensor] | None:
 
 
 def check_sums(model: nn.Module) -> None:
-    """Refuse a model whose convolutions don't all sum (or average) edges that may be weighed, as layer-wise sampling must."""
+    """Refuse a model with a convolution that does not sum (or average) edges that can be weighed."""
     for conv in model.modules():
         if isinstance(conv, MessagePassing):
             _check_sums(conv)
