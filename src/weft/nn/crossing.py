@@ -87,7 +87,7 @@ def merged(layer: Layer, x: Tensor, reduce: str) -> Tensor:
     """`aggregate` of whole lists' fetched rows by one thread, without a gradient, for threads that prepare batches."""
     if layer.weight is None:
         return functional.merged(layer.block, x, reduce)
-    total = functional.sums(layer.block, x, _times(layer.weight, None, x), threads=1)
+    total = functional.merged(layer.block, x, "sum", _times(layer.weight, None, x))
     return total.mul_(functional.inverse(layer.degrees, total)) if reduce == "mean" else total
 
 
