@@ -107,7 +107,7 @@ class LayerWise:
 def shared_number(graph, hop_key, vertex):
     """The random number that a vertex has in a hop, whoever lists it."""
     original = vertex if graph.original_ids is None else int(graph.original_ids[vertex])
-    return mix64(hop_key ^ mix64(original & _MASK))
+    return mix64((hop_key + _GOLDEN * original) & _MASK)
 
 
 def sample(graph, seeds, fanouts, hop_keys, replace=False, weights=None, first=0):
