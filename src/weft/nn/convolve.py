@@ -50,10 +50,8 @@ def check_sums(model: nn.Module) -> None:
 
 
 def _check_sums(conv: Any, alone: bool = True) -> None:
-    fast = fast_path(conv) if alone else None
-    split = split_of(conv)
-    merge = REDUCE.get(conv.aggr, "") if split is None else REDUCE[split.merge]
-    if fast not in (sage, gcn, gin, declared) or merge == "max":
+    split, sums = split_of(conv), alone and fast_path(conv) in (sage, gcn, gin, declared)
+    if not sums or (conv.aggr if split is None else split.merge) == "max":
         raise ModelError(
             f"{conv} can't be sampled layer by layer, for its edges don't just add up: set sampler = 'labor' (or "
             f"'neighbor'), or use SAGEConv (mean or sum), GCNConv, GINConv or a declared split (docs/models.md)"

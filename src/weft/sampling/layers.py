@@ -30,13 +30,15 @@ class LayerSampler(Sampler):
     ) -> None:
         super().__init__(graph, fanouts, seed=seed, threads=threads, span=span)
         self._scales = [-1.0 if budget < 0 else graph.importance.scale(budget) for budget in self.fanouts]
+        all_taken = max(self._scales, default=-1.0) < 0
+        self._importance = np.empty(0, dtype=np.float32) if all_taken else graph.importance.values
 
     def chances(self, number: int, vertices: np.ndarray) -> np.ndarray:
         """With which probability each vertex is in the sample of the `number`-th hop, [n] float64."""
         scale = self._scales[number]
         if scale < 0:
             return np.ones(len(vertices))
-        return np.minimum(1.0, scale * self._graph.importance.values[vertices].astype(np.float64))
+        return np.minimum(1.0, scale * self._importance[vertices].astype(np.float64))
 
     def source_weights(self, number: int, vertices: np.ndarray) -> Tensor | None:
         """One over each vertex's chance; None where all are taken. Vertices that are no one's sources have no edges."""
@@ -53,7 +55,7 @@ class LayerSampler(Sampler):
             [self._scales[hop] for hop in hops],
             keys,
             self._graph.original_ids,
-            self._graph.importance.values,
+            self._importance,
             self._want_edges,
             self._first,
             self._threads,

@@ -32,7 +32,8 @@ class Settings:
     )
     sampler: str = setting(
         "neighbor",
-        "each vertex draws for itself, labor: vertices draw the same neighbours, layer: fanouts of the whole graph",
+        "each vertex draws neighbours for itself (neighbor), all draw the same ones (labor), or fanouts say how many "
+        "vertices of the whole graph a layer draws (layer)",
         "sampling",
         choices=("neighbor", "labor", "layer"),
     )
