@@ -1,4 +1,5 @@
-// Which in-edges of a vertex a sample takes: positions in its neighbour list, from the vertex's own stream of randomness.
+// Which in-edges of a vertex a sample takes: positions in its neighbour list. Node-wise draws come from the vertex's own
+// stream of randomness; shared ones from a random number that each neighbour has under the hop's key, whoever lists it.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "memory.h"
 #include "random.h"
 
 namespace weft {
@@ -75,6 +77,95 @@ inline void draw_weighted(Stream &stream, const float *weight, int64_t n, int64_
     }
     std::partial_sort(arrivals.begin(), arrivals.begin() + k, arrivals.end());
     for (int64_t j = 0; j < k; ++j) out[j] = begin + arrivals[j].second;
+}
+
+constexpr int64_t SOME = 512; // list entries whose random numbers are made at once: they stay in the first-level cache
+
+// Calls f(from, count, random numbers) for pieces of a list; `ids` are all vertices' original ids, or null. A vertex's
+// number is that of the hop's stream at the place of its id.
+template <class Id, class F> void in_pieces_of(uint64_t key, const Id *list, const int64_t *ids, int64_t n, F &&f) {
+    alignas(64) uint64_t random[SOME];
+    for (int64_t from = 0; from < n; from += SOME) {
+        const int64_t count = std::min(SOME, n - from);
+        const Id *__restrict part = list + from;
+        if (ids)
+            for (int64_t i = 0; i < count; ++i) random[i] = mix64(key + GOLDEN * static_cast<uint64_t>(ids[part[i]]));
+        else
+            for (int64_t i = 0; i < count; ++i) random[i] = mix64(key + GOLDEN * static_cast<uint64_t>(part[i]));
+        f(from, count, random);
+    }
+}
+
+struct Smallest {
+    Scratch<uint64_t> low, ordered;
+    Scratch<int64_t> where;
+};
+
+// Those of a list's random numbers that are not above a bound, and their positions. How many?
+template <class Id>
+int64_t collect(uint64_t key, const Id *list, const int64_t *ids, int64_t n, uint64_t bound, Smallest &found) {
+    uint64_t *low = found.low.reserve(n);
+    int64_t *where = found.where.reserve(n), count = 0;
+    in_pieces_of(key, list, ids, n, [&](int64_t from, int64_t some, const uint64_t *random) {
+        for (int64_t i = 0; i < some; ++i) {
+            low[count] = random[i];
+            where[count] = from + i;
+            count += random[i] <= bound;
+        }
+    });
+    return count;
+}
+
+// k of a list's n positions (0 < k < n), ascending: those of the smallest random numbers. Equal numbers belong to copies of
+// one neighbour: the first copies are taken. Nearly always all k lie below a bound that few numbers pass, so that only
+// those few are put in order.
+template <class Id>
+void draw_smallest(uint64_t key, const Id *list, const int64_t *ids, int64_t n, int64_t k, int64_t begin, int64_t *out,
+                   Smallest &found) {
+    constexpr uint64_t any = std::numeric_limits<uint64_t>::max();
+    const double share = (k + 4 * std::sqrt(static_cast<double>(k)) + 4) / n;
+    int64_t count = collect(key, list, ids, n, share < 1 ? static_cast<uint64_t>(share * 0x1p64) : any, found);
+    if (count < k) count = collect(key, list, ids, n, any, found);
+    const uint64_t *low = found.low.data();
+    uint64_t *ordered = found.ordered.reserve(count);
+    std::copy_n(low, count, ordered);
+    std::nth_element(ordered, ordered + (k - 1), ordered + count);
+    const uint64_t last = ordered[k - 1];
+    int64_t ties = k - std::count_if(ordered, ordered + k, [&](uint64_t number) { return number < last; });
+    for (int64_t i = 0, taken = 0; taken < k; ++i) {
+        const bool tied = low[i] == last && ties > 0;
+        out[taken] = begin + found.where.data()[i];
+        taken += low[i] < last || tied;
+        ties -= tied;
+    }
+}
+
+// Is a vertex in the layer's sample? Its chance is scale x importance, at most 1.
+inline bool sampled(uint64_t random, double scale, float importance) {
+    return static_cast<double>(random >> 11) * 0x1p-53 < std::min(1.0, scale * static_cast<double>(importance));
+}
+
+// How many of a list's neighbours are in the layer's sample?
+template <class Id>
+int64_t count_sampled(uint64_t key, double scale, const float *importance, const Id *list, const int64_t *ids, int64_t n) {
+    int64_t count = 0;
+    in_pieces_of(key, list, ids, n, [&](int64_t from, int64_t some, const uint64_t *random) {
+        for (int64_t i = 0; i < some; ++i) count += sampled(random[i], scale, importance[list[from + i]]);
+    });
+    return count;
+}
+
+// The positions of those k (0 < k), ascending.
+template <class Id>
+void draw_sampled(uint64_t key, double scale, const float *importance, const Id *list, const int64_t *ids, int64_t n,
+                  int64_t k, int64_t begin, int64_t *out) {
+    int64_t taken = 0;
+    in_pieces_of(key, list, ids, n, [&](int64_t from, int64_t some, const uint64_t *random) {
+        for (int64_t i = 0; i < some && taken < k; ++i) {
+            out[taken] = begin + from + i;
+            taken += sampled(random[i], scale, importance[list[from + i]]);
+        }
+    });
 }
 
 } // namespace weft

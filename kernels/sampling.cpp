@@ -27,15 +27,21 @@ template <class Id> struct Lists {
     const int64_t *indptr;
     const Id *indices;
     const float *weights;        // or null: uniform
-    const int64_t *original_ids; // or null: a vertex's id is its key
+    const int64_t *original_ids; // of these vertices, or null: a vertex's id is its key
     int64_t first, rows;
+    const int64_t *all_ids = nullptr;  // of all vertices, for draws by neighbour; or null
+    const float *importance = nullptr; // of all vertices, for layer-wise draws
 };
+
+enum class Draw { BY_VERTEX, BY_NEIGHBOUR, BY_LAYER };
 
 // How the neighbours of one hop are drawn.
 struct Hop {
     int64_t fanout; // below 0: all
     uint64_t key;
-    bool replace;
+    bool replace = false;
+    Draw draw = Draw::BY_VERTEX;
+    double scale = 0; // by layer: of the importance
 };
 
 template <class T> struct Output {
@@ -54,6 +60,7 @@ template <class Id> struct HopResult {
 constexpr int64_t CHUNK = 256;      // edges; a chunk's neighbours fit the first-level cache
 constexpr int64_t AHEAD = 24;       // destinations between prefetching an indptr entry and reading it
 constexpr int64_t GRAIN = 1 << 14;  // edges that are worth a thread
+constexpr int64_t LISTS_A_THREAD = 1 << 10; // lists to go through, likewise
 
 // One thread's way through its destinations: draws positions, a chunk of edges at a time.
 template <class Id> class Drawer {
@@ -102,6 +109,15 @@ template <class Id> class Drawer {
 
     void draw(int64_t *out, int64_t k, int64_t degree, int64_t begin) {
         if (k == 0) return;
+        const Id *list = lists_.indices + begin;
+        if (hop_.draw == Draw::BY_NEIGHBOUR) {
+            draw_smallest(hop_.key, list, lists_.all_ids, degree, k, begin, out, smallest_);
+            return;
+        }
+        if (hop_.draw == Draw::BY_LAYER) {
+            draw_sampled(hop_.key, hop_.scale, lists_.importance, list, lists_.all_ids, degree, k, begin, out);
+            return;
+        }
         const int64_t vertex = vertices_[at_];
         Stream stream(hop_.key, lists_.original_ids ? lists_.original_ids[vertex - lists_.first] : vertex);
         const float *weight = lists_.weights ? lists_.weights + begin : nullptr;
@@ -121,6 +137,7 @@ template <class Id> class Drawer {
     std::vector<int64_t> set_;
     std::vector<double> sums_;
     std::vector<std::pair<double, int64_t>> arrivals_;
+    Smallest smallest_;
 };
 
 struct Chunk {
@@ -225,6 +242,15 @@ template <class Id, class Table> class Sampler {
         });
         expanded_ = known_;
         offset[0] = 0;
+        if (hop.draw == Draw::BY_LAYER && hop.fanout >= 0) {
+            parallel_for(known_, threads, LISTS_A_THREAD, [&](int64_t from, int64_t to) {
+                for (int64_t i = from; i < to; ++i)
+                    offset[i + 1] = count_sampled(hop.key, hop.scale, lists.importance, lists.indices + begin[i],
+                                                  lists.all_ids, degree[i]);
+            });
+            std::partial_sum(offset, offset + known_ + 1, offset);
+            return;
+        }
         for (int64_t i = 0; i < known_; ++i) offset[i + 1] = offset[i] + drawn(lists, hop, begin[i], degree[i]);
     }
 
@@ -374,14 +400,45 @@ template <class Id, class Table> class Binding {
                      MaybeIn<float> weights, bool replace, bool edge_ids, int64_t first, int threads) {
         const Lists<Id> lists{indptr.data(),        indices.data(), data_or_null(weights),
                               data_or_null(original_ids), first,          static_cast<int64_t>(indptr.size()) - 1};
+        std::vector<Hop> hops;
+        for (size_t i = 0; i < fanouts.size(); ++i) hops.push_back({fanouts[i], keys.at(i), replace});
+        return run(lists, seeds, hops, edge_ids, threads);
+    }
+
+    nb::tuple sample_by_neighbour(In<int64_t> indptr, In<Id> indices, In<Id> seeds, const std::vector<int64_t> &fanouts,
+                                  const std::vector<uint64_t> &keys, MaybeIn<int64_t> all_ids, bool edge_ids,
+                                  int64_t first, int threads) {
+        Lists<Id> lists = whole(indptr, indices, all_ids, first);
+        std::vector<Hop> hops;
+        for (size_t i = 0; i < fanouts.size(); ++i) hops.push_back({fanouts[i], keys.at(i), false, Draw::BY_NEIGHBOUR});
+        return run(lists, seeds, hops, edge_ids, threads);
+    }
+
+    nb::tuple sample_by_layer(In<int64_t> indptr, In<Id> indices, In<Id> seeds, const std::vector<double> &scales,
+                              const std::vector<uint64_t> &keys, MaybeIn<int64_t> all_ids, In<float> importance,
+                              bool edge_ids, int64_t first, int threads) {
+        Lists<Id> lists = whole(indptr, indices, all_ids, first);
+        lists.importance = importance.data();
+        std::vector<Hop> hops;
+        for (size_t i = 0; i < scales.size(); ++i)
+            hops.push_back({scales[i] < 0 ? -1 : 0, keys.at(i), false, Draw::BY_LAYER, scales[i]});
+        return run(lists, seeds, hops, edge_ids, threads);
+    }
+
+  private:
+    static Lists<Id> whole(const In<int64_t> &indptr, const In<Id> &indices, const MaybeIn<int64_t> &all_ids, int64_t first) {
+        const auto rows = static_cast<int64_t>(indptr.size()) - 1;
+        return {indptr.data(), indices.data(), nullptr, nullptr, first, rows, data_or_null(all_ids)};
+    }
+
+    nb::tuple run(const Lists<Id> &lists, const In<Id> &seeds, const std::vector<Hop> &how, bool edge_ids, int threads) {
         std::vector<HopResult<Id>> hops;
         Output<Id> vertices;
         {
             nb::gil_scoped_release released;
             std::lock_guard lock(mutex_);
             sampler_.start(lists, seeds.data(), static_cast<int64_t>(seeds.size()));
-            for (size_t i = 0; i < fanouts.size(); ++i)
-                hops.push_back(sampler_.hop(lists, {fanouts[i], keys.at(i), replace}, edge_ids, threads));
+            for (const Hop &hop : how) hops.push_back(sampler_.hop(lists, hop, edge_ids, threads));
             vertices = sampler_.vertices_result();
         }
         nb::list blocks;
@@ -392,7 +449,6 @@ template <class Id, class Table> class Binding {
         return nb::make_tuple(to_numpy(std::move(vertices)), blocks);
     }
 
-  private:
     std::mutex mutex_;
     std::shared_ptr<Pool> pool_;
     Sampler<Id, Table> sampler_;
@@ -405,7 +461,14 @@ template <class Id, class Table, class... Args> void bind_sampler(nb::module_ &m
         .def("sample", &Self::sample, nb::arg("indptr"), nb::arg("indices"), nb::arg("seeds"), nb::arg("fanouts"),
              nb::arg("keys"), nb::arg("original_ids").none(), nb::arg("weights").none(), nb::arg("replace"),
              nb::arg("edge_ids"), nb::arg("first"), nb::arg("threads"),
-             "Vertices and, per hop from the seeds outwards, (indptr, src, num_src, edge_ids or None).");
+             "Vertices and, per hop from the seeds outwards, (indptr, src, num_src, edge_ids or None).")
+        .def("sample_by_neighbour", &Self::sample_by_neighbour, nb::arg("indptr"), nb::arg("indices"), nb::arg("seeds"),
+             nb::arg("fanouts"), nb::arg("keys"), nb::arg("all_ids").none(), nb::arg("edge_ids"), nb::arg("first"),
+             nb::arg("threads"), "The same by LABOR: each list's neighbours of the smallest random numbers.")
+        .def("sample_by_layer", &Self::sample_by_layer, nb::arg("indptr"), nb::arg("indices"), nb::arg("seeds"),
+             nb::arg("scales"), nb::arg("keys"), nb::arg("all_ids").none(), nb::arg("importance"), nb::arg("edge_ids"),
+             nb::arg("first"), nb::arg("threads"),
+             "The same layer by layer: neighbours in the hop's sample, whose chance is scale x importance; below 0: all.");
 }
 
 } // namespace

@@ -21,6 +21,31 @@ class ArraySampler32:
         first: int,
         threads: int,
     ) -> tuple[ndarray, list[tuple[ndarray, ndarray, int, ndarray | None]]]: ...
+    def sample_by_neighbour(
+        self,
+        indptr: ndarray,
+        indices: ndarray,
+        seeds: ndarray,
+        fanouts: list[int],
+        keys: list[int],
+        all_ids: ndarray | None,
+        edge_ids: bool,
+        first: int,
+        threads: int,
+    ) -> tuple[ndarray, list[tuple[ndarray, ndarray, int, ndarray | None]]]: ...
+    def sample_by_layer(
+        self,
+        indptr: ndarray,
+        indices: ndarray,
+        seeds: ndarray,
+        scales: list[float],
+        keys: list[int],
+        all_ids: ndarray | None,
+        importance: ndarray,
+        edge_ids: bool,
+        first: int,
+        threads: int,
+    ) -> tuple[ndarray, list[tuple[ndarray, ndarray, int, ndarray | None]]]: ...
 
 class HashSampler32(ArraySampler32):
     def __init__(self) -> None: ...

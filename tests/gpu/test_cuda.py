@@ -48,3 +48,16 @@ def test_models(name):
     here = BlockModel(model)(x, sample)
     there = BlockModel(model.cuda())(x.cuda(), sample.to("cuda"))
     torch.testing.assert_close(there.cpu(), here, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["sage", "gin"])
+def test_models_on_weighed_edges(name):
+    """As layer-wise samplers make them."""
+    inner, outer = random_block(20, 60, 200), random_block(60, 150, 600)
+    weights = [1 + torch.rand(block.num_src, dtype=torch.float64) for block in (outer, inner)]
+    sample = Sample(torch.arange(150), [outer, inner], torch.arange(150), source_weights=weights)
+    model = build(name, 8, 8, 3, 2).double().eval()
+    x = torch.randn(150, 8, dtype=torch.float64)
+    here = BlockModel(model)(x, sample)
+    there = BlockModel(model.cuda())(x.cuda(), sample.to("cuda"))
+    torch.testing.assert_close(there.cpu(), here, rtol=1e-9, atol=1e-9)

@@ -96,7 +96,8 @@ def train(case, world):
     """Losses by step, and the parameters after them."""
     graph = Graph.open(case["graph"])
     model = model_for(case["model"], graph.num_features, graph.num_classes).double()
-    settings = Settings(seed=case.get("seed", 5), dtype="float64", **case.get("sampling", {}))
+    fanouts = tuple(case["fanouts"])
+    settings = Settings(seed=case.get("seed", 5), dtype="float64", fanouts=fanouts, **case.get("sampling", {}))
     batches = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5).of(0)
     wire = world.wire()
     if world.size == 1:

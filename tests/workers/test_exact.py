@@ -151,6 +151,7 @@ def compare(wanted, got, names):
 def alone(graphs, tmp_path_factory):
     """What one process makes of each kind of case."""
     kinds = [(model, {}) for model in FAST] + [("sage-mean", more) for more in EXTRAS.values()]
+    kinds += [(model, SAMPLERS[sampler]) for sampler, model in BY_SAMPLER]
     cases = [case(graphs, model, "gdp", 1, **more) for model, more in kinds]
     results = run(cases, 1, tmp_path_factory.mktemp("alone"))
     return {(model, json.dumps(more)): result for (model, more), result in zip(kinds, results, strict=True)}
@@ -163,6 +164,55 @@ EXTRAS = {
     "batches of two": {"batch_size": 2},
     "another key": {"seed": 6},
 }
+
+
+SAMPLERS = {
+    "labor": {"sampling": {"sampler": "labor"}},
+    "layer": {"sampling": {"sampler": "layer"}, "fanouts": [250, 150]},
+}
+# The models under the other samplers, and the plans of the fast suite; layer-wise ones sum their edges.
+BY_SAMPLER = {
+    ("labor", "sage-mean"): ["gdp", "snp", "nfp", "split by cover", "push then pull", "gdp, partitioned"],
+    ("labor", "gcn"): ["dnp", "cover, partitioned"],
+    ("labor", "gat"): ["split by cover", "snp, partitioned"],
+    ("layer", "sage-mean"): [
+        *("gdp", "snp", "dnp", "nfp", "split by cover", "push then pull", "columns then push"),
+        *("gdp, partitioned", "snp, partitioned", "cover, partitioned", "push, cache", "split by host, cache"),
+    ],
+    ("layer", "sage-sum"): ["snp", "nfp", "split by pull", "gdp, partitioned"],
+    ("layer", "sage-mean-project"): ["snp", "dnp"],
+    ("layer", "narrow"): ["nfp", "split by push", "gdp"],
+    ("layer", "gcn"): ["gdp", "snp", "nfp", "split by cover", "cover, partitioned"],
+    ("layer", "gcn-weights"): ["snp", "nfp", "split by cover", "gdp, partitioned"],
+    ("layer", "gin"): ["gdp", "dnp", "nfp", "split by cover"],
+    ("layer", "declared"): ["gdp", "snp", "cover, partitioned"],
+    ("layer", "jk"): ["push, seeds spread"],
+}
+
+
+def check_samplers(graphs, alone, workers, names, folder, method=None):
+    cases = [case(graphs, model, name, workers, method, **SAMPLERS[sampler]) for sampler, model, name in names]
+    wanted = [alone[model, json.dumps(SAMPLERS[sampler])] for sampler, model, _ in names]
+    compare(wanted, run(cases, workers, folder), names)
+
+
+def test_samplers(graphs, alone, tmp_path):
+    names = [(*kind, name) for kind, plans in BY_SAMPLER.items() for name in plans]
+    check_samplers(graphs, alone, 3, names, tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_samplers_in_the_whole_matrix(graphs, alone, workers, method, tmp_path):
+    names = [(sampler, model, name) for sampler, model in BY_SAMPLER for name in CAN.get(model, PLANS)]
+    check_samplers(graphs, alone, workers, names, tmp_path / "run", method)
+
+
+def test_samplers_train_other_models(alone):
+    """Each sampler draws otherwise, so that no comparison is between runs that ignore the setting."""
+    results = [alone["sage-mean", json.dumps(more)]["parameters"] for more in ({}, *SAMPLERS.values())]
+    assert all(np.abs(one - other).max() > 1e-4 for one, other in itertools.combinations(results, 2))
 
 
 def test_over_a_process_group(graphs, alone, tmp_path, monkeypatch):

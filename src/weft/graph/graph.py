@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.errors import GraphFormatError, InputError
 from weft.graph import storage
+from weft.graph.importance import Importance
 from weft.graph.loops import SelfLoops
 from weft.graph.names import Names
 from weft.keys import mix64_array
@@ -84,6 +85,11 @@ class Graph:
     def self_loops(self) -> SelfLoops:
         """Degrees and self-loops of all vertices, for convolutions that normalise."""
         return SelfLoops(self.indptr, self.indices, self.edge_weight)
+
+    @cached_property
+    def importance(self) -> Importance:
+        """How much hangs on each vertex as a source, for layer-wise sampling."""
+        return Importance(self.indptr, self.indices)
 
     def seeds(self, split: str) -> np.ndarray:
         """The labelled vertices of a split (train, validation, test), in the order of their original ids."""

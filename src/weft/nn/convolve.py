@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, GCNConv, GINConv, MessagePassing, SAGEConv
 
@@ -25,6 +25,8 @@ def convolve(call: Call) -> Tensor:
         raise ModelError(
             f"{call.conv} needs whole rows, so its layer can't be placed by columns: place it local, pull or push"
         )
+    if call.layer.weight is not None:
+        _check_sums(call.conv, alone=not call.others)
     out = _black_box(call) if fast is None or call.others else fast(call)
     if len(out) != call.layer.num_dst:
         raise ModelError(f"{call.conv} gave {len(out)} rows for {call.layer.num_dst} vertices: one row each is needed")
@@ -38,6 +40,22 @@ def fast_path(conv: MessagePassing) -> Callable[[Call], Tensor] | None:
     run, can = _FAST.get(type(conv), (None, None))
     plain = conv.flow == "source_to_target" and not conv.explain and conv.decomposed_layers == 1
     return run if can is not None and plain and can(conv) else None
+
+
+def check_sums(model: nn.Module) -> None:
+    """Refuse a model with a convolution that does not sum (or average) edges that can be weighed."""
+    for conv in model.modules():
+        if isinstance(conv, MessagePassing):
+            _check_sums(conv)
+
+
+def _check_sums(conv: Any, alone: bool = True) -> None:
+    split, sums = split_of(conv), alone and fast_path(conv) in (sage, gcn, gin, declared)
+    if not sums or (conv.aggr if split is None else split.merge) == "max":
+        raise ModelError(
+            f"{conv} can't be sampled layer by layer, for its edges don't just add up: set sampler = 'labor' (or "
+            f"'neighbor'), or use SAGEConv (mean or sum), GCNConv, GINConv or a declared split (docs/models.md)"
+        )
 
 
 def _black_box(call: Call) -> Tensor:

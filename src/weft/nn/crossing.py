@@ -25,7 +25,10 @@ def aggregate(
     weight: Tensor | None = None,
     push_weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sum, mean or max of rows x (those here) into each destination; and the destinations' own rows."""
+    """Sum, mean or max of rows x (those here) into each destination; and the destinations' own rows.
+
+    `weight` is the caller's; what edges count for as they were drawn multiplies it.
+    """
     if layer.columns is not None:
         return _aggregate_columns(layer, wire, x, reduce, weight, push_weight)
     if layer.pushed is None:  # destinations come first among whole neighbourhoods' sources
@@ -34,9 +37,14 @@ def aggregate(
             layer.asked = reduce
             if layer.merged is not None and layer.merged[0] == reduce:
                 return layer.merged[1], x[: layer.num_dst]
-        return functional.aggregate_with_own(layer.block, layer.gather(x, wire), weight, reduce)
+        rows = layer.gather(x, wire)
+        if layer.weight is None:
+            return functional.aggregate_with_own(layer.block, rows, weight, reduce)
+        total, own = functional.aggregate_with_own(layer.block, rows, _times(layer.weight, weight, x), "sum")
+        return total * functional.inverse(layer.degrees, total) if reduce == "mean" else total, own
     if reduce == "max":
         return _PushedMax.apply(layer.gather(x, wire), x, layer, wire), layer.own_rows(x, wire)
+    weight, push_weight = _times(layer.weight, weight, x), _times(layer.push_weight, push_weight, x)
     total, own = _PushedSum.apply(x, layer, wire, weight, push_weight, reduce == "mean")
     return total, own if layer.own is None else layer.own_rows(x, wire)
 
@@ -60,9 +68,34 @@ def column_slices(
 ) -> tuple[Tensor, Tensor]:
     """Slices of merged neighbours beside slices of own rows: for the destinations here, and for all others'."""
     assert layer.pushed is not None
-    here = torch.cat([functional.aggregate(layer.block, x, weight, reduce), x[layer.dst_at]], 1)
-    there = functional.aggregate(layer.pushed.block, x, push_weight, reduce)
-    return here, torch.cat([there, x[layer.pushed.dst_at]], 1)
+    here = _slices(layer.block, x, reduce, weight, layer.weight)
+    there = _slices(layer.pushed.block, x, reduce, push_weight, layer.push_weight)
+    return torch.cat([here, x[layer.dst_at]], 1), torch.cat([there, x[layer.pushed.dst_at]], 1)
+
+
+def _slices(block: Block, x: Tensor, reduce: str, weight: Tensor | None, drawn: Tensor | None) -> Tensor:
+    """Whole lists merged; `drawn` is what their edges count for."""
+    if drawn is None:
+        return functional.aggregate(block, x, weight, reduce)
+    total = functional.aggregate(block, x, _times(drawn, weight, x), "sum")
+    if reduce != "mean":
+        return total
+    return total * functional.inverse(drawn.new_zeros(block.num_dst).index_add_(0, block.dst().long(), drawn), total)
+
+
+def merged(layer: Layer, x: Tensor, reduce: str) -> Tensor:
+    """`aggregate` of whole lists' fetched rows by one thread, without a gradient, for threads that prepare batches."""
+    if layer.weight is None:
+        return functional.merged(layer.block, x, reduce)
+    total = functional.merged(layer.block, x, "sum", _times(layer.weight, None, x))
+    return total.mul_(functional.inverse(layer.degrees, total)) if reduce == "mean" else total
+
+
+def _times(drawn: Tensor | None, weight: Tensor | None, like: Tensor) -> Tensor | None:
+    """What edges count for, times the weights that they have."""
+    if drawn is None:
+        return weight
+    return drawn.to(like.dtype) if weight is None else drawn.to(like.dtype) * weight
 
 
 class Summed(torch.autograd.Function):

@@ -44,9 +44,9 @@ def sums(
     return out
 
 
-def merged(block: Block, x: Tensor, reduce: str) -> Tensor:
-    """Sum or mean of source rows by destination, by one thread; without a gradient."""
-    return sums(block, x, None, reduce == "mean", threads=1)
+def merged(block: Block, x: Tensor, reduce: str, weight: Tensor | None = None) -> Tensor:
+    """Weighted sum or mean of source rows by destination, by one thread; without a gradient."""
+    return sums(block, x, weight, reduce == "mean", threads=1)
 
 
 def sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, onto: Tensor | None = None) -> Tensor:

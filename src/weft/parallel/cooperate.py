@@ -18,9 +18,9 @@ from weft.parallel.hops import Edges, Hop, Lists, Message, cut, ranges, relabell
 from weft.parallel.owners import Owners
 from weft.parallel.plan import Plan
 from weft.parallel.program import Columns, Layer, Program, Pushed
-from weft.sampling import Block, NeighborSampler
+from weft.sampling import Block, make_sampler
 from weft.sampling.block import Topology, edge_values, keys_of
-from weft.sampling.neighbors import ARRAY_UP_TO
+from weft.sampling.sampler import ARRAY_UP_TO
 
 
 class Cooperation:
@@ -34,6 +34,7 @@ class Cooperation:
         owners: Owners,
         wire: Wire,
         *,
+        sampler: str = "neighbor",
         seed: int = 0,
         replace: bool = False,
         weighted: bool = False,
@@ -46,7 +47,7 @@ class Cooperation:
         self.plan, self._graph, self._owners = plan, graph, owners
         self._wire, self._compute = wire, compute or wire  # to prepare batches by, and to run them by
         span = tuple(owners.bounds[wire.rank : wire.rank + 2].tolist()) if plan.topology == "partitioned" else None
-        self._sampler = NeighborSampler(graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
+        self._sampler = make_sampler(sampler, graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
         self._weighted = weighted
         self._places = places  # do pushed edges need to know their places, for dropout of edges?
         self._graph_width = width  # of the features, for layers by column
@@ -100,6 +101,7 @@ class Cooperation:
             hop = self._draw(wanted, index, (epoch, batch, stream))
             layer, wanted = self._settle(hop, index)
             layer.dst_vertices = torch.from_numpy(hop.destinations)
+            self._weigh(layer, hop, depth - 1 - index)
             layers.insert(0, layer)
             held.insert(0, wanted)
         return Program(
@@ -119,6 +121,15 @@ class Cooperation:
         if self.plan.topology == "replicated" or self.plan.held(index + 1) == "owner":
             return Hop(wanted, *self._sampler.hop(wanted, number, *when))
         return self._ask_for_lists(wanted, number, when)
+
+    def _weigh(self, layer: Layer, hop: Hop, number: int) -> None:
+        """Edges count for what the sampler says: it hangs on their sources alone, so whoever has an edge can tell."""
+        of_drawn = self._sampler.source_weights(number, hop.vertices)
+        if of_drawn is not None:
+            assert layer.src_vertices is not None
+            of_sources = self._sampler.source_weights(number, layer.src_vertices.numpy())
+            assert of_sources is not None
+            layer.weigh(hop.block, of_drawn, of_sources)
 
     def _settle(self, hop: Hop, index: int) -> tuple[Layer, np.ndarray]:
         """The layer as the plan places it, and the vertices whose rows it needs here."""

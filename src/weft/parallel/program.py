@@ -54,7 +54,7 @@ class Layer:
     """One layer on one worker. The block's edges are computed here; `pushed` are other workers' edges."""
 
     block: Block
-    degrees: Tensor  # [destinations] int64: all edges drawn, here or pushed
+    degrees: Tensor  # [destinations]: all edges drawn, here or pushed; with weights their sum, float64
     sources: Route | None = None  # rows here -> the block's sources; None: the rows here are the sources
     own: Route | None = None  # rows here -> the destinations' own rows; None: the first rows here
     pushed: Pushed | None = None
@@ -65,11 +65,21 @@ class Layer:
     inputs: tuple[int, int] | None = None  # of layer 1: which tensor the fetched rows are, and its version
     asked: str | None = None  # of layer 1: how the model merged the fetched rows as they are; None: it did not
     merged: tuple[str, Tensor] | None = None  # of layer 1: a merge of the fetched rows that was made ahead
+    weight: Tensor | None = None  # [block's edges] float64: what each counts for, as it was drawn; None: all the same
+    push_weight: Tensor | None = None  # [pushed edges] float64, likewise
 
     @classmethod
     def whole(cls, block: Block) -> "Layer":
         """A layer that needs nobody else."""
         return cls(block, block.indptr.diff())
+
+    def weigh(self, drawn: Block, of_drawn: Tensor, of_sources: Tensor) -> None:
+        """Let each edge count for what its source's weight says; `drawn` are all edges, before some were pushed."""
+        at, weights = drawn.dst().long(), of_drawn[drawn.src.long()]
+        self.degrees = weights.new_zeros(drawn.num_dst).index_add_(0, at, weights)
+        self.weight = of_sources[self.block.src.long()]
+        if self.pushed is not None:
+            self.push_weight = of_sources[self.pushed.block.src.long()]
 
     def self_edges(self) -> Tensor:
         """Which of the block's edges join a vertex to itself."""
@@ -123,8 +133,12 @@ class Program:
     def of(cls, sample: Sample) -> "Program":
         """A sample as the program of a worker alone."""
         sizes = [len(sample.vertices), *(block.num_dst for block in sample.blocks)]
+        layers = [Layer.whole(block) for block in sample.blocks]
+        for layer, weights in zip(layers, sample.source_weights or [None] * len(layers), strict=True):
+            if weights is not None:
+                layer.weigh(layer.block, weights, weights)
         return cls(
-            [Layer.whole(block) for block in sample.blocks],
+            layers,
             [sample.vertices[:size] for size in sizes],
             [sample.keys[:size] for size in sizes],
             sample.graph,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from weft import _kernels
+from weft.graph.importance import Importance
 from weft.graph.loops import SelfLoops
 
 
@@ -26,6 +27,8 @@ class Topology(Protocol):
     def original_ids(self) -> np.ndarray | None: ...
     @property
     def self_loops(self) -> SelfLoops: ...
+    @property
+    def importance(self) -> Importance: ...
 
 
 @dataclass
@@ -97,6 +100,7 @@ class Sample:
     keys: Tensor  # [rows] int64, original ids: the keys of the rows' randomness
     graph: Topology | None = None  # where degrees and edge values are looked up
     weighted: bool = False  # were neighbours drawn by weight?
+    source_weights: list[Tensor | None] | None = None  # by block, [num_src] float64: what an edge from each counts for
 
     @property
     def num_seeds(self) -> int:
@@ -110,7 +114,9 @@ class Sample:
     def to(self, device: torch.device | str) -> Self:
         """The sample on a device."""
         blocks = [block.to(device) for block in self.blocks]
-        return type(self)(self.vertices.to(device), blocks, self.keys.to(device), self.graph, self.weighted)
+        vertices, keys = self.vertices.to(device), self.keys.to(device)
+        weights = self.source_weights and [w if w is None else w.to(device) for w in self.source_weights]
+        return type(self)(vertices, blocks, keys, self.graph, self.weighted, weights)
 
 
 def edge_values(graph: Topology | None, name: str, block: Block) -> Tensor:

@@ -1,26 +1,16 @@
-"""Keyed neighbour sampling: a batch's seeds to blocks, hop by hop, each vertex's draw from its own key."""
+"""Node-wise sampling: each vertex draws some of its in-neighbours, by itself."""
 
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from weft import _kernels
 from weft.errors import ConfigError, InputError
-from weft.keys import Stream, key
-from weft.sampling.block import Block, Sample, Topology, keys_of
-
-# Up to here an array of 4 bytes a vertex renumbers faster than a hash table: it stays within a large last-level cache.
-ARRAY_UP_TO = 1 << 23
+from weft.sampling.block import Topology
+from weft.sampling.sampler import Hops, Sampler
 
 
-class NeighborSampler:
-    """Draws blocks of in-neighbours; a vertex's draw hangs on (seed, epoch, batch, hop, its original id) alone.
-
-    Fanouts are listed from the seeds outwards, one a layer; -1 takes all neighbours. A sampler serves one thread at a
-    time; make one for each thread that samples at once.
-    """
+class NeighborSampler(Sampler):
+    """Each vertex draws as many in-neighbours as the fanout says, from its own stream of randomness."""
 
     def __init__(
         self,
@@ -33,50 +23,21 @@ class NeighborSampler:
         threads: int = 1,
         span: tuple[int, int] | None = None,
     ) -> None:
-        if bad := [f for f in fanouts if f < -1 or f == 0]:
-            raise ConfigError(f"fanout {bad[0]} is not possible: give a positive number, or -1 for all neighbours")
         if weighted and graph.edge_weight is None:
             raise ConfigError("weighted sampling needs edge weights, and this graph has none: import it with --weight")
-        self.fanouts = list(fanouts)
-        self._graph = graph
+        super().__init__(graph, fanouts, seed=seed, threads=threads, span=span)
+        self.weighted = weighted
         self._replace = replace
-        self._seed = seed
-        self._threads = threads
         self._weights = _checked_weights(graph.edge_weight) if weighted else None
-        self._want_edges = graph.edge_weight is not None or graph.edge_type is not None
-        self._kernel = _kernel_for(graph)
-        first, end = span or (0, len(graph.indptr) - 1)  # the vertices whose lists are read
-        self._first = first
-        self._indptr = graph.indptr[first : end + 1]
-        self._ids = None if graph.original_ids is None else graph.original_ids[first:end]
+        self._ids = None if graph.original_ids is None else graph.original_ids[self._first : self._end]
 
-    def sample(self, seeds: Tensor | np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> Sample:
-        """The blocks that compute the seeds (distinct ids), nearest the input first."""
-        vertices, blocks = self._hops(seeds, range(len(self.fanouts)), epoch, batch, stream)
-        return Sample(
-            torch.from_numpy(vertices),
-            blocks[::-1],
-            keys_of(self._graph, vertices),
-            self._graph,
-            self._weights is not None,
-        )
-
-    def hop(
-        self, destinations: np.ndarray, number: int, epoch: int, batch: int, stream: Stream = Stream.SAMPLE
-    ) -> tuple[np.ndarray, Block]:
-        """One hop of a sample, the `number`-th from the seeds: the block's sources, destinations first, and the block."""
-        vertices, blocks = self._hops(destinations, range(number, number + 1), epoch, batch, stream)
-        return vertices, blocks[0]
-
-    def _hops(
-        self, seeds: Tensor | np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
-    ) -> tuple[np.ndarray, list[Block]]:
-        vertices, drawn = self._kernel.sample(
+    def _draw(self, seeds: np.ndarray, hops: range, keys: list[int]) -> Hops:
+        return self._kernel.sample(
             self._indptr,
             self._graph.indices,
-            np.ascontiguousarray(seeds, dtype=self._graph.indices.dtype),
+            seeds,
             [self.fanouts[hop] for hop in hops],
-            [key(stream, self._seed, epoch, batch, hop) for hop in hops],
+            keys,
             self._ids,
             self._weights,
             self._replace,
@@ -84,19 +45,6 @@ class NeighborSampler:
             self._first,
             self._threads,
         )
-        return vertices, [_block(*hop) for hop in drawn]
-
-
-def _block(indptr: np.ndarray, src: np.ndarray, num_src: int, edge_ids: np.ndarray | None) -> Block:
-    edges = None if edge_ids is None else torch.from_numpy(edge_ids)
-    return Block(torch.from_numpy(indptr), torch.from_numpy(src), num_src, edges)
-
-
-def _kernel_for(graph: Topology) -> "_kernels.ArraySampler32 | _kernels.HashSampler32 | _kernels.HashSampler64":
-    vertices = len(graph.indptr) - 1
-    if graph.indices.dtype == np.int64:
-        return _kernels.HashSampler64()
-    return _kernels.ArraySampler32(vertices) if vertices <= ARRAY_UP_TO else _kernels.HashSampler32()
 
 
 def _checked_weights(weights: np.ndarray | None) -> np.ndarray | None:

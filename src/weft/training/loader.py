@@ -15,7 +15,7 @@ from torch import Tensor
 from weft.features import FeatureStore
 from weft.keys import Stream
 from weft.meter import Meter
-from weft.nn import functional
+from weft.nn import crossing
 from weft.parallel import Program, Turns
 from weft.training.team import Programmer
 
@@ -169,7 +169,7 @@ class Loader:
             first.inputs = (rows.data_ptr(), rows._version)
             if self.merge is not None and first.pushed is None and first.columns is None:
                 with self._meter.stage("compute"):
-                    first.merged = (self.merge, functional.merged(first.block, rows, self.merge))
+                    first.merged = (self.merge, crossing.merged(first, rows, self.merge))
         moves = [self._turns.move(turn) if order.stream == Stream.SAMPLE else 0 for turn in order.turns]
         return [Piece(*made) for made in zip(programs, fetched, moves, strict=True)]
 

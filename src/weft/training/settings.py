@@ -7,6 +7,7 @@ from typing import Any
 from weft.config import setting
 from weft.errors import ConfigError
 from weft.nn import DEFAULT_LAYERS
+from weft.sampling import check_options
 
 _ATTENTION = ("gat", "gatv2")
 
@@ -28,6 +29,13 @@ class Settings:
 
     fanouts: tuple[int, ...] | None = setting(
         None, "neighbours drawn, from the seeds outwards: 10,10,5 or full", "sampling", low=-1
+    )
+    sampler: str = setting(
+        "neighbor",
+        "each vertex draws neighbours for itself (neighbor), all draw the same ones (labor), or fanouts say how many "
+        "vertices of the whole graph a layer draws (layer)",
+        "sampling",
+        choices=("neighbor", "labor", "layer"),
     )
     replace: bool = setting(False, "draw neighbours with replacement", "sampling")
     weighted: bool = setting(False, "draw neighbours in proportion to edge weights", "sampling")
@@ -125,6 +133,11 @@ class Settings:
             raise ConfigError(
                 f"layers = {self.layers} and {len(self.fanouts)} fanouts contradict each other: give one fanout a layer, or "
                 f"drop one of the settings"
+            )
+        check_options(self.sampler, self.replace, self.weighted)
+        if self.sampler == "layer" and self.fanouts is None:
+            raise ConfigError(
+                "sampler = 'layer' needs fanouts: how many vertices of the whole graph each layer draws, such as 4096"
             )
         if self.patience and not self.evaluate_every:
             raise ConfigError("patience needs evaluations: set evaluate_every to at least 1")

@@ -16,10 +16,10 @@ from weft.graph import Graph
 from weft.graph.describe import out_degrees
 from weft.keys import Stream
 from weft.nn import BlockModel, crossing_costs
-from weft.nn.convolve import fast_path
+from weft.nn.convolve import check_sums, fast_path
 from weft.parallel import NAMED, Columns, Cooperation, Owners, Pieces, Plan, Program, TimeSteps, Turns, mixed
 from weft.parallel.evening import Evenness
-from weft.sampling import NeighborSampler
+from weft.sampling import make_sampler
 from weft.training.settings import Settings
 
 # A batch's seeds, epoch, number, stream and a turn to this worker's program for that turn.
@@ -66,16 +66,28 @@ def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
 
 def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
     """Refuse what workers would refuse, before they are started."""
+    check_sampler(settings, model)
     owner_bounds(graph, settings.workers)
     plan_for(settings, model, len(settings.fanouts_for(BlockModel(model, graph.num_features).depth)))
+
+
+def check_sampler(settings: Settings, model: nn.Module) -> None:
+    """Refuse a model that the sampler can't serve."""
+    if settings.sampler == "layer":
+        check_sums(model)
 
 
 def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programmer]:
     """One worker: a programmer for each loader thread."""
 
     def programmer() -> Programmer:
-        sampler = NeighborSampler(
-            graph, fanouts, replace=settings.replace, weighted=settings.weighted, seed=settings.seed
+        sampler = make_sampler(
+            settings.sampler,
+            graph,
+            fanouts,
+            replace=settings.replace,
+            weighted=settings.weighted,
+            seed=settings.seed,
         )
         pieces = Pieces(settings.micro_batches)
 
@@ -119,6 +131,7 @@ class Team:
                 places=places,
                 costs=costs,
                 width=graph.num_features,
+                sampler=settings.sampler,
                 seed=settings.seed,
                 replace=settings.replace,
                 weighted=settings.weighted,

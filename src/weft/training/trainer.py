@@ -35,7 +35,7 @@ from weft.training.loader import Batch, Loader
 from weft.training.moving import packed, pass_on, unpack
 from weft.training.optimisation import make_optimizer, rate
 from weft.training.settings import MAY_CHANGE, Settings
-from weft.training.team import UNPARTITIONED, Team, alone, plan_for
+from weft.training.team import UNPARTITIONED, Team, alone, check_sampler, plan_for
 
 
 @dataclass
@@ -87,6 +87,7 @@ class Trainer:
         model.to(self._dtype)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self._threads = settings.threads or max(1, (os.cpu_count() or 1) // local)
+        check_sampler(settings, model)
         self._block_model = BlockModel(model, graph.num_features)
         self._fanouts = settings.fanouts_for(self._block_model.depth)
         self._seeds = {split: graph.seeds(split) for split in ("train", "validation", "test")}
@@ -143,7 +144,9 @@ class Trainer:
         parts = [
             f"{workers}, {self._threads} thread{'s' if self._threads > 1 else ''}",
             f"{name}, {len(self._fanouts)} layers ({fast} fast{f', {others} as black boxes' if others else ''})",
-            "fanouts " + ",".join("full" if f < 0 else str(f) for f in self._fanouts),
+            ("" if s.sampler == "neighbor" else f"{s.sampler} sampling, ")
+            + "fanouts "
+            + ",".join("full" if f < 0 else str(f) for f in self._fanouts),
             f"{len(self._seeds['train']):,} seeds in {len(self._batches)} batches of {self.batch_size:,}",
             f"{s.prefetch} batches ahead",
         ]

@@ -10,8 +10,9 @@ from weft.errors import ConfigError, InputError
 from weft.graph import Graph
 from weft.graph.generate import communities
 from weft.partition import allocate, methods, write_partitioned
-from weft.planner import Scope, locality
+from weft.planner import Scope, locality, samplers_named
 from weft.planner.counting import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
+from weft.planner.samplers import budget_for
 from weft.sampling import NeighborSampler
 from weft.sampling.batches import Batches
 
@@ -212,7 +213,7 @@ class TestCommand:
             (["--parts", "two"], "--parts two is not a list of whole numbers"),
             (["--methods", "magic"], "method 'magic' is not known: choose from random, metis, kaminpar"),
             (["--methods", ""], "methods is empty"),
-            (["--samplers", "magic"], "sampler 'magic' is not known: choose from neighbor"),
+            (["--samplers", "magic"], "sampler 'magic' is not known: choose from neighbor, labor, layer"),
             (["--layers", "2,10", "--fanouts", "3,2,1"], "3 fanouts do not fit 2 numbers of layers"),
             (["--fanouts", "0"], "fanout 0 is not possible"),
             (["--miss-fanouts", "10,-2"], "fanout -2 is not possible"),
@@ -240,3 +241,25 @@ class TestBadGraphs:
         monkeypatch.setattr(methods, "find_spec", lambda name: None)
         with pytest.raises(ConfigError, match="METIS is not installed"):
             locality(small_graph(0), Scope((2,), ("metis",)))
+
+
+class TestLayerWise:
+    """Fanouts of other samplers become budgets that draw as many neighbours, on average over the graph."""
+
+    @pytest.mark.parametrize("fanout", [1, 3, 8])
+    def test_budgets_draw_as_many(self, graph, fanout):
+        sampler = samplers_named(["layer"])["layer"](graph, [fanout], 0)
+        drawn = [sampler.sample(np.arange(graph.num_vertices), 0, batch).blocks[0].num_edges for batch in range(10)]
+        assert np.mean(drawn) / graph.num_vertices == pytest.approx(fanout, rel=0.05)
+
+    def test_all_neighbours(self, graph):
+        assert budget_for(graph, -1) == budget_for(graph, 10_000) == -1
+
+    def test_a_row_for_each_sampler(self, graph):
+        scope = Scope(
+            (2,), ("random",), layers=(2,), fanouts=(2,), miss_fanouts=(2, 2), roots=20, batches=1, batch_size=20
+        )
+        found = locality(graph, scope, samplers_named(["neighbor", "labor", "layer"]))
+        assert [row.sampler for row in found.micrographs] == ["neighbor", "labor", "layer"]
+        assert [row.sampler for row in found.misses] == ["neighbor", "labor", "layer"]
+        assert len({row.micro for row in found.micrographs}) == 3

@@ -7,11 +7,23 @@ from weft.training import Settings
 
 KEYS = (
     *("model", "hidden", "layers", "heads", "dropout", "norm", "jk", "dtype"),
-    *("fanouts", "replace", "weighted", "batch_size"),
+    *("fanouts", "sampler", "replace", "weighted", "batch_size"),
     *("epochs", "optimizer", "lr", "weight_decay", "momentum", "schedule", "warmup", "clip_norm", "seed"),
-    *("workers", "plan", "seeds", "group", "topology", "cache", "cache_by", "wire", "transport", "timeout"),
+    *("workers", "plan", "seeds", "group", "topology", "cache", "cache_by", "wire"),
+    *("slack", "gather", "merge", "transport", "timeout"),
     *("evaluate_every", "evaluation", "eval_batch_size", "patience"),
-    *("threads", "loaders", "prefetch", "checkpoint", "checkpoint_every", "keep", "resume", "log", "tensorboard"),
+    *(
+        "threads",
+        "loaders",
+        "prefetch",
+        "micro_batches",
+        "checkpoint",
+        "checkpoint_every",
+        "keep",
+        "resume",
+        "log",
+        "tensorboard",
+    ),
 )
 
 

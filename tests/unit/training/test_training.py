@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import FiLMConv, GATConv, GraphConv, SAGEConv
 from torch_geometric.nn.models import GraphSAGE
 
 import weft
@@ -22,6 +22,7 @@ from weft.sampling.batches import Batches
 from weft.training import Settings, Trainer, infer, make_model
 from weft.training.events import EpochEnded, Finished, Started, Stepped
 from weft.training.loader import Loader
+from weft.training.team import check_plan
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,24 @@ def test_every_named_model_learns(graph, model):
     assert result.test > 0.6  # five classes: chance is 0.2
 
 
+@pytest.mark.parametrize("evaluation", ["sampled", "exact"])
+@pytest.mark.parametrize(
+    ("sampler", "model", "fanouts"),
+    [
+        ("labor", "sage", (4, 4)),
+        ("labor", "gat", (4, 4)),
+        ("layer", "sage", (600, 500)),
+        ("layer", "gcn", (600, 500)),
+        ("layer", "gin", (1100, 1000)),  # sums spread more than means
+    ],
+)
+def test_every_sampler_learns(graph, sampler, model, fanouts, evaluation):
+    result, events = run(graph, model=model, epochs=6, lr=0.01, sampler=sampler, fanouts=fanouts, evaluation=evaluation)
+    assert f"{sampler} sampling, fanouts" in events[0].plan
+    assert result.history[-1]["loss"] < 0.8 * result.history[0]["loss"]
+    assert result.test > 0.6
+
+
 def test_events_tell_the_story(graph):
     _, events = run(graph)
     batches = -(-600 // 100)
@@ -95,12 +114,13 @@ class Convs(nn.Module):
         return self.last(both.relu(), edge_index)
 
 
+@pytest.mark.parametrize("sampling", [{"fanouts": (4, 4)}, {"fanouts": (300, 200), "sampler": "layer"}])
 @pytest.mark.parametrize("change", [False, True])
-def test_inputs_merged_ahead_are_those_that_the_model_merges(graph, change, monkeypatch):
+def test_inputs_merged_ahead_are_those_that_the_model_merges(graph, change, sampling, monkeypatch):
     def train():
         torch.manual_seed(0)
         model = Convs(graph.num_features, graph.num_classes, change)
-        return state(Trainer(graph, model, Settings(fanouts=(4, 4), batch_size=32, epochs=2, threads=1)).fit().model)
+        return state(Trainer(graph, model, Settings(**sampling, batch_size=32, epochs=2, threads=1)).fit().model)
 
     calls, original = [], functional.merged
     monkeypatch.setattr(functional, "merged", lambda *given: calls.append(given) or original(*given))
@@ -307,6 +327,8 @@ class TestResuming:
         with pytest.raises(TrainingError, match=r"other settings: lr = 0.003 \(now 0.1\)"):
             run(graph, epochs=1, checkpoint=where, resume=True, lr=0.1)
         communities(tmp_path / "other", vertices=1500, edges=20_000, width=12, classes=5, train=0.4, seed=9)
+        with pytest.raises(TrainingError, match=r"other settings: sampler = neighbor \(now labor\)"):
+            run(graph, epochs=1, checkpoint=where, resume=True, sampler="labor")
         with pytest.raises(TrainingError, match="another graph"):
             run(weft.Graph.open(tmp_path / "other"), epochs=1, checkpoint=where, resume=True)
 
@@ -400,11 +422,30 @@ class TestMistakes:
             ({"momentum": 0.5}, "momentum means nothing to adam"),
             ({"resume": True}, "resume needs the folder"),
             ({"patience": 2, "evaluate_every": 0}, "patience needs evaluations"),
+            ({"sampler": "labor", "replace": True}, "replace = true is not possible with sampler = 'labor'"),
+            ({"sampler": "layer", "weighted": True, "fanouts": (9,)}, "weighted = true is not possible with sampler"),
+            ({"sampler": "layer"}, "sampler = 'layer' needs fanouts: how many vertices of the whole graph"),
         ],
     )
     def test_contradictions(self, given, match):
         with pytest.raises(ConfigError, match=match):
             Settings(**given)
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    @pytest.mark.parametrize(
+        ("conv", "named"),
+        [
+            (lambda i, o: GATConv(i, o), "GATConv"),
+            (lambda i, o: FiLMConv(i, o), "FiLMConv"),
+            (lambda i, o: SAGEConv(i, o, aggr="max"), "SAGEConv"),
+            (lambda i, o: GraphConv(i, o), "GraphConv"),
+        ],
+    )
+    def test_convolutions_that_do_not_sum_are_not_sampled_by_layer(self, graph, conv, named, workers):
+        chosen = settings(sampler="layer", fanouts=(100, 100), workers=workers)
+        model = nn.Sequential(SAGEConv(graph.num_features, 8), conv(8, graph.num_classes))
+        with pytest.raises(ModelError, match=rf"{named}\(.*can't be sampled layer by layer.*set sampler = 'labor'"):
+            check_plan(chosen, graph, model) if workers > 1 else Trainer(graph, model, chosen)
 
     def test_models_from_files(self, graph, tmp_path):
         file = tmp_path / "mine.py"

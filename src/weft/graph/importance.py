@@ -1,0 +1,54 @@
+"""How much hangs on each vertex as a source (FastGCN's importance), from which layer-wise sampling draws."""
+
+from functools import cached_property
+
+import numpy as np
+
+from weft.graph.pieces import vertex_ranges
+
+_CHUNK = 1 << 22  # edges
+
+
+class Importance:
+    """Of a vertex: the sum of 1 / in-degree^2 over its out-edges' destinations, the squared norm of its adjacency column.
+
+    Counted when first asked for, by reading all edges once. Terms are rounded to whole multiples of one unit, so that
+    sums are exact and the same bits come out however vertices are numbered and edges ordered.
+    """
+
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray) -> None:
+        self._indptr = indptr
+        self._indices = indices
+        self._scales: dict[int, float] = {}
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """Each vertex's importance, [vertices] float32; 0 only for those that are no one's source."""
+        bits = 52 - int(self._sums(None).max(initial=1)).bit_length()  # so that no sum needs more than a float64 holds
+        terms = np.rint(2.0**bits / np.maximum(np.diff(self._indptr), 1).astype(np.float64) ** 2)
+        return (self._sums(np.maximum(terms, 1)) * 2.0**-bits).astype(np.float32)
+
+    def scale(self, budget: int) -> float:
+        """The c for which min(1, c x importance), summed over all vertices, is the budget; -1 where all are needed."""
+        if budget not in self._scales:
+            self._scales[budget] = self._solve(budget)
+        return self._scales[budget]
+
+    def _solve(self, budget: int) -> float:
+        ordered = np.sort(self.values[self.values > 0])[::-1].astype(np.float64)
+        if budget >= len(ordered):
+            return -1.0
+        rest = np.cumsum(ordered[::-1])[::-1]  # of those whose chance is below 1, were so many ahead of them certain
+        scales = (budget - np.arange(len(ordered))) / rest
+        return float(scales[np.argmax(scales * ordered <= 1)])
+
+    def _sums(self, terms: np.ndarray | None) -> np.ndarray:
+        """The destinations' terms (None: 1), summed by source."""
+        sums = np.zeros(len(self._indptr) - 1)
+        for first, end in vertex_ranges(self._indptr, _CHUNK):
+            sources = self._indices[self._indptr[first] : self._indptr[end]]
+            of_edges = None
+            if terms is not None:
+                of_edges = np.repeat(terms[first:end], np.diff(self._indptr[first : end + 1]))
+            sums += np.bincount(sources, of_edges, len(sums))
+        return sums

@@ -1,0 +1,62 @@
+"""Layer-wise sampling (FastGCN and LADIES, as Poisson sampling): a hop draws vertices of the graph, not of each list.
+
+A vertex is in a hop's sample with a chance in proportion to its importance, by a random number that is a function of the
+hop's key and its original id: all destinations share that sample, whoever computes them. A destination keeps all its
+in-edges from sampled vertices, maybe none, and each counts for one over its source's chance, so that sums are right in
+expectation.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.sampling.block import Topology
+from weft.sampling.sampler import Hops, Sampler
+
+
+class LayerSampler(Sampler):
+    """Fanouts are budgets: how many vertices of the whole graph a layer's sample is expected to hold; -1: all."""
+
+    def __init__(
+        self,
+        graph: Topology,
+        fanouts: Sequence[int],
+        *,
+        seed: int = 0,
+        threads: int = 1,
+        span: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(graph, fanouts, seed=seed, threads=threads, span=span)
+        self._scales = [-1.0 if budget < 0 else graph.importance.scale(budget) for budget in self.fanouts]
+        all_taken = max(self._scales, default=-1.0) < 0
+        self._importance = np.empty(0, dtype=np.float32) if all_taken else graph.importance.values
+
+    def chances(self, number: int, vertices: np.ndarray) -> np.ndarray:
+        """With which probability each vertex is in the sample of the `number`-th hop, [n] float64."""
+        scale = self._scales[number]
+        if scale < 0:
+            return np.ones(len(vertices))
+        return np.minimum(1.0, scale * self._importance[vertices].astype(np.float64))
+
+    def source_weights(self, number: int, vertices: np.ndarray) -> Tensor | None:
+        """One over each vertex's chance; None where all are taken. Vertices that are no one's sources have no edges."""
+        if self._scales[number] < 0:
+            return None
+        chances = self.chances(number, vertices)
+        return torch.from_numpy(1 / np.where(chances > 0, chances, 1.0))
+
+    def _draw(self, seeds: np.ndarray, hops: range, keys: list[int]) -> Hops:
+        return self._kernel.sample_by_layer(
+            self._indptr,
+            self._graph.indices,
+            seeds,
+            [self._scales[hop] for hop in hops],
+            keys,
+            self._graph.original_ids,
+            self._importance,
+            self._want_edges,
+            self._first,
+            self._threads,
+        )
