@@ -5,7 +5,7 @@
 For each model, hidden width and feature width: DistDGL; gdp; migrating models with a fetch a step (+ micrographs), with one
 fetch a batch (+ pre-gathering), with time steps dropped while that is faster (+ merging; and at random); the collapsed form
 (leap: all seeds at home, gradients summed once); and the fastest of some mixes of placements. A communities graph
-partitioned by METIS; medians of the second half of the epochs, when merging has settled. Bytes are the interfaces'.
+partitioned by METIS; medians of the last third of the epochs, when merging has settled. Bytes are the interfaces'.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main():
     parser.add_argument("--vertices", type=int, default=240_000)
     parser.add_argument("--edges", type=int, default=5_000_000)
     parser.add_argument("--batch-size", type=int, default=1024, help="a host")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=10)
     args = parser.parse_args()
     sides = LADDER | {mix: mix for mix in args.mixes.split(",")}
     for width in map(int, args.widths.split(",")):
@@ -60,7 +60,7 @@ def ladder(sides, job, peer, args, scratch):
     for name, side in sides.items():
         more = peer if side == "distdgl" else {"options": options(side)}
         epochs, sent = run(side, job | more, args.link, args.hosts, scratch)
-        settled = epochs[len(epochs) // 2 :]
+        settled = epochs[len(epochs) * 2 // 3 :]
         medians[name] = statistics.median(epoch["seconds"] for epoch in settled)
         cpu = statistics.median(epoch["cpu_seconds"] for epoch in settled)
         steps = settled[-1].get("steps") or ""
