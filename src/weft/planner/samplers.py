@@ -1,4 +1,4 @@
-"""The samplers that the planner can look through, by name: all that it asks of one is the rows that some seeds need."""
+"""The samplers that the planner can look through, by name, with fanouts that mean the same to each."""
 
 from collections.abc import Callable, Iterable, Sequence
 
