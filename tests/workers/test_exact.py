@@ -261,9 +261,11 @@ TURNS = {
 }
 
 
-def in_turns(graphs, model, workers, method, name, size=48):
+def in_turns(graphs, model, workers, method, name, size=48, sampler="neighbor"):
     placed, settings = TURNS.get(name, (PLANS["gdp"], {"micro_batches": 4} if name == "pieces" else {}))
-    return case(graphs, model, "gdp", workers, method, plan=placed, settings=settings, batch_size=size)
+    fanouts = {"fanouts": SAMPLERS["layer"]["fanouts"]} if sampler == "layer" else {}
+    settings = settings | {"sampler": sampler}
+    return case(graphs, model, "gdp", workers, method, plan=placed, settings=settings, batch_size=size, **fanouts)
 
 
 @pytest.mark.parametrize(("workers", "method"), [(2, "metis"), (3, "uneven"), (4, "kaminpar")])
@@ -283,6 +285,17 @@ def test_turns_of_small_batches(graphs, tmp_path):
     (wanted,) = run([in_turns(graphs, "sage-mean", 1, None, "whole", 4)], 1, tmp_path / "one")
     got = run([in_turns(graphs, model, 4, "metis", name, 4) for model, name in names], 4, tmp_path / "many")
     compare([wanted] * len(names), got, names)
+
+
+def test_turns_of_other_samplers(graphs, tmp_path):
+    samplers = ("labor", "layer")
+    names = [
+        (sampler, name) for sampler in samplers for name in ("migrate", "leap, evened, partitioned", "split in pieces")
+    ]
+    alone = run([in_turns(graphs, "sage-mean", 1, None, "whole", sampler=one) for one in samplers], 1, tmp_path / "one")
+    wanted = [alone[samplers.index(sampler)] for sampler, _ in names]
+    cases = [in_turns(graphs, "sage-mean", 3, "metis", name, sampler=sampler) for sampler, name in names]
+    compare(wanted, run(cases, 3, tmp_path / "many"), names)
 
 
 def test_one_worker_in_pieces(graphs, tmp_path):

@@ -5,6 +5,7 @@ batch's vertices. When a model joins rows of different depth (x + conv(x), jumpi
 trimmed to the deepest: that is all it takes to run residual models unchanged.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,6 +84,8 @@ class Rows(Tensor):
             kwargs = {name: _trimmed(value, depth, run) for name, value in kwargs.items()}
             if func in (F.dropout, torch.dropout):
                 return Rows.of(_keyed_dropout(run, depth, *args, **kwargs), depth, run)
+            if func is F.batch_norm and size == 1:
+                args, kwargs = _by_running_averages(*args, **kwargs)
             result = linear(*args, **kwargs) if func is F.linear else func(*args, **kwargs)
             if func in _REORDERING or (func is Tensor.__getitem__ and not _keeps_rows(args[1])):
                 return _plain(result)
@@ -101,6 +104,17 @@ def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, training: bool = 
     assert run.keys is not None
     mask = dropout_mask(size, x[:1].numel() if size else 0, p, run.keys[depth], key, x.dtype).view(x.shape)
     return x.mul_(mask) if inplace else x * mask
+
+
+def _by_running_averages(*args: Any, **kwargs: Any) -> tuple[tuple, dict[str, Any]]:
+    """The arguments of a batch normalisation that takes its running averages, if it keeps some.
+
+    A worker, a piece of a batch or a time step may have one row only, of which there are no statistics.
+    """
+    given = inspect.signature(F.batch_norm).bind(*args, **kwargs)
+    if given.arguments.get("running_mean") is not None:
+        given.arguments["training"] = False
+    return given.args, given.kwargs
 
 
 def _rows_in(values: Any) -> Any:

@@ -14,6 +14,7 @@ from weft.errors import ModelError
 from weft.nn import crossing
 from weft.nn.call import REDUCE, Call, dense, plain_linear
 from weft.nn.linear import linear, linear_of_two, linear_pair
+from weft.nn.rows import Rows
 
 
 def sage(call: Call) -> Tensor:
@@ -88,7 +89,9 @@ def _sage_columns(call: Call) -> Tensor:
 def gin(call: Call) -> Tensor:
     conv: Any = call.conv
     neighbours, own = call.aggregate(call.x, REDUCE[conv.aggr])
-    return conv.nn(neighbours + (1 + conv.eps) * own)
+    # The inner network's dropout and normalisation are row-wise parts of the model, as outside of convolutions.
+    out = conv.nn(Rows.of(neighbours + (1 + conv.eps) * own, call.depth + 1, call.run))
+    return out.plain() if isinstance(out, Rows) else out
 
 
 def gcn(call: Call) -> Tensor:

@@ -46,6 +46,8 @@ def evened(homes: np.ndarray, known: np.ndarray, misses: np.ndarray, most: int) 
     own = misses[np.arange(len(known)), homes[known]]
     extra = misses - own[:, None]
     for cell in np.argsort(extra, axis=None, kind="stable"):
+        if loads.max() <= most:
+            break
         row, to = divmod(int(cell), workers)
         seed, home = known[row], homes[known[row]]
         if shares[seed] == home != to and loads[home] > most and loads[to] < most:

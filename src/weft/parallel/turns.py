@@ -4,6 +4,7 @@ Gradients are a sum over seeds, so all of these train the same model; they diffe
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,7 +17,7 @@ class Pieces:
     """A batch in so many pieces, one after the other; all workers share each piece."""
 
     number: int = 1
-    gathered: bool = False  # are all turns' rows fetched at once?
+    gathered: ClassVar[bool] = False  # are all turns' rows fetched at once?
 
     def count(self, seeds: np.ndarray) -> int:
         """The turns that a batch takes; none is empty on all workers."""

@@ -1,7 +1,7 @@
 """What to expect of a graph before anything is trained on it: figures from samples, by which plans are chosen."""
 
 from weft.planner.locality import Locality, Micrographs, Misses, locality
-from weft.planner.samplers import SAMPLERS, Sampler, SamplerFactory, samplers_named
+from weft.planner.samplers import SAMPLERS, SamplerFactory, samplers_named
 from weft.planner.scope import Scope
 
 __all__ = [
@@ -9,7 +9,6 @@ __all__ = [
     "Locality",
     "Micrographs",
     "Misses",
-    "Sampler",
     "SamplerFactory",
     "Scope",
     "locality",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.planner.samplers import Sampler
+from weft.sampling import Sampler
 
 _EPOCH = 0
 

@@ -15,8 +15,9 @@ from weft.graph import Graph
 from weft.graph.graph import Progress
 from weft.partition import allocate
 from weft.planner.counting import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
-from weft.planner.samplers import Sampler, SamplerFactory, samplers_named
+from weft.planner.samplers import SamplerFactory, samplers_named
 from weft.planner.scope import Scope
+from weft.sampling import Sampler
 from weft.sampling.batches import Batches
 
 Made = dict[tuple[str, tuple[int, ...]], Sampler]  # by name and fanouts

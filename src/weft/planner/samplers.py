@@ -1,21 +1,13 @@
-"""The samplers that the planner can look through, by name: all that it asks of one is the rows that some seeds need."""
+"""The samplers that the planner can look through, by name, with fanouts that mean the same to each."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
 
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.describe import out_degrees
-from weft.sampling import LayerSampler, Sample, make_sampler
-
-
-class Sampler(Protocol):
-    """Seeds, an epoch and a batch's number to a sample, whose first vertices are the seeds."""
-
-    def sample(self, seeds: np.ndarray, epoch: int, batch: int, /) -> Sample: ...
-
+from weft.sampling import LayerSampler, Sampler, make_sampler
 
 SamplerFactory = Callable[[Graph, Sequence[int], int], Sampler]  # graph, a fanout for each layer, seed
 

@@ -48,9 +48,10 @@ class Order:
     seeds: np.ndarray
     turns: range
 
-    def follows(self, other: "Order") -> bool:
-        """Is it of the same pass over seeds?"""
-        return (self.epoch, self.stream) == (other.epoch, other.stream)
+    @property
+    def when(self) -> tuple[int, Stream]:
+        """The pass over seeds that it belongs to."""
+        return self.epoch, self.stream
 
 
 class Loader:
@@ -136,7 +137,7 @@ class Loader:
             yield from (self._prepare(order, 0) for order in orders)
             return
         mine: deque[Future[list[Piece]]] = deque()
-        while self._begun and orders and self._begun[0][0].follows(orders[0]):
+        while self._begun and orders and self._begun[0][0].when == orders[0].when:
             mine.append(self._begun.popleft()[1])
         left, after = deque(orders[len(mine) :]), deque(later)
         for _ in orders:

@@ -151,11 +151,13 @@ class Team:
         self, cooperation: Cooperation, seeds: np.ndarray, epoch: int, batch: int, stream: Stream, turn: int
     ) -> Program:
         """This worker's program for a turn of a batch of all workers' seeds."""
-        if stream == Stream.SAMPLE and isinstance(self.turns, TimeSteps):
-            share = self.turns.own(seeds, cooperation.homes(seeds), self.compute.rank, turn)
-        else:
-            part = self.turns.part(seeds, turn) if stream == Stream.SAMPLE else seeds  # type: ignore[union-attr]
-            share = cooperation.share(part[self._group :: len(self._groups)], epoch, batch, stream)
+        part = seeds
+        if stream == Stream.SAMPLE:
+            if isinstance(self.turns, TimeSteps):
+                own = self.turns.own(seeds, cooperation.homes(seeds), self.compute.rank, turn)
+                return cooperation.program(own, epoch, batch, stream)
+            part = self.turns.part(seeds, turn)
+        share = cooperation.share(part[self._group :: len(self._groups)], epoch, batch, stream)
         return cooperation.program(share, epoch, batch, stream)
 
     def seeds_by_step(self, batches: list[np.ndarray]) -> dict[int, int]:

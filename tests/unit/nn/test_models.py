@@ -11,7 +11,7 @@ from torch_geometric.nn import GATConv, GCNConv, MessagePassing, SAGEConv, Seque
 from torch_geometric.utils import add_self_loops, degree
 
 from weft.errors import ConfigError, ModelError
-from weft.graph import SelfLoops
+from weft.graph import Graph, SelfLoops
 from weft.nn import BlockModel, build
 from weft.sampling import NeighborSampler
 
@@ -239,6 +239,17 @@ def test_dropout_inside_black_boxes_does_not_depend_on_the_batch():
     for seed in (0, 3, 49):
         torch.testing.assert_close(run_model(model, graph, x, torch.tensor([seed]), 1, key=7)[0], together[seed])
     assert not torch.allclose(together, run_model(model.eval(), graph, x, torch.arange(50), 1))
+
+
+@pytest.mark.parametrize("name", ["sage", "gin"])  # between convolutions, and within them
+def test_batch_norm_of_a_single_row_takes_the_running_averages(name):
+    graph = Graph.from_arrays(np.array([[0, 1, 2], [1, 2, 3]]), num_vertices=4, features=np.eye(4, 3, dtype=np.float32))
+    model = build(name, 3, 4, 2, layers=2, norm="batch")
+    sample = NeighborSampler(graph, [-1, -1]).sample(np.array([0]), 0, 0)  # nobody's destination: one row throughout
+    x = torch.from_numpy(graph.features)[sample.vertices.long()]
+    got = BlockModel(model.train())(x, sample, 1)
+    assert torch.equal(got, BlockModel(model.eval())(x, sample, 1))
+    assert all(int(m.num_batches_tracked) == 1 for m in model.modules() if isinstance(m, torch.nn.BatchNorm1d))
 
 
 def test_dropout_without_a_key_is_refused():
