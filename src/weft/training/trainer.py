@@ -123,7 +123,8 @@ class Trainer:
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
         team.prepare(self._batches.of(0), self._features)
         prefetch, turns = self.settings.prefetch, team.turns
-        self._loader = Loader(team.programmers, self._features, self.meter, prefetch, turns, yields=True)
+        exchanges = set(plan.layers) != {"local"}  # else only the threads that prepare batches wait for others
+        self._loader = Loader(team.programmers, self._features, self.meter, prefetch, turns, yields=exchanges)
         self.parallel, self._team = plan, team
         self._merging = Merging(turns, plan.merge, self.settings.seed) if isinstance(turns, TimeSteps) else None
 
