@@ -139,6 +139,11 @@ class Wire:
             (np.concatenate(found[k]).view(array.dtype), theirs[:, k].tolist()) for k, (array, _) in enumerate(parts)
         ]
 
+    def arrays_to_all(self, own: Sequence[np.ndarray], stage: str) -> list[tuple[np.ndarray, list[int]]]:
+        """The same arrays to each other worker; likewise what came, of any length."""
+        parts = [(np.tile(array, self.size - 1), [len(array) * other for other in self.others]) for array in own]
+        return self.arrays(parts, stage)
+
     def sum(self, x: Tensor, stage: str = "sync") -> Tensor:
         """The sum of x over all workers, in place; in the workers' order, so that all get the same bits."""
         if self.size == 1:
@@ -169,8 +174,7 @@ class Wire:
         """The first worker's bytes, for all."""
         mine = np.frombuffer(data or b"", dtype=np.uint8)
         if self.size == 1 or self.rank == 0:
-            counts = [len(mine) * other for other in self.others]
-            self.arrays([(np.tile(mine, self.size - 1), counts)], "sync")
+            self.arrays_to_all([mine], "sync")
             return mine.tobytes()
         ((got, _),) = self.arrays([(mine, [0] * self.size)], "sync")
         return got.tobytes()

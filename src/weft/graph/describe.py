@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from weft.graph.graph import SPLITS, Graph
-from weft.graph.pieces import vertex_ranges
+from weft.graph.pieces import sums_by_source, vertex_ranges
 
 # The bins of APT's Table 3: shares of the vertices, hottest first.
 SKEW_BINS = ((0.0, 0.01), (0.01, 0.05), (0.05, 0.1), (0.1, 0.2), (0.2, 0.5), (0.5, 1.0))
@@ -84,7 +84,4 @@ def _bytes(graph: Graph) -> int:
 
 def out_degrees(graph: Graph) -> np.ndarray:
     """How often each vertex is a source; reads the edges a piece at a time."""
-    uses = np.zeros(graph.num_vertices, dtype=np.int64)
-    for first, end in vertex_ranges(graph.indptr, _CHUNK):
-        uses += np.bincount(graph.indices[graph.indptr[first] : graph.indptr[end]], minlength=graph.num_vertices)
-    return uses
+    return sums_by_source(graph.indptr, graph.indices).astype(np.int64)

@@ -4,9 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.graph.pieces import vertex_ranges
-
-_CHUNK = 1 << 22  # edges
+from weft.graph.pieces import sums_by_source
 
 
 class Importance:
@@ -24,9 +22,11 @@ class Importance:
     @cached_property
     def values(self) -> np.ndarray:
         """Each vertex's importance, [vertices] float32; 0 only for those that are no one's source."""
-        bits = 52 - int(self._sums(None).max(initial=1)).bit_length()  # so that no sum needs more than a float64 holds
+        uses = sums_by_source(self._indptr, self._indices)
+        bits = 52 - int(uses.max(initial=1)).bit_length()  # so that no sum needs more than a float64 holds
         terms = np.rint(2.0**bits / np.maximum(np.diff(self._indptr), 1).astype(np.float64) ** 2)
-        return (self._sums(np.maximum(terms, 1)) * 2.0**-bits).astype(np.float32)
+        sums = sums_by_source(self._indptr, self._indices, np.maximum(terms, 1))
+        return (sums * 2.0**-bits).astype(np.float32)
 
     def scale(self, budget: int) -> float:
         """The c for which min(1, c x importance), summed over all vertices, is the budget; -1 where all are needed."""
@@ -41,14 +41,3 @@ class Importance:
         rest = np.cumsum(ordered[::-1])[::-1]  # of those whose chance is below 1, were so many ahead of them certain
         scales = (budget - np.arange(len(ordered))) / rest
         return float(scales[np.argmax(scales * ordered <= 1)])
-
-    def _sums(self, terms: np.ndarray | None) -> np.ndarray:
-        """The destinations' terms (None: 1), summed by source."""
-        sums = np.zeros(len(self._indptr) - 1)
-        for first, end in vertex_ranges(self._indptr, _CHUNK):
-            sources = self._indices[self._indptr[first] : self._indptr[end]]
-            of_edges = None
-            if terms is not None:
-                of_edges = np.repeat(terms[first:end], np.diff(self._indptr[first : end + 1]))
-            sums += np.bincount(sources, of_edges, len(sums))
-        return sums

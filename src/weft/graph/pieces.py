@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+_CHUNK = 1 << 22  # edges
+
 
 def vertex_ranges(indptr: np.ndarray, edges: int, vertices: int | None = None) -> Iterator[tuple[int, int]]:
     """Ranges of vertices, in order, with at most so many in-edges each (or one vertex), and at most so many vertices."""
@@ -18,3 +20,13 @@ def vertex_ranges(indptr: np.ndarray, edges: int, vertices: int | None = None) -
 def running_sum(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     """Where each of some pieces begins and the last one ends, [pieces + 1] int64."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def sums_by_source(indptr: np.ndarray, indices: np.ndarray, terms: np.ndarray | None = None) -> np.ndarray:
+    """The destinations' terms (None: 1), summed over each vertex's out-edges, [vertices] float64; a piece at a time."""
+    sums = np.zeros(len(indptr) - 1)
+    for first, end in vertex_ranges(indptr, _CHUNK):
+        sources = indices[indptr[first] : indptr[end]]
+        of_edges = None if terms is None else np.repeat(terms[first:end], np.diff(indptr[first : end + 1]))
+        sums += np.bincount(sources, of_edges, len(sums))
+    return sums

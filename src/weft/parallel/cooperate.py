@@ -83,8 +83,7 @@ class Cooperation:
         holder = self._owners.member_of(vertices)[block.src.numpy()].astype(np.int64)
         held = np.bincount(block.dst().numpy() * wire.size + holder, minlength=len(own) * wire.size)
         lacked = block.indptr.diff().numpy()[:, None] - held.reshape(len(own), wire.size)
-        mine = np.tile(lacked.ravel(), wire.size - 1)
-        ((theirs, counts),) = wire.arrays([(mine, [lacked.size * other for other in wire.others])], "sample")
+        ((theirs, counts),) = wire.arrays_to_all([lacked.ravel()], "sample")
         told = np.split(theirs, np.cumsum(counts)[:-1])
         misses = np.empty((len(seeds), wire.size), dtype=np.int64)
         for worker, numbers in enumerate(told):
@@ -235,8 +234,7 @@ class Cooperation:
         mine = [block.indptr.diff().int().numpy(), hop.vertices, block.src.numpy()]
         if self._graph.edge_weight is not None:
             mine.append(edge_values(self._graph, "edge_weight", block).numpy())
-        sent = [(np.tile(array, wire.size - 1), [len(array) * other for other in wire.others]) for array in mine]
-        arrived = wire.arrays(sent, "sample")
+        arrived = wire.arrays_to_all(mine, "sample")
         counts = arrived[0][1]
         lengths, vertices, sources, *weights = (np.split(array, np.cumsum(c)[:-1]) for array, c in arrived)
         vertices[wire.rank] = hop.vertices

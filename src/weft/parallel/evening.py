@@ -25,6 +25,13 @@ class Evenness:
             self.moved += int((homes != shares).sum())
             self.seeds += len(homes)
 
+    def figures(self) -> dict[str, float]:
+        """The largest worker's share over the mean, at home and evened, and the share of seeds moved; none of no batch."""
+        if not self.batches:
+            return {}
+        largest, evened = self.homes / self.batches, self.shares / self.batches
+        return {"largest": largest, "evened": evened, "moved": self.moved / self.seeds}
+
     def __add__(self, other: "Evenness") -> "Evenness":
         """Both counted together."""
         return Evenness(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))

@@ -18,7 +18,8 @@ def _named(name: str) -> SamplerFactory:
 
 def _layer(graph: Graph, fanouts: Sequence[int], seed: int) -> Sampler:
     """Its budgets are those for which vertices draw as many neighbours as the fanouts say, on average over the graph."""
-    return LayerSampler(graph, [budget_for(graph, fanout) for fanout in fanouts], seed=seed)
+    budgets = {fanout: budget_for(graph, fanout) for fanout in set(fanouts)}
+    return LayerSampler(graph, [budgets[fanout] for fanout in fanouts], seed=seed)
 
 
 def budget_for(graph: Graph, fanout: int) -> int:

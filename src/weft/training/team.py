@@ -25,14 +25,15 @@ from weft.training.settings import Settings
 # A batch's seeds, epoch, number, stream and a turn to this worker's program for that turn.
 Programmer = Callable[[np.ndarray, int, int, Stream, int], Program]
 
+# What a plan has besides layers and seeds, and the settings too.
+_OPTIONS = ("group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge")
+
 _DRY_RUN = 8  # batches whose accesses decide what is cached
 
 
 def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
     """The plan that the settings name."""
-    options: dict[str, Any] = {"group": settings.group, "topology": settings.topology}
-    options |= {"cache": settings.cache, "cache_by": settings.cache_by, "wire": settings.wire}
-    options |= {"slack": settings.slack, "gather": settings.gather, "merge": settings.merge}
+    options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
     if settings.seeds != "auto":
         options["seeds"] = settings.seeds
     name = settings.plan
@@ -55,7 +56,7 @@ def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
 
 def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
     usual = Settings()
-    for option in ("seeds", "group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge"):
+    for option in ("seeds", *_OPTIONS):
         if getattr(settings, option) != getattr(usual, option):
             raise ConfigError(f"plan = {path} is a file and {option} is set besides: say {option} in the plan's file")
     plan = Plan.read(path)

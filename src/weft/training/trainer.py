@@ -25,7 +25,6 @@ from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.nn import BlockModel
 from weft.parallel import Merging, Pieces, Plan, TimeSteps
-from weft.parallel.evening import Evenness
 from weft.sampling.batches import Batches
 from weft.training import checkpoint, metrics
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
@@ -309,7 +308,7 @@ class Trainer:
         p = self.progress
         test = self.evaluate("test") if len(self._seeds["test"]) else None
         name = "micro-F1" if self.graph.multi_label else "accuracy"
-        rows, homes = self._rows_read(), self._homes()
+        rows, homes = self._rows_read(), {} if self._team is None else self._team.evenness.figures()
         self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, self.meter.seconds(), rows, homes))
         return Result(self.model, p.history, p.best, test, p.best_epoch, self.meter.seconds())
 
@@ -320,14 +319,6 @@ class Trainer:
         places = ("own", "cache", "remote")
         counted = self._sync.sum(torch.tensor([self._features.read[place] for place in places]))
         return dict(zip(places, counted.tolist(), strict=True))
-
-    def _homes(self) -> dict[str, float]:
-        """How even the seeds at home were."""
-        counted = Evenness() if self._team is None else self._team.evenness
-        if not counted.batches:
-            return {}
-        largest, evened = counted.homes / counted.batches, counted.shares / counted.batches
-        return {"largest": largest, "evened": evened, "moved": counted.moved / counted.seeds}
 
     def evaluate(self, split: str) -> float:
         """The model's accuracy (micro-F1 with several labels) on a split, sampled or exact as the settings say."""
