@@ -1,4 +1,4 @@
-"""The one meter: seconds by stage, under the names that predictions, logs and reports share."""
+"""The one meter: seconds by stage, elapsed and of the processor, under the names that predictions, logs and reports share."""
 
 import threading
 import time
@@ -17,6 +17,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = defaultdict(float)
+        self._processor: dict[str, float] = defaultdict(float)
         self._lock = threading.Lock()
         self._open = threading.local()
 
@@ -24,20 +25,28 @@ class Meter:
     def stage(self, name: str) -> Iterator[None]:
         """Count the time spent inside towards a stage."""
         assert name in STAGES, name
-        inner: list[float] = self._open.__dict__.setdefault("inner", [])
-        inner.append(0.0)
-        start = time.perf_counter()
+        inner: list[tuple[float, float]] = self._open.__dict__.setdefault("inner", [])
+        inner.append((0.0, 0.0))
+        start, busy = time.perf_counter(), time.thread_time()
         try:
             yield
         finally:
-            whole = time.perf_counter() - start
-            within = inner.pop()
+            whole, worked = time.perf_counter() - start, time.thread_time() - busy
+            within, worked_within = inner.pop()
             if inner:
-                inner[-1] += whole
+                inner[-1] = inner[-1][0] + whole, inner[-1][1] + worked
             with self._lock:
                 self._seconds[name] += whole - within
+                self._processor[name] += worked - worked_within
 
     def seconds(self) -> dict[str, float]:
         """Seconds by stage so far, in the order of STAGES."""
+        return self._read(self._seconds)
+
+    def processor(self) -> dict[str, float]:
+        """Seconds of the processor by stage so far, of the threads that were in them."""
+        return self._read(self._processor)
+
+    def _read(self, by_stage: dict[str, float]) -> dict[str, float]:
         with self._lock:
-            return {name: self._seconds[name] for name in STAGES if name in self._seconds}
+            return {name: by_stage[name] for name in STAGES if name in by_stage}

@@ -1,0 +1,54 @@
+"""What the planner says of a plan, and of all plans: plain data that tables, pages and JSON show."""
+
+from dataclasses import dataclass, field
+
+from weft.parallel import Plan
+
+STAGES = ("sample", "fetch", "exchange", "compute", "sync")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """An epoch by one plan, on the workers of one cluster."""
+
+    name: str  # gdp, split, ...; or its placements, such as pull+push+local
+    plan: Plan
+    seconds: float  # an epoch
+    stages: dict[str, float]  # seconds an epoch by stage (STAGES), of the worker with most; prefetching overlaps some
+    limits: dict[str, float]  # seconds an epoch if only this held it up: processors, links, training, preparing
+    sent: dict[str, float]  # bytes an epoch that all workers send, by stage
+    memory: float  # bytes at the peak, of the worker that comes nearest to its limit
+    room: float  # that worker's limit
+    excluded: str | None = None  # why it can't be used here; None: it can
+
+    @property
+    def limit(self) -> str:
+        """What holds the epoch up most."""
+        return max(self.limits, key=lambda name: self.limits[name])
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Predictions along one axis: seconds an epoch by plan, at each value."""
+
+    axis: str  # link (bytes a second of the slowest host), hidden, hosts
+    values: list[float]
+    seconds: dict[str, list[float]]  # by plan's name
+    here: float | None = None  # the value that holds here
+    best: list[str] = field(default_factory=list)  # the fastest plan's name, at each value
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The planner's choice, with its reasons."""
+
+    title: str  # the task in one line: graph, model, fanouts, batches
+    best: Prediction
+    predictions: list[Prediction]  # named plans and runners-up, the best too: fastest first, excluded ones last
+    reasons: list[str]  # sentences
+    batches: int  # of an epoch
+    looked_at: int  # batches of the dry run
+    error: float  # of its mean rows: standard error, as a share
+    took: float  # seconds of planning
+    sweeps: list[Sweep] = field(default_factory=list)
+    measured: dict[str, dict[str, float]] = field(default_factory=dict)  # by plan's name: seconds, and by stage
