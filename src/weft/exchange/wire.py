@@ -12,7 +12,7 @@ from torch import Tensor
 from weft.exchange.carrier import Carrier
 from weft.meter import Meter
 
-_SMALL = 1 << 17  # bytes of a sum that go to all at once
+SMALL = 1 << 17  # bytes of a sum that go to all at once
 
 Part = tuple[Tensor, Sequence[int], Sequence[int]]  # rows, how many go to each worker, and how many come
 
@@ -149,7 +149,7 @@ class Wire:
         if self.size == 1:
             return x
         flat = x.detach().reshape(-1)
-        if flat.nbytes <= _SMALL:
+        if flat.nbytes <= SMALL:
             total = _added(self._to_all(flat, [len(flat)] * self.size, stage))
         else:  # each worker adds up a piece, then all get all pieces
             mine = list(flat.tensor_split(self.size))

@@ -24,10 +24,12 @@ def aggregate(
     reduce: str = "sum",
     weight: Tensor | None = None,
     push_weight: Tensor | None = None,
+    with_own: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Sum, mean or max of rows x (those here) into each destination; and the destinations' own rows.
 
-    `weight` is the caller's; what edges count for as they were drawn multiplies it.
+    `weight` is the caller's; what edges count for as they were drawn multiplies it. Own rows that others hold are left out
+    where the caller has no use for them (`with_own`).
     """
     if layer.columns is not None:
         return _aggregate_columns(layer, wire, x, reduce, weight, push_weight)
@@ -46,7 +48,7 @@ def aggregate(
         return _PushedMax.apply(layer.gather(x, wire), x, layer, wire), layer.own_rows(x, wire)
     weight, push_weight = _times(layer.weight, weight, x), _times(layer.push_weight, push_weight, x)
     total, own = _PushedSum.apply(x, layer, wire, weight, push_weight, reduce == "mean")
-    return total, own if layer.own is None else layer.own_rows(x, wire)
+    return total, own if layer.own is None or not with_own else layer.own_rows(x, wire)
 
 
 def _aggregate_columns(

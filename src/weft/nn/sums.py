@@ -54,7 +54,7 @@ def _sage_narrow(call: Call) -> Tensor:
         x, own = linear_pair(call.x, lin_l.weight, lin_r.weight, call.layer.num_dst, lin_l.bias)
         out = call.aggregate(x, reduce)[0] + own
         return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
-    out, _ = call.aggregate(linear(call.x, lin_l.weight), reduce)
+    out, _ = crossing.aggregate(call.layer, call.wire, linear(call.x, lin_l.weight), reduce, with_own=False)
     out = out if lin_l.bias is None else out + lin_l.bias
     if lin_r is not None:
         out = out + call.layer.own_rows(dense(lin_r, call.x), call.wire)
@@ -116,7 +116,7 @@ def gcn(call: Call) -> Tensor:
             out = out + own_weight.to(x.dtype)[:, None] * own
     else:
         weight, push_weight = call.weights(layer.block), _push_weights(call, False)
-        out, _ = crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight)
+        out, _ = crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight, with_own=False)
     if not project_first:
         out = dense(conv.lin, out)
     return out if conv.bias is None else out + conv.bias

@@ -13,7 +13,7 @@ from weft.exchange import Route, Wire
 from weft.graph.pieces import running_sum
 from weft.keys import Stream
 from weft.parallel.cover import cover
-from weft.parallel.evening import Evenness, evened, limit
+from weft.parallel.evening import Evenness, evened, limit, misses
 from weft.parallel.hops import Edges, Hop, Lists, Message, cut, ranges, relabelled
 from weft.parallel.owners import Owners
 from weft.parallel.plan import Plan
@@ -80,15 +80,13 @@ class Cooperation:
         """How many of the neighbours that seeds draw each worker lacks: counted at the seeds' homes, told to all."""
         wire, own = self._wire, np.flatnonzero(homes == self._wire.rank)
         vertices, block = self._sampler.hop(np.ascontiguousarray(seeds[own], dtype=self._id), 0, *when)
-        holder = self._owners.member_of(vertices)[block.src.numpy()].astype(np.int64)
-        held = np.bincount(block.dst().numpy() * wire.size + holder, minlength=len(own) * wire.size)
-        lacked = block.indptr.diff().numpy()[:, None] - held.reshape(len(own), wire.size)
+        lacked = misses(block, self._owners.member_of(vertices), wire.size)
         ((theirs, counts),) = wire.arrays_to_all([lacked.ravel()], "sample")
         told = np.split(theirs, np.cumsum(counts)[:-1])
-        misses = np.empty((len(seeds), wire.size), dtype=np.int64)
+        found = np.empty((len(seeds), wire.size), dtype=np.int64)
         for worker, numbers in enumerate(told):
-            misses[homes == worker] = lacked if worker == wire.rank else numbers.reshape(-1, wire.size)
-        return misses
+            found[homes == worker] = lacked if worker == wire.rank else numbers.reshape(-1, wire.size)
+        return found
 
     def program(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> Program:
         """This worker's program for a batch, of whose seeds it holds these."""

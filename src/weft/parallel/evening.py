@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.sampling import Block
+
 
 @dataclass
 class Evenness:
@@ -40,6 +42,13 @@ class Evenness:
 def limit(seeds: int, workers: int, slack: float) -> int:
     """The most seeds that a worker may get."""
     return max(-(-seeds // workers), int((1 + slack) * seeds / workers))
+
+
+def misses(block: Block, holders: np.ndarray, workers: int) -> np.ndarray:
+    """How many of the neighbours that each destination draws each worker lacks; `holders` are the sources' owners."""
+    at = block.dst().numpy() * workers + holders[block.src.numpy()].astype(np.int64)
+    held = np.bincount(at, minlength=block.num_dst * workers)
+    return block.indptr.diff().numpy()[:, None] - held.reshape(block.num_dst, workers)
 
 
 def evened(homes: np.ndarray, known: np.ndarray, misses: np.ndarray, most: int) -> np.ndarray:

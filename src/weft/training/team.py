@@ -12,6 +12,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ConfigError
 from weft.exchange import World
 from weft.features import FeatureStore, Sharing
+from weft.features.cache import hottest, rooms
 from weft.graph import Graph
 from weft.graph.describe import out_degrees
 from weft.keys import Stream
@@ -178,18 +179,13 @@ class Team:
             columns = Columns(self.compute.rank, self.compute.size, self._graph.num_features)
             store.slices(*columns.span, columns.width)
             return
-        cache, features = self._plan.cache, self._graph.features
+        graph, features = self._graph, self._graph.features
         assert features is not None
-        room = int(cache * self._graph.num_vertices) if cache <= 1 else int(cache) // features[:1].nbytes
-        room = min(room, self._graph.num_vertices)
+        room = rooms(self._plan.cache, graph.num_vertices, features[:1].nbytes)
         if not room:
             return
-        worth = self._reads(batches) if self._plan.cache_by == "reads" else out_degrees(self._graph)
-        for worker in self.sharing.near:
-            first, end = self.sharing.owners.bounds[worker : worker + 2]
-            worth[first:end] = 0
-        hottest = np.argpartition(worth, -room)[-room:]
-        kept = hottest[worth[hottest] > 0].astype(self._graph.indices.dtype)
+        worth = self._reads(batches) if self._plan.cache_by == "reads" else out_degrees(graph)
+        kept = hottest(worth, self.sharing.owners, self.sharing.near, room).astype(graph.indices.dtype)
         store.keep(kept)
         cached = np.zeros(self._graph.num_vertices, dtype=bool)
         cached[kept] = True

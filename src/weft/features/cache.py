@@ -1,0 +1,23 @@
+"""Which rows of others a worker keeps."""
+
+import numpy as np
+
+from weft.parallel.owners import Owners
+
+
+def hottest(worth: np.ndarray, owners: Owners, near: frozenset[int], room: int) -> np.ndarray:
+    """The vertices most worth keeping, at most `room` of them: of any worth, and not owned by this host's workers."""
+    room = min(room, len(worth))
+    if not room:
+        return np.empty(0, dtype=np.int64)
+    worth = worth.copy()
+    for worker in near:
+        first, end = owners.bounds[worker : worker + 2]
+        worth[first:end] = 0
+    found = np.argpartition(worth, -room)[-room:]
+    return found[worth[found] > 0]
+
+
+def rooms(cache: float, vertices: int, row: int) -> int:
+    """How many rows (of so many bytes) a cache holds that is given as a share of all, or in bytes."""
+    return min(int(cache * vertices) if cache <= 1 else int(cache) // row, vertices)

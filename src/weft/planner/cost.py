@@ -1,0 +1,170 @@
+"""The cost model: loads to seconds, on the machines of a cluster file.
+
+A batch's stages follow one another, and in each all workers wait for the last: a stage costs the maximum over workers, an
+exchange its latency and the bytes of the busiest link. Threads that prepare batches run beside the one that trains, so an
+epoch is held up by whatever takes longest of four things: processors, links, training and preparing.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from weft.planner.cluster import Cluster
+from weft.planner.layers import ModelCost
+from weft.planner.prediction import STAGES
+from weft.planner.work import Load, Move
+
+_TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains; the others prepare batches
+LIMITS = ("processors", "links", "training", "preparing")
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a part of a plan costs in a mean batch; prices add up."""
+
+    stages: np.ndarray  # seconds by stage (STAGES), of the worker with most
+    sent: np.ndarray  # bytes by stage, all workers
+    limits: np.ndarray  # seconds of processors, links, training, preparing
+    memory: (
+        np.ndarray
+    )  # bytes of inputs and lists that a prepared batch holds; of rows and gradients while it is computed
+
+    def __add__(self, other: "Price") -> "Price":
+        return Price(
+            self.stages + other.stages,
+            self.sent + other.sent,
+            self.limits + other.limits,
+            self.memory + other.memory,
+        )
+
+    @cached_property
+    def vector(self) -> np.ndarray:
+        """All figures that an epoch's seconds and memory hang on: none may grow without the plan getting worse."""
+        return np.concatenate([self.limits, self.memory])
+
+    @classmethod
+    def nothing(cls) -> "Price":
+        """Zero."""
+        return cls(np.zeros(len(STAGES)), np.zeros(len(STAGES)), np.zeros(len(LIMITS)), np.zeros(2))
+
+
+class Prices:
+    """What loads cost on a cluster."""
+
+    def __init__(self, cluster: Cluster, model: ModelCost, item: int, row: float) -> None:
+        """`item`: bytes of a number in the model; `row`: of a stored row of inputs."""
+        self._cluster, self._model, self._item, self._row = cluster, model, item, row
+        self._host = np.array([at for at, host in enumerate(cluster.hosts) for _ in range(host.workers)])
+        hosts = [cluster.hosts[at] for at in self._host]
+        self._speed = np.array([host.speed for host in hosts])
+        self._own = np.array([min(1.0, host.cores) for host in hosts])  # processors that one thread of each may use
+        self._cores = np.array([host.cores for host in cluster.hosts])
+        busy = np.array([host.cores if host.busy_cores is None else host.busy_cores for host in cluster.hosts])
+        self._shared = busy < self._cores * 0.9  # hosts that take processors from each other
+        self._pool = float(busy[self._shared].sum())
+        self._bandwidth = _bandwidths(cluster)
+
+    def of(self, load: Load, layer: int | None = None) -> Price:
+        """A load's price; of a layer's, its convolution's too."""
+        seconds = {stage: self._work(load, stage) for stage in STAGES}
+        scale = self._cluster.work["compute"]
+        ahead = scale * self.ahead(load, layer)
+        seconds["compute"] = seconds["compute"] + scale * self.convolved(load, layer) - ahead
+        trains = sum((seconds[stage] for stage in _TRAINS), np.zeros(len(self._host)))
+        prepares = seconds["sample"] + seconds["fetch"] + ahead
+        moved = {stage: sum(self._seconds(m) for m in load.moves if m.stage == stage) for stage in STAGES}
+        stages = [float(self._alone(seconds[stage]) + moved[stage]) for stage in STAGES]
+        limits = [
+            self._processors(trains + prepares),
+            sum(self._busiest(move) for move in load.moves),
+            self._processors(trains, threads=1) + sum(moved[stage] for stage in _TRAINS),
+            float(np.max(prepares / self._own)) + moved["sample"] + moved["fetch"],
+        ]
+        sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
+        return Price(np.array(stages), np.array(sent), np.array(limits), self._memory(load, layer))
+
+    def _work(self, load: Load, stage: str) -> np.ndarray:
+        work = self._cluster.work
+        total = sum((work[kind] * units for kind, units in load.units[stage].items()), np.zeros(len(self._host)))
+        return total / self._speed
+
+    def convolved(self, load: Load | None, layer: int | None = None) -> np.ndarray:
+        """Each worker's processor seconds in a layer's convolution; in what is left of a step, if no layer is given."""
+        if layer is None or load is None:
+            return self._model.step / self._speed
+        cost, between = self._model.layers[layer], self._model.between if layer else 0.0
+        if load.slices < 1:
+            return (cost.fixed + cost.column * load.edges + cost.destination * load.destinations) / self._speed
+        each = cost.edge if not load.pushes else cost.asked if load.by_request else cost.pushed
+        rows = (cost.source + between) * load.sources + cost.destination * load.destinations
+        return (cost.fixed + rows + each * load.edges) / self._speed
+
+    def ahead(self, load: Load, layer: int | None) -> np.ndarray:
+        """What threads that prepare batches do of a convolution."""
+        if layer is None or not load.ahead:
+            return np.zeros(len(self._host))
+        cost = self._model.layers[layer]
+        return min(cost.ahead, cost.edge) * load.edges / self._speed
+
+    def _alone(self, seconds: np.ndarray) -> float:
+        """Seconds of a stage in which all workers are, one thread each."""
+        return self._processors(seconds, threads=1)
+
+    def _processors(self, seconds: np.ndarray, threads: int | None = None) -> float:
+        """Processor seconds to seconds: by the host with most, and by those that share processors together."""
+        by_host = np.bincount(self._host, seconds, len(self._cores))
+        longest = float(np.max(by_host / self._cores))
+        if threads:
+            longest = max(longest, float(np.max(seconds / self._own)))
+        if self._pool:
+            longest = max(longest, float(by_host[self._shared].sum()) / self._pool)
+        return longest
+
+    def _seconds(self, move: Move) -> float:
+        """One exchange: the latency of the widest level, and the busiest link's bytes."""
+        many = len(self._cores) > 1
+        return (self._cluster.latency if many else self._cluster.near_latency) + self._busiest(move)
+
+    def _busiest(self, move: Move) -> float:
+        hosts = len(self._cores)
+        at = np.add.outer(self._host * hosts, self._host).ravel()
+        between = np.bincount(at, move.sent.ravel(), hosts * hosts).reshape(hosts, hosts)
+        within = np.diag(between) / self._cluster.near_bandwidth
+        np.fill_diagonal(between, 0.0)
+        nic = np.array([host.bandwidth for host in self._cluster.hosts])
+        out, into = between.sum(1) / nic, between.sum(0) / nic
+        return float(max(out.max(), into.max(), (between / self._bandwidth).max(), within.max()))
+
+    def _memory(self, load: Load, layer: int | None) -> np.ndarray:
+        """Bytes of the worker with most: of a prepared batch's inputs and lists, and of its rows while they are computed."""
+        if layer is None:
+            return np.array([0.0, 4.0 * self._model.parameters])  # values, gradients, two moments
+        before, after = self._model.widths[layer : layer + 2]
+        lists = np.max(load.edges) * 8 + np.max(load.sources) * 24
+        inputs = np.max(load.inputs) * self._row
+        rows = (np.max(load.sources) + np.max(load.destinations)) * before * load.slices
+        return np.array([float(lists + inputs), float(2 * self._item * (rows + 2 * np.max(load.destinations) * after))])
+
+
+def _bandwidths(cluster: Cluster) -> np.ndarray:
+    """Of each pair of hosts, bytes a second."""
+    names = [host.name for host in cluster.hosts]
+    nic = np.array([host.bandwidth for host in cluster.hosts])
+    pairs = np.minimum.outer(nic, nic)
+    for link in cluster.links:
+        one, other = (names.index(name) for name in link.between)
+        pairs[one, other] = pairs[other, one] = link.bandwidth
+    return pairs
+
+
+def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
+    """An epoch of so many batches: what holds it up most, and a part of the rest.
+
+    `overlap`: how well things run side by side: the exponent of a norm over the limits; infinite if nothing delayed
+    anything else. `lanes`: threads that prepare batches, if they are prepared `ahead` at all.
+    """
+    if not ahead:
+        return float(limits[2] + limits[3]) * batches
+    shared = limits / np.array([1, 1, 1, lanes])
+    return float(np.sum(shared**overlap) ** (1 / overlap)) * batches

@@ -1,0 +1,126 @@
+"""The dry run: a few batches drawn, keyed as in training, and counted for every plan at once. No features move.
+
+One process can walk for all workers, of any number; or each worker walks for itself, and they tell each other what they
+reached.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from weft.exchange import Wire
+from weft.features.cache import rooms
+from weft.graph import Graph
+from weft.graph.describe import out_degrees
+from weft.parallel.owners import Owners
+from weft.planner.counts import Cell, Counts
+from weft.planner.task import Task
+from weft.planner.walk import Team, Walk
+from weft.sampling import make_sampler
+from weft.sampling.batches import Batches
+
+_LEAST = 2  # batches, if the epoch has as many: an error of one is not known
+_ERROR = 0.01  # standard error that is good enough, as a share of the mean
+
+
+class DryRun:
+    """Walks for some workers of one kind of team, batch by batch, until the figures are steady."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        task: Task,
+        bounds: np.ndarray,
+        hosts: Sequence[int],
+        costs: list[tuple[float, float]],
+        group: str = "all",
+        wires: tuple[Wire, Wire] | None = None,
+    ) -> None:
+        """`hosts`: of each worker. `wires`: to all workers and to this one's team; None: walk for all in this process."""
+        self._graph, self._task, self._wires = graph, task, wires
+        seeds = graph.seeds("train")
+        self._batches = Batches(seeds, graph.original_ids, task.batch_size, task.seed).of(0)
+        workers = len(hosts)
+        self._workers = range(workers) if wires is None else [wires[0].rank]
+        self._teams = [list(range(workers))]
+        if group == "host":
+            self._teams = [[w for w in range(workers) if hosts[w] == host] for host in sorted(set(hosts))]
+        self._walks = {}
+        for worker in self._workers:
+            ranks = next(team for team in self._teams if worker in team)
+            fold = [ranks.index(part) if part in ranks else part % len(ranks) for part in range(workers)]
+            near = frozenset(w for w in range(workers) if hosts[w] == hosts[worker])
+            parts = Owners(bounds)
+            team = Team(parts if group == "all" else Owners(bounds, fold), parts, ranks, near)
+            sampler = make_sampler(
+                task.sampler, graph, task.fanouts, replace=task.replace, weighted=task.weighted, seed=task.seed
+            )
+            self._walks[worker] = Walk(sampler, team, ranks.index(worker), costs, task.slack, graph.num_vertices)
+
+    def run(self, most: int | None = None) -> Counts:
+        """Look at batches until their mean is steady, at most an epoch's or so many. A short last one is looked at too."""
+        batches = self._batches
+        whole = [number for number, seeds in enumerate(batches) if len(seeds) == len(batches[0])]
+        rest = [number for number in range(len(batches)) if number not in whole]
+        reached, error = [], 0.0
+        for number in whole[:most]:
+            reached.append(self._walk(number, len(whole)))
+            error = float(np.std(reached, ddof=1) / np.mean(reached) / len(reached) ** 0.5) if number else 0.0
+            if number + 1 >= _LEAST and error <= _ERROR:
+                break
+        for number in rest:
+            self._walk(number, len(reached))
+        room = rooms(self._task.cache, self._graph.num_vertices, self._row_bytes())
+        if room:
+            worth = out_degrees(self._graph) if self._task.cache_by == "degree" else None
+            for walk in self._walks.values():
+                walk.cache(room, worth)
+        return self._counts(len(batches) * len(reached), len(reached) + len(rest), error)
+
+    def _row_bytes(self) -> int:
+        return self._graph.num_features * (0 if self._graph.features is None else self._graph.features.itemsize)
+
+    def _walk(self, number: int, weight: float) -> float:
+        """Look at a batch; how many rows it reaches."""
+        seeds = self._batches[number].astype(self._graph.indices.dtype)
+        for worker, walk in self._walks.items():
+            of_team = next(index for index, team in enumerate(self._teams) if worker in team)
+            walk.begin(seeds[of_team :: len(self._teams)], number, weight)
+        for _ in self._task.fanouts:
+            sent = {worker: walk.draw() for worker, walk in self._walks.items()}
+            for worker, walk in self._walks.items():
+                walk.arrive(self._arrived(worker, sent))
+        return float(self._gathered(np.array([walk.reached[-1] for walk in self._walks.values()])).sum())
+
+    def _arrived(self, worker: int, sent: dict[int, list[np.ndarray]]) -> list[np.ndarray]:
+        """What others reached of a worker's vertices."""
+        if self._wires is None:
+            team = next(team for team in self._teams if worker in team)
+            return [sent[other][team.index(worker)] for other in team]
+        parts = sent[worker]
+        ((reached, _),) = self._wires[1].arrays([(np.concatenate(parts), [len(part) for part in parts])], "sample")
+        return [reached]
+
+    def _gathered(self, mine: np.ndarray) -> np.ndarray:
+        """Rows of figures of the workers that this process walks for, those of all workers together."""
+        if self._wires is None:
+            return mine
+        return torch.cat(self._wires[0].gather(torch.from_numpy(mine), "sample")).numpy()
+
+    def _counts(self, weight: float, batches: int, error: float) -> Counts:
+        walks = list(self._walks.values())
+        cells, names = {}, Cell.__dataclass_fields__
+        for key in walks[0].rows:
+            rows = [walk.rows[key] for walk in walks]
+            arrays = [self._gathered(np.stack([getattr(row, name) for row in rows])) for name in names]
+            cells[key] = Cell(*(array / weight for array in arrays))
+        return Counts(
+            cells,
+            self._gathered(np.stack([walk.held for walk in walks])) / weight,
+            self._gathered(np.array([float(walk.cache_rows) for walk in walks])),
+            batches,
+            len(self._batches),
+            error,
+            sum(map(len, self._batches)) / len(self._batches),
+        )

@@ -1,0 +1,82 @@
+"""From what epochs took to what a unit of work takes: least squares, with no cost below zero."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from weft.parallel import Plan
+from weft.planner.cluster import Cluster
+from weft.planner.planner import Planner
+from weft.planner.work import KINDS
+
+
+@dataclass(frozen=True)
+class Observation:
+    """An epoch by a plan."""
+
+    STAGES: ClassVar[tuple[str, ...]] = ("sample", "fetch", "exchange", "compute", "sync")
+
+    planner: Planner
+    plan: Plan
+    seconds: float
+    stages: dict[str, float]  # seconds by stage, of the worker with most
+    processor: dict[str, np.ndarray]  # seconds by stage, of each worker
+
+
+def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
+    """What a unit of each kind of work takes, from epochs that were seen."""
+    kinds = [kind for kind in KINDS if kind != "overlap"]
+    rows, seconds = [], []
+    for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
+        units = planner.units(plan, cluster)
+        for stage in Observation.STAGES:
+            spent = [one.processor[stage].sum() for one in seen if one.planner is planner and one.plan == plan]
+            if units[stage]:
+                rows.append([float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds])
+                seconds.append(float(np.median(spent)))
+    work = dict(zip(kinds, least_squares(np.array(rows), np.array(seconds)).tolist(), strict=True))
+    priced = replace(cluster, work=work | {"overlap": 4.0})
+    limits = [np.array(list(one.planner.predict(one.plan, priced).limits.values())) for one in seen]
+    return work | {"overlap": exponent(limits, [one.seconds for one in seen])}
+
+
+def least_squares(units: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """The costs a unit that come nearest to the seconds, relative to them; none below zero (Lawson and Hanson's way)."""
+    scale = units.max(0)
+    used = scale > 0
+    weights = 1 / np.maximum(seconds, 0.05 * seconds.max())
+    a, b = (units[:, used] / scale[used]) * weights[:, None], seconds * weights
+    costs, active = np.zeros(a.shape[1]), np.zeros(a.shape[1], dtype=bool)
+    for _ in range(10 * a.shape[1]):
+        slope = a.T @ (b - a @ costs)
+        slope[active] = -np.inf
+        if slope.max(initial=-np.inf) <= 1e-9:
+            break
+        active[int(slope.argmax())] = True
+        while True:
+            tried = np.zeros_like(costs)
+            tried[active] = np.linalg.lstsq(a[:, active], b, rcond=None)[0]
+            low = active & (tried <= 0)
+            if not low.any():
+                costs = tried
+                break
+            step = np.min(costs[low] / (costs[low] - tried[low]))
+            costs = costs + step * (tried - costs)
+            active &= costs > 1e-12
+            costs[~active] = 0.0
+    out = np.zeros(units.shape[1])
+    out[used] = costs / scale[used]
+    return out
+
+
+def exponent(limits: Sequence[np.ndarray], seconds: Sequence[float]) -> float:
+    """The exponent of the norm over limits that comes nearest to what epochs took."""
+    candidates = np.linspace(1.5, 12.0, 43)
+
+    def miss(p: float) -> float:
+        said = [float(np.sum(limit**p) ** (1 / p)) for limit in limits]
+        return float(np.median(np.abs(np.log(np.array(said) / np.array(seconds)))))
+
+    return float(min(candidates, key=miss))

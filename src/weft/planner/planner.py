@@ -1,0 +1,295 @@
+"""The planner: what a dry run counted and a model's layers cost, for any plan on any cluster with as many workers."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from torch import nn
+from torch_geometric.nn import MessagePassing
+
+from weft.errors import ConfigError
+from weft.exchange import Wire
+from weft.graph import Graph
+from weft.nn import crossing_costs
+from weft.nn.block_model import walk
+from weft.parallel import NAMED, Plan
+from weft.planner.cluster import Cluster
+from weft.planner.cost import LIMITS, Price, Prices, epoch_seconds
+from weft.planner.counts import HOME, OWNER, Counts
+from weft.planner.crossings import crossing
+from weft.planner.dry_run import DryRun
+from weft.planner.explain import reasons
+from weft.planner.layers import ModelCost, Shape, model_cost
+from weft.planner.prediction import STAGES, Answer, Prediction
+from weft.planner.search import best_plans
+from weft.planner.task import Task
+from weft.planner.work import Crossings, Loads, Piece, pieces
+
+_NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
+_SHOWN = 3  # runners-up beside the named plans
+_KEPT = 64  # beginnings of plans that the search keeps for each way of holding rows
+
+
+@dataclass(frozen=True)
+class Wires:
+    """The ways to other workers, where each counts for itself."""
+
+    all: Wire
+    host: Wire
+
+
+class Planner:
+    """Counts once, then predicts for any plan, as often as the cluster changes."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        model: nn.Module,
+        task: Task,
+        bounds: np.ndarray,
+        hosts: Sequence[int],
+        wires: Wires | None = None,
+        title: str = "",
+    ) -> None:
+        """`bounds`: of the owners' vertices. `hosts`: of each worker. With wires, all workers call this together."""
+        start = time.perf_counter()
+        self._task, self._hosts, self._title = task, tuple(hosts), title
+        self._depth = len(task.fanouts)
+        self._found = walk(model, graph.num_features)
+        costs = crossing_costs(model, graph.num_features)
+        self._counts: dict[str, Counts] = {}
+        for group in self._groups():
+            team = None if wires is None else (wires.all, wires.all if group == "all" else wires.host)
+            self._counts[group] = DryRun(graph, task, bounds, hosts, costs, group, team).run()
+        workers = len(hosts)
+        wire = None if wires is None else wires.all
+        self.model: ModelCost = model_cost(graph, model, self._shapes(), workers, wire)
+        self._crossings = self._cross(graph, workers)
+        assert graph.features is not None
+        self._row, self._id = float(graph.features[:1].nbytes), graph.indices.itemsize
+        self._lists = float(graph.indptr.nbytes + graph.indices.nbytes)
+        self._vertices = graph.num_vertices
+        self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
+        self.took = time.perf_counter() - start
+
+    @property
+    def batches(self) -> int:
+        """Batches of an epoch."""
+        return self._counts[self._groups()[0]].of_epoch
+
+    def predict(self, plan: Plan, cluster: Cluster, name: str | None = None) -> Prediction:
+        """What an epoch by a plan would take on a cluster."""
+        if len(plan.layers) != self._depth:
+            raise ConfigError(
+                f"the plan {name or plan} has {len(plan.layers)} placements for {self._depth} convolutions: give one for "
+                f"each"
+            )
+        missing = [piece for piece in pieces(plan) if self._impossible(piece)]
+        if missing:
+            piece = missing[0]
+            return self._excluded(
+                plan, name, f"layer {piece.layer + 1} can't be {piece.placement}: its convolution has no such split"
+            )
+        prices = self._prices(cluster, plan.group)
+        price = sum((prices.layer(piece) for piece in pieces(plan)), prices.step)
+        return self._prediction(plan, price, cluster, name)
+
+    def units(self, plan: Plan, cluster: Cluster) -> dict[str, dict[str, np.ndarray]]:
+        """Units of work in an epoch by stage and kind, [workers]."""
+        priced = self._prices(cluster, plan.group)
+        total: dict[str, dict[str, np.ndarray]] = {stage: {} for stage in STAGES}
+        loads = [(priced.loads.step(), None), *((priced.loads.of(p), p.layer) for p in pieces(plan))]
+        for load, layer in loads:
+            load.units["compute"]["compute"] = priced.prices.convolved(load, layer)
+            for stage, kinds in load.units.items():
+                for kind, units in kinds.items():
+                    total[stage][kind] = total[stage].get(kind, 0.0) + units * self.batches
+        return total
+
+    def answer(self, cluster: Cluster) -> Answer:
+        """The fastest plan for a cluster, and what others would take."""
+        start = time.perf_counter()
+        found = {self._key(p.plan): p for p in self._searched(cluster)}
+        for name, plan in self.named().items():
+            found[self._key(plan)] = self.predict(plan, cluster, name)
+        ranked = sorted(found.values(), key=lambda p: (p.excluded is not None, p.seconds))
+        if ranked[0].excluded is not None:
+            raise ConfigError(f"no plan fits this cluster: {ranked[0].name} {ranked[0].excluded}")
+        names = set(self.named())
+        shown = [p for at, p in enumerate(ranked) if p.name in names or at < _SHOWN]
+        counts = next(iter(self._counts.values()))
+        took = self.took + time.perf_counter() - start
+        said = reasons(ranked[0], shown)
+        return Answer(self._title, ranked[0], shown, said, counts.of_epoch, counts.batches, counts.error, took)
+
+    def named(self) -> dict[str, Plan]:
+        """The named plans, with the task's options."""
+        options = self._options()
+        return {name: NAMED[name](self._depth, **{k: v for k, v in options.items() if k != "seeds"}) for name in _NAMED}
+
+    def _groups(self) -> list[str]:
+        several = len(set(self._hosts)) > 1 and len(self._hosts) > len(set(self._hosts))
+        if self._task.group != "auto":
+            return [self._task.group]
+        return ["all", "host"] if several else ["all"]
+
+    def _options(self) -> dict[str, Any]:
+        """Of named plans, and of all where there is no choice."""
+        task = self._task
+        return {
+            "group": "all" if task.group == "auto" else task.group,
+            "topology": "replicated" if task.topology == "auto" else task.topology,
+            "cache": task.cache,
+            "cache_by": task.cache_by,
+            "wire": task.wire,
+            "slack": task.slack,
+        }
+
+    def _searched(self, cluster: Cluster) -> list[Prediction]:
+        """Every plan that may be the best, of all options that are open."""
+        task = self._task
+        seeds = ["spread", "home"] if task.seeds == "auto" else [task.seeds]
+        topologies = ["replicated", "partitioned"] if task.topology == "auto" else [task.topology]
+        caches = [task.cache, 0.0] if task.cache else [0.0]
+        found = []
+        for group, at, topology, cache in product(self._groups(), seeds, topologies, caches):
+            if group == "host" and topology == "partitioned":
+                continue
+            prices = self._prices(cluster, group)
+            options = self._options() | {"group": group, "seeds": at, "topology": topology, "cache": cache}
+
+            def price(piece: Piece, prices: "_Priced" = prices) -> Price | None:
+                return None if self._impossible(piece) else prices.layer(piece)
+
+            for plan, cost in best_plans(self._depth, options, price, _KEPT):
+                found.append(self._prediction(plan, cost + prices.step, cluster, None))
+        return found
+
+    def _prediction(self, plan: Plan, price: Price, cluster: Cluster, name: str | None) -> Prediction:
+        batches = self.batches
+        together = self._task.prefetch > 0
+        seconds = epoch_seconds(price.limits, batches, cluster.work["overlap"], self._task.loaders, together)
+        memory, room = self._memory(plan, price, cluster)
+        excluded = None
+        if memory > room:
+            excluded = f"would need {memory / 1e9:.1f} GB a worker, of {room / 1e9:.1f} GB"
+        limits = price.limits.copy()
+        limits[3] /= self._task.loaders
+        return Prediction(
+            name or self._name(plan),
+            plan,
+            seconds,
+            dict(zip(STAGES, (price.stages * batches).tolist(), strict=True)),
+            dict(zip(LIMITS, (limits * batches).tolist(), strict=True)),
+            dict(zip(STAGES, (price.sent * batches).tolist(), strict=True)),
+            memory,
+            room,
+            excluded,
+        )
+
+    def _excluded(self, plan: Plan, name: str | None, why: str) -> Prediction:
+        none = dict.fromkeys(STAGES, 0.0)
+        return Prediction(name or self._name(plan), plan, 0.0, none, dict.fromkeys(LIMITS, 0.0), none, 0.0, 0.0, why)
+
+    def _memory(self, plan: Plan, price: Price, cluster: Cluster) -> tuple[float, float]:
+        """Bytes of a worker with everything that it reads in memory, and how many there are for it."""
+        host = min(cluster.hosts, key=lambda host: host.memory / host.workers)
+        share = 1 / len(self._hosts)
+        lists = self._lists * (share if plan.topology == "partitioned" else 1 / host.workers)
+        counts = self._counts[plan.group]
+        cached = float(counts.cache_rows.max()) * self._row if plan.cache else 0.0
+        prepared, computed = price.memory.tolist()
+        waiting = prepared * (self._task.prefetch + 1 + (self._task.loaders if self._task.prefetch else 0))
+        own = self._vertices * self._row * share
+        return waiting + computed + cached + lists + own, host.memory / host.workers
+
+    def _name(self, plan: Plan) -> str:
+        for name, known in self.named().items():
+            if self._key(known) == self._key(plan):
+                return name
+        options = self._options()
+        text = "+".join(plan.layers)
+        if plan.seeds == "spread" and plan.layers[-1] == "push":
+            text += " spread"
+        if plan.seeds == "home" and plan.layers[-1] == "local":
+            text += " home"
+        text += f" {plan.group}" if plan.group != options["group"] else ""
+        text += f" {plan.topology}" if plan.topology != options["topology"] else ""
+        return text + (" without cache" if plan.cache != options["cache"] else "")
+
+    def _key(self, plan: Plan) -> Plan:
+        return replace(plan, cache=float(plan.cache))
+
+    def _prices(self, cluster: Cluster, group: str) -> "_Priced":
+        if sum(host.workers for host in cluster.hosts) != len(self._hosts):
+            raise ConfigError(
+                f"the cluster has {sum(host.workers for host in cluster.hosts)} workers, but {len(self._hosts)} are planned "
+                f"for: probe the cluster that the run is on, or plan for the other one with `weft plan --cluster`"
+            )
+        counts = self._counts[group]
+        loads = Loads(
+            counts, self._crossings, self._hosts, self._row, self._id, float(self.model.parameters), self._places
+        )
+        item = 8 if self._task.dtype == "float64" else 4
+        return _Priced(loads, Prices(cluster, self.model, item, self._row))
+
+    def _impossible(self, piece: Piece) -> bool:
+        return self._crossings.get((piece.layer, piece.placement, piece.by_request)) is None
+
+    def _cross(self, graph: Graph, workers: int) -> Crossings:
+        crossings: Crossings = {}
+        for layer, placement, by_request in product(
+            range(self._depth), ("local", "pull", "push", "cover"), (True, False)
+        ):
+            conv, width, _ = self._found[layer + 1]
+            crossings[layer, placement, by_request] = crossing(
+                graph, conv, width, layer, placement, by_request, workers
+            )
+        for by_request in (True, False):
+            conv, width, _ = self._found[1]
+            crossings[0, "columns", by_request] = crossing(graph, conv, width, 0, "columns", by_request, workers)
+        return crossings
+
+    def _shapes(self) -> list[Shape]:
+        """A layer's size on a mean worker."""
+        counts, shapes = next(iter(self._counts.values())), []
+        for layer in range(self._depth):
+            home, owner = (counts.cells[layer, state, False] for state in (HOME, OWNER))
+            held = counts.cells[layer - 1, OWNER, False].destinations if layer else counts.held
+            workers = len(held)
+            others = 1 - np.eye(workers)
+            shapes.append(
+                Shape(
+                    sources=float(home.sources.sum()) / workers,
+                    destinations=float(home.destinations.sum()) / workers,
+                    edges=float(home.lists.sum()) / workers,
+                    held=float(held.sum()) / workers,
+                    away=float((home.destinations * others).sum()) / workers,
+                    pushed=float((owner.pushed * others).sum() / max(1.0, owner.lists.sum())),
+                    pairs=float((owner.pairs * others).sum()) / workers,
+                )
+            )
+        return shapes
+
+
+class _Priced:
+    """Loads with their prices on one cluster, each found once."""
+
+    def __init__(self, loads: Loads, prices: Prices) -> None:
+        self.loads, self.prices = loads, prices
+        self._found: dict[Piece, Price] = {}
+
+    @cached_property
+    def step(self) -> Price:
+        """What every batch costs besides its layers."""
+        return self.prices.of(self.loads.step())
+
+    def layer(self, piece: Piece) -> Price:
+        """A layer's price."""
+        if piece not in self._found:
+            self._found[piece] = self.prices.of(self.loads.of(piece), piece.layer)
+        return self._found[piece]

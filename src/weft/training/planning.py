@@ -1,0 +1,53 @@
+"""Planning for a run: its settings as the planner's task, and a planner that all workers make together."""
+
+import torch
+from torch import nn
+
+from weft.exchange import World
+from weft.graph import Graph
+from weft.nn import BlockModel
+from weft.planner.planner import Planner, Wires
+from weft.planner.task import Task
+from weft.training.settings import Settings
+from weft.training.team import owner_bounds
+
+
+def task_of(settings: Settings, depth: int, workers: int) -> Task:
+    """What the planner needs to know of a run."""
+    usual = Settings()
+    return Task(
+        fanouts=tuple(settings.fanouts_for(depth)),
+        batch_size=settings.batch_size * workers,
+        sampler=settings.sampler,
+        replace=settings.replace,
+        weighted=settings.weighted,
+        seed=settings.seed,
+        dtype=settings.dtype,
+        cache=settings.cache,
+        cache_by=settings.cache_by,
+        wire=settings.wire,
+        slack=settings.slack,
+        loaders=settings.loaders or 2,
+        prefetch=settings.prefetch,
+        micro_batches=settings.micro_batches,
+        seeds=settings.seeds,
+        group="auto" if settings.group == usual.group else settings.group,
+        topology="auto" if settings.topology == usual.topology else settings.topology,
+    )
+
+
+def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World) -> Planner:
+    """A planner for a run; all workers call this together, and each does a part of the dry run."""
+    depth = BlockModel(model, graph.num_features).depth
+    bounds = owner_bounds(graph, world.size)
+    wires = Wires(world.wire("all"), world.wire("host"))
+    title = (
+        f"{settings.model}, hidden {settings.hidden}, fanouts {','.join(map(str, settings.fanouts_for(depth)))}, batches of "
+        f"{settings.batch_size * world.size:,} on {world.size} workers"
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(settings.threads or 1)
+    try:
+        return Planner(graph, model, task_of(settings, depth, world.size), bounds, world.hosts, wires, title)
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,54 @@
+"""The rehearsal: what a unit of each kind of work takes on these machines, from a small graph that is really trained."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from weft.exchange import World
+from weft.graph.generate import communities
+from weft.parallel import Plan
+from weft.planner.cluster import Cluster
+from weft.planner.fitting import fit
+from weft.training.measuring import observed
+from weft.training.models import make_model
+from weft.training.planning import planner_for
+from weft.training.settings import Settings
+from weft.training.trainer import Trainer
+
+# Small, but with every kind of work in it.
+_VERTICES, _EDGES, _WIDTH, _TRAIN = 40_000, 800_000, 64, 0.08
+_PLANS = (
+    ("local,local,local", "spread"),
+    ("local,local,local", "home"),
+    ("columns,local,local", "spread"),
+    ("push,local,local", "spread"),
+    ("pull,pull,local", "spread"),
+    ("push,push,push", "home"),
+    ("pull,pull,pull", "home"),
+    ("cover,cover,cover", "home"),
+)
+
+
+def rehearse(world: World, cluster: Cluster) -> Cluster:
+    """The cluster with what work costs on it: a small graph trained by plans that have every kind of work.
+
+    In large batches and in small ones, which tell what a batch takes whatever is in it. All workers call this together.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        graph = communities(
+            Path(folder) / "graph", vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0
+        )
+        wire, seen = world.wire(), []
+        for batch_size, plans, epochs in ((256, _PLANS, 3), (48, _PLANS[1::2], 1)):
+            settings = Settings(hidden=32, fanouts=(10, 10, 10), batch_size=batch_size, threads=1, plan="gdp")
+            model = make_model(settings, graph)
+            planner = planner_for(settings, graph, model, world)
+            trainer = Trainer(graph, model, settings, world=world)
+            trainer.prepare()
+            for layers, seeds in plans:
+                plan = Plan(tuple(layers.split(",")), seeds=seeds)
+                trainer.use(plan)
+                trainer.train_epoch(0)
+                seen += [observed(trainer, wire, planner, plan, epoch) for epoch in range(1, epochs + 1)]
+            trainer.close()
+        return replace(cluster, work=fit(cluster, seen))
