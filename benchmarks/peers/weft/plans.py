@@ -98,6 +98,8 @@ def measure(trainer, plans, job):
         for name in list(plans) if number % 2 == 0 else reversed(plans):
             if not number or middle[name] <= slowest:
                 timed[name] += a_round(trainer, plans[name], job)
+                if trainer.world.rank == 0:
+                    print(f"{name} {elapsed(timed[name][-1]):.2f}", end=" ", file=sys.stderr, flush=True)
     return timed
 
 
