@@ -14,23 +14,25 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from weft.cluster.sandbox import Sandbox
 from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph.generate import communities, rmat
 from weft.partition import allocate, write_partitioned
 
 HERE = Path(__file__).resolve().parent
 DGL = Path(os.environ.get("WEFT_PEERS", HERE / "peers" / "envs")) / "dgl" / "bin" / "python"
 
 
-def graphs(where, vertices, edges, hosts, method, width=100):
-    """The graph whole as arrays, and partitioned."""
-    path = where / f"communities-{vertices}-{edges}{'' if width == 100 else f'-{width}'}"
-    graph = Graph.open(path) if path.exists() else communities(path, vertices=vertices, edges=edges, width=width)
+def graphs(where, vertices, edges, hosts, method, width=100, kind="communities"):
+    """The graph (communities or rmat) whole as arrays, and partitioned."""
+    path = where / f"{kind}-{vertices}-{edges}{'' if width == 100 else f'-{width}'}"
+    make = communities if kind == "communities" else partial(rmat, classes=47, train=0.08)
+    graph = Graph.open(path) if path.exists() else make(path, vertices=vertices, edges=edges, width=width)
     arrays = where / f"{path.name}-arrays"
     arrays.mkdir(exist_ok=True)
     for name in ("indptr", "indices", "features", "labels"):

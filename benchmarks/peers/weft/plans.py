@@ -1,0 +1,178 @@
+"""Plans side by side in one run: `python plans.py JOB.json` as every worker; figures of all of them from rank 0.
+
+The planner is asked first, if the job names a cluster's file. Then rounds over the plans, every other one backwards: each
+plan is switched to, warms up for an epoch and is timed for some more, the same ones for all; fewer where they are long. A
+plan that the first round finds much slower than the fastest is left out of later ones.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections import defaultdict
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from weft.exchange import World
+from weft.graph import Graph
+from weft.parallel import NAMED, Plan, mixed
+from weft.training import Settings, Trainer, make_model
+
+_FIELD = 3  # plans that the planner finds fastest, which are measured beside the named ones
+
+
+def main(job):
+    world = World.join(300)
+    graph = Graph.open(job["graph"])
+    settings = Settings(threads=1, **job["settings"] | {"fanouts": tuple(job["settings"]["fanouts"])})
+    model = make_model(settings, graph)
+    trainer = Trainer(graph, model, replace(settings, plan="gdp"), world=world)
+    trainer.prepare()
+    usual = named(len(settings.fanouts), settings.cache)
+    known = [Plan.from_dict(plan) for plan in job["known"]]
+    asked, found = None, []
+    if job["cluster"]:
+        asked, found, predict = ask(trainer, settings, graph, model, world, job["cluster"])
+    plans = {label(plan, usual): plan for plan in [*usual.values(), *found, *known]}
+    figures = measure(trainer, {name: plan for name, plan in plans.items() if plan not in known}, job)
+    made = {name: {"plan": plan.as_dict()} | summary(figures.get(name)) for name, plan in plans.items()}
+    if asked is not None:
+        asked |= {"chosen": label(found[0], usual), "fastest": [label(plan, usual) for plan in found]}
+        for name, plan in plans.items():
+            made[name]["predicted"] = predict(plan)
+    if world.rank == 0:
+        print(json.dumps({"planner": asked, "plans": made}), flush=True)
+    trainer.close()
+    world.leave()
+
+
+def named(depth, cache):
+    """The plans that are always measured."""
+    plans = {name: NAMED[name](depth, cache=cache) for name in ("gdp", "nfp", "snp", "dnp", "split", "leap")}
+    return plans | {name: mixed(*[name] * depth, cache=cache) for name in ("push", "pull")}
+
+
+def label(plan, usual):
+    """A named plan's name, or the placements; and every option that differs from the task's."""
+    like = {name: p for name, p in usual.items() if (p.layers, p.seeds) == (plan.layers, plan.seeds)}
+    name, base = next(iter(like.items()), ("+".join(plan.layers), mixed(*plan.layers, cache=usual["gdp"].cache)))
+    options, defaults = plan.as_dict(), base.as_dict()
+    return " ".join([name, *(f"{key}={options[key]}" for key in options if options[key] != defaults[key])])
+
+
+def ask(trainer, settings, graph, model, world, file):
+    """The planner's answer and what it took, the plans that it finds fastest (its choice first), and what predicts others.
+
+    All workers ask; they go by what the first was told.
+    """
+    from weft.planner.cluster_file import read_cluster
+    from weft.training.planning import planner_for
+
+    cluster, wire = read_cluster(Path(file)), trainer._sync
+    wire.barrier()
+    start = time.perf_counter()
+    planner = planner_for(settings, graph, model, world, cluster)
+    answer = planner.answer(cluster)
+    wire.barrier()
+    seconds = time.perf_counter() - start
+    others = [p.plan for p in answer.predictions if p.excluded is None and p.plan != answer.best.plan]
+    told = [plan.as_dict() for plan in [answer.best.plan, *others[: _FIELD - 1]]]
+    found = [Plan.from_dict(plan) for plan in json.loads(wire.share(json.dumps(told).encode()))]
+    asked = {"seconds": seconds, "took": answer.took, "looked_at": answer.looked_at, "error": answer.error}
+
+    def predict(plan):
+        prediction = asdict(planner.predict(plan, cluster))
+        return {key: value for key, value in prediction.items() if key != "plan"}
+
+    return asked | {"reasons": answer.reasons}, found, predict
+
+
+def measure(trainer, plans, job):
+    """Timed epochs of each plan: of each epoch, every worker's figures."""
+    timed = {name: [] for name in plans}
+    for number in range(job["rounds"]):
+        middle = {name: statistics.median(map(elapsed, epochs)) for name, epochs in timed.items() if epochs}
+        slowest = job["slow"] * min(middle.values(), default=0)
+        for name in list(plans) if number % 2 == 0 else reversed(plans):
+            if not number or middle[name] <= slowest:
+                timed[name] += a_round(trainer, plans[name], job)
+                if trainer.world.rank == 0:
+                    print(f"{name} {elapsed(timed[name][-1]):.2f}", end=" ", file=sys.stderr, flush=True)
+    return timed
+
+
+def a_round(trainer, plan, job):
+    """Some epochs of a plan, fewer where they are long; all workers go by the first one's clock."""
+    trainer.use(plan)
+    trainer.train_epoch(0)
+    timed = []
+    for epoch in range(1, job["epochs"] + 1):
+        timed.append(gathered(trainer._sync, epoch_figures(trainer, epoch)))
+        if sum(map(elapsed, timed)) >= job["enough"]:
+            break
+    return timed
+
+
+def elapsed(workers):
+    return workers[0]["elapsed"]
+
+
+def epoch_figures(trainer, epoch):
+    """One epoch: elapsed and processor seconds of this worker, and by stage both and the bytes it sent."""
+    wire = trainer._sync
+    wire.barrier()
+    before = counted(trainer)
+    start, cpu = time.perf_counter(), time.process_time()
+    trainer.train_epoch(epoch)
+    wire.barrier()
+    figures = {"elapsed": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+    after = counted(trainer)
+    return figures | {
+        what: {stage: value - before[what].get(stage, 0) for stage, value in by_stage.items()}
+        for what, by_stage in after.items()
+    }
+
+
+def counted(trainer):
+    sent = {stage: sum(by_peer) for stage, by_peer in trainer.world.traffic.sent().items()}
+    return {"stages": trainer.meter.seconds(), "processor": trainer.meter.processor(), "sent": sent}
+
+
+def gathered(wire, figures):
+    """Every worker's figures, on all of them."""
+    mine = np.frombuffer(json.dumps(figures).encode(), dtype=np.uint8)
+    ((theirs, sizes),) = wire.arrays_to_all([mine], "sync")
+    pieces = np.split(theirs, np.cumsum(sizes)[:-1])
+    pieces[wire.rank] = mine
+    return [json.loads(piece.tobytes()) for piece in pieces]
+
+
+def summary(epochs):
+    """What is kept of a plan's epochs: medians of what all workers did together, and of each worker by stage."""
+    if epochs is None:
+        return {}
+    times = [*map(elapsed, epochs)]
+    return {
+        "seconds": statistics.median(times),
+        "epochs": times,
+        "cpu": statistics.median(sum(worker["cpu"] for worker in workers) for workers in epochs),
+        "bytes": statistics.median(sum(sum(worker["sent"].values()) for worker in workers) for workers in epochs),
+        "workers": [
+            {what: medians([worker[what] for worker in of_one]) for what in ("stages", "processor", "sent")}
+            for of_one in zip(*epochs, strict=True)
+        ],
+    }
+
+
+def medians(many):
+    values = defaultdict(list)
+    for one in many:
+        for key, value in one.items():
+            values[key].append(value)
+    return {key: statistics.median(found) for key, found in values.items()}
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

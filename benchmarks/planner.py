@@ -1,0 +1,209 @@
+"""The planner against the clock: named plans and the planner's, measured over a matrix of tasks; needs root (namespaces).
+
+    python benchmarks/planner.py --minutes 10        # again and again, until all tasks are measured
+    python benchmarks/planner.py --report
+
+Tasks are drawn from all combinations of graph, partition, model, hidden width, fanouts, links and cache, so that values and
+pairs of values come up evenly. Each is one run on four hosts with a worker and a thread each: the planner is asked, then
+the named plans, its choice and its two runners-up are measured in turn. A finished task is a line of the file, and is
+skipped when the command is started again. The cluster is probed once for each speed of links, into files beside it.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from cluster import graphs
+from planner_tables import calibration, report
+
+from weft.cluster.sandbox import Sandbox
+
+WORKER = Path(__file__).resolve().parent / "peers" / "weft" / "plans.py"
+VALUES = {
+    "graph": ["communities", "rmat"],
+    "partition": ["metis", "random"],
+    "model": ["sage", "gat"],
+    "hidden": [8, 32, 128, 512],  # of GAT: of all its four heads together
+    "fanouts": ["10,5", "10,10,10"],
+    "link": ["100mbit", "1gbit", "none"],
+    "cache": [0.0, 0.05, 0.25],
+}
+SCALE = ("vertices", "edges", "batch_size")
+
+
+def tasks(count):
+    """So many of all combinations, the same every time: always the one whose pairs of values came up least so far."""
+    left = [dict(zip(VALUES, values, strict=True)) for values in itertools.product(*VALUES.values())]
+    seen, found = Counter(), []
+    while left and len(found) < count:
+        task = min(left, key=lambda task: sum(seen[pair] for pair in pairs(task)))
+        left.remove(task)
+        found.append(task)
+        seen.update({pair: len(VALUES[pair[0][0]]) * len(VALUES[pair[1][0]]) for pair in pairs(task)})
+    return found
+
+
+def pairs(task):
+    return list(itertools.combinations(task.items(), 2))
+
+
+def name_of(task):
+    return "/".join(str(task[key]) for key in VALUES)
+
+
+def finished(file, scale):
+    """The records of this scale by task: the last of each, the oldest first."""
+    found = {}
+    for line in file.read_text().splitlines() if file.exists() else []:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue  # a line that a stopped run left unfinished
+        if record["scale"] == scale:
+            found.pop(record["name"], None)
+            found[record["name"]] = record
+    return found
+
+
+def append(file, record):
+    with open(file, "a+b") as out:
+        if out.tell() and file.read_bytes()[-1:] != b"\n":
+            out.write(b"\n")
+        out.write(json.dumps(record).encode() + b"\n")
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def wanted(args, done):
+    """The tasks that this call is for, without those that are finished; with --again all, the longest finished first."""
+    every = tasks(args.tasks)
+    chosen = [task for task in every if re.search(args.only, name_of(task))][args.slice[0] - 1 :: args.slice[1]]
+    order = {name: number for number, name in enumerate(done)}
+    if args.again:
+        return sorted(chosen, key=lambda task: order.get(name_of(task), -1))
+    return [task for task in chosen if name_of(task) not in done]
+
+
+def cluster_of(link, args):
+    """The file that describes the sandbox with such links; probed if it is not there."""
+    file = args.out.parent / f"cluster-{link}.toml"
+    if not file.exists():
+        with Sandbox(hosts=args.hosts, link=link) as sandbox:
+            command = [sys.executable, "-m", "weft.cli", "probe", "--out", str(file)]
+            if sandbox.run(command, timeout=args.timeout):
+                raise SystemExit(f"the cluster with links {link} could not be probed: see above")
+    return file
+
+
+def measured(task, earlier, args):
+    """A task's record, or None if the run failed. Plans that an earlier record has are not measured again."""
+    graph, _, parts = graphs(args.data, args.vertices, args.edges, args.hosts, task["partition"], kind=task["graph"])
+    job = {name: getattr(args, name) for name in ("rounds", "epochs", "enough", "slow")} | {
+        "graph": str(parts),
+        "cluster": None if args.no_planner else str(cluster_of(task["link"], args)),
+        "known": [plan["plan"] for plan in earlier["plans"].values()] if earlier else [],
+        "settings": {
+            "batch_size": args.batch_size,
+            "fanouts": [int(fanout) for fanout in task["fanouts"].split(",")],
+            **{key: task[key] for key in ("model", "hidden", "cache")},
+        },
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
+        file.write_text(json.dumps(job))
+        with Sandbox(hosts=args.hosts, link=task["link"]) as sandbox, open(out, "w") as output:
+            code = sandbox.run([sys.executable, str(WORKER), str(file)], output=output, timeout=args.timeout)
+        lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
+    if code or not lines:
+        return None
+    made = json.loads(lines[-1])
+    if earlier:
+        made["plans"] = {name: earlier["plans"].get(name, {}) | plan for name, plan in made["plans"].items()}
+    batches = -(-len(graph.seeds("train")) // (args.batch_size * args.hosts))
+    return {"name": name_of(task), "task": task, "scale": scale_of(args), "batches": batches, **made}
+
+
+def scale_of(args):
+    return {key: getattr(args, key) for key in SCALE}
+
+
+def run(args):
+    """Measure what there is time for; how many tasks failed."""
+    done, start, longest, failed = finished(args.out, scale_of(args)), time.monotonic(), 0.0, 0
+    todo = wanted(args, done)
+    for number, task in enumerate(todo):
+        begun = time.monotonic()
+        if args.minutes and begun - start + longest > 60 * args.minutes:
+            print(f"{len(todo) - number} tasks are left for another call")
+            break
+        print(f"{number + 1} of {len(todo)}: {name_of(task)}", end=" ", flush=True)
+        record = measured(task, done.get(name_of(task)), args)
+        longest = max(longest, time.monotonic() - begun)
+        failed += record is None
+        if record is not None:
+            append(args.out, record)
+        print(f"{'failed after' if record is None else 'took'} {time.monotonic() - begun:.0f} s", flush=True)
+    return failed
+
+
+def part(text):
+    number, _, of = text.partition("/")
+    if not (of.isdigit() and number.isdigit() and 1 <= int(number) <= int(of)):
+        raise argparse.ArgumentTypeError(f"{text} is not N/M with 1 <= N <= M")
+    return int(number), int(of)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/planner.jsonl"))
+    parser.add_argument("--data", type=Path, default=Path("data/benchmarks"))
+    parser.add_argument("--tasks", type=int, default=36)
+    parser.add_argument(
+        "--only", default="", metavar="PATTERN", help="tasks whose name it is found in (--list shows them)"
+    )
+    parser.add_argument("--slice", type=part, default=(1, 1), metavar="N/M", help="every M-th task, from the N-th")
+    parser.add_argument("--minutes", type=float, help="start no task that would likely end later")
+    parser.add_argument("--again", action="store_true", help="ask again about finished tasks; measure only new plans")
+    parser.add_argument("--no-planner", action="store_true", help="measure only the named plans")
+    parser.add_argument("--list", action="store_true", help="only list the tasks that would be run")
+    parser.add_argument("--report", action="store_true", help="only print the tables of what was measured")
+    parser.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="write seconds by plan, worker and stage there"
+    )
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=3, help="timed in each round, after one that is not")
+    parser.add_argument("--enough", type=float, default=8.0, help="seconds of timed epochs that end a plan's round")
+    parser.add_argument(
+        "--slow", type=float, default=2.0, help="leave out of later rounds what takes so many times the best"
+    )
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--vertices", type=int, default=60_000)
+    parser.add_argument("--edges", type=int, default=1_250_000)
+    parser.add_argument("--batch-size", type=int, default=200, help="a worker; 4,800 seeds are six batches then")
+    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one task")
+    args = parser.parse_args()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # hosts without names are no news
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that sandboxes are removed
+    if args.list:
+        print("\n".join(map(name_of, wanted(args, finished(args.out, scale_of(args))))))
+        return
+    failed = 0 if args.report else run(args)
+    records = [record for name, record in finished(args.out, scale_of(args)).items() if re.search(args.only, name)]
+    if args.calibration:
+        args.calibration.write_text("".join(f"{json.dumps(line)}\n" for line in calibration(records)))
+    report(records)
+    if failed:
+        raise SystemExit(f"{failed} tasks failed: see above, then start the command again")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The planner's benchmark: its tasks cover all pairs of values evenly, and its tables count right."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+
+
+@pytest.fixture
+def matrix(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import planner
+
+    yield planner
+    for name in ("planner", "planner_tables", "cluster"):
+        sys.modules.pop(name)
+
+
+@pytest.fixture
+def tables(matrix):
+    return sys.modules["planner_tables"]
+
+
+def record(graph, measured, chosen=None):
+    plans = {
+        name: {
+            "seconds": seconds,
+            "epochs": [seconds],
+            "predicted": {"seconds": predicted, "excluded": None},
+            "workers": [{"stages": {"fetch": 1.0}, "processor": {"fetch": 0.5}, "sent": {"fetch": 8}}],
+        }
+        for name, (seconds, predicted) in measured.items()
+    }
+    task = {"graph": graph, "link": "1gbit"}
+    asked = {"chosen": chosen, "seconds": 0.5} if chosen else None
+    return {"name": graph, "task": task, "scale": {"vertices": 9}, "batches": 6, "planner": asked, "plans": plans}
+
+
+MEASURED = {"gdp": (2.0, 2.2), "nfp": (4.0, 4.0), "snp": (1.0, 0.5), "dnp": (1.1, 1.1), "split": (8.0, 8.0)}
+
+
+def test_tasks_hold_every_value_as_often_and_every_pair(matrix):
+    found = matrix.tasks(36)
+    assert len({matrix.name_of(task) for task in found}) == 36
+    assert found == matrix.tasks(36)
+    for key, values in matrix.VALUES.items():
+        assert Counter(task[key] for task in found) == {value: 36 / len(values) for value in values}
+    every = {pair for task in matrix.tasks(10_000) for pair in matrix.pairs(task)}
+    assert {pair for task in found for pair in matrix.pairs(task)} == every
+
+
+def test_a_finished_task_is_read_back_and_a_torn_line_is_not(matrix, tmp_path):
+    file, scale = tmp_path / "out.jsonl", {"vertices": 9}
+    file.write_text('{"name": "torn')
+    matrix.append(file, record("rmat", MEASURED))
+    matrix.append(file, record("communities", MEASURED) | {"scale": {"vertices": 10}})
+    assert list(matrix.finished(file, scale)) == ["rmat"]
+    assert json.loads(file.read_text().splitlines()[1])["name"] == "rmat"
+
+
+def test_regret_and_errors(tables):
+    one = record("rmat", MEASURED, chosen="dnp")
+    assert tables.best(one) == "snp"
+    assert tables.regret(one) == pytest.approx(0.1)
+    assert tables.errors(one) == pytest.approx({"gdp": 0.1, "nfp": 0, "snp": -0.5, "dnp": 0, "split": 0})
+
+
+def test_the_tables(tables, capsys):
+    tables.report([record("rmat", MEASURED, chosen="dnp"), record("communities", MEASURED, chosen="snp")])
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 120
+    lines = {line.split("  ")[0]: line.split() for line in told.splitlines()}
+    assert "mean 5.0%, worst 10.0%" in told
+    assert lines["communities, max"][-5:] == ["2.00x", "4.00x", "1.00x", "1.10x", "8.00x"]
+    assert lines["of an epoch of gdp (aim: 1)"][-1] == "0.25"
+    assert lines["all (aim: median 8%)"][-4:] == ["0.0%", "12.0%", "50.0%", "0.0%"]
+
+
+def test_without_the_planner_the_best_stands_in(tables, capsys):
+    tables.report([record("rmat", MEASURED)])
+    assert "speed-up of the best plan" in capsys.readouterr().out
+
+
+def test_calibration_has_a_line_for_each_worker_and_stage(tables):
+    lines = list(tables.calibration([record("rmat", MEASURED)]))
+    assert len(lines) == len(MEASURED)
+    assert (lines[0]["plan"], lines[0]["stage"], lines[0]["processor"], lines[0]["sent"]) == ("gdp", "fetch", 0.5, 8)
