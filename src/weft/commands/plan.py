@@ -1,87 +1,74 @@
-"""weft plan: what to expect of a graph before anything is trained on it."""
+"""weft plan: what every plan would take, on this cluster or another, and which is the fastest and why."""
 
 import argparse
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
+from weft.config import add_flags, flags_given, make, read_toml
 from weft.errors import ConfigError
 from weft.graph import Graph
-from weft.planner import SAMPLERS, Scope, locality, samplers_named
-from weft.report.locality_table import print_locality
-from weft.report.progress import StageProgress
+from weft.planner.cluster import Cluster
+from weft.planner.cluster_file import read_cluster
+from weft.report.answer_json import answer_as_dict
+from weft.report.plan_page import write_page
+from weft.report.plan_table import print_answer
+from weft.training import Settings
+from weft.training.what_if import WhatIf
 
-HELP = "Say what to expect before training: with --locality, how much of what workers read would be their own."
+HELP = "Predict what an epoch takes by every plan, on a cluster that is here or not, and say which is the fastest and why."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft plan`."""
-    usual = Scope()
-    parser.add_argument("graph", type=Path, help="a graph directory; it need not be partitioned")
-    parser.add_argument(
-        "--locality", action="store_true", help="locality of micrographs and subgraphs, and local miss rates"
-    )
-    for flag, default, text in (
-        ("--methods", usual.methods, "allocations to look at"),
-        ("--parts", usual.parts, "numbers of owners"),
-        ("--samplers", ("neighbor",), f"samplers, from {', '.join(SAMPLERS)}"),
-        ("--layers", usual.layers, "depths of micrographs and subgraphs"),
-        ("--fanouts", None, "neighbours drawn in every layer, one number for each depth or one for all"),
-        (
-            "--miss-fanouts",
-            usual.miss_fanouts,
-            "fanouts of the batches whose misses are counted, from the seeds outwards",
-        ),
-    ):
-        shown = "10 up to three layers, 2 beyond" if default is None else _joined(default)
-        parser.add_argument(flag, metavar="LIST", default=_joined(default or ()), help=f"{text} (default {shown})")
-    for flag, number, text in (
-        ("--roots", usual.roots, "micrographs to sample"),
-        ("--batches", usual.batches, "batches to sample"),
-        ("--batch-size", usual.batch_size, "seeds in a batch, for each worker"),
-        ("--seed", usual.seed, "the seed"),
-    ):
-        parser.add_argument(flag, type=int, default=number, help=f"{text} (default {number})")
+    parser.add_argument("graph", type=Path, help="a graph directory, partitioned or not")
+    parser.add_argument("--config", type=Path, help="a TOML file of settings, as for weft train; flags override it")
+    parser.add_argument("--hosts", help="numbers of hosts to predict for, such as 1..64 (powers of two) or 2,3,4")
+    parser.add_argument("--method", default="metis", help="how to partition for other numbers of hosts (default metis)")
+    parser.add_argument("--html", type=Path, help="write a page with all figures, and how they change with links and width")
+    parser.add_argument("--measured", type=Path, help="epochs that `weft train --log json` wrote, to show beside")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    add_flags(parser, Settings)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sample, count, and show the figures."""
-    if not args.locality:
+    """Dry-run, predict, and show."""
+    from_file = read_toml(args.config) if args.config else {}
+    settings = make(Settings, from_file | flags_given(args, Settings), "weft plan")
+    if settings.cluster is None:
         raise ConfigError(
-            "weft plan can answer one question so far, how local training would be: ask it with --locality"
+            "weft plan needs to know the cluster: measure it with `weft probe --out cluster.toml` on its hosts, or write "
+            "the file by hand (docs/planner.md), and give it with --cluster"
         )
-    scope = Scope(
-        parts=_numbers("parts", args.parts),
-        methods=_words(args.methods),
-        layers=_numbers("layers", args.layers),
-        fanouts=_numbers("fanouts", args.fanouts) or None,
-        miss_fanouts=_numbers("miss-fanouts", args.miss_fanouts),
-        roots=args.roots,
-        batches=args.batches,
-        batch_size=args.batch_size,
-        seed=args.seed,
-    )
-    samplers = samplers_named(_words(args.samplers))
+    cluster = read_cluster(settings.cluster)
     graph = Graph.open(args.graph)
-    with StageProgress() as progress:
-        figures = locality(graph, scope, samplers, progress)
-    print(json.dumps(asdict(figures))) if args.json else print_locality(str(args.graph), figures)
+    what_if = WhatIf(graph, settings, args.method)
+    answer = what_if.answer(cluster)
+    sweeps = []
+    if args.hosts:
+        sweeps.append(what_if.hosts(cluster, host_counts(args.hosts)))
+    if args.html or args.json:
+        sweeps += what_if.sensitivity(cluster)
+    answer = replace(answer, sweeps=sweeps)
+    if args.html:
+        write_page(args.html, answer)
+    if args.json:
+        print(json.dumps(answer_as_dict(answer)))
+    else:
+        print_answer(answer)
     return 0
 
 
-def _joined(values: Sequence[str | int]) -> str:
-    return ",".join(map(str, values))
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _numbers(name: str, text: str) -> tuple[int, ...]:
-    """Whole numbers; `full` is -1, all neighbours, where a fanout is meant."""
+def host_counts(text: str) -> list[int]:
+    """`1..64` as powers of two between the two, or a list."""
     try:
-        return tuple(-1 if word == "full" else int(word) for word in _words(text))
+        if ".." in text:
+            first, last = (int(part) for part in text.split(".."))
+            counts = sorted({first, last, *(1 << power for power in range(20) if first <= 1 << power <= last)})
+        else:
+            counts = [int(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigError(f"--{name} {text} is not a list of whole numbers, such as 2,10") from None
+        raise ConfigError(f"--hosts {text} is not a range such as 1..64, or a list such as 2,3,4") from None
+    if not counts or min(counts) < 1 or ".." in text and counts[0] > counts[-1]:
+        raise ConfigError(f"--hosts {text}: numbers of hosts start at 1, and a range goes upwards")
+    return counts

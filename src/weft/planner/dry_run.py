@@ -86,7 +86,7 @@ class DryRun:
         seeds = self._batches[number].astype(self._graph.indices.dtype)
         for worker, walk in self._walks.items():
             of_team = next(index for index, team in enumerate(self._teams) if worker in team)
-            walk.begin(seeds[of_team :: len(self._teams)], number, weight)
+            walk.begin(np.ascontiguousarray(seeds[of_team :: len(self._teams)]), number, weight)
         for _ in self._task.fanouts:
             sent = {worker: walk.draw() for worker, walk in self._walks.items()}
             for worker, walk in self._walks.items():

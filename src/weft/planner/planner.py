@@ -1,5 +1,6 @@
 """The planner: what a dry run counted and a model's layers cost, for any plan on any cluster with as many workers."""
 
+import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -58,23 +59,29 @@ class Planner:
         """`bounds`: of the owners' vertices. `hosts`: of each worker. With wires, all workers call this together."""
         start = time.perf_counter()
         self._task, self._hosts, self._title = task, tuple(hosts), title
+        self._graph, self._wires = graph, wires
         self._depth = len(task.fanouts)
-        self._found = walk(model, graph.num_features)
         costs = crossing_costs(model, graph.num_features)
         self._counts: dict[str, Counts] = {}
         for group in self._groups():
             team = None if wires is None else (wires.all, wires.all if group == "all" else wires.host)
             self._counts[group] = DryRun(graph, task, bounds, hosts, costs, group, team).run()
-        workers = len(hosts)
-        wire = None if wires is None else wires.all
-        self.model: ModelCost = model_cost(graph, model, self._shapes(), workers, wire)
-        self._crossings = self._cross(graph, workers)
-        assert graph.features is not None
-        self._row, self._id = float(graph.features[:1].nbytes), graph.indices.itemsize
-        self._lists = float(graph.indptr.nbytes + graph.indices.nbytes)
-        self._vertices = graph.num_vertices
-        self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
+        self._learn(model)
         self.took = time.perf_counter() - start
+
+    def of(self, model: nn.Module) -> "Planner":
+        """A planner for another model of as many layers, by the same dry run."""
+        other = copy.copy(self)
+        other._learn(model)
+        return other
+
+    def _learn(self, model: nn.Module) -> None:
+        """What the model's layers cost, and what crosses in them."""
+        self._found = walk(model, self._graph.num_features)
+        wire = None if self._wires is None else self._wires.all
+        self.model: ModelCost = model_cost(self._graph, model, self._shapes(), len(self._hosts), wire)
+        self._crossings = self._cross()
+        self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
 
     @property
     def batches(self) -> int:
@@ -130,6 +137,12 @@ class Planner:
         """The named plans, with the task's options."""
         options = self._options()
         return {name: NAMED[name](self._depth, **{k: v for k, v in options.items() if k != "seeds"}) for name in _NAMED}
+
+    @property
+    def _row(self) -> float:
+        """Bytes of a row of inputs, as it is stored."""
+        assert self._graph.features is not None
+        return float(self._graph.features[:1].nbytes)
 
     def _groups(self) -> list[str]:
         several = len(set(self._hosts)) > 1 and len(self._hosts) > len(set(self._hosts))
@@ -199,12 +212,13 @@ class Planner:
         """Bytes of a worker with everything that it reads in memory, and how many there are for it."""
         host = min(cluster.hosts, key=lambda host: host.memory / host.workers)
         share = 1 / len(self._hosts)
-        lists = self._lists * (share if plan.topology == "partitioned" else 1 / host.workers)
+        graph = self._graph
+        lists = float(graph.indptr.nbytes + graph.indices.nbytes) * (share if plan.topology == "partitioned" else 1 / host.workers)
         counts = self._counts[plan.group]
         cached = float(counts.cache_rows.max()) * self._row if plan.cache else 0.0
         prepared, computed = price.memory.tolist()
         waiting = prepared * (self._task.prefetch + 1 + (self._task.loaders if self._task.prefetch else 0))
-        own = self._vertices * self._row * share
+        own = graph.num_vertices * self._row * share
         return waiting + computed + cached + lists + own, host.memory / host.workers
 
     def _name(self, plan: Plan) -> str:
@@ -232,7 +246,13 @@ class Planner:
             )
         counts = self._counts[group]
         loads = Loads(
-            counts, self._crossings, self._hosts, self._row, self._id, float(self.model.parameters), self._places
+            counts,
+            self._crossings,
+            self._hosts,
+            self._row,
+            self._graph.indices.itemsize,
+            float(self.model.parameters),
+            self._places,
         )
         item = 8 if self._task.dtype == "float64" else 4
         return _Priced(loads, Prices(cluster, self.model, item, self._row))
@@ -240,7 +260,8 @@ class Planner:
     def _impossible(self, piece: Piece) -> bool:
         return self._crossings.get((piece.layer, piece.placement, piece.by_request)) is None
 
-    def _cross(self, graph: Graph, workers: int) -> Crossings:
+    def _cross(self) -> Crossings:
+        graph, workers = self._graph, len(self._hosts)
         crossings: Crossings = {}
         for layer, placement, by_request in product(
             range(self._depth), ("local", "pull", "push", "cover"), (True, False)

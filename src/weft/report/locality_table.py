@@ -9,7 +9,7 @@ from weft.planner import Locality, Micrographs, Misses
 
 
 def print_locality(name: str, figures: Locality) -> None:
-    """Print what `weft plan --locality` found."""
+    """Print what `weft locality` found."""
     console, first = Console(highlight=False), figures.micrographs[0]
     micrographs = [(row, f"{row.micro:.1%}", f"{row.sub:.1%}") for row in figures.micrographs]
     console.print(_table(f"{name}: locality", ("R_micro", "R_sub"), micrographs))

@@ -36,15 +36,18 @@ def task_of(settings: Settings, depth: int, workers: int) -> Task:
     )
 
 
+def title_of(settings: Settings, depth: int, batch: int, workers: int) -> str:
+    """The run in one line."""
+    fanouts = ",".join("full" if fanout < 0 else str(fanout) for fanout in settings.fanouts_for(depth))
+    return f"{settings.model}, hidden {settings.hidden}, fanouts {fanouts}, batches of {batch:,} on {workers} workers"
+
+
 def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World) -> Planner:
     """A planner for a run; all workers call this together, and each does a part of the dry run."""
     depth = BlockModel(model, graph.num_features).depth
     bounds = owner_bounds(graph, world.size)
     wires = Wires(world.wire("all"), world.wire("host"))
-    title = (
-        f"{settings.model}, hidden {settings.hidden}, fanouts {','.join(map(str, settings.fanouts_for(depth)))}, batches of "
-        f"{settings.batch_size * world.size:,} on {world.size} workers"
-    )
+    title = title_of(settings, depth, settings.batch_size * world.size, world.size)
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads or 1)
     try:

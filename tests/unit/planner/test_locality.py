@@ -179,7 +179,7 @@ def test_samplers_are_a_parameter():
 
 class TestCommand:
     def test_tables(self, graph, capsys):
-        arguments = ["plan", str(graph.path), "--locality", "--parts", "2,4", "--batch-size", "64", "--roots", "50"]
+        arguments = ["locality", str(graph.path), "--parts", "2,4", "--batch-size", "64", "--roots", "50"]
         assert cli.main([*arguments, "--layers", "2,3", "--fanouts", "5,full"]) == 0
         told = " ".join(capsys.readouterr().out.split())
         for piece in (
@@ -195,15 +195,11 @@ class TestCommand:
             assert piece in told
 
     def test_json(self, graph, capsys):
-        arguments = ["plan", str(graph.path), "--locality", "--parts", "2", "--methods", "random", "--layers", "2"]
+        arguments = ["locality", str(graph.path), "--parts", "2", "--methods", "random", "--layers", "2"]
         assert cli.main([*arguments, "--roots", "20", "--batch-size", "64", "--json"]) == 0
         figures = json.loads(capsys.readouterr().out)
         assert figures["micrographs"][0]["fanouts"] == [10, 10] and figures["micrographs"][0]["roots"] == 20
         assert 0 < figures["misses"][0]["home"] < figures["misses"][0]["spread"] + 0.05
-
-    def test_nothing_asked(self, graph, capsys):
-        assert cli.main(["plan", str(graph.path)]) == 2
-        assert "ask it with --locality" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("arguments", "sentence"),
@@ -224,7 +220,7 @@ class TestCommand:
         ],
     )
     def test_bad_input_is_one_sentence(self, graph, capsys, arguments, sentence):
-        assert cli.main(["plan", str(graph.path), "--locality", *arguments]) == 2
+        assert cli.main(["locality", str(graph.path), *arguments]) == 2
         told = capsys.readouterr().err
         assert sentence in told and told.count("\n") == 1
 

@@ -1,0 +1,80 @@
+"""weft locality: how much of what workers read would be their own, before anything is trained."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.planner import SAMPLERS, Scope, locality, samplers_named
+from weft.report.locality_table import print_locality
+from weft.report.progress import StageProgress
+
+HELP = "Say before training how much of what workers read would be their own, under several allocations."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `weft locality`."""
+    usual = Scope()
+    parser.add_argument("graph", type=Path, help="a graph directory; it need not be partitioned")
+    for flag, default, text in (
+        ("--methods", usual.methods, "allocations to look at"),
+        ("--parts", usual.parts, "numbers of owners"),
+        ("--samplers", ("neighbor",), f"samplers, from {', '.join(SAMPLERS)}"),
+        ("--layers", usual.layers, "depths of micrographs and subgraphs"),
+        ("--fanouts", None, "neighbours drawn in every layer, one number for each depth or one for all"),
+        (
+            "--miss-fanouts",
+            usual.miss_fanouts,
+            "fanouts of the batches whose misses are counted, from the seeds outwards",
+        ),
+    ):
+        shown = "10 up to three layers, 2 beyond" if default is None else _joined(default)
+        parser.add_argument(flag, metavar="LIST", default=_joined(default or ()), help=f"{text} (default {shown})")
+    for flag, number, text in (
+        ("--roots", usual.roots, "micrographs to sample"),
+        ("--batches", usual.batches, "batches to sample"),
+        ("--batch-size", usual.batch_size, "seeds in a batch, for each worker"),
+        ("--seed", usual.seed, "the seed"),
+    ):
+        parser.add_argument(flag, type=int, default=number, help=f"{text} (default {number})")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Sample, count, and show the figures."""
+    scope = Scope(
+        parts=_numbers("parts", args.parts),
+        methods=_words(args.methods),
+        layers=_numbers("layers", args.layers),
+        fanouts=_numbers("fanouts", args.fanouts) or None,
+        miss_fanouts=_numbers("miss-fanouts", args.miss_fanouts),
+        roots=args.roots,
+        batches=args.batches,
+        batch_size=args.batch_size,
+        seed=args.seed,
+    )
+    samplers = samplers_named(_words(args.samplers))
+    graph = Graph.open(args.graph)
+    with StageProgress() as progress:
+        figures = locality(graph, scope, samplers, progress)
+    print(json.dumps(asdict(figures))) if args.json else print_locality(str(args.graph), figures)
+    return 0
+
+
+def _joined(values: Sequence[str | int]) -> str:
+    return ",".join(map(str, values))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _numbers(name: str, text: str) -> tuple[int, ...]:
+    """Whole numbers; `full` is -1, all neighbours, where a fanout is meant."""
+    try:
+        return tuple(-1 if word == "full" else int(word) for word in _words(text))
+    except ValueError:
+        raise ConfigError(f"--{name} {text} is not a list of whole numbers, such as 2,10") from None

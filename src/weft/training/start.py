@@ -1,0 +1,67 @@
+"""How a run starts: the cluster is measured or read, a plan is chosen and explained, and training is watched."""
+
+import time
+from collections.abc import Callable
+
+from torch import nn
+
+from weft.exchange import World
+from weft.graph import Graph
+from weft.planner.cluster import Cluster
+from weft.planner.cluster_file import read_cluster
+from weft.planner.probe import probe, probe_again
+from weft.training.events import Event, Notice, Planned
+from weft.training.planning import planner_for
+from weft.training.rehearsal import rehearse
+from weft.training.settings import Settings
+from weft.training.trainer import Trainer
+from weft.training.watch import Watch
+
+
+def trainer_for(
+    graph: Graph,
+    model: nn.Module,
+    settings: Settings,
+    listen: Callable[[Event], None] | None = None,
+    world: World | None = None,
+) -> Trainer:
+    """A trainer with its plan: the one that the settings name, or the fastest one. All workers call this together."""
+    world = world or World()
+    if world.size == 1 or settings.plan != "auto":
+        return Trainer(graph, model, settings, listen, world)
+    tell = listen if listen is not None and world.rank == 0 else _nobody
+    cluster = _cluster(settings, world, tell)
+    planner = planner_for(settings, graph, model, world)
+    answer = planner.answer(cluster)
+    tell(Planned(answer))
+    trainer = Trainer(graph, model, settings, listen, world, answer.best.plan)
+    if settings.watch:
+        trainer.watch = Watch(answer.best, lambda: planner.answer(probe_again(world, cluster)))
+    return trainer
+
+
+def measured_cluster(world: World, tell: Callable[[str], None] | None = None) -> Cluster:
+    """The cluster, probed and rehearsed on. All workers call this together."""
+    return rehearse(world, probe(world, tell))
+
+
+def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> Cluster:
+    """The cluster of the settings' file; without one, or where that does not say what work takes, measured now."""
+    start = time.perf_counter()
+    if settings.cluster is None:
+        cluster = measured_cluster(world)
+        tell(
+            Notice(
+                f"measured the cluster in {time.perf_counter() - start:.1f} s; `weft probe --out cluster.toml` keeps that "
+                f"for later runs (--cluster cluster.toml)"
+            )
+        )
+        return cluster
+    cluster = read_cluster(settings.cluster)
+    return cluster if cluster.work else rehearse(world, cluster)
+
+
+def _nobody(event: Event) -> None:
+    """Nobody listens."""
+
+

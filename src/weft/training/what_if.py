@@ -1,0 +1,85 @@
+"""What if: answers of the planner for clusters that need not be here, from one process."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.nn import BlockModel
+from weft.partition import allocate, write_partitioned
+from weft.planner.cluster import Cluster
+from weft.planner.planner import Planner
+from weft.planner.prediction import Answer, Sweep
+from weft.planner.sweeps import link_sweep, sweep
+from weft.training.models import make_model
+from weft.training.planning import task_of, title_of
+from weft.training.settings import Settings
+from weft.training.team import owner_bounds
+
+_WIDTHS = (8, 16, 32, 64, 128, 256, 512)
+
+
+class WhatIf:
+    """Planners for one run on several clusters. The batch stays as large, whatever the number of workers."""
+
+    def __init__(self, graph: Graph, settings: Settings, method: str = "metis") -> None:
+        """`method`: how the graph is partitioned where it has another number of parts."""
+        self._graph, self._settings, self._method = graph, settings, method
+        self._model = make_model(settings, graph)
+        self._depth = BlockModel(self._model, graph.num_features).depth
+        self._partitions = False  # are graphs without owners partitioned?
+        self._planners: dict[tuple[bool | int, ...], Planner] = {}
+
+    def answer(self, cluster: Cluster) -> Answer:
+        """The planner's answer for a cluster."""
+        return self.planner(cluster, self._settings.batch_size * cluster.workers).answer(cluster)
+
+    def hosts(self, cluster: Cluster, counts: Sequence[int]) -> Sweep:
+        """Answers for other numbers of such hosts, at the same batch over all workers."""
+        batch, self._partitions = self._settings.batch_size * cluster.workers, True
+        points = []
+        for count in counts:
+            scaled = cluster.scaled_to(count)
+            points.append((float(count), self.planner(scaled, batch), scaled))
+        return sweep("hosts", points, float(len(cluster.hosts)))
+
+    def sensitivity(self, cluster: Cluster) -> list[Sweep]:
+        """By the speed of links, and by the hidden width where the model is one that settings name."""
+        planner = self.planner(cluster, self._settings.batch_size * cluster.workers)
+        sweeps = [link_sweep(planner, cluster)]
+        if ".py" not in self._settings.model:
+            models = {width: make_model(replace(self._settings, hidden=width), self._graph) for width in self._widths()}
+            points = [(float(width), planner.of(model), cluster) for width, model in models.items()]
+            sweeps.append(sweep("hidden", points, float(self._settings.hidden)))
+        return sweeps
+
+    def _widths(self) -> list[int]:
+        heads = self._settings.heads
+        return [width for width in sorted({*_WIDTHS, self._settings.hidden}) if width % heads == 0]
+
+    def planner(self, cluster: Cluster, batch: int) -> Planner:
+        """A planner for as many workers, hosts and seeds in a batch."""
+        hosts = [number for number, host in enumerate(cluster.hosts) for _ in range(host.workers)]
+        key = (self._partitions, batch, *hosts)
+        if key not in self._planners:
+            torch.set_num_threads(self._settings.threads or 1)
+            task = replace(task_of(self._settings, self._depth, 1), batch_size=batch)
+            title = title_of(self._settings, self._depth, batch, len(hosts))
+            with tempfile.TemporaryDirectory() as folder:
+                graph = self._partitioned(len(hosts), Path(folder))
+                bounds = owner_bounds(graph, len(hosts))
+                self._planners[key] = Planner(graph, self._model, task, bounds, hosts, title=title)
+        return self._planners[key]
+
+    def _partitioned(self, workers: int, folder: Path) -> Graph:
+        graph = self._graph
+        if workers == 1 or graph.num_owners == workers or (graph.bounds is None and not self._partitions):
+            return graph  # an unpartitioned one's owners have equal ranges of ids, as in training
+        if workers > graph.num_vertices:
+            raise ConfigError(f"{workers} workers are more than the graph has vertices ({graph.num_vertices})")
+        write_partitioned(graph, allocate(graph, workers, self._method, seed=0), workers, folder / "parts")
+        return Graph.open(folder / "parts")

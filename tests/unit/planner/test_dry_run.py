@@ -1,0 +1,137 @@
+"""A dry run's counts against a slow twin that walks sets of vertices."""
+
+import numpy as np
+import pytest
+
+from weft.graph.generate import communities
+from weft.parallel import Owners
+from weft.planner.counts import HOME, OWNER, SPREAD
+from weft.planner.dry_run import DryRun
+from weft.planner.task import Task
+from weft.sampling import NeighborSampler
+from weft.sampling.batches import Batches
+
+FANOUTS, WORKERS = (3, 2), 3
+COSTS = [(10.0, 7.0), (5.0, 6.0)]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return communities(
+        tmp_path_factory.mktemp("dry") / "g", vertices=900, edges=9000, width=6, classes=3, train=0.4, block=60
+    )
+
+
+class Slow:
+    """One batch, vertex by vertex."""
+
+    def __init__(self, graph, bounds, seeds, batch):
+        self.sampler = NeighborSampler(graph, FANOUTS)
+        self.owner = Owners(bounds).member_of(np.arange(graph.num_vertices, dtype=np.int32)).astype(int)
+        self.batch = batch
+        self.wanted = {
+            SPREAD: [list(map(int, seeds[worker::WORKERS])) for worker in range(WORKERS)],
+            OWNER: [[int(v) for v in seeds if self.owner[v] == worker] for worker in range(WORKERS)],
+        }
+
+    def lists(self, vertices, hop):
+        out = []
+        for vertex in vertices:
+            ids, block = self.sampler.hop(np.array([vertex], dtype=np.int32), hop, 0, self.batch)
+            out.append([int(ids[at]) for at in block.src.numpy()])
+        return out
+
+    def hop(self, state, hop):
+        """What each worker wants of each other, in a hop; and the next hop's vertices."""
+        shape = (WORKERS, WORKERS)
+        names = ("destinations", "sources", "lists", "pairs", "pushed")
+        found = {name: np.zeros(shape) for name in names}
+        reached = []
+        for worker, vertices in enumerate(self.wanted[state]):
+            lists = self.lists(vertices, hop)
+            sources = set(vertices).union(*map(set, lists))
+            reached.append(sources)
+            for vertex, drawn in zip(vertices, lists, strict=True):
+                found["destinations"][worker, self.owner[vertex]] += 1
+                found["lists"][worker, self.owner[vertex]] += len(drawn)
+                for other in {self.owner[u] for u in drawn} - {worker}:
+                    found["pairs"][worker, other] += 1
+                for u in drawn:
+                    found["pushed"][worker, self.owner[u]] += self.owner[u] != worker
+            for u in sources:
+                found["sources"][worker, self.owner[u]] += 1
+        if state == OWNER:
+            union = set().union(*reached)
+            reached = [{u for u in union if self.owner[u] == worker} for worker in range(WORKERS)]
+        self.wanted[state] = [sorted(vertices) for vertices in reached]
+        return found
+
+
+def counts(graph, **more):
+    bounds = np.array([0, 250, 610, 900])
+    task = Task(FANOUTS, 120, slack=100.0, **more)  # so much slack that seeds stay at home
+    return bounds, DryRun(graph, task, bounds, [0, 1, 2], COSTS).run()
+
+
+def test_counts_are_those_of_sets_of_vertices(graph):
+    bounds, found = counts(graph)
+    batches = Batches(graph.seeds("train"), graph.original_ids, 120, 0).of(0)
+    assert found.of_epoch == len(batches)
+    whole = [number for number, seeds in enumerate(batches) if len(seeds) == 120]
+    looked = found.batches - (len(batches) - len(whole))
+    weights = {n: len(whole) / looked for n in whole[:looked]} | {n: 1.0 for n in range(len(batches)) if n not in whole}
+    total = {}
+    held = np.zeros(WORKERS)
+    for number, weight in weights.items():
+        slow = Slow(graph, bounds, batches[number], number)
+        for state in (SPREAD, OWNER):
+            for hop, layer in ((0, 1), (1, 0)):
+                for name, value in slow.hop(state, hop).items():
+                    total[layer, state, name] = total.get((layer, state, name), 0) + value * weight / len(batches)
+        held += np.array([len(vertices) for vertices in slow.wanted[OWNER]]) * weight / len(batches)
+    for (layer, state, name), value in total.items():
+        cell = found.cells[layer, state, False]
+        np.testing.assert_allclose(getattr(cell, name), value, err_msg=f"{layer} {state} {name}")
+        if state == OWNER:
+            np.testing.assert_allclose(getattr(found.cells[1, HOME, False], "sources"), total[1, OWNER, "sources"])
+    np.testing.assert_allclose(np.diag(found.held), held)
+    assert 0 < found.error < 0.05 or looked == 1
+
+
+def test_a_cover_serves_every_edge_at_no_more_than_pull_or_push_would(graph):
+    _, found = counts(graph)
+    for layer, (pull, push) in enumerate(COSTS):
+        cell = found.cells[layer, OWNER, False]
+        off = 1 - np.eye(WORKERS)
+        cost = (cell.cover_sources * pull + cell.cover_pairs * push).sum()
+        assert cost <= (cell.sources * off * pull).sum() + 1e-9
+        assert cost <= (cell.pairs * push).sum() + 1e-9
+
+
+@pytest.mark.parametrize("by", ["reads", "degree"])
+def test_a_cache_takes_misses_away_and_larger_ones_more(graph, by):
+    missed = []
+    for cache in (0.05, 0.3):
+        _, found = counts(graph, cache=cache, cache_by=by)
+        cell, bare = found.cells[0, SPREAD, True], found.cells[0, SPREAD, False]
+        far = 1 - np.eye(WORKERS)
+        missed.append((cell.inputs * far).sum())
+        assert missed[-1] + cell.cached.sum() == pytest.approx((bare.inputs * far).sum())
+        assert cell.pairs.sum() <= bare.pairs.sum()
+        assert found.cache_rows.max() <= cache * graph.num_vertices
+    assert missed[1] < missed[0]
+
+
+def test_hosts_walk_for_themselves_where_only_their_workers_cooperate(graph):
+    bounds = np.array([0, 250, 450, 700, 900])
+    task = Task(FANOUTS, 120, slack=100.0)
+    found = DryRun(graph, task, bounds, [0, 0, 1, 1], COSTS, "host").run()
+    cell = found.cells[0, OWNER, False]
+    assert not cell.pairs[:2, 2:].any() and not cell.pairs[2:, :2].any()
+    assert cell.inputs[:2, 2:].any()  # rows of other hosts are fetched all the same
+
+
+def test_an_epoch_of_one_batch_has_no_error(graph):
+    found = DryRun(graph, Task(FANOUTS, 5000), np.array([0, 300, 900]), [0, 1], COSTS).run()
+    assert found.batches == found.of_epoch == 1
+    assert found.error == 0

@@ -1,0 +1,79 @@
+"""The search finds what going through all plans finds, whatever layers cost."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from weft.errors import ConfigError
+from weft.parallel import PLACEMENTS, Plan
+from weft.planner.cost import Price, epoch_seconds
+from weft.planner.search import best_plans
+from weft.planner.work import pieces
+
+
+class Prices:
+    """Random ones, the same each time they are asked for."""
+
+    def __init__(self, seed, impossible=0.0):
+        self._rng, self._found, self._impossible = np.random.default_rng(seed), {}, impossible
+
+    def __call__(self, piece):
+        if piece not in self._found:
+            figures = self._rng.random(16)
+            none = self._rng.random() < self._impossible
+            self._found[piece] = None if none else Price(*np.split(figures, [5, 10, 14]))
+        return self._found[piece]
+
+
+def all_plans(depth, seeds):
+    for layers in product(PLACEMENTS, repeat=depth):
+        try:
+            yield Plan(layers, seeds=seeds)
+        except ConfigError:
+            continue
+
+
+def whole(plan, prices):
+    parts = [prices(piece) for piece in pieces(plan)]
+    return None if None in parts else sum(parts, Price.nothing())
+
+
+def seconds(price):
+    return epoch_seconds(price.limits, 3, 2.5, 2, ahead=True)
+
+
+@pytest.mark.parametrize("seeds", ["spread", "home"])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_every_plan_is_reached_and_costs_the_sum_of_its_pieces(depth, seeds):
+    class Equal(Prices):  # dearer everywhere where it is cheaper elsewhere: nothing can be dropped
+        def __call__(self, piece):
+            price = super().__call__(piece)
+            price.memory[:] = [price.limits.sum(), -price.limits.sum()]
+            return price
+
+    prices = Equal(0)
+    found = {plan: price for plan, price in best_plans(depth, {"seeds": seeds}, prices)}
+    assert set(found) == set(all_plans(depth, seeds))
+    for plan, price in found.items():
+        np.testing.assert_allclose(price.vector, whole(plan, prices).vector)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_plan_of_all_is_found(seed):
+    prices = Prices(seed, impossible=0.15 * (seed % 2))
+    for depth, seeds in ((2, "spread"), (3, "home"), (4, "home"), (4, "spread")):
+        known = [(seconds(price), plan) for plan in all_plans(depth, seeds) if (price := whole(plan, prices))]
+        found = [(seconds(price), plan) for plan, price in best_plans(depth, {"seeds": seeds}, prices)]
+        if known:
+            assert min(s for s, _ in found) == pytest.approx(min(s for s, _ in known))
+            assert len(found) <= len(known)
+        else:
+            assert not found
+
+
+def test_deep_models_keep_a_bounded_number_of_beginnings():
+    prices = Prices(3)
+    found = list(best_plans(12, {"seeds": "home"}, prices, most=16))
+    assert 1 <= len(found) <= 5 * 16
+    assert min(seconds(price) for _, price in found) <= seconds(whole(Plan(("local",) * 12, seeds="home"), prices))
