@@ -1,0 +1,61 @@
+"""One worker of a test of predictions: trains an epoch by each plan, and tells bytes by stage, predicted and sent.
+
+python predict.py RANK SIZE PORT JOB.json OUT.json — started by test_predictions.py.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from weft.exchange import World
+from weft.graph import Graph
+from weft.parallel import Plan
+from weft.planner.cluster import Cluster, Host
+from weft.planner.work import KINDS
+from weft.training import Settings, Trainer, make_model
+from weft.training.planning import planner_for
+
+
+def main(rank, size, port, job, out):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": size}
+    os.environ["GROUP_RANK"] = rank
+    world = World.join(60)
+    graph = Graph.open(job["graph"])
+    cluster = Cluster(
+        tuple(Host(f"h{n + 1}", 1e8, 1e10) for n in range(world.size)), 1e-4, 1e-4, 1e9, dict.fromkeys(KINDS, 1e-6)
+    )
+    told = []
+    for model in job["models"]:
+        settings = Settings(model=model, hidden=8, fanouts=(4, 3), batch_size=80, prefetch=0, threads=1, plan="gdp")
+        trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
+        planner = planner_for(settings, graph, trainer.model, world)
+        for fields in job["plans"]:
+            plan = Plan.from_dict(fields)
+            predicted = planner.predict(plan, cluster)
+            if predicted.excluded:
+                told.append([model, str(plan), predicted.excluded, {}])
+                continue
+            trainer.use(plan)
+            before = sent(world)
+            trainer.train_epoch(0)
+            stages = {stage: count - before.get(stage, 0) for stage, count in sent(world).items()}
+            mine = torch.tensor([float(stages.get(stage, 0)) for stage in predicted.sent], dtype=torch.float64)
+            whole = torch.stack(trainer._sync.gather(mine)).sum(0).tolist()
+            told.append([model, str(plan), predicted.sent, dict(zip(predicted.sent, whole, strict=True))])
+        answer = planner.answer(cluster)
+        told.append([model, "best", answer.best.name, {}])
+        trainer.close()
+    Path(out).write_text(json.dumps(told))
+    world.leave()
+
+
+def sent(world):
+    return {stage: sum(by_peer) for stage, by_peer in world.traffic.sent().items()}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(*sys.argv[1:4], json.loads(Path(sys.argv[4]).read_text()), sys.argv[5])
