@@ -94,6 +94,52 @@ def test_links_have_the_speed_that_was_asked_for(tmp_path, options, low, high):
     assert 4_000_000 < sent < 4_300_000
 
 
+PING = """
+import os, socket, time
+rank, size = int(os.environ["RANK"]), 2_000_000
+if rank == 0:
+    with socket.create_server(("10.77.0.1", 5000)) as server:
+        connection, _ = server.accept()
+        with connection:
+            while connection.recv(size, socket.MSG_WAITALL):
+                connection.sendall(bytes(size))
+else:
+    for _ in range(100):
+        try:
+            link = socket.create_connection(("10.77.0.1", 5000))
+            break
+        except OSError:
+            time.sleep(0.05)
+    while True:
+        start = time.perf_counter()
+        link.sendall(bytes(size))
+        link.recv(size, socket.MSG_WAITALL)
+        print(time.perf_counter() - start, flush=True)
+"""
+
+
+def test_links_are_reshaped_while_they_are_used():
+    with Sandbox(hosts=2, link="400mbit") as box:
+        first, second = (
+            box.start([sys.executable, "-c", PING], host, output=subprocess.PIPE if host else None) for host in (0, 1)
+        )
+        found = {}
+        for rate in ("400mbit", "40mbit", "none", "200mbit"):
+            box.reshape(1, rate)
+            told = [float(second.stdout.readline()) for _ in range(4)]
+            found[rate] = min(told[1:])  # the first was under way
+        for process in (second, first):
+            process.kill()
+            process.wait()
+        second.stdout.close()
+        for host, rate, reason in ((0, "fast", "is not a rate"), (2, "1gbit", "no host number 2: .* from 0 to 1")):
+            with pytest.raises(ConfigError, match=reason):
+                box.reshape(host, rate)
+    assert found["none"] < found["400mbit"] < found["200mbit"] < found["40mbit"]
+    assert 0.6 < found["40mbit"] < 1.2  # 16 Mbit there, and back
+    assert not left()
+
+
 def test_processor_shares(tmp_path):
     burn = "import time; s = time.perf_counter(); [0 for _ in range(15_000_000)]; print(time.perf_counter() - s)"
     seconds = []

@@ -91,16 +91,24 @@ class Sandbox:
         _ip("-n", host, "addr", "add", f"{_NETWORK}.{number}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             _ip("-n", host, "link", "set", device, "up")
-        rate = bits_a_second(self.links.get(f"h{number}", self.link))
-        if rate is not None:
-            burst = max(65536, round(rate / 8 / 100))  # what a hundredth of a second lets through
-            shape = ("tbf", "rate", f"{round(rate)}bit", "burst", str(burst), "latency", "50ms")
-            _run("tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", *shape)
-            _run("tc", "-n", switch, "qdisc", "add", "dev", port, "root", *shape)
+        self._shape(number, self.links.get(f"h{number}", self.link))
         hold = "mount -t tmpfs tmpfs /dev/shm && exec sleep infinity"
         self._holders.append(subprocess.Popen(["ip", "netns", "exec", host, "sh", "-c", hold]))
         if f"h{number}" in self.shares:
             self._groups[f"h{number}"] = _processor_share(host, self.shares[f"h{number}"])
+
+    def _shape(self, number: int, text: str) -> None:
+        """Give both ends of a host's link a rate."""
+        rate, shapes = (
+            bits_a_second(text),
+            [["noqueue"]],
+        )  # a new bucket: a changed one may hold a packet larger than it
+        if rate is not None:
+            burst = max(65536, round(rate / 8 / 100))  # what a hundredth of a second lets through
+            shapes.append(["tbf", "rate", f"{round(rate)}bit", "burst", str(burst), "latency", "50ms"])
+        for namespace, device in ((f"h{number}", "eth0"), ("switch", f"port{number}")):
+            for shape in shapes:
+                _run("tc", "-n", f"{self._name}-{namespace}", "qdisc", "replace", "dev", device, "root", *shape)
 
     def run(self, command: Sequence[str], *, output: Any = None, timeout: float | None = None) -> int:
         """Run a command as every worker of every host, with torchrun's environment; 0, or the first failure's code."""
@@ -162,6 +170,13 @@ class Sandbox:
             for way, word in (("tx", "sent"), ("rx", "received"))
             for unit in ("bytes", "packets")
         }
+
+    def reshape(self, host: int, rate: str) -> None:
+        """Give a host's link (hosts are counted from 0) another rate, such as 100mbit or none, whatever runs meanwhile."""
+        if not 0 <= host < self.hosts:
+            raise ConfigError(f"the sandbox has no host number {host}: count them from 0 to {self.hosts - 1}")
+        self._shape(host + 1, rate)
+        self.links = self.links | {f"h{host + 1}": rate}
 
     def cut(self, host: int) -> None:
         """Unplug a host (counted from 0)."""

@@ -24,14 +24,29 @@ class Carrier(Protocol):
     def start_any(self, data: np.ndarray, send: Sequence[int]) -> Callable[[], list[np.ndarray]]:
         """Bytes, of which the receivers do not know how many will come: each sender's."""
 
+    def close(self) -> None:
+        """Give up its connections; it carries nothing any more. What other workers still have to read, they get."""
+
 
 class Links:
     """Connections of this project's own, for what is in host memory (kernels/links.cpp)."""
 
     header = 16
 
-    def __init__(self, sockets: Sequence[int], timeout: float, ranks: Sequence[int]) -> None:
-        self._links, self._ranks = _kernels.Links(list(sockets), timeout), ranks
+    def __init__(
+        self,
+        sockets: Sequence[int],
+        timeout: float,
+        ranks: Sequence[int],
+        hang_up: Callable[[Sequence[int]], None] | None = None,
+    ) -> None:
+        self._open: _kernels.Links | None = _kernels.Links(list(sockets), timeout)
+        self._sockets, self._ranks, self._hang_up = sockets, ranks, hang_up
+
+    @property
+    def _links(self) -> "_kernels.Links":
+        assert self._open is not None, "this wire was closed"  # its sockets' numbers may be others' by now
+        return self._open
 
     def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
         width = x.element_size() * math.prod(x.shape[1:])
@@ -52,6 +67,12 @@ class Links:
 
         return wait
 
+    def close(self) -> None:
+        """Hang up, once."""
+        if self._open is not None and self._hang_up is not None:
+            self._hang_up(self._sockets)
+        self._open = None
+
     def _check(self, lost: list[int]) -> None:
         if lost:
             told = ", ".join(f"worker {self._ranks[member]}" for member in lost)
@@ -64,9 +85,10 @@ class Group:
     header = 0
 
     def __init__(self, group: "dist.ProcessGroup | None", size: int) -> None:
-        self._group, self._size = group, size
+        self._group, self._size, self._closed = group, size, False
 
     def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
+        assert not self._closed, "this wire was closed"
         with _named_loss():
             work = dist.all_to_all_single(out, x, list(receive), list(send), self._group, async_op=True)
 
@@ -88,6 +110,15 @@ class Group:
             return [part.numpy() for part in out.split(counts.tolist())]
 
         return wait
+
+    def close(self) -> None:
+        """Leave the group, once; all its workers do, in the same order. The group of all workers stays."""
+        if self._group is None or self._closed:
+            return
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # what NCCL was asked to do is done later than its call returns
+        dist.destroy_process_group(self._group)
+        self._group, self._closed = None, True
 
 
 class _named_loss:

@@ -29,7 +29,7 @@ class Mesh:
         store.set(f"weft/door/{rank}", json.dumps([told, self._door.getsockname()[1]]))
         self._made = 0
         self._waiting: dict[tuple[int, int], socket.socket] = {}  # came before they were asked for
-        self._open: list[socket.socket] = []
+        self._open: dict[int, socket.socket] = {}  # by file descriptor
 
     def connect(self, ranks: Sequence[int]) -> list[int]:
         """New connections among some workers, this one too: the sockets by member, -1 for this worker itself."""
@@ -42,13 +42,19 @@ class Mesh:
             one = self._call(rank) if rank < self._rank else self._receive(rank)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             one.setblocking(False)
-            self._open.append(one)
+            self._open[one.fileno()] = one
             found.append(one.fileno())
         return found
 
+    def hang_up(self, sockets: Sequence[int]) -> None:
+        """End the connections that one `connect` made."""
+        for number in sockets:
+            if number >= 0:
+                self._open.pop(number).close()
+
     def close(self) -> None:
-        """Hang up."""
-        for one in [self._door, *self._open, *self._waiting.values()]:
+        """Hang up on everyone, and close the door."""
+        for one in [self._door, *self._open.values(), *self._waiting.values()]:
             one.close()
 
     def _call(self, rank: int) -> socket.socket:

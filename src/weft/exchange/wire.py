@@ -183,6 +183,12 @@ class Wire:
         """Wait for all workers."""
         self.gather(torch.zeros(1))
 
+    def close(self) -> None:
+        """Give up its connections; all workers of the group do, when nothing is under way."""
+        for carrier in (self._carrier, self._device):
+            if carrier is not None:
+                carrier.close()
+
     def _to_all(self, own: Tensor, lengths: Sequence[int], stage: str) -> list[Tensor]:
         """Every worker's numbers, each of a known length."""
         receive = [length * other for length, other in zip(lengths, self.others, strict=True)]

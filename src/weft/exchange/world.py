@@ -83,7 +83,9 @@ class World:
             return Wire(meter=self.meter)
         ranks = self.members(group)
         device = self._process_group(group) if dist.is_initialized() else None
-        own = None if self._mesh is None else Links(self._mesh.connect(ranks), self._timeout.total_seconds(), ranks)
+        own, mesh = None, self._mesh
+        if mesh is not None:
+            own = Links(mesh.connect(ranks), self._timeout.total_seconds(), ranks, mesh.hang_up)
         if len(ranks) == 1:
             return Wire(meter=self.meter, ranks=ranks)
         member = ranks.index(self.rank)

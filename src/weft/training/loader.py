@@ -5,7 +5,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
 
@@ -105,6 +105,10 @@ class Loader:
         for of_batch in orders:
             number = of_batch[0].batch
             yield Batch(number, len(seeds[number]), self._pieces(ready, len(of_batch)))
+
+    def rest(self) -> None:
+        """Wait until what was begun of the next epoch is ready: then no thread works, or talks to other workers."""
+        wait([ready for _, ready in self._begun])
 
     def close(self) -> None:
         """End the threads. What was begun is finished, for other workers may be in the midst of the same batch."""

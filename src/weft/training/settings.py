@@ -101,6 +101,7 @@ class Settings:
     transport: str = setting(
         "sockets", "how rows in host memory travel; gloo: by torch.distributed", "workers", choices=("sockets", "gloo")
     )
+    watch: bool = setting(True, "compare epochs with the prediction, and plan again when they drift apart", "workers")
     timeout: float = setting(300.0, "seconds to wait for other workers before giving up", "workers", low=1.0)
 
     evaluate_every: int = setting(1, "epochs between evaluations; 0: only at the end", "evaluation", low=0)
@@ -190,6 +191,7 @@ MAY_CHANGE = (
     "cache_by",
     "timeout",
     "transport",
+    "watch",
     "prefetch",
     "micro_batches",
     "slack",

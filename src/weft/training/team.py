@@ -147,7 +147,14 @@ class Team:
         everyone = ahead if plan.group == "all" else [world.wire("all", half) for _ in lanes]
         mates = ahead if plan.group == "host" else [world.wire("host", half) for _ in lanes]
         self.sharing = Sharing(Owners(bounds), near, everyone, mates)
+        self._wires = [self.compute, *ahead, *everyone, *mates]
         self.programmers: list[Programmer] = [partial(self._program, one) for one in self._cooperations]  # by lane
+
+    def close(self) -> None:
+        """Give up the wires to the others. All workers do, once no thread prepares batches any more."""
+        for wire in self._wires:
+            wire.close()
+        self.programmers.clear()  # they hold this team, which would wait for the garbage collector
 
     def _program(
         self, cooperation: Cooperation, seeds: np.ndarray, epoch: int, batch: int, stream: Stream, turn: int

@@ -6,15 +6,13 @@ import json
 import os
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from weft import _kernels
@@ -33,25 +31,10 @@ from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loader import Batch, Loader
 from weft.training.moving import packed, pass_on, unpack
 from weft.training.optimisation import make_optimizer, rate
-from weft.training.settings import MAY_CHANGE, Settings
+from weft.training.resuming import Progress, check_same_run, newest
+from weft.training.settings import Settings
 from weft.training.team import UNPARTITIONED, Team, alone, check_sampler, plan_for
-
-
-@dataclass
-class Progress:
-    """Where a run stands, besides its tensors: all that a checkpoint must say."""
-
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    loss: float = 0.0  # summed over the seeds of this epoch so far
-    seeds: int = 0
-    best: float | None = None
-    best_epoch: int | None = None
-    waited: int = 0  # evaluations since the best one
-    stopped: bool = False
-    history: list[dict[str, Any]] = field(default_factory=list)
-    merging: dict[str, Any] | None = None  # which time steps of migrating models are dropped
+from weft.training.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -100,6 +83,7 @@ class Trainer:
         self.batch_size = settings.batch_size * self.world.size
         self._batches = Batches(self._seeds["train"], graph.original_ids, self.batch_size, settings.seed)
         self.parallel: Plan | None = None
+        self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._team: Team | None = None
         self._merging: Merging | None = None
         self._sync = Wire(meter=self.meter)
@@ -116,10 +100,15 @@ class Trainer:
 
     def use(self, plan: Plan) -> None:
         """Train by this plan from the next epoch on: the model is the same. All workers call this together."""
-        if self.parallel is not None:
+        read: Counter[str] = Counter()
+        if self._team is not None:
             self._loader.close()
+            self._team.close()
+            read = self._features.read
+            del self._loader, self._features  # their cache goes before another comes
         team = Team(self.graph, self.settings, plan, self._fanouts, self.world, self.model)
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
+        self._features.read.update(read)
         team.prepare(self._batches.of(0), self._features)
         prefetch, turns = self.settings.prefetch, team.turns
         exchanges = set(plan.layers) != {"local"}  # else only the threads that prepare batches wait for others
@@ -180,14 +169,17 @@ class Trainer:
             gc.unfreeze()
 
     def close(self) -> None:
-        """End the threads that prepare batches, and collect garbage as before."""
+        """End the threads that prepare batches, hang up, and collect garbage as before."""
         self._loader.close()
+        if self._team is not None:
+            self._team.close()
         gc.unfreeze()
 
     def prepare(self) -> None:
         """Set this process up for training: its threads, and freed memory kept for the next batch."""
         _kernels.keep_freed_memory()
         torch.set_num_threads(self._threads)
+        gc.unfreeze()
         gc.collect()
         gc.freeze()  # what is here by now stays: going through it again and again would cost a twentieth of a step
 
@@ -218,6 +210,22 @@ class Trainer:
                 raise Interrupted(signum, self._told_to_stop())
         self._merge(p.epoch, clock)
         self._end_epoch(clock[-1] - clock[0])
+        self._look(clock)
+
+    def _look(self, clock: list[float]) -> None:
+        """After an epoch with batches done at these times: plan again if they took longer or shorter than was expected."""
+        p, s, settled = self.progress, self.settings, self._merging is None or self._merging.settled
+        if self.watch is None or not s.watch or not settled or p.stopped or p.epoch == s.epochs:
+            return
+        steps = [end - start for start, end in itertools.pairwise(clock)]
+        if not self.watch.drifts(p.epoch, steps, len(self._batches), self._sync):
+            return
+        self._loader.rest()
+        change = self.watch.plan_again(self._sync)
+        self._tell(Notice(change.text))
+        if change.plan is not None:
+            self.use(change.plan)
+            self.prepare()
 
     def _after(self, epoch: int) -> list[np.ndarray] | None:
         """The batches of the epoch after this, if it is known how they will be gone through."""
@@ -370,7 +378,7 @@ class Trainer:
     def _resume(self) -> None:
         if self._checkpoints is None:
             return
-        found = self._newest()
+        found = newest(self._checkpoints, self._sync)
         if found is None:
             return
         if not self.settings.resume:
@@ -378,50 +386,17 @@ class Trainer:
                 f"{self.settings.checkpoint} holds checkpoints of an earlier run: go on from them with --resume, or "
                 f"choose another folder"
             )
-        folder, tensors, state, problems = found
-        for problem in problems:
+        for problem in found.problems:
             self._tell(Notice(problem))
-        self._check_same_run(folder.name, state)
-        self.model.load_state_dict(_part(tensors, "model."))
-        self._best = _part(tensors, "best.") or None
-        checkpoint.unpack_optimizer(self._optimizer, tensors)
-        self.progress = Progress(**state["progress"])
+        check_same_run(found, self.settings, self.graph, self.batch_size)
+        self.model.load_state_dict(found.part("model."))
+        self._best = found.part("best.") or None
+        checkpoint.unpack_optimizer(self._optimizer, found.tensors)
+        self.progress = Progress(**found.state["progress"])
         p = self.progress
         if self._merging is not None and p.merging is not None:
             self._merging.restore(p.merging)
-        self._tell(Notice(f"going on from {folder} (epoch {p.epoch + 1}, batch {p.batch + 1})"))
-
-    def _newest(self) -> tuple[Path, dict[str, Tensor], dict[str, Any], list[str]] | None:
-        """The newest checkpoint as the first worker finds it: the others may not see its disk."""
-        assert self._checkpoints is not None
-        if self.world.size == 1:
-            return self._checkpoints.newest()
-        found = self._checkpoints.newest() if self.world.rank == 0 else None
-        told = None if found is None else [str(found[0]), found[2], found[3]]
-        told = json.loads(self._sync.share(json.dumps(told).encode() if self.world.rank == 0 else None))
-        if told is None:
-            return None
-        data = self._sync.share(save_tensors(found[1]) if found is not None else None)
-        return Path(told[0]), load_tensors(data), told[1], told[2]
-
-    def _check_same_run(self, name: str, state: dict[str, Any]) -> None:
-        """A checkpoint goes on only in the run that wrote it."""
-        if state["graph"] != self.graph.identity:
-            raise TrainingError(
-                f"the checkpoint {name} is of another graph: train on that one, or choose another folder"
-            )
-        if state["batch_size"] != self.batch_size:
-            raise TrainingError(
-                f"the checkpoint {name} was written with batches of {state['batch_size']} seeds over all workers, now they "
-                f"are {self.batch_size}: set batch_size so that workers x batch_size is {state['batch_size']}"
-            )
-        now, then = self.settings.as_json(), state["settings"]
-        different = [k for k in now if k not in MAY_CHANGE and _plain(now[k]) != _plain(then.get(k))]
-        if different:
-            told = ", ".join(f"{k} = {then.get(k)} (now {now[k]})" for k in different)
-            raise TrainingError(
-                f"the checkpoint {name} was written with other settings: {told}; use the same, or another folder"
-            )
+        self._tell(Notice(f"going on from {found.folder} (epoch {p.epoch + 1}, batch {p.batch + 1})"))
 
     def _told_to_stop(self) -> str:
         p = self.progress
@@ -436,11 +411,3 @@ def _seed_torch(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,126 @@
+"""One worker of the tests of switching: trains by one plan and by many, watched and not, and writes what it saw.
+
+python switching.py RANK SIZE PORT GRAPH OUT — started by test_switching.py.
+"""
+
+import json
+import os
+import shutil
+import sys
+import threading
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from weft.exchange import World
+from weft.graph import Graph
+from weft.parallel import Plan
+from weft.planner.prediction import Answer, Prediction
+from weft.training import Settings, Trainer, make_model
+from weft.training.watch import Watch
+
+PLANS = [
+    Plan(("local", "local"), cache=0.3),
+    Plan(("push", "local")),
+    Plan(("cover", "cover"), seeds="home", topology="partitioned"),
+    Plan(("columns", "local")),
+    Plan(("local", "local"), seeds="home", group="host", cache=0.2),
+    Plan(("local", "local"), seeds="home", models="migrate", merge="none"),
+]
+SWITCHES = 30
+SETTINGS = Settings(
+    hidden=8, fanouts=(4, 3), epochs=5, dtype="float64", lr=0.01, dropout=0.2, threads=1, batch_size=20, plan="gdp"
+)
+
+
+def trainer_for(graph, world, listen=None, **changed):
+    settings = replace(SETTINGS, **changed)
+    return Trainer(graph, make_model(settings, graph), settings, listen, world)
+
+
+def parameters(trainer):
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()]).numpy()
+
+
+def held():
+    """Open files and connections, and threads."""
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), len(os.listdir("/proc/self/task"))
+
+
+def stay(graph, world):
+    trainer = trainer_for(graph, world)
+    for epoch in range(SWITCHES + 1):
+        trainer.train_epoch(epoch)
+    trainer.close()
+    return parameters(trainer)
+
+
+def switch(graph, world):
+    """A switch after each epoch, while batches of the next one are on their way."""
+    trainer, seen, left = trainer_for(graph, world), [], 0
+    trainer.prepare()
+    trainer.train_epoch(0)
+    for epoch in range(1, SWITCHES + 1):
+        before = [weakref.ref(one) for one in (trainer._features, trainer._loader, trainer._team)]
+        trainer.use(PLANS[epoch % len(PLANS)])
+        left += sum(one() is not None for one in before)
+        trainer.train_epoch(epoch)
+        seen.append(held())
+    trainer.close()
+    return parameters(trainer), seen, left
+
+
+def answer_of(first, second):
+    named = [Prediction(str(plan.layers), plan, s, {}, {"links": s}, {}, 0.0, 1.0) for plan, s in (first, second)]
+    return Answer("", min(named, key=lambda one: one.seconds), named, ["its reason"], 4, 4, 0.0, 0.0)
+
+
+def watched(graph, world, plan, folder, resume=False, **changed):
+    """`fit` with a planner that says another plan whenever it is asked; only the first worker's word counts."""
+    told = []
+    trainer = trainer_for(graph, world, told.append, checkpoint=folder, resume=resume, keep=100, **changed)
+    first = trainer.parallel
+    other = plan if world.rank == 0 else PLANS[1]
+
+    def replan():
+        wire = world.wire()  # as a probe does: all together, and no batch is on its way meanwhile
+        assert all(ready.done() for _, ready in trainer._loader._begun)
+        wire.barrier()
+        wire.close()
+        return answer_of((first, 1.0), (other, 0.5))
+
+    expected = 1e-6 if world.rank == 0 else 1e6
+    trainer.watch = Watch(Prediction("gdp", first, expected, {}, {"links": 1.0}, {}, 0.0, 1.0), replan)
+    trainer.fit()
+    return parameters(trainer), [getattr(event, "text", "") for event in told], str(trainer.parallel)
+
+
+def main():
+    rank, size, port, graph, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], Path(sys.argv[5])
+    torch.set_num_threads(1)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank), "WORLD_SIZE": str(size)}
+    os.environ["GROUP_RANK"] = str(rank // 2)  # as if two workers shared a host
+    world = World.join(60, os.environ.get("WEFT_TEST_TRANSPORT", "sockets"))
+    graph = Graph.open(graph)
+    arrays, said = {"stayed": stay(graph, world)}, {}
+    arrays["switched"], said["held"], said["left"] = switch(graph, world)
+    undisturbed = trainer_for(graph, world)
+    undisturbed.fit()
+    arrays["fitted"] = parameters(undisturbed)
+    arrays["calm"], said["calm"], said["calm plan"] = watched(graph, world, PLANS[2], out / "calm", watch=False)
+    for number in (2, 5):
+        folder = out / f"watched-{number}"
+        arrays[folder.name], *said[folder.name] = watched(graph, world, PLANS[number], folder)
+    for step in sorted(folder.glob("step-*"))[2:] if rank == 0 else []:  # as if it had been lost in the third epoch
+        shutil.rmtree(step)
+    arrays["resumed"], *said["resumed"] = watched(graph, world, PLANS[2], folder, resume=True)
+    np.savez(out / f"{rank}.npz", **arrays)
+    (out / f"{rank}.json").write_text(json.dumps(said))
+    world.leave()
+
+
+if __name__ == "__main__":
+    main()

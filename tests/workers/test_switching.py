@@ -1,0 +1,84 @@
+"""Plans are switched in the middle of a run: the same model, nothing left open, and all workers by the same plan."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from switching import PLANS, SWITCHES
+
+from weft.graph.generate import communities
+from weft.parallel import Plan
+from weft.partition import allocate, write_partitioned
+
+WORKER = Path(__file__).parent / "switching.py"
+
+
+@pytest.fixture(scope="module", params=[(3, "sockets"), (2, "gloo")], ids=lambda given: f"{given[0]} {given[1]}")
+def seen(request, tmp_path_factory):
+    """What each worker wrote: its arrays, and what it said."""
+    workers, transport = request.param
+    folder = tmp_path_factory.mktemp("switching")
+    graph = communities(folder / "whole", vertices=600, edges=5000, width=6, classes=4, train=0.3, block=100)
+    write_partitioned(graph, allocate(graph, workers, "metis"), workers, folder / "parts")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), str(rank), str(workers), str(port), str(folder / "parts"), str(folder)],
+            stderr=subprocess.PIPE,
+            env=os.environ | {"WEFT_TEST_TRANSPORT": transport},
+        )
+        for rank in range(workers)
+    ]
+    errors = [process.communicate(timeout=250)[1].decode() for process in processes]
+    assert all(process.returncode == 0 for process in processes), "\n".join(errors)[-3000:]
+    return [
+        (dict(np.load(folder / f"{rank}.npz")), json.loads((folder / f"{rank}.json").read_text()))
+        for rank in range(workers)
+    ]
+
+
+def test_switching_leaves_the_model_as_it_was(seen):
+    for arrays, _ in seen:
+        np.testing.assert_allclose(arrays["switched"], arrays["stayed"], rtol=0, atol=1e-10)
+
+
+def test_switching_leaves_nothing_behind(seen):
+    """No connection, no thread, no cache: each plan holds as much the last time as the second time."""
+    for _, said in seen:
+        assert len(said["held"]) == SWITCHES
+        assert said["held"][-len(PLANS) :] == said["held"][len(PLANS) : 2 * len(PLANS)]
+        assert said["left"] == 0
+
+
+def test_a_watched_run_switches_at_the_boundary_and_says_so(seen):
+    for rank, (arrays, said) in enumerate(seen):
+        for number in (2, 5):
+            told, plan = said[f"watched-{number}"]
+            np.testing.assert_allclose(arrays[f"watched-{number}"], arrays["fitted"], rtol=0, atol=1e-10)
+            assert plan == str(PLANS[number])  # on all workers, whatever their own planners said
+            notices = [text for text in told if "measured the cluster again (its reason)" in text]
+            if rank == 0:
+                assert notices and notices[0].startswith("epoch 1 took ")
+                assert "from now on plan" in notices[0]
+
+
+def test_a_run_that_was_switched_is_resumed(seen):
+    for arrays, said in seen:
+        np.testing.assert_allclose(arrays["resumed"], arrays["fitted"], rtol=0, atol=1e-10)
+        assert said["resumed"][1] == str(PLANS[2])
+    told = seen[0][1]["resumed"][0]
+    assert any("going on from" in text for text in told) and any("from now on plan" in text for text in told)
+
+
+def test_watching_can_be_turned_off(seen):
+    for arrays, said in seen:
+        np.testing.assert_allclose(arrays["calm"], arrays["fitted"], rtol=0, atol=1e-10)
+        assert said["calm plan"] == str(Plan(("local", "local")))
+        assert not any("took" in text for text in said["calm"])
