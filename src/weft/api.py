@@ -10,7 +10,8 @@ from weft.errors import ClusterError, ConfigError
 from weft.exchange import World
 from weft.graph import Graph
 from weft.report.training import listener_for
-from weft.training import Result, Settings, Trainer, make_model
+from weft.training import Result, Settings, make_model
+from weft.training.start import trainer_for
 
 
 def train(graph: Graph | str | Path, model: nn.Module | None = None, **settings: Any) -> Result:
@@ -31,9 +32,8 @@ def train(graph: Graph | str | Path, model: nn.Module | None = None, **settings:
     world = World.join(checked.timeout, checked.transport)
     try:
         with listener_for(checked, quiet=world.rank > 0) as listen:
-            return Trainer(
-                graph, model if model is not None else make_model(checked, graph), checked, listen, world
-            ).fit()
+            chosen = model if model is not None else make_model(checked, graph)
+            return trainer_for(graph, chosen, checked, listen, world).fit()
     except ClusterError as error:
         raise world.explain(error) from error
     finally:

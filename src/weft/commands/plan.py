@@ -2,18 +2,24 @@
 
 import argparse
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
+from weft.cluster import launch
 from weft.config import add_flags, flags_given, make, read_toml
 from weft.errors import ConfigError
+from weft.exchange import World
 from weft.graph import Graph
 from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import read_cluster
+from weft.planner.prediction import Answer
 from weft.report.answer_json import answer_as_dict
 from weft.report.plan_page import write_page
 from weft.report.plan_table import print_answer
-from weft.training import Settings
+from weft.training import Settings, Trainer, make_model
+from weft.training.measuring import measured
+from weft.training.planning import planner_for
 from weft.training.what_if import WhatIf
 
 HELP = "Predict what an epoch takes by every plan, on a cluster that is here or not, and say which is the fastest and why."
@@ -26,7 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", help="numbers of hosts to predict for, such as 1..64 (powers of two) or 2,3,4")
     parser.add_argument("--method", default="metis", help="how to partition for other numbers of hosts (default metis)")
     parser.add_argument("--html", type=Path, help="write a page with all figures, and how they change with links and width")
-    parser.add_argument("--measured", type=Path, help="epochs that `weft train --log json` wrote, to show beside")
+    parser.add_argument(
+        "--measure",
+        type=int,
+        default=0,
+        metavar="EPOCHS",
+        help="train so many epochs by each plan that is shown (of a model that is thrown away), and show them beside: on "
+        "--workers of this machine, or as torchrun starts them",
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_flags(parser, Settings)
 
@@ -42,8 +55,15 @@ def run(args: argparse.Namespace) -> int:
         )
     cluster = read_cluster(settings.cluster)
     graph = Graph.open(args.graph)
+    if args.measure and settings.workers > 1 and "RANK" not in os.environ:
+        return launch(args.argv, settings.workers)
     what_if = WhatIf(graph, settings, args.method)
-    answer = what_if.answer(cluster)
+    if args.measure:
+        answer = _measured(graph, settings, cluster, args.measure)
+        if answer is None:
+            return 0
+    else:
+        answer = what_if.answer(cluster)
     sweeps = []
     if args.hosts:
         sweeps.append(what_if.hosts(cluster, host_counts(args.hosts)))
@@ -57,6 +77,24 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_answer(answer)
     return 0
+
+
+def _measured(graph: Graph, settings: Settings, cluster: Cluster, epochs: int) -> Answer | None:
+    """The answer with measured epochs, of the first worker; the others only take part."""
+    world = World.join(settings.timeout, settings.transport)
+    if world.size == 1:
+        raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
+    try:
+        model = make_model(settings, graph)
+        planner = planner_for(settings, graph, model, world)
+        answer = planner.answer(cluster)
+        trainer = Trainer(graph, model, settings, world=world, plan=answer.best.plan)
+        trainer.prepare()
+        answer = measured(trainer, world.wire(), planner, answer, epochs)
+        trainer.close()
+        return answer if world.rank == 0 else None
+    finally:
+        world.leave()
 
 
 def host_counts(text: str) -> list[int]:

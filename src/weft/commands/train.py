@@ -11,8 +11,9 @@ from weft.errors import ClusterError
 from weft.exchange import World
 from weft.graph import Graph
 from weft.report.training import listener_for
-from weft.training import Interrupted, Settings, Trainer, make_model
+from weft.training import Interrupted, Settings, make_model
 from weft.training.saved import save_model
+from weft.training.start import trainer_for
 from weft.training.team import check_plan
 
 HELP = "Train a model on a graph."
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 def _train(args: argparse.Namespace, settings: Settings, graph: Graph, world: World) -> int:
     model = make_model(settings, graph)
     with listener_for(settings, quiet=world.rank > 0) as listen:
-        Trainer(graph, model, settings, listen, world).fit()
+        trainer_for(graph, model, settings, listen, world).fit()
     if args.out and world.rank == 0:
         save_model(args.out, model, settings, graph)
         if settings.log == "human":

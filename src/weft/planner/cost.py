@@ -167,4 +167,10 @@ def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, 
     if not ahead:
         return float(limits[2] + limits[3]) * batches
     shared = limits / np.array([1, 1, 1, lanes])
-    return float(np.sum(shared**overlap) ** (1 / overlap)) * batches
+    return norm(shared, overlap) * batches
+
+
+def norm(limits: np.ndarray, exponent: float) -> float:
+    """What several limits come to that hold each other up a little."""
+    longest = float(limits.max())
+    return longest * float(np.sum((limits / longest) ** exponent)) ** (1 / exponent) if longest else 0.0

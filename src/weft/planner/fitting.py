@@ -8,6 +8,7 @@ import numpy as np
 
 from weft.parallel import Plan
 from weft.planner.cluster import Cluster
+from weft.planner.cost import norm
 from weft.planner.planner import Planner
 from weft.planner.work import KINDS
 
@@ -76,7 +77,7 @@ def exponent(limits: Sequence[np.ndarray], seconds: Sequence[float]) -> float:
     candidates = np.linspace(1.5, 12.0, 43)
 
     def miss(p: float) -> float:
-        said = [float(np.sum(limit**p) ** (1 / p)) for limit in limits]
+        said = [norm(limit, p) for limit in limits]
         return float(np.median(np.abs(np.log(np.array(said) / np.array(seconds)))))
 
     return float(min(candidates, key=miss))

@@ -117,17 +117,19 @@ class Planner:
                     total[stage][kind] = total[stage].get(kind, 0.0) + units * self.batches
         return total
 
-    def answer(self, cluster: Cluster) -> Answer:
-        """The fastest plan for a cluster, and what others would take."""
+    def answer(self, cluster: Cluster, also: Plan | None = None) -> Answer:
+        """The fastest plan for a cluster, and what the named ones, the runners-up and some other plan would take."""
         start = time.perf_counter()
         found = {self._key(p.plan): p for p in self._searched(cluster)}
         for name, plan in self.named().items():
             found[self._key(plan)] = self.predict(plan, cluster, name)
+        if also is not None and self._key(also) not in found:
+            found[self._key(also)] = self.predict(also, cluster)
         ranked = sorted(found.values(), key=lambda p: (p.excluded is not None, p.seconds))
         if ranked[0].excluded is not None:
             raise ConfigError(f"no plan fits this cluster: {ranked[0].name} {ranked[0].excluded}")
         names = set(self.named())
-        shown = [p for at, p in enumerate(ranked) if p.name in names or at < _SHOWN]
+        shown = [p for at, p in enumerate(ranked) if p.name in names or at < _SHOWN or p.plan == also]
         counts = next(iter(self._counts.values()))
         took = self.took + time.perf_counter() - start
         said = reasons(ranked[0], shown)

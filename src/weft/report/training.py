@@ -16,8 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from weft.errors import ConfigError
+from weft.report.answer_json import answer_as_dict
+from weft.report.plan_table import print_answer
 from weft.training import Settings
-from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
+from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
 
 RECORD_VERSION = 1
 Listener = Callable[[Event], None]
@@ -46,7 +48,8 @@ class JsonLines:
 
     def __call__(self, event: Event) -> None:
         """Write one event."""
-        record = {"record": type(event).__name__, "version": RECORD_VERSION, "time": time.time(), **asdict(event)}
+        fields = {"answer": answer_as_dict(event.answer)} if isinstance(event, Planned) else asdict(event)
+        record = {"record": type(event).__name__, "version": RECORD_VERSION, "time": time.time(), **fields}
         print(json.dumps(record), flush=True)
 
 
@@ -83,6 +86,8 @@ class Human:
                 self._say(f"[bold]plan[/bold]  {event.plan}")
                 done = event.first_epoch * event.batches + event.first_batch
                 self._bars.update(self._task, total=event.epochs * event.batches, completed=done)
+            case Planned():
+                print_answer(event.answer, self._console)
             case Stepped():
                 self._stepped(event)
             case EpochEnded():

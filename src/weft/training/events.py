@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.planner.prediction import Answer
+
 
 @dataclass(frozen=True)
 class Started:
@@ -14,6 +16,13 @@ class Started:
     batches: int
     first_epoch: int
     first_batch: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan was chosen."""
+
+    answer: Answer
 
 
 @dataclass(frozen=True)
@@ -59,4 +68,4 @@ class Finished:
     homes: dict[str, float] = field(default_factory=dict)  # how even seeds at home were: largest, evened, share moved
 
 
-Event = Started | Stepped | EpochEnded | Notice | Finished
+Event = Started | Planned | Stepped | EpochEnded | Notice | Finished

@@ -1,6 +1,8 @@
 """Epochs measured: by some plan, on all workers, for rehearsals and for predictions to be held against."""
 
+import statistics
 import time
+from dataclasses import replace
 
 import torch
 
@@ -8,7 +10,21 @@ from weft.exchange import Wire
 from weft.parallel import Plan
 from weft.planner.fitting import Observation
 from weft.planner.planner import Planner
+from weft.planner.prediction import Answer
 from weft.training.trainer import Trainer
+
+
+def measured(trainer: Trainer, wire: Wire, planner: Planner, answer: Answer, epochs: int) -> Answer:
+    """The answer with what some epochs by each of its plans took, after one to warm up; all workers call this together."""
+    found = {}
+    for prediction in answer.predictions:
+        if prediction.excluded is None:
+            trainer.use(prediction.plan)
+            trainer.train_epoch(0)
+            seen = [observed(trainer, wire, planner, prediction.plan, epoch) for epoch in range(1, epochs + 1)]
+            stages = {stage: statistics.median(one.stages[stage] for one in seen) for stage in Observation.STAGES}
+            found[prediction.name] = {"seconds": statistics.median(one.seconds for one in seen), **stages}
+    return replace(answer, measured=found)
 
 
 def observed(trainer: Trainer, wire: Wire, planner: Planner, plan: Plan, epoch: int) -> Observation:

@@ -55,7 +55,8 @@ class Settings:
     plan: str = setting(
         "auto",
         "gdp nfp snp dnp split leap migrate, a placement a layer such as push,pull,local (inputs first), or a plan's file; "
-        "auto",
+        "auto: the one that "
+        "the planner finds fastest",
         "workers",
     )
     seeds: str = setting(
@@ -100,6 +101,9 @@ class Settings:
     )
     transport: str = setting(
         "sockets", "how rows in host memory travel; gloo: by torch.distributed", "workers", choices=("sockets", "gloo")
+    )
+    cluster: Path | None = setting(
+        None, "a cluster file (weft probe) to choose a plan by; none: measured at the start", "workers"
     )
     watch: bool = setting(True, "compare epochs with the prediction, and plan again when they drift apart", "workers")
     timeout: float = setting(300.0, "seconds to wait for other workers before giving up", "workers", low=1.0)
@@ -191,6 +195,7 @@ MAY_CHANGE = (
     "cache_by",
     "timeout",
     "transport",
+    "cluster",
     "watch",
     "prefetch",
     "micro_batches",

@@ -7,8 +7,11 @@ from torch import nn
 
 from weft.exchange import World
 from weft.graph import Graph
+from weft.planner.changes import changes
 from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import read_cluster
+from weft.planner.planner import Planner
+from weft.planner.prediction import Answer
 from weft.planner.probe import probe, probe_again
 from weft.training.events import Event, Notice, Planned
 from weft.training.planning import planner_for
@@ -36,8 +39,25 @@ def trainer_for(
     tell(Planned(answer))
     trainer = Trainer(graph, model, settings, listen, world, answer.best.plan)
     if settings.watch:
-        trainer.watch = Watch(answer.best, lambda: planner.answer(probe_again(world, cluster)))
+        again = _Again(trainer, planner, cluster)
+        trainer.watch = Watch(answer.best, again.plan, again.describe)
     return trainer
+
+
+class _Again:
+    """Planning in mid-run: the cluster is measured again; what the dry run counted stays."""
+
+    def __init__(self, trainer: Trainer, planner: Planner, cluster: Cluster) -> None:
+        self._trainer, self._planner, self._before, self._now = trainer, planner, cluster, cluster
+
+    def plan(self) -> Answer:
+        """All workers call this together."""
+        self._before, self._now = self._now, probe_again(self._trainer.world, self._now)
+        return self._planner.answer(self._now, also=self._trainer.parallel)
+
+    def describe(self, answer: Answer) -> str:
+        """What the last look at the cluster found."""
+        return changes(self._before, self._now)
 
 
 def measured_cluster(world: World, tell: Callable[[str], None] | None = None) -> Cluster:

@@ -40,7 +40,7 @@ def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
     name = settings.plan
     if name.endswith((".toml", ".json")):
         return _read_plan(Path(name), settings, depth)
-    if name == "auto":
+    if name == "auto":  # nobody planned
         known = all(fast_path(conv) for conv in model.modules() if isinstance(conv, MessagePassing))
         name = "split" if known else "leap"
     if name in NAMED:

@@ -59,7 +59,9 @@ class Trainer:
         settings: Settings,
         listen: Callable[[Event], None] | None = None,
         world: World | None = None,
+        plan: Plan | None = None,
     ) -> None:
+        """`plan`: how many workers train; None: as the settings name it."""
         self.graph, self.model, self.settings = graph, model, settings
         self.world = world or World()
         self.meter = self.world.meter
@@ -93,7 +95,7 @@ class Trainer:
             self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
         else:
             self._sync = self.world.wire()
-            self.use(plan_for(settings, model, len(self._fanouts)))
+            self.use(plan or plan_for(settings, model, len(self._fanouts)))
         self._optimizer = make_optimizer(model.parameters(), settings)
         self._checkpoints = checkpoint.Checkpoints(settings.checkpoint, settings.keep) if settings.checkpoint else None
         self._best: dict[str, Tensor] | None = None

@@ -1,0 +1,115 @@
+"""The cost model against figures worked out by hand."""
+
+import numpy as np
+import pytest
+
+from weft.planner.cluster import Cluster, Host, Link
+from weft.planner.cost import LIMITS, Prices, epoch_seconds
+from weft.planner.layers import LayerCost, ModelCost
+from weft.planner.prediction import STAGES
+from weft.planner.work import KINDS, Load, Move
+
+MODEL = ModelCost([LayerCost(1.0, 0.1, 0.2, 0.01, 0.05, 0.08, 0.02, 0.004)], 0.5, 3.0, 100, [4, 2])
+
+
+def cluster(hosts=2, **more):
+    work = dict.fromkeys(KINDS, 0.0) | {"compute": 2.0, "draw": 0.5, "carry": 0.001, "overlap": 4.0}
+    return Cluster(tuple(Host(f"h{n + 1}", 100.0, 1e9, **more) for n in range(hosts)), 0.25, 0.125, 1000.0, work)
+
+
+def prices(of):
+    return Prices(of, MODEL, item=4, row=16)
+
+
+def load(**units):
+    none = {stage: {} for stage in STAGES}
+    return Load(none | {stage: kinds for stage, kinds in units.items()})
+
+
+def stage(price, name):
+    return price.stages[STAGES.index(name)]
+
+
+def limit(price, name):
+    return price.limits[LIMITS.index(name)]
+
+
+def test_a_stage_takes_as_long_as_its_slowest_worker():
+    price = prices(cluster()).of(load(sample={"draw": np.array([4.0, 10.0])}), 0)
+    assert stage(price, "sample") == 5.0
+    assert limit(price, "preparing") == 5.0
+    fast = Cluster((Host("h1", 1, 1), Host("h2", 1, 1, speed=2.0)), 0, 0, 1, cluster().work)
+    assert stage(prices(fast).of(load(sample={"draw": np.array([4.0, 10.0])}), 0), "sample") == 2.5
+
+
+def test_an_exchange_takes_its_latency_and_the_busiest_link():
+    sent = np.array([[0.0, 50.0], [200.0, 0.0]])
+    work = load()
+    work.moves = [Move("exchange", sent), Move("fetch", sent)]
+    price = prices(cluster()).of(work, 0)
+    assert stage(price, "exchange") == 0.25 + 2.0
+    assert limit(price, "links") == 4.0
+    assert limit(price, "training") - stage(price, "compute") == 0.25 + 2.0
+    assert limit(price, "preparing") == 0.25 + 2.0
+    assert price.sent[STAGES.index("exchange")] == 250.0
+
+
+def test_a_slow_link_between_two_hosts_counts():
+    sent = np.zeros((3, 3))
+    sent[0, 2] = 50.0
+    work = load()
+    work.moves = [Move("exchange", sent)]
+    usual = cluster(3)
+    slow = Cluster(usual.hosts, 0.25, 0.125, 1000.0, usual.work, (Link(("h1", "h3"), 5.0),))
+    assert stage(prices(usual).of(work, 0), "exchange") == 0.25 + 0.5
+    assert stage(prices(slow).of(work, 0), "exchange") == 0.25 + 10.0
+
+
+def test_workers_of_one_host_exchange_within_it():
+    one = Cluster((Host("h1", 100.0, 1e9, workers=2, cores=2.0),), 0.25, 0.125, 1000.0, cluster().work)
+    work = load()
+    work.moves = [Move("exchange", np.array([[0.0, 500.0], [100.0, 0.0]]))]
+    assert stage(prices(one).of(work, 0), "exchange") == 0.125 + 0.6
+
+
+def test_layers_cost_by_rows_and_edges():
+    work = load()
+    work.sources, work.destinations, work.edges = (np.array([n, 0.0]) for n in (10.0, 5.0, 100.0))
+    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(2 * (1 + 1 + 1 + 1))
+    work.pushes = True
+    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(2 * (1 + 1 + 1 + 5))
+    work.by_request = True
+    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(2 * (1 + 1 + 1 + 8))
+    work.pushes, work.ahead = False, True
+    price = prices(cluster()).of(work, 0)
+    assert stage(price, "compute") == pytest.approx(2 * (4 - 0.4))
+    assert limit(price, "preparing") == pytest.approx(0.8)  # merged by the threads that prepare
+    assert limit(price, "processors") == pytest.approx(8.0)
+
+
+def test_processors_that_hosts_share_and_those_that_they_have():
+    work = load(sample={"draw": np.array([8.0, 8.0])})
+    apart = prices(cluster(cores=1.0)).of(work, 0)
+    shared = prices(cluster(cores=1.0, busy_cores=0.5)).of(work, 0)
+    compute = stage(apart, "compute")
+    assert limit(apart, "processors") == 4.0 + compute
+    assert limit(shared, "processors") == (8.0 + 2 * compute) / 1.0
+    half = Cluster((Host("h1", 1, 1), Host("h2", 1, 1, cores=0.5)), 0, 0, 1, cluster().work)
+    assert limit(prices(half).of(work, 0), "preparing") == 8.0
+
+
+def test_an_epoch_is_held_up_by_what_takes_longest():
+    limits = np.array([1.0, 4.0, 2.0, 6.0])
+    assert epoch_seconds(limits, 10, 1e3, 2, ahead=True) == pytest.approx(40.0, rel=0.01)
+    assert epoch_seconds(limits, 10, 4.0, 2, ahead=True) > 40.0
+    assert epoch_seconds(limits, 10, 4.0, 2, ahead=False) == 80.0
+
+
+def test_memory_grows_with_rows_and_edges():
+    small, large = load(), load()
+    for work, factor in ((small, 1.0), (large, 3.0)):
+        work.sources, work.destinations, work.edges = (factor * np.array([10.0, 20.0]) for _ in range(3))
+        work.inputs = work.sources
+    before, after = (prices(cluster()).of(work, 0).memory for work in (small, large))
+    np.testing.assert_allclose(after, 3 * before)
+    assert prices(cluster()).of(load()).memory[1] == 400.0
