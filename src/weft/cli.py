@@ -17,6 +17,7 @@ COMMANDS = {
     "generate": "weft.commands.generate",
     "info": "weft.commands.info",
     "partition": "weft.commands.partition",
+    "probe": "weft.commands.probe",
     "plan": "weft.commands.plan",
     "train": "weft.commands.train",
     "embed": "weft.commands.embed",

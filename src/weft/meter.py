@@ -1,4 +1,4 @@
-"""The one meter: seconds by stage, elapsed and of the processor, under the names that predictions, logs and reports share."""
+"""The one meter: seconds by stage, elapsed and of the processor, under names that predictions, logs and reports share."""
 
 import threading
 import time
@@ -6,7 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-STAGES = ("sample", "route", "fetch", "exchange", "compute", "migrate", "sync", "wait", "evaluate", "checkpoint")
+STAGES = (
+    "sample",
+    "route",
+    "fetch",
+    "exchange",
+    "compute",
+    "migrate",
+    "sync",
+    "wait",
+    "evaluate",
+    "checkpoint",
+    "probe",
+)
 
 
 class Meter:

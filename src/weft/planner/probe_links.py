@@ -1,0 +1,181 @@
+"""How long exchanges take: of nothing among all workers, and of many bytes between each two hosts.
+
+Each two hosts are timed by themselves, in rounds of disjoint pairs, so that a slow host does not make others look slow.
+A host's bandwidth is that of its best pair. Messages last several times as long as the burst that a shaped link lets
+through, and others go just before, which use that burst up.
+"""
+
+import time
+from collections.abc import Iterator
+from statistics import median
+
+import torch
+
+from weft.exchange import Wire
+
+_STAGE = "probe"
+_LEAST, _MOST = 1 << 16, 1 << 27  # bytes between two hosts, each way
+_ROUNDS = 15  # of pairs, at most: with more than 16 hosts only some pairs are timed
+_ENOUGH = 0.04  # seconds of an exchange that says how much fits into a given time
+
+Pair = tuple[int, int]  # hosts, the lower number first
+Sizes = dict[tuple[int, int], int]  # bytes from a host to another
+
+
+class Hosts:
+    """All workers by host, on one wire that nothing else uses meanwhile."""
+
+    def __init__(self, wire: Wire, of_workers: list[int]) -> None:
+        numbers = sorted(set(of_workers))
+        self.wire, self.of_workers = wire, [numbers.index(host) for host in of_workers]
+        self.count = len(numbers)
+        self.workers = [self.of_workers.count(host) for host in range(self.count)]
+
+    def timed(self, sizes: Sizes, before: float = 0.0) -> list[float]:
+        """Seconds that each host takes to exchange these bytes; a share of them goes `before`, untimed.
+
+        The hosts that exchange something with each other have the longer one's time in common.
+        """
+        everyone(self.wire, 0.0)
+        if before:
+            self._exchange({pair: max(1, int(size * before)) for pair, size in sizes.items()})
+        start = time.perf_counter()
+        self._exchange(sizes)
+        return self.slowest(time.perf_counter() - start)
+
+    def slowest(self, own: float) -> list[float]:
+        """Every worker's figure in: the highest of each host."""
+        found = everyone(self.wire, own)
+        return [max(self._of(host, found)) for host in range(self.count)]
+
+    def sums(self, own: float) -> list[float]:
+        """Every worker's figure in: the sum of each host."""
+        found = everyone(self.wire, own)
+        return [sum(self._of(host, found)) for host in range(self.count)]
+
+    def _of(self, host: int, figures: list[float]) -> list[float]:
+        return [figure for of, figure in zip(self.of_workers, figures, strict=True) if of == host]
+
+    def _exchange(self, sizes: Sizes) -> None:
+        """Each worker of a host exchanges an equal part with each of the other's."""
+        own = self.of_workers[self.wire.rank]
+        send = [self._part(sizes, own, other) for other in self.of_workers]
+        receive = [self._part(sizes, other, own) for other in self.of_workers]
+        self.wire.rows(torch.zeros(sum(send), dtype=torch.uint8), send, receive, _STAGE)
+
+    def _part(self, sizes: Sizes, sender: int, receiver: int) -> int:
+        size = sizes.get((sender, receiver), 0)
+        return size and max(1, size // (self.workers[sender] * self.workers[receiver]))
+
+
+def everyone(wire: Wire, own: float) -> list[float]:
+    """Every worker's figure, by worker."""
+    return [float(x) for x in wire.gather(torch.tensor([own], dtype=torch.float64), _STAGE)]
+
+
+def latency(wire: Wire, seconds: float) -> float:
+    """The median time of an exchange of a few bytes among all workers of a wire, from about so many seconds of them."""
+    if wire.size == 1:
+        return 0.0
+    few = max(everyone(wire, _median_exchange(wire, 8)))
+    return max(everyone(wire, _median_exchange(wire, min(200, max(8, int(seconds / few))))))
+
+
+def _median_exchange(wire: Wire, times: int) -> float:
+    x, counts = torch.zeros(8 * (wire.size - 1), dtype=torch.uint8), [8 * other for other in wire.others]
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        wire.rows(x, counts, counts, _STAGE)
+        taken.append(time.perf_counter() - start)
+    return median(taken)
+
+
+def near_bandwidth(wire: Wire, everyone_on: Wire) -> float:
+    """Bytes a second that a worker exchanges with the others of its host, all of them at once; of the slowest worker.
+
+    `wire` joins the workers of this worker's host, `everyone_on` all workers, for all go on together.
+    """
+    size, taken = 1 << 20, 0.0
+    while True:
+        taken = min(_near_exchange(wire, size) for _ in range(3))  # the others of a machine may have been busy
+        if min(everyone(everyone_on, taken if wire.size > 1 else _ENOUGH)) >= _ENOUGH or size >= _MOST:
+            break
+        size *= 4
+    return min(everyone(everyone_on, size / taken if wire.size > 1 else float("inf")))
+
+
+def _near_exchange(wire: Wire, size: int) -> float:
+    counts = [size // (wire.size - 1) * other for other in wire.others] if wire.size > 1 else [0]
+    start = time.perf_counter()
+    wire.rows(torch.zeros(sum(counts), dtype=torch.uint8), counts, counts, _STAGE)
+    return time.perf_counter() - start
+
+
+def pair_bandwidths(hosts: Hosts, seconds: float, known: list[float] | None = None) -> dict[Pair, float]:
+    """Bytes a second, each way, between each two hosts; `known`: the hosts' own, if they were measured before."""
+    found: dict[Pair, float] = {}
+    for pairs in _rounds(hosts.count):
+        if known is None:
+            sizes = _grown(hosts, {pair: _first_size(pair, found) for pair in pairs}, seconds)
+        else:
+            sizes = {(a, b): _clipped(seconds * min(known[a], known[b])) for a, b in pairs}
+        taken = hosts.timed(_both_ways(sizes), before=0.15)
+        found |= {(a, b): size / max(taken[a], taken[b]) for (a, b), size in sizes.items()}
+    return found
+
+
+def best_of_each(hosts: Hosts, pairs: dict[Pair, float]) -> list[float]:
+    """Each host's bandwidth: that of its best pair."""
+    return [max(rate for pair, rate in pairs.items() if host in pair) for host in range(hosts.count)]
+
+
+def kept_together(hosts: Hosts, pairs: dict[Pair, float], seconds: float) -> float:
+    """The share of their bandwidths that hosts keep while all send to all: below 1 where a switch can't carry that."""
+    own, others = best_of_each(hosts, pairs), hosts.count - 1
+    rates = {pair: pairs.get(pair, min(own[pair[0]], own[pair[1]])) for pair in _all_pairs(hosts.count)}
+    sizes = {pair: _clipped(seconds * rate / others) for pair, rate in rates.items()}
+    expected = max(size / rates[pair] for pair, size in sizes.items())
+    for host in range(hosts.count):
+        expected = max(expected, sum(size for pair, size in sizes.items() if host in pair) / own[host])
+    taken = min(max(hosts.timed(_both_ways(sizes), before=0.15)) for _ in range(2))
+    return min(1.0, expected / taken)
+
+
+def _grown(hosts: Hosts, sizes: dict[Pair, int], seconds: float) -> dict[Pair, int]:
+    """Sizes that take about so many seconds; all workers come to the same."""
+    while True:
+        taken = hosts.timed(_both_ways(sizes))
+        lasted = {(a, b): max(taken[a], taken[b]) for a, b in sizes}
+        if all(lasted[pair] >= _ENOUGH or size >= _MOST for pair, size in sizes.items()):
+            return {pair: _clipped(size * seconds / lasted[pair]) for pair, size in sizes.items()}
+        for pair, size in sizes.items():
+            if lasted[pair] < _ENOUGH:
+                sizes[pair] = _clipped(size * min(8.0, 1.5 * _ENOUGH / lasted[pair]))
+
+
+def _first_size(pair: Pair, found: dict[Pair, float]) -> int:
+    """What to begin with: as much as the slower host of the two is known to send in a while."""
+    best = [max((rate for other, rate in found.items() if host in other), default=0.0) for host in pair]
+    return _clipped(1.2 * _ENOUGH * min(best))
+
+
+def _rounds(hosts: int) -> Iterator[list[Pair]]:
+    """Each two hosts once, in rounds where each has one partner: all but the first move on around a table."""
+    table: list[int | None] = [*range(hosts), *([None] if hosts % 2 else [])]
+    for _ in range(min(len(table) - 1, _ROUNDS)):
+        across = zip(table[: len(table) // 2], reversed(table), strict=False)
+        yield [(min(a, b), max(a, b)) for a, b in across if a is not None and b is not None]
+        table = [table[0], table[-1], *table[1:-1]]
+
+
+def _all_pairs(hosts: int) -> list[Pair]:
+    return [(a, b) for a in range(hosts) for b in range(a + 1, hosts)]
+
+
+def _both_ways(sizes: dict[Pair, int]) -> Sizes:
+    return sizes | {(b, a): size for (a, b), size in sizes.items()}
+
+
+def _clipped(size: float) -> int:
+    return int(min(max(size, _LEAST), _MOST))
