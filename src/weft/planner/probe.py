@@ -14,6 +14,7 @@ from weft.planner.cluster_file import cluster_of
 from weft.planner.cluster_text import cluster_text
 from weft.planner.probe_links import (
     Hosts,
+    Pair,
     best_of_each,
     everyone,
     kept_together,
@@ -93,7 +94,7 @@ def probe_again(world: World, cluster: Cluster) -> Cluster:
             f"{world.size} on {hosts.count}: measure this one with `weft probe`"
         )
     names = [host.name for host in cluster.hosts]
-    ways = _ways(hosts, names, _AGAIN, [host.bandwidth for host in cluster.hosts], _say_nothing)
+    ways = _ways(hosts, names, _AGAIN, _known(cluster), _say_nothing)
     everyone(wire, 0.0)
     together = hosts.sums(busy(_AGAIN.busy)[0])
     found = tuple(
@@ -103,7 +104,7 @@ def probe_again(world: World, cluster: Cluster) -> Cluster:
     return _shared(wire, replace(cluster, hosts=found, latency=ways.latency, links=ways.links))
 
 
-def _ways(hosts: Hosts, names: list[str], pace: _Pace, known: list[float] | None, tell: Tell) -> _Ways:
+def _ways(hosts: Hosts, names: list[str], pace: _Pace, known: dict[Pair, float] | None, tell: Tell) -> _Ways:
     """The ways between hosts: each two by themselves, then all at once."""
     if hosts.count == 1:
         return _Ways(0.0, [NEVER], ())
@@ -122,6 +123,17 @@ def _ways(hosts: Hosts, names: list[str], pace: _Pace, known: list[float] | None
         if rate < _LESS * min(rates[a], rates[b])
     ]
     return _Ways(_figure(empty), [_figure(rate) for rate in rates], tuple(links))
+
+
+def _known(cluster: Cluster) -> dict[Pair, float]:
+    """What each two hosts of a cluster exchange."""
+    rates = [host.bandwidth for host in cluster.hosts]
+    known = {(a, b): min(rates[a], rates[b]) for b in range(len(rates)) for a in range(b)}
+    numbers = {host.name: number for number, host in enumerate(cluster.hosts)}
+    for link in cluster.links:
+        a, b = sorted(numbers[name] for name in link.between)
+        known[a, b] = link.bandwidth
+    return known
 
 
 def _cores(hosts: Hosts, machines: list[float]) -> tuple[list[float], list[float]]:

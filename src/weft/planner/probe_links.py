@@ -16,7 +16,9 @@ from weft.exchange import Wire
 _STAGE = "probe"
 _LEAST, _MOST = 1 << 16, 1 << 27  # bytes between two hosts, each way
 _ROUNDS = 15  # of pairs, at most: with more than 16 hosts only some pairs are timed
-_ENOUGH = 0.04  # seconds of an exchange that says how much fits into a given time
+_ENOUGH = 0.04  # seconds of an exchange within a host, which has no bursts
+_BEFORE = 0.15  # of what is timed goes before it
+_AS_EXPECTED = 0.9  # of what was expected: no second try
 
 Pair = tuple[int, int]  # hosts, the lower number first
 Sizes = dict[tuple[int, int], int]  # bytes from a host to another
@@ -31,14 +33,13 @@ class Hosts:
         self.count = len(numbers)
         self.workers = [self.of_workers.count(host) for host in range(self.count)]
 
-    def timed(self, sizes: Sizes, before: float = 0.0) -> list[float]:
+    def timed(self, sizes: Sizes, before: float) -> list[float]:
         """Seconds that each host takes to exchange these bytes; a share of them goes `before`, untimed.
 
         The hosts that exchange something with each other have the longer one's time in common.
         """
         everyone(self.wire, 0.0)
-        if before:
-            self._exchange({pair: max(1, int(size * before)) for pair, size in sizes.items()})
+        self._exchange({pair: max(1, int(size * before)) for pair, size in sizes.items()})
         start = time.perf_counter()
         self._exchange(sizes)
         return self.slowest(time.perf_counter() - start)
@@ -112,16 +113,12 @@ def _near_exchange(wire: Wire, size: int) -> float:
     return time.perf_counter() - start
 
 
-def pair_bandwidths(hosts: Hosts, seconds: float, known: list[float] | None = None) -> dict[Pair, float]:
-    """Bytes a second, each way, between each two hosts; `known`: the hosts' own, if they were measured before."""
+def pair_bandwidths(hosts: Hosts, seconds: float, known: dict[Pair, float] | None = None) -> dict[Pair, float]:
+    """Bytes a second, each way, between each two hosts; `known`: what they were when they were measured before."""
     found: dict[Pair, float] = {}
     for pairs in _rounds(hosts.count):
-        if known is None:
-            sizes = _grown(hosts, {pair: _first_size(pair, found) for pair in pairs}, seconds)
-        else:
-            sizes = {(a, b): _clipped(seconds * min(known[a], known[b])) for a, b in pairs}
-        taken = hosts.timed(_both_ways(sizes), before=0.15)
-        found |= {(a, b): size / max(taken[a], taken[b]) for (a, b), size in sizes.items()}
+        expected = {pair: known[pair] if known else _slower(pair, found) for pair in pairs}
+        found |= _timed_pairs(hosts, expected, seconds)
     return found
 
 
@@ -138,26 +135,38 @@ def kept_together(hosts: Hosts, pairs: dict[Pair, float], seconds: float) -> flo
     expected = max(size / rates[pair] for pair, size in sizes.items())
     for host in range(hosts.count):
         expected = max(expected, sum(size for pair, size in sizes.items() if host in pair) / own[host])
-    taken = min(max(hosts.timed(_both_ways(sizes), before=0.15)) for _ in range(2))
+    taken = max(hosts.timed(_both_ways(sizes), before=_BEFORE))
+    if expected < _AS_EXPECTED * taken:
+        taken = min(taken, max(hosts.timed(_both_ways(sizes), before=_BEFORE)))
     return min(1.0, expected / taken)
 
 
-def _grown(hosts: Hosts, sizes: dict[Pair, int], seconds: float) -> dict[Pair, int]:
-    """Sizes that take about so many seconds; all workers come to the same."""
+def _timed_pairs(hosts: Hosts, expected: dict[Pair, float], seconds: float) -> dict[Pair, float]:
+    """Bytes a second of some disjoint pairs, by exchanges that take about so many seconds.
+
+    Each is tried twice unless it is as fast as expected, for a worker may have been held up by what else its machine does.
+    """
+    sizes = {pair: _clipped(0.9 * rate * seconds) for pair, rate in expected.items()}
     while True:
-        taken = hosts.timed(_both_ways(sizes))
-        lasted = {(a, b): max(taken[a], taken[b]) for a, b in sizes}
-        if all(lasted[pair] >= _ENOUGH or size >= _MOST for pair, size in sizes.items()):
-            return {pair: _clipped(size * seconds / lasted[pair]) for pair, size in sizes.items()}
-        for pair, size in sizes.items():
-            if lasted[pair] < _ENOUGH:
-                sizes[pair] = _clipped(size * min(8.0, 1.5 * _ENOUGH / lasted[pair]))
+        lasted = dict.fromkeys(sizes, float("inf"))
+        for _ in range(2):
+            taken = hosts.timed(_both_ways(sizes), before=_BEFORE)
+            lasted = {(a, b): min(lasted[a, b], max(taken[a], taken[b])) for a, b in sizes}
+            if all(
+                size >= _AS_EXPECTED * expected[pair] * lasted[pair] > 0 or lasted[pair] > 4 * seconds
+                for pair, size in sizes.items()
+            ):
+                break
+        short = [pair for pair, size in sizes.items() if lasted[pair] < seconds / 2 and size < _MOST]
+        if not short:
+            return {pair: size / lasted[pair] for pair, size in sizes.items()}
+        for pair in short:
+            sizes[pair] = _clipped(sizes[pair] * min(8.0, 0.9 * seconds / lasted[pair]))
 
 
-def _first_size(pair: Pair, found: dict[Pair, float]) -> int:
-    """What to begin with: as much as the slower host of the two is known to send in a while."""
-    best = [max((rate for other, rate in found.items() if host in other), default=0.0) for host in pair]
-    return _clipped(1.2 * _ENOUGH * min(best))
+def _slower(pair: Pair, found: dict[Pair, float]) -> float:
+    """What the slower host of two is known to send; 0 while one of them is unknown."""
+    return min(max((rate for other, rate in found.items() if host in other), default=0.0) for host in pair)
 
 
 def _rounds(hosts: int) -> Iterator[list[Pair]]:

@@ -24,7 +24,7 @@ class Computed:
         self.count, self.own, self.links, self.switch = len(own), own, links or {}, switch
         self.longest = 0.0
 
-    def timed(self, sizes, before=0.0):
+    def timed(self, sizes, before):
         taken = [0.0] * self.count
         share = self.switch if len(sizes) > self.count else 1.0  # all send to all
         for a in range(self.count):
@@ -57,7 +57,7 @@ def test_a_slow_host_does_not_make_others_look_slow(own):
     assert all(rate == pytest.approx(min(own[a], own[b])) for (a, b), rate in pairs.items())
     fastest = sorted(own)[-2]  # nobody can show more than the second fastest takes
     assert best_of_each(hosts, pairs) == pytest.approx([min(rate, fastest) for rate in own])
-    assert hosts.longest < 0.6
+    assert hosts.longest < 1.1
     assert kept_together(hosts, pairs, 0.1) == pytest.approx(1.0, rel=0.02)
 
 
@@ -66,7 +66,7 @@ def test_a_slow_link_is_told_from_its_hosts():
     pairs = pair_bandwidths(hosts, 0.1)
     assert pairs.pop((1, 2)) == pytest.approx(12.5e6)
     assert [*pairs.values()] == pytest.approx([125e6] * 5)
-    again = pair_bandwidths(hosts, 0.05, [125e6] * 4)
+    again = pair_bandwidths(hosts, 0.05, dict.fromkeys(itertools.combinations(range(4), 2), 125e6))
     assert again.pop((1, 2)) == pytest.approx(12.5e6)
     assert again == pytest.approx(pairs)
 
