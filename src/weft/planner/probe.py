@@ -39,7 +39,7 @@ class _Pace:
     busy: float
 
 
-_FIRST, _AGAIN = _Pace(0.15, 0.11, 0.2), _Pace(0.04, 0.05, 0.1)
+_FIRST, _AGAIN = _Pace(0.15, 0.15, 0.15), _Pace(0.04, 0.06, 0.1)
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class _Ways:
 def probe(world: World, tell: Tell | None = None) -> Cluster:
     """Measure the cluster of these workers; all of them call this at once, and get the same. Its `work` stays empty."""
     tell = tell or _say_nothing
-    wire, mates = world.wire("all"), world.wire("host")
-    hosts = Hosts(wire, world.hosts)
+    hosts, mates = Hosts(world), world.wire("host")
+    wire = hosts.wire
     names = [f"h{number}" for number in range(1, hosts.count + 1)]
     tell(f"timing exchanges among {world.size} workers on {hosts.count} hosts")
     near = max(everyone(wire, latency(mates, _FIRST.latency / 3)))
@@ -84,10 +84,10 @@ def probe(world: World, tell: Tell | None = None) -> Cluster:
 def probe_again(world: World, cluster: Cluster) -> Cluster:
     """The cluster with what may have changed meanwhile: latency, bandwidths, links, and processors while all work.
 
-    All workers call this at once, between epochs. It takes a third of a second for four hosts.
+    All workers call this at once, between epochs. It takes about half a second for four hosts. What hardly
+    changed stays as it was.
     """
-    wire = world.wire("all")
-    hosts = Hosts(wire, world.hosts)
+    hosts = Hosts(world)
     if hosts.workers != [host.workers for host in cluster.hosts]:
         raise ConfigError(
             f"the cluster that was measured has {cluster.workers} workers on {len(cluster.hosts)} hosts, this run has "
@@ -95,13 +95,13 @@ def probe_again(world: World, cluster: Cluster) -> Cluster:
         )
     names = [host.name for host in cluster.hosts]
     ways = _ways(hosts, names, _AGAIN, _known(cluster), _say_nothing)
-    everyone(wire, 0.0)
+    everyone(hosts.wire, 0.0)
     together = hosts.sums(busy(_AGAIN.busy)[0])
     found = tuple(
         replace(host, bandwidth=ways.bandwidths[n], busy_cores=_cores_figure(min(host.cores, together[n])))
         for n, host in enumerate(cluster.hosts)
     )
-    return _shared(wire, replace(cluster, hosts=found, latency=ways.latency, links=ways.links))
+    return _shared(hosts.wire, replace(cluster, hosts=found, latency=ways.latency, links=ways.links))
 
 
 def _ways(hosts: Hosts, names: list[str], pace: _Pace, known: dict[Pair, float] | None, tell: Tell) -> _Ways:
@@ -139,7 +139,7 @@ def _known(cluster: Cluster) -> dict[Pair, float]:
 def _cores(hosts: Hosts, machines: list[float]) -> tuple[list[float], list[float]]:
     """Each host's processors and their speed, measured while the other hosts of its machine rest."""
     turns = [machines[:host].count(machines[host]) for host in range(hosts.count)]
-    own = turns[hosts.of_workers[hosts.wire.rank]]
+    own = turns[hosts.own]
     cores, rates = [0.0] * hosts.count, [0.0] * hosts.count
     for turn in range(max(turns) + 1):
         everyone(hosts.wire, 0.0)

@@ -7,41 +7,60 @@ through, and others go just before, which use that burst up.
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from statistics import median
 
 import torch
 
-from weft.exchange import Wire
+from weft.exchange import Wire, World
 
 _STAGE = "probe"
-_LEAST, _MOST = 1 << 16, 1 << 27  # bytes between two hosts, each way
+_LEAST, _MOST = 1 << 17, 1 << 27  # bytes between two hosts, each way
 _ROUNDS = 15  # of pairs, at most: with more than 16 hosts only some pairs are timed
 _ENOUGH = 0.04  # seconds of an exchange within a host, which has no bursts
 _BEFORE = 0.15  # of what is timed goes before it
-_AS_EXPECTED = 0.9  # of what was expected: no second try
+_AS_EXPECTED = 0.8  # of what was expected: no second try
 
 Pair = tuple[int, int]  # hosts, the lower number first
 Sizes = dict[tuple[int, int], int]  # bytes from a host to another
 
 
-class Hosts:
-    """All workers by host, on one wire that nothing else uses meanwhile."""
+@dataclass(frozen=True)
+class Way:
+    """A wire, and which of all workers are on it."""
 
-    def __init__(self, wire: Wire, of_workers: list[int]) -> None:
-        numbers = sorted(set(of_workers))
-        self.wire, self.of_workers = wire, [numbers.index(host) for host in of_workers]
-        self.count = len(numbers)
+    wire: Wire
+    ranks: list[int]
+
+
+class Hosts:
+    """All workers by host. Nothing else uses the wire that joins them meanwhile."""
+
+    def __init__(self, world: World) -> None:
+        numbers = sorted(set(world.hosts))
+        self._world, self.of_workers = world, [numbers.index(host) for host in world.hosts]
+        self.wire, self.own, self.count = world.wire("all"), self.of_workers[world.rank], len(numbers)
         self.workers = [self.of_workers.count(host) for host in range(self.count)]
 
-    def timed(self, sizes: Sizes, before: float) -> list[float]:
+    def paired(self, pairs: list[Pair]) -> Way:
+        """A way for each pair that waits for nobody else; a host without a partner has one to itself.
+
+        On the common wire a fast pair would wait for word from a slow one, whose links are full.
+        """
+        alone = [(host,) for host in range(self.count) if not any(host in pair for pair in pairs)]
+        groups = [[r for r, host in enumerate(self.of_workers) if host in of] for of in (*pairs, *alone)]
+        return Way(self._world.wire(groups), self._world.members(groups))
+
+    def timed(self, sizes: Sizes, before: float, way: Way | None = None) -> list[float]:
         """Seconds that each host takes to exchange these bytes; a share of them goes `before`, untimed.
 
-        The hosts that exchange something with each other have the longer one's time in common.
+        `way`: the pairs', or one among all.
         """
+        way = way or Way(self.wire, [*range(len(self.of_workers))])
         everyone(self.wire, 0.0)
-        self._exchange({pair: max(1, int(size * before)) for pair, size in sizes.items()})
+        self._exchange({pair: max(1, int(size * before)) for pair, size in sizes.items()}, way)
         start = time.perf_counter()
-        self._exchange(sizes)
+        self._exchange(sizes, way)
         return self.slowest(time.perf_counter() - start)
 
     def slowest(self, own: float) -> list[float]:
@@ -57,12 +76,12 @@ class Hosts:
     def _of(self, host: int, figures: list[float]) -> list[float]:
         return [figure for of, figure in zip(self.of_workers, figures, strict=True) if of == host]
 
-    def _exchange(self, sizes: Sizes) -> None:
+    def _exchange(self, sizes: Sizes, way: Way) -> None:
         """Each worker of a host exchanges an equal part with each of the other's."""
-        own = self.of_workers[self.wire.rank]
-        send = [self._part(sizes, own, other) for other in self.of_workers]
-        receive = [self._part(sizes, other, own) for other in self.of_workers]
-        self.wire.rows(torch.zeros(sum(send), dtype=torch.uint8), send, receive, _STAGE)
+        others = [self.of_workers[rank] for rank in way.ranks]
+        send = [self._part(sizes, self.own, other) for other in others]
+        receive = [self._part(sizes, other, self.own) for other in others]
+        way.wire.rows(torch.zeros(sum(send), dtype=torch.uint8), send, receive, _STAGE)
 
     def _part(self, sizes: Sizes, sender: int, receiver: int) -> int:
         size = sizes.get((sender, receiver), 0)
@@ -114,11 +133,12 @@ def _near_exchange(wire: Wire, size: int) -> float:
 
 
 def pair_bandwidths(hosts: Hosts, seconds: float, known: dict[Pair, float] | None = None) -> dict[Pair, float]:
-    """Bytes a second, each way, between each two hosts; `known`: what they were when they were measured before."""
+    """Bytes a second, each way, between each two hosts; `known`: as measured before, which stays where it is near."""
     found: dict[Pair, float] = {}
     for pairs in _rounds(hosts.count):
         expected = {pair: known[pair] if known else _slower(pair, found) for pair in pairs}
-        found |= _timed_pairs(hosts, expected, seconds)
+        rates = _timed_pairs(hosts, expected, seconds)
+        found |= {pair: known[pair] if known and _is_near(rate, known[pair]) else rate for pair, rate in rates.items()}
     return found
 
 
@@ -135,9 +155,9 @@ def kept_together(hosts: Hosts, pairs: dict[Pair, float], seconds: float) -> flo
     expected = max(size / rates[pair] for pair, size in sizes.items())
     for host in range(hosts.count):
         expected = max(expected, sum(size for pair, size in sizes.items() if host in pair) / own[host])
-    taken = max(hosts.timed(_both_ways(sizes), before=_BEFORE))
+    taken = max(hosts.timed(_both_ways(sizes), _BEFORE))
     if expected < _AS_EXPECTED * taken:
-        taken = min(taken, max(hosts.timed(_both_ways(sizes), before=_BEFORE)))
+        taken = min(taken, max(hosts.timed(_both_ways(sizes), _BEFORE)))
     return min(1.0, expected / taken)
 
 
@@ -146,22 +166,25 @@ def _timed_pairs(hosts: Hosts, expected: dict[Pair, float], seconds: float) -> d
 
     Each is tried twice unless it is as fast as expected, for a worker may have been held up by what else its machine does.
     """
-    sizes = {pair: _clipped(0.9 * rate * seconds) for pair, rate in expected.items()}
+    way = hosts.paired([*expected])
+    sizes = {pair: _clipped(rate * seconds) for pair, rate in expected.items()}
     while True:
         lasted = dict.fromkeys(sizes, float("inf"))
         for _ in range(2):
-            taken = hosts.timed(_both_ways(sizes), before=_BEFORE)
+            taken = hosts.timed(_both_ways(sizes), _BEFORE, way)
             lasted = {(a, b): min(lasted[a, b], max(taken[a], taken[b])) for a, b in sizes}
-            if all(
-                size >= _AS_EXPECTED * expected[pair] * lasted[pair] > 0 or lasted[pair] > 4 * seconds
-                for pair, size in sizes.items()
-            ):
+            short = [pair for pair, size in sizes.items() if lasted[pair] < 0.7 * seconds and size < _MOST]
+            slow = [pair for pair, size in sizes.items() if not size > _AS_EXPECTED * expected[pair] * lasted[pair] > 0]
+            if short or all(lasted[pair] > 4 * seconds for pair in slow):
                 break
-        short = [pair for pair, size in sizes.items() if lasted[pair] < seconds / 2 and size < _MOST]
         if not short:
             return {pair: size / lasted[pair] for pair, size in sizes.items()}
         for pair in short:
-            sizes[pair] = _clipped(sizes[pair] * min(8.0, 0.9 * seconds / lasted[pair]))
+            sizes[pair] = _clipped(sizes[pair] * min(16.0, seconds / lasted[pair]))
+
+
+def _is_near(rate: float, known: float) -> bool:
+    return _AS_EXPECTED <= rate / known <= 1 / _AS_EXPECTED
 
 
 def _slower(pair: Pair, found: dict[Pair, float]) -> float:
