@@ -18,6 +18,7 @@ COMMANDS = {
     "info": "weft.commands.info",
     "partition": "weft.commands.partition",
     "locality": "weft.commands.locality",
+    "probe": "weft.commands.probe",
     "plan": "weft.commands.plan",
     "train": "weft.commands.train",
     "embed": "weft.commands.embed",

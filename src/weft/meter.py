@@ -6,7 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-STAGES = ("sample", "route", "fetch", "exchange", "compute", "migrate", "sync", "wait", "evaluate", "checkpoint")
+STAGES = (
+    "sample",
+    "route",
+    "fetch",
+    "exchange",
+    "compute",
+    "migrate",
+    "sync",
+    "wait",
+    "evaluate",
+    "checkpoint",
+    "probe",
+)
 
 
 class Meter:

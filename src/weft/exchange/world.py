@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,8 @@ from weft.meter import Meter
 _BEAT = 1.0  # seconds between signs of life
 _LINGER = 10.0  # seconds that the first worker waits for the others to find out who is missing
 _ALIVE, _MISSING, _TOLD = "weft/alive", "weft/missing", "weft/told"
+
+Groups = Sequence[Sequence[int]]  # of workers, each in one of them
 
 
 class World:
@@ -77,8 +80,11 @@ class World:
             ) from error
         return cls(rank, size, hosts, store, timeout, transport)
 
-    def wire(self, group: str = "all", half: bool = False) -> Wire:
-        """A new wire among all workers, or those of each host. A thread that exchanges needs one for itself."""
+    def wire(self, group: str | Groups = "all", half: bool = False) -> Wire:
+        """A new wire among all workers, those of each host, or of groups that all workers name alike.
+
+        A thread that exchanges needs one for itself.
+        """
         if self.size == 1:
             return Wire(meter=self.meter)
         ranks = self.members(group)
@@ -91,17 +97,19 @@ class World:
         member = ranks.index(self.rank)
         return Wire(member, len(ranks), own or device, self.meter, self.traffic, half, ranks, device)
 
-    def _process_group(self, group: str) -> Group:
+    def _process_group(self, group: str | Groups) -> Group:
         """All workers make all groups of torch.distributed, in the same order."""
         groups = [dist.new_group(members, timeout=self._timeout) for members in self._groups(group)]
         members = self.members(group)
         return Group(groups[self._groups(group).index(members)], len(members))
 
-    def members(self, group: str) -> list[int]:
+    def members(self, group: str | Groups) -> list[int]:
         """The workers that cooperate with this one."""
         return next(ranks for ranks in self._groups(group) if self.rank in ranks)
 
-    def _groups(self, group: str) -> list[list[int]]:
+    def _groups(self, group: str | Groups) -> list[list[int]]:
+        if not isinstance(group, str):
+            return [list(ranks) for ranks in group]
         if group == "all":
             return [list(range(self.size))]
         return [[r for r in range(self.size) if self.hosts[r] == host] for host in sorted(set(self.hosts))]

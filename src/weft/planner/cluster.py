@@ -1,6 +1,13 @@
 """The cluster as the planner knows it: hosts, links and what work costs; measured by the probe, or written by hand."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+from weft.errors import ConfigError
+
+NEVER = (
+    1e12  # bytes a second: the bandwidth of a way that no worker ever takes, such as that of a single host to others
+)
 
 
 @dataclass(frozen=True)
@@ -35,3 +42,38 @@ class Cluster:
     near_bandwidth: float  # bytes a second among workers of one host, of each of them
     work: dict[str, float] = field(default_factory=dict)  # processor seconds a unit, by kind (weft.planner.work.KINDS)
     links: tuple[Link, ...] = ()
+
+    @property
+    def workers(self) -> int:
+        """How many workers all hosts have."""
+        return sum(host.workers for host in self.hosts)
+
+    def host_of(self, worker: int) -> int:
+        """The number of a worker's host in `hosts`; workers are counted from 0, host by host."""
+        assert 0 <= worker < self.workers, f"worker {worker} of {self.workers}"
+        return next(n for n, end in enumerate(accumulate(host.workers for host in self.hosts)) if worker < end)
+
+    def scaled_to(self, hosts: int) -> "Cluster":
+        """A cluster of so many hosts: these over and over, named h1, h2, ...; a link stays between the two it was for."""
+        if hosts > 1 and any(host.bandwidth == NEVER for host in self.hosts):
+            raise ConfigError(
+                "the cluster has one host, so nobody knows how fast it would reach others: write its bandwidth and the "
+                "exchange's latency into the cluster file"
+            )
+        count = len(self.hosts)
+        made = tuple(replace(self.hosts[k % count], name=f"h{k + 1}") for k in range(hosts))
+        new = {host.name: f"h{k + 1}" for k, host in enumerate(self.hosts[:hosts])}
+        links = tuple(
+            replace(link, between=(new[link.between[0]], new[link.between[1]]))
+            for link in self.links
+            if set(link.between) <= set(new)
+        )
+        return replace(self, hosts=made, links=links)
+
+    def with_links(self, factor: float) -> "Cluster":
+        """The same machines, all bandwidths between hosts times a factor."""
+        return replace(
+            self,
+            hosts=tuple(replace(host, bandwidth=host.bandwidth * factor) for host in self.hosts),
+            links=tuple(replace(link, bandwidth=link.bandwidth * factor) for link in self.links),
+        )

@@ -1,0 +1,66 @@
+"""weft probe: what the workers' machines and the links between them can do."""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from weft.cluster import launch
+from weft.errors import ClusterError, ConfigError
+from weft.exchange import World
+from weft.planner.cluster_file import write_cluster
+from weft.planner.probe import probe
+from weft.report.cluster_table import print_cluster
+
+HELP = (
+    "Measure the cluster: processors, memory and links of each host. Run it as training will run, with torchrun, say."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `weft probe`."""
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the cluster file (TOML) that the planner reads")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="workers on this machine; under torchrun, as many as it starts (default 1)",
+    )
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for other workers (default 60)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure together with the other workers; the first one shows and writes what was found."""
+    if args.workers < 1 or not args.timeout > 0:
+        raise ConfigError("weft probe needs --workers of at least 1 and a --timeout above 0")
+    if args.out and not args.out.absolute().parent.is_dir():
+        raise ConfigError(f"--out {args.out} is in a folder that is not there: make it, or name another")
+    if args.workers > 1 and "RANK" not in os.environ:
+        return launch(args.argv, args.workers)
+    world = World.join(args.timeout)
+    try:
+        return _probe(args, world)
+    except ClusterError as error:
+        print(f"weft: {world.explain(error)}", file=sys.stderr, flush=True)
+        os._exit(2)  # a thread of torch.distributed may wait for those that are gone
+    finally:
+        world.leave()
+
+
+def _probe(args: argparse.Namespace, world: World) -> int:
+    cluster = probe(world, _tell if world.rank == 0 else None)
+    if world.rank > 0:
+        return 0
+    if args.out:
+        write_cluster(args.out, cluster)
+    print(json.dumps(asdict(cluster))) if args.json else print_cluster(cluster)
+    if args.out and not args.json:
+        print(f"written to {args.out}")
+    return 0
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,203 @@
+"""The cluster file: a cluster as TOML, written by the probe or by hand. Every mistake in one is named with its place."""
+
+import contextlib
+import difflib
+import math
+import os
+import tomllib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.errors import ConfigError, StorageError
+from weft.planner.cluster import NEVER, Cluster, Host, Link
+from weft.planner.cluster_text import VERSION, cluster_text
+from weft.planner.units import bandwidth_of, size_of
+from weft.planner.work import KINDS
+
+_TOP = ("version", "host", "link", "exchange", "work")
+_HOST = ("name", "workers", "cores", "busy_cores", "speed", "bandwidth", "memory")
+_LINK = ("between", "bandwidth", "latency")
+_EXCHANGE = ("latency", "near_latency", "near_bandwidth")
+
+
+def read_cluster(path: Path) -> Cluster:
+    """The cluster in a file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"the cluster file {path} can't be read ({error.strerror}): check the path, or measure a cluster with "
+            f"`weft probe --out {path}`"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not text: write it anew with `weft probe --out {path}`") from None
+    return cluster_of(text, str(path))
+
+
+def write_cluster(path: Path, cluster: Cluster) -> None:
+    """Write a cluster to a file, all or nothing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(cluster_text(cluster), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise StorageError(f"the cluster file {path} can't be written ({error.strerror}): check the folder") from None
+
+
+def cluster_of(text: str, where: str) -> Cluster:
+    """The cluster that a file's text describes; `where` is the file, for errors."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{where} is not valid TOML ({error}): mend it there, or write it anew with `weft probe --out`"
+        ) from None
+    top = _Table(where, data, _TOP)
+    _check_version(top)
+    tables = top.tables("host")
+    if not tables:
+        raise ConfigError(
+            f"{where}: there are no hosts; describe each in a [[host]] table with its bandwidth and memory"
+        )
+    hosts = tuple(_host(where, n, data, several=len(tables) > 1) for n, data in enumerate(tables, 1))
+    names = [host.name for host in hosts]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{where}: {names.count(name)} hosts are called {name!r}; give each a name of its own")
+    links = tuple(_link(where, n, data, names) for n, data in enumerate(top.tables("link"), 1))
+    _check_links(where, links)
+    work = _Table(f"{where}: work", top.data.get("work", {}), KINDS)
+    exchange = _Table(f"{where}: exchange", top.data.get("exchange", {}), _EXCHANGE)
+    far, near = len(hosts) > 1, any(host.workers > 1 for host in hosts)  # what is not needed may be left out
+    return Cluster(
+        hosts,
+        exchange.number("latency", _SECONDS, None if far else 0.0),
+        exchange.number("near_latency", _SECONDS, None if near else 0.0),
+        exchange.number("near_bandwidth", _BANDWIDTH, None if near else NEVER),
+        {kind: work.number(kind, _RATE) for kind in work.data},
+        links,
+    )
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """What a number must be."""
+
+    wanted: str
+    of_text: Callable[[str], float | None] = lambda text: None
+    zero: bool = False  # may be 0
+    whole: bool = False
+
+
+_BANDWIDTH = _Measure('bytes a second, or bits a second as text such as "1gbit"', bandwidth_of)
+_SIZE = _Measure('bytes, or text such as "16GiB"', size_of)
+_SECONDS = _Measure("seconds, such as 0.0005", zero=True)
+_RATE = _Measure("processor seconds a unit, such as 1e-8", zero=True)
+_CORES = _Measure("a number of processors, such as 2 or 0.5")
+_SPEED = _Measure("a speed relative to the other hosts', such as 1")
+_COUNT = _Measure("a whole number, such as 4", whole=True)
+
+
+class _Table:
+    """A table of the file: its keys checked, its values read."""
+
+    def __init__(self, where: str, data: Any, known: Collection[str]) -> None:
+        if not isinstance(data, dict):
+            raise ConfigError(f"{where} must be a table; its keys are {', '.join(known)}")
+        self.where, self.data = where, data
+        for key in data:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1, 0.5)
+                hint = f"did you mean {near[0]!r}?" if near else f"known ones are {', '.join(known)}"
+                raise ConfigError(f"{where}: there is no key {key!r}; {hint}")
+
+    def number(self, key: str, measure: _Measure, usual: float | None = None) -> float:
+        """A number that makes sense; `usual` where the key is missing, unless that is None."""
+        if key not in self.data:
+            if usual is None:
+                raise ConfigError(f"{self.where}: {key} is missing; give {measure.wanted}")
+            return usual
+        given = self.data[key]
+        value = measure.of_text(given) if isinstance(given, str) else given
+        if isinstance(value, bool) or not isinstance(value, int if measure.whole else (int, float)):
+            raise self.wrong(key, f"give {measure.wanted}")
+        if not _is_finite(value):
+            raise self.wrong(key, f"it must be finite: give {measure.wanted}")
+        if value < 0 or (value == 0 and not measure.zero):
+            raise self.wrong(key, f"it must be {'0 or more' if measure.zero else 'above 0'}: give {measure.wanted}")
+        return value if measure.whole else float(value)
+
+    def tables(self, key: str) -> list[Any]:
+        """The tables of a list of them."""
+        given = self.data.get(key, [])
+        if not isinstance(given, list):
+            raise ConfigError(f"{self.where}: {key} must be a list of tables; begin each with [[{key}]]")
+        return given
+
+    def wrong(self, key: str, remedy: str) -> ConfigError:
+        """The error that a value is."""
+        given = self.data[key]
+        return ConfigError(
+            f"{self.where}: {key} = {given if _is_number(given) else repr(given)} is not possible; {remedy}"
+        )
+
+
+def _check_version(top: _Table) -> None:
+    if "version" not in top.data:
+        raise ConfigError(f"{top.where}: version is missing; begin the file with version = {VERSION}")
+    if top.data["version"] != VERSION or isinstance(top.data["version"], bool):
+        raise top.wrong("version", f"this Weft reads version {VERSION}: write the file anew with `weft probe --out`")
+
+
+def _host(where: str, number: int, data: Any, several: bool) -> Host:
+    name = data.get("name", f"h{number}") if isinstance(data, dict) else f"h{number}"
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise _Table(f"{where}: host {number}", data, _HOST).wrong("name", 'give a word, such as "h1"')
+    table = _Table(f"{where}: host {name}", data, _HOST)
+    workers = int(table.number("workers", _COUNT, 1))
+    return Host(
+        name,
+        bandwidth=table.number("bandwidth", _BANDWIDTH, None if several else NEVER),
+        memory=table.number("memory", _SIZE),
+        workers=workers,
+        cores=table.number("cores", _CORES, float(workers)),
+        busy_cores=table.number("busy_cores", _CORES) if "busy_cores" in table.data else None,
+        speed=table.number("speed", _SPEED, 1.0),
+    )
+
+
+def _link(where: str, number: int, data: Any, names: list[str]) -> Link:
+    table = _Table(f"{where}: link {number}", data, _LINK)
+    ends = table.data.get("between")
+    if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, str) for end in ends):
+        raise ConfigError(f'{table.where}: between must name two hosts, such as between = ["h1", "h2"]')
+    table.where = f"{where}: link {ends[0]}-{ends[1]}"
+    for end in ends:
+        if end not in names:
+            raise ConfigError(f"{table.where}: there is no host {end!r}; the hosts are {', '.join(names)}")
+    if ends[0] == ends[1]:
+        raise ConfigError(f"{table.where}: a link joins two different hosts; name two of {', '.join(names)}")
+    latency = table.number("latency", _SECONDS) if "latency" in table.data else None
+    return Link((ends[0], ends[1]), table.number("bandwidth", _BANDWIDTH), latency)
+
+
+def _check_links(where: str, links: tuple[Link, ...]) -> None:
+    pairs = [set(link.between) for link in links]
+    for n, link in enumerate(links):
+        if pairs.index(set(link.between)) != n:
+            raise ConfigError(f"{where}: link {'-'.join(link.between)} is there twice; keep one of the two")
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False

@@ -1,0 +1,170 @@
+"""The probe: all workers together measure the cluster that they run on, and come to the same figures.
+
+Exchanges are timed while nothing else runs, processors by threads that keep them busy. Each step takes a fixed time, or as
+many bytes as take one, so that the whole takes a second or two whatever the cluster's speed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from weft.errors import ConfigError
+from weft.exchange import Wire, World
+from weft.planner.cluster import NEVER, Cluster, Host, Link
+from weft.planner.cluster_file import cluster_of
+from weft.planner.cluster_text import cluster_text
+from weft.planner.probe_links import (
+    Hosts,
+    Pair,
+    best_of_each,
+    everyone,
+    kept_together,
+    latency,
+    near_bandwidth,
+    pair_bandwidths,
+)
+from weft.planner.probe_processors import busy, machine, memory
+
+_LESS = 0.8  # of what was to be expected: what is below is told apart
+_SAME_SPEED = 0.05  # processors that differ by less are of one speed
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """Seconds for each step."""
+
+    latency: float
+    pair: float
+    busy: float
+
+
+_FIRST, _AGAIN = _Pace(0.15, 0.15, 0.15), _Pace(0.04, 0.06, 0.1)
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """What was found of the ways between hosts."""
+
+    latency: float
+    bandwidths: list[float]  # by host
+    links: tuple[Link, ...]
+
+
+def probe(world: World, tell: Tell | None = None) -> Cluster:
+    """Measure the cluster of these workers; all of them call this at once, and get the same. Its `work` stays empty."""
+    tell = tell or _say_nothing
+    hosts, mates = Hosts(world), world.wire("host")
+    wire = hosts.wire
+    names = [f"h{number}" for number in range(1, hosts.count + 1)]
+    tell(f"timing exchanges among {world.size} workers on {hosts.count} hosts")
+    near = max(everyone(wire, latency(mates, _FIRST.latency / 3)))
+    near_rate = near_bandwidth(mates, wire) if max(hosts.workers) > 1 else NEVER
+    ways = _ways(hosts, names, _FIRST, None, tell)
+    tell("timing processors: one host of a machine at a time, then all")
+    machines = hosts.slowest(machine())
+    cores, speeds = _cores(hosts, machines)
+    together = cores if len(set(machines)) == hosts.count else hosts.sums(busy(_FIRST.busy)[0])
+    room = hosts.slowest(memory())
+    found = tuple(
+        Host(
+            names[host],
+            bandwidth=ways.bandwidths[host],
+            memory=float(room[host] // machines.count(machines[host])),
+            workers=hosts.workers[host],
+            cores=_cores_figure(cores[host]),
+            busy_cores=_cores_figure(min(cores[host], together[host])),
+            speed=speeds[host],
+        )
+        for host in range(hosts.count)
+    )
+    return _shared(wire, Cluster(found, ways.latency, _figure(near), _figure(near_rate), links=ways.links))
+
+
+def probe_again(world: World, cluster: Cluster) -> Cluster:
+    """The cluster with what may have changed meanwhile: latency, bandwidths, links, and processors while all work.
+
+    All workers call this at once, between epochs. It takes about half a second for four hosts. What hardly
+    changed stays as it was.
+    """
+    hosts = Hosts(world)
+    if hosts.workers != [host.workers for host in cluster.hosts]:
+        raise ConfigError(
+            f"the cluster that was measured has {cluster.workers} workers on {len(cluster.hosts)} hosts, this run has "
+            f"{world.size} on {hosts.count}: measure this one with `weft probe`"
+        )
+    names = [host.name for host in cluster.hosts]
+    ways = _ways(hosts, names, _AGAIN, _known(cluster), _say_nothing)
+    everyone(hosts.wire, 0.0)
+    together = hosts.sums(busy(_AGAIN.busy)[0])
+    found = tuple(
+        replace(host, bandwidth=ways.bandwidths[n], busy_cores=_cores_figure(min(host.cores, together[n])))
+        for n, host in enumerate(cluster.hosts)
+    )
+    return _shared(hosts.wire, replace(cluster, hosts=found, latency=ways.latency, links=ways.links))
+
+
+def _ways(hosts: Hosts, names: list[str], pace: _Pace, known: dict[Pair, float] | None, tell: Tell) -> _Ways:
+    """The ways between hosts: each two by themselves, then all at once."""
+    if hosts.count == 1:
+        return _Ways(0.0, [NEVER], ())
+    empty = latency(hosts.wire, pace.latency)
+    pairs = pair_bandwidths(hosts, pace.pair, known)
+    rates = best_of_each(hosts, pairs)
+    kept = kept_together(hosts, pairs, pace.pair) if hosts.count > 2 else 1.0
+    if kept < _LESS:
+        tell(
+            f"note: while all hosts send to all, each gets {kept:.0%} of what two get alone; bandwidths are scaled to that"
+        )
+        rates = [rate * kept for rate in rates]
+    links = [
+        Link((names[a], names[b]), _figure(rate))
+        for (a, b), rate in sorted(pairs.items())
+        if rate < _LESS * min(rates[a], rates[b])
+    ]
+    return _Ways(_figure(empty), [_figure(rate) for rate in rates], tuple(links))
+
+
+def _known(cluster: Cluster) -> dict[Pair, float]:
+    """What each two hosts of a cluster exchange."""
+    rates = [host.bandwidth for host in cluster.hosts]
+    known = {(a, b): min(rates[a], rates[b]) for b in range(len(rates)) for a in range(b)}
+    numbers = {host.name: number for number, host in enumerate(cluster.hosts)}
+    for link in cluster.links:
+        a, b = sorted(numbers[name] for name in link.between)
+        known[a, b] = link.bandwidth
+    return known
+
+
+def _cores(hosts: Hosts, machines: list[float]) -> tuple[list[float], list[float]]:
+    """Each host's processors and their speed, measured while the other hosts of its machine rest."""
+    turns = [machines[:host].count(machines[host]) for host in range(hosts.count)]
+    own = turns[hosts.own]
+    cores, rates = [0.0] * hosts.count, [0.0] * hosts.count
+    for turn in range(max(turns) + 1):
+        everyone(hosts.wire, 0.0)
+        got, rate = busy(_FIRST.busy) if own == turn else (0.0, 0.0)
+        cores = [a + b for a, b in zip(cores, hosts.sums(got), strict=True)]
+        rates = [a + b for a, b in zip(rates, hosts.sums(rate), strict=True)]
+    rates = [rate / workers for rate, workers in zip(rates, hosts.workers, strict=True)]
+    of_machine = {one: [r for r, m in zip(rates, machines, strict=True) if m == one] for one in machines}
+    means = [sum(of_machine[one]) / len(of_machine[one]) for one in machines]
+    speeds = [mean / means[0] for mean in means]
+    return cores, [1.0 if abs(speed - 1) < _SAME_SPEED else round(speed, 2) for speed in speeds]
+
+
+def _shared(wire: Wire, cluster: Cluster) -> Cluster:
+    """The first worker's, for all."""
+    return cluster_of(wire.share(cluster_text(cluster).encode()).decode(), "the probe")
+
+
+def _say_nothing(text: str) -> None:
+    return None
+
+
+def _figure(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _cores_figure(value: float) -> float:
+    return max(0.01, round(value, 2))

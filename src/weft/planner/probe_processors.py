@@ -1,0 +1,85 @@
+"""What the hosts' processors and memory are good for: seconds of a processor that busy threads get, and bytes."""
+
+import hashlib
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+_THREADS = 3  # of a worker: one that trains and two that load
+_MEMORY_GROUPS = (("memory.max", ""), ("memory.limit_in_bytes", "memory"))  # cgroup version 2, and 1
+
+
+def busy(seconds: float) -> tuple[float, float]:
+    """Keep as many threads busy as a worker has: (processors that they got, units of work a processor second)."""
+    table = np.arange(1 << 15, dtype=np.float32)  # all of it fits into a processor's own cache
+    picked = (np.arange(1 << 16) * 40_503) % len(table)
+    got: list[tuple[float, int]] = []
+
+    def work() -> None:
+        out, units = np.empty(len(picked), dtype=np.float32), 0
+        begun = time.thread_time()
+        while time.perf_counter() < end:
+            np.take(table, picked, out=out, mode="clip")  # lets other threads run
+            units += 1
+        got.append((time.thread_time() - begun, units))
+
+    start = time.perf_counter()
+    end = start + seconds
+    threads = [threading.Thread(target=work) for _ in range(_THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    used, units = sum(used for used, _ in got), sum(units for _, units in got)
+    return used / (time.perf_counter() - start), units / max(used, 1e-6)
+
+
+def machine() -> int:
+    """A number that workers have in common if they are on one machine (boot)."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        name = socket.gethostname()
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")  # a float holds it exactly
+
+
+def memory() -> float:
+    """Bytes that this machine has left for programs, or that this process's group may have, if that is less."""
+    return float(min([_available(), *_limits()]))
+
+
+def _available() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # not Linux
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _limits() -> list[int]:
+    """The limits of this process's control group and of those around it."""
+    found: list[int] = []
+    try:
+        groups = [line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    except OSError:
+        return found
+    for file, controller in _MEMORY_GROUPS:
+        root = Path("/sys/fs/cgroup", controller)
+        for inside in (path for controllers, path in groups if controller in controllers.split(",")):
+            folder = root / inside.lstrip("/")
+            for group in (folder, *folder.parents):
+                found += _limit(group / file)
+                if group == root:
+                    break
+    return found
+
+
+def _limit(file: Path) -> list[int]:
+    try:
+        return [int(file.read_text())]
+    except (OSError, ValueError):  # no such group here, or "max"
+        return []

@@ -1,0 +1,61 @@
+"""The probe on hosts whose links and processors are known: it finds what they were given.
+
+Needs root and iproute2; skipped elsewhere.
+"""
+
+import json
+import os
+import shutil
+import sys
+
+import pytest
+
+from weft.cluster.sandbox import Sandbox, bits_a_second
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("tc") or not shutil.which("nsenter"),
+    reason="needs root, iproute2 and nsenter",
+)
+COMMAND = [sys.executable, "-m", "weft.cli", "probe", "--json", "--timeout", "20"]
+
+
+def probed(tmp_path, **options):
+    file = tmp_path / "told.json"
+    with Sandbox(**options) as box, open(file, "w") as out:
+        assert box.run(COMMAND, output=out, timeout=60) == 0
+    return json.loads(file.read_text())
+
+
+def measured(tmp_path, rates, **options):
+    """Figures of some tries, each host's best bandwidth among them: other programs only ever make it less."""
+    best = [0.0] * len(rates)
+    for _ in range(4):
+        figures = probed(tmp_path, **options)
+        best = [max(bits, 8 * host["bandwidth"]) for bits, host in zip(best, figures["hosts"], strict=True)]
+        off = [bits / bits_a_second(rate) - 1 for bits, rate in zip(best, rates, strict=True)]
+        if max(map(abs, off)) < 0.15:
+            break
+    return figures, off
+
+
+def test_links_and_processors_are_what_the_hosts_were_given(tmp_path):
+    options = {"hosts": 4, "link": "1gbit", "links": {"h3": "100mbit"}, "shares": {"h2": 0.5}}
+    figures, off = measured(tmp_path, ["1gbit", "1gbit", "100mbit", "1gbit"], **options)
+    assert off == pytest.approx([0.0] * 4, abs=0.15)
+    cores = [host["cores"] for host in figures["hosts"]]
+    busy = [host["busy_cores"] for host in figures["hosts"]]
+    assert cores[1] == pytest.approx(0.5, abs=0.12)
+    assert all(b <= c for b, c in zip(busy, cores, strict=True))
+    assert sum(busy) < 1.2 * os.cpu_count()  # hosts of one machine share its processors
+    assert [host["name"] for host in figures["hosts"]] == ["h1", "h2", "h3", "h4"]
+    assert 1e-5 < figures["latency"] < 0.1
+    assert figures["hosts"][0]["memory"] == pytest.approx(figures["hosts"][3]["memory"], rel=0.2)
+
+
+def test_hosts_of_two_workers(tmp_path):
+    options = {"hosts": 2, "workers_per_host": 2, "links": {"h1": "200mbit", "h2": "50mbit"}}
+    figures, off = measured(tmp_path, ["50mbit", "50mbit"], **options)  # neither shows more than both have
+    assert off == pytest.approx([0.0] * 2, abs=0.15)
+    assert [host["workers"] for host in figures["hosts"]] == [2, 2]
+    assert figures["near_bandwidth"] > 4 * figures["hosts"][0]["bandwidth"]
+    assert figures["near_latency"] < figures["latency"] + 0.01

@@ -1,0 +1,172 @@
+"""The cluster file: what is written is read back; every mistake in one is a sentence that names its place and remedy."""
+
+import pytest
+
+from weft.errors import ConfigError, StorageError
+from weft.planner.cluster import NEVER, Cluster, Host, Link
+from weft.planner.cluster_file import cluster_of, read_cluster, write_cluster
+from weft.planner.cluster_text import cluster_text
+
+HOST = """
+[[host]]
+name = "{name}"
+bandwidth = "1gbit"
+memory = "16GiB"
+"""
+TWO = "version = 1\n" + HOST.format(name="a") + HOST.format(name="b") + "[exchange]\nlatency = 0.001\n"
+
+MEASURED = Cluster(
+    hosts=(
+        Host("h1", 123_456_789.25, 2.0**33, workers=2, cores=1.87, busy_cores=0.5, speed=0.93),
+        Host('a "quoted" one', 1.25e7, 5e9, cores=0.5),
+        Host("h3", 1.25e10, 1.5),
+    ),
+    latency=0.0021,
+    near_latency=1.7e-05,
+    near_bandwidth=2.3e9,
+    work={"draw": 3.1e-08, "gather": 0.0},
+    links=(Link(("h1", "h3"), 1e6), Link(("h3", 'a "quoted" one'), 2.5e6, 0.04)),
+)
+
+
+@pytest.mark.parametrize(
+    "cluster", [MEASURED, Cluster((Host("h1", NEVER, 1e10),), 0.0, 0.0, NEVER)], ids=["several hosts", "one worker"]
+)
+def test_what_is_written_is_read_back(tmp_path, cluster):
+    write_cluster(tmp_path / "c.toml", cluster)
+    assert read_cluster(tmp_path / "c.toml") == cluster
+    assert [file.name for file in tmp_path.iterdir()] == ["c.toml"]
+
+
+def test_the_units_are_in_comments():
+    text = cluster_text(MEASURED)
+    assert "bandwidth = 12_500_000  # to other hosts, each way: 100 mbit a second" in text
+    assert "memory = 8_589_934_592  # for all its workers: 8 GiB" in text
+    assert "draw = 3.1e-08  # seconds an edge drawn" in text
+    assert "\n[work]" not in cluster_text(Cluster(MEASURED.hosts, 0.1, 0.1, 1e9))
+
+
+def test_a_file_by_hand():
+    text = TWO + '[[link]]\nbetween = ["b", "a"]\nbandwidth = "2.5 Mbit"\n'
+    cluster = cluster_of(text.replace('"16GiB"', "7", 1).replace('"1gbit"', "5e6", 1), "c.toml")
+    assert [host.name for host in cluster.hosts] == ["a", "b"]
+    assert [host.bandwidth for host in cluster.hosts] == [5e6, 125e6]
+    assert [host.memory for host in cluster.hosts] == [7.0, 16 * 2**30]
+    assert [(host.workers, host.cores, host.busy_cores) for host in cluster.hosts] == [(1, 1.0, None)] * 2
+    assert cluster.links == (Link(("b", "a"), 2.5e6 / 8),)
+    assert cluster.work == {}
+    unnamed = cluster_of('version = 1\n[[host]]\nmemory = "1GB"\n', "c.toml").hosts[0]
+    assert (unnamed.name, unnamed.memory, unnamed.bandwidth) == ("h1", 1e9, NEVER)
+
+
+def link(text):
+    return f'{TWO}[[link]]\nbandwidth = "1gbit"\n{text}\n'
+
+
+def of_b(old, new):
+    """The file, something of its second host changed."""
+    first, second = TWO.rsplit("[[host]]", 1)
+    assert old in second
+    return f"{first}[[host]]{second.replace(old, new)}"
+
+
+BANDWIDTH = 'give bytes a second, or bits a second as text such as "1gbit"'
+WRONG = {
+    "": "c.toml: version is missing; begin the file with version = 1",
+    "version = 2": "c.toml: version = 2 is not possible; this Weft reads version 1: write the file anew with `weft probe "
+    "--out`",
+    "version = 1": "c.toml: there are no hosts; describe each in a [[host]] table with its bandwidth and memory",
+    "version = 1\nhost = 3": "c.toml: host must be a list of tables; begin each with [[host]]",
+    "version = 1\nhost = [3]": "c.toml: host h1 must be a table; its keys are name, workers, cores, busy_cores, speed, "
+    "bandwidth, memory",
+    f"{TWO}\n[wrok]": "c.toml: there is no key 'wrok'; did you mean 'work'?",
+    f"{TWO}\n[zzz]": "c.toml: there is no key 'zzz'; known ones are version, host, link, exchange, work",
+    f"work = 3\n{TWO}": "c.toml: work must be a table; its keys are draw, gather",
+    f"{TWO}\n[work]\ndrwa = 1": "c.toml: work: there is no key 'drwa'; did you mean 'draw'?",
+    f"{TWO}\n[work]\ndraw = -1": "c.toml: work: draw = -1 is not possible; it must be 0 or more: give processor seconds a "
+    "unit, such as 1e-8",
+    of_b("bandwidth", "bandwith"): "c.toml: host b: there is no key 'bandwith'; did you mean 'bandwidth'?",
+    of_b('bandwidth = "1gbit"', ""): f"c.toml: host b: bandwidth is missing; {BANDWIDTH}",
+    of_b('"1gbit"', '"fast"'): f"c.toml: host b: bandwidth = 'fast' is not possible; {BANDWIDTH}",
+    of_b('"1gbit"', "true"): f"c.toml: host b: bandwidth = True is not possible; {BANDWIDTH}",
+    of_b('"1gbit"', "0"): f"c.toml: host b: bandwidth = 0 is not possible; it must be above 0: {BANDWIDTH}",
+    of_b('"1gbit"', '"0mbit"'): f"c.toml: host b: bandwidth = '0mbit' is not possible; it must be above 0: {BANDWIDTH}",
+    of_b('"1gbit"', "-2.5"): f"c.toml: host b: bandwidth = -2.5 is not possible; it must be above 0: {BANDWIDTH}",
+    of_b('"1gbit"', "inf"): f"c.toml: host b: bandwidth = inf is not possible; it must be finite: {BANDWIDTH}",
+    of_b('"1gbit"', "nan"): f"c.toml: host b: bandwidth = nan is not possible; it must be finite: {BANDWIDTH}",
+    of_b('memory = "16GiB"', ""): 'c.toml: host b: memory is missing; give bytes, or text such as "16GiB"',
+    of_b(
+        '"16GiB"', '"16gbit"'
+    ): "c.toml: host b: memory = '16gbit' is not possible; give bytes, or text such as \"16GiB\"",
+    of_b(
+        "memory", "workers = 1.5\nmemory"
+    ): "c.toml: host b: workers = 1.5 is not possible; give a whole number, such as 4",
+    of_b(
+        "memory", "cores = 0\nmemory"
+    ): "c.toml: host b: cores = 0 is not possible; it must be above 0: give a number of processors, such as 2 or 0.5",
+    of_b('"b"', '"a"'): "c.toml: 2 hosts are called 'a'; give each a name of its own",
+    of_b('"b"', "3"): 'c.toml: host 2: name = 3 is not possible; give a word, such as "h1"',
+    of_b("latency = 0.001", ""): "c.toml: exchange: latency is missing; give seconds, such as 0.0005",
+    of_b(
+        "latency = 0.001", "latency = -1"
+    ): "c.toml: exchange: latency = -1 is not possible; it must be 0 or more: give seconds, such as 0.0005",
+    of_b("memory", "workers = 2\nmemory"): "c.toml: exchange: near_latency is missing; give seconds, such as 0.0005",
+    link(""): 'c.toml: link 1: between must name two hosts, such as between = ["h1", "h2"]',
+    link('between = ["a"]'): 'c.toml: link 1: between must name two hosts, such as between = ["h1", "h2"]',
+    link('between = ["a", "c"]'): "c.toml: link a-c: there is no host 'c'; the hosts are a, b",
+    link('between = ["a", "a"]'): "c.toml: link a-a: a link joins two different hosts; name two of a, b",
+    link(
+        'between = ["a", "b"]\nlatency = "1"'
+    ): "c.toml: link a-b: latency = '1' is not possible; give seconds, such as 0.0005",
+    link('between = ["a", "b"]')
+    + '[[link]]\nbetween = ["b", "a"]\nbandwidth = 1': "c.toml: link b-a is there twice; keep one of the two",
+    "version = ": "c.toml is not valid TOML (Invalid value (at end of document)): mend it there, or write it anew with "
+    "`weft probe --out`",
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), WRONG.items(), ids=range(len(WRONG)))
+def test_mistakes_are_named(text, sentence):
+    with pytest.raises(ConfigError) as error:
+        cluster_of(text, "c.toml")
+    assert str(error.value) == sentence
+
+
+def test_paths_that_can_not_be_read_or_written(tmp_path):
+    path = tmp_path / "none" / "c.toml"
+    with pytest.raises(ConfigError) as error:
+        read_cluster(path)
+    assert str(error.value) == (
+        f"the cluster file {path} can't be read (No such file or directory): check the path, or measure a cluster with "
+        f"`weft probe --out {path}`"
+    )
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="is not text: write it anew"):
+        read_cluster(tmp_path / "bytes")
+    with pytest.raises(StorageError, match=r"can't be written \(No such file or directory\): check the folder"):
+        write_cluster(path, MEASURED)
+
+
+def test_the_workers_of_hosts():
+    assert MEASURED.workers == 4
+    assert [MEASURED.host_of(worker) for worker in range(4)] == [0, 0, 1, 2]
+
+
+def test_more_hosts_and_fewer():
+    five = MEASURED.scaled_to(5)
+    assert [host.name for host in five.hosts] == ["h1", "h2", "h3", "h4", "h5"]
+    assert [host.cores for host in five.hosts] == [1.87, 0.5, 1.0, 1.87, 0.5]
+    assert [link.between for link in five.links] == [("h1", "h3"), ("h3", "h2")]
+    assert MEASURED.scaled_to(2).links == ()
+    assert MEASURED.scaled_to(2).work == MEASURED.work
+    alone = Cluster((Host("h1", NEVER, 1e10),), 0.0, 0.0, NEVER)
+    assert alone.scaled_to(1) == alone
+    with pytest.raises(ConfigError, match="the cluster has one host, so nobody knows how fast"):
+        alone.scaled_to(2)
+
+
+def test_faster_links():
+    faster = MEASURED.with_links(10)
+    assert [host.bandwidth for host in faster.hosts] == [10 * host.bandwidth for host in MEASURED.hosts]
+    assert [link.bandwidth for link in faster.links] == [1e7, 2.5e7]
+    assert faster.near_bandwidth == MEASURED.near_bandwidth
