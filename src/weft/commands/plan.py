@@ -22,7 +22,9 @@ from weft.training.measuring import measured
 from weft.training.planning import planner_for
 from weft.training.what_if import WhatIf
 
-HELP = "Predict what an epoch takes by every plan, on a cluster that is here or not, and say which is the fastest and why."
+HELP = (
+    "Predict what an epoch takes by every plan, on a cluster that is here or not, and say which is the fastest and why."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, help="a TOML file of settings, as for weft train; flags override it")
     parser.add_argument("--hosts", help="numbers of hosts to predict for, such as 1..64 (powers of two) or 2,3,4")
     parser.add_argument("--method", default="metis", help="how to partition for other numbers of hosts (default metis)")
-    parser.add_argument("--html", type=Path, help="write a page with all figures, and how they change with links and width")
+    parser.add_argument(
+        "--html", type=Path, help="write a page with all figures, and how they change with links and width"
+    )
     parser.add_argument(
         "--measure",
         type=int,
@@ -107,6 +111,6 @@ def host_counts(text: str) -> list[int]:
             counts = [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"--hosts {text} is not a range such as 1..64, or a list such as 2,3,4") from None
-    if not counts or min(counts) < 1 or ".." in text and counts[0] > counts[-1]:
+    if not counts or min(counts) < 1 or (".." in text and counts[0] > counts[-1]):
         raise ConfigError(f"--hosts {text}: numbers of hosts start at 1, and a range goes upwards")
     return counts

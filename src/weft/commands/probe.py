@@ -11,11 +11,11 @@ from weft.cluster import launch
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import World
 from weft.planner.cluster_file import write_cluster
-from weft.planner.probe import probe
 from weft.report.cluster_table import print_cluster
+from weft.training.start import measured_cluster
 
 HELP = (
-    "Measure the cluster: processors, memory and links of each host. Run it as training will run, with torchrun, say."
+    "Measure the cluster: processors, memory and links of each host, and what work takes. Run it as training will run."
 )
 
 
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _probe(args: argparse.Namespace, world: World) -> int:
-    cluster = probe(world, _tell if world.rank == 0 else None)
+    cluster = measured_cluster(world, _tell if world.rank == 0 else None)
     if world.rank > 0:
         return 0
     if args.out:

@@ -215,7 +215,9 @@ class Planner:
         host = min(cluster.hosts, key=lambda host: host.memory / host.workers)
         share = 1 / len(self._hosts)
         graph = self._graph
-        lists = float(graph.indptr.nbytes + graph.indices.nbytes) * (share if plan.topology == "partitioned" else 1 / host.workers)
+        lists = float(graph.indptr.nbytes + graph.indices.nbytes) * (
+            share if plan.topology == "partitioned" else 1 / host.workers
+        )
         counts = self._counts[plan.group]
         cached = float(counts.cache_rows.max()) * self._row if plan.cache else 0.0
         prepared, computed = price.memory.tolist()

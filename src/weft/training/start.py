@@ -62,7 +62,12 @@ class _Again:
 
 def measured_cluster(world: World, tell: Callable[[str], None] | None = None) -> Cluster:
     """The cluster, probed and rehearsed on. All workers call this together."""
-    return rehearse(world, probe(world, tell))
+    tell = tell or _unheard
+    cluster = probe(world, tell)
+    if world.size == 1:  # there is nothing to plan
+        return cluster
+    tell("rehearsing: a small graph, trained by plans that have every kind of work")
+    return rehearse(world, cluster)
 
 
 def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> Cluster:
@@ -81,7 +86,9 @@ def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) ->
     return cluster if cluster.work else rehearse(world, cluster)
 
 
-def _nobody(event: Event) -> None:
+def _unheard(text: str) -> None:
     """Nobody listens."""
 
 
+def _nobody(event: Event) -> None:
+    """Nobody listens."""

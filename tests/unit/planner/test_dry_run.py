@@ -93,7 +93,7 @@ def test_counts_are_those_of_sets_of_vertices(graph):
         cell = found.cells[layer, state, False]
         np.testing.assert_allclose(getattr(cell, name), value, err_msg=f"{layer} {state} {name}")
         if state == OWNER:
-            np.testing.assert_allclose(getattr(found.cells[1, HOME, False], "sources"), total[1, OWNER, "sources"])
+            np.testing.assert_allclose(found.cells[1, HOME, False].sources, total[1, OWNER, "sources"])
     np.testing.assert_allclose(np.diag(found.held), held)
     assert 0 < found.error < 0.05 or looked == 1
 

@@ -10,8 +10,7 @@ KEYS = (
     *("fanouts", "sampler", "replace", "weighted", "batch_size"),
     *("epochs", "optimizer", "lr", "weight_decay", "momentum", "schedule", "warmup", "clip_norm", "seed"),
     *("workers", "plan", "seeds", "group", "topology", "cache", "cache_by", "wire"),
-    *("slack", "gather", "merge", "transport", "cluster",
-        "watch", "timeout"),
+    *("slack", "gather", "merge", "transport", "cluster", "watch", "timeout"),
     *("evaluate_every", "evaluation", "eval_batch_size", "patience"),
     *(
         "threads",
