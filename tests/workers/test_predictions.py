@@ -55,11 +55,8 @@ def test_bytes_by_stage_are_those_predicted(told):
             continue
         for stage, count in sent.items():
             # Besides what is counted: 8 bytes for each array of ids in a message, and sums of losses with the gradients.
-            assert count == pytest.approx(predicted[stage], rel=0.01, abs=7_000 if stage == "sync" else 2_000), (
-                model,
-                plan,
-                stage,
-            )
+            more = 7_000 if stage == "sync" else 2_000
+            assert count == pytest.approx(predicted[stage], rel=0.01, abs=more), (model, plan, stage)
         compared += 1
     assert compared >= 60
 

@@ -23,7 +23,7 @@ def prices(of):
 
 def load(**units):
     none = {stage: {} for stage in STAGES}
-    return Load(none | {stage: kinds for stage, kinds in units.items()})
+    return Load(none | units)
 
 
 def stage(price, name):

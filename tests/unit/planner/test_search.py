@@ -53,7 +53,7 @@ def test_every_plan_is_reached_and_costs_the_sum_of_its_pieces(depth, seeds):
             return price
 
     prices = Equal(0)
-    found = {plan: price for plan, price in best_plans(depth, {"seeds": seeds}, prices)}
+    found = dict(best_plans(depth, {"seeds": seeds}, prices))
     assert set(found) == set(all_plans(depth, seeds))
     for plan, price in found.items():
         np.testing.assert_allclose(price.vector, whole(plan, prices).vector)
