@@ -34,7 +34,12 @@ def measured(tmp_path, rates, **options):
         best = [max(bits, 8 * host["bandwidth"]) for bits, host in zip(best, figures["hosts"], strict=True)]
         off = [bits / bits_a_second(rate) - 1 for bits, rate in zip(best, rates, strict=True)]
         if max(map(abs, off)) < 0.15:
-            break
+            return figures, off
+    free = max(host["cores"] for host in figures["hosts"])
+    if free < 0.85 * min(os.cpu_count(), 3):
+        pytest.skip(
+            f"the machine is busy with other things: a host by itself got {free} processors, too few to time links"
+        )
     return figures, off
 
 
