@@ -73,7 +73,7 @@ def ask(trainer, settings, graph, model, world, file):
     cluster, wire = read_cluster(Path(file)), trainer._sync
     wire.barrier()
     start = time.perf_counter()
-    planner = planner_for(settings, graph, model, world, cluster)
+    planner = planner_for(settings, graph, model, world)
     answer = planner.answer(cluster)
     wire.barrier()
     seconds = time.perf_counter() - start

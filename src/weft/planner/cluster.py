@@ -20,6 +20,7 @@ class Host:
     workers: int = 1
     cores: float = 1.0  # processors that its workers have together while other hosts rest
     busy_cores: float | None = None  # while all hosts work; less than cores where hosts share processors (a sandbox)
+    burst: float = 0.0  # bytes that go at once after a rest: of links shaped by a token bucket, as many clouds' are
     speed: float = 1.0  # of its processors: a unit of work takes 1 / speed of what `Cluster.work` says
 
 
@@ -74,6 +75,8 @@ class Cluster:
         """The same machines, all bandwidths between hosts times a factor."""
         return replace(
             self,
-            hosts=tuple(replace(host, bandwidth=host.bandwidth * factor) for host in self.hosts),
+            hosts=tuple(
+                replace(host, bandwidth=host.bandwidth * factor, burst=host.burst * factor) for host in self.hosts
+            ),
             links=tuple(replace(link, bandwidth=link.bandwidth * factor) for link in self.links),
         )

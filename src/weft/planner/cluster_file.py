@@ -17,7 +17,7 @@ from weft.planner.units import bandwidth_of, size_of
 from weft.planner.work import KINDS
 
 _TOP = ("version", "host", "link", "exchange", "work")
-_HOST = ("name", "workers", "cores", "busy_cores", "speed", "bandwidth", "memory")
+_HOST = ("name", "workers", "cores", "busy_cores", "speed", "bandwidth", "burst", "memory")
 _LINK = ("between", "bandwidth", "latency")
 _EXCHANGE = ("latency", "near_latency", "near_bandwidth")
 
@@ -94,6 +94,7 @@ class _Measure:
 
 
 _BANDWIDTH = _Measure('bytes a second, or bits a second as text such as "1gbit"', bandwidth_of)
+_BURST = _Measure('bytes, or text such as "1MiB"', size_of, zero=True)
 _SIZE = _Measure('bytes, or text such as "16GiB"', size_of)
 _SECONDS = _Measure("seconds, such as 0.0005", zero=True)
 _RATE = _Measure("processor seconds a unit, such as 1e-8", zero=True)
@@ -166,6 +167,7 @@ def _host(where: str, number: int, data: Any, several: bool) -> Host:
         workers=workers,
         cores=table.number("cores", _CORES, float(workers)),
         busy_cores=table.number("busy_cores", _CORES) if "busy_cores" in table.data else None,
+        burst=table.number("burst", _BURST, 0.0),
         speed=table.number("speed", _SPEED, 1.0),
     )
 

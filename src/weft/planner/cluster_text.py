@@ -33,6 +33,8 @@ def _host(host: Host) -> Iterator[str]:
     yield f"speed = {_number(host.speed)}  # of its processors: work takes 1 / speed of the seconds in [work]"
     if host.bandwidth != NEVER:
         yield f"bandwidth = {_number(host.bandwidth)}  # to other hosts, each way: {as_bits(host.bandwidth)} a second"
+    if host.burst:
+        yield f"burst = {_number(host.burst)}  # of that, what goes at once after a rest: {as_size(host.burst)}"
     yield f"memory = {_number(host.memory)}  # for all its workers: {as_size(host.memory)}"
 
 

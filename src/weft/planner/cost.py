@@ -18,6 +18,11 @@ from weft.planner.work import Load, Move
 _TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains; the others prepare batches
 LIMITS = ("processors", "links", "training", "preparing")
 
+# What limits are made of: processors and links over all; then, of the thread that trains and of those that prepare:
+# computing, latencies of exchanges, bytes on links, and how much of these may go at once after a rest.
+PARTS = ("processors", "links", "trains", "waits", "moves", "bursts", "prepares", "asks", "fetches", "fetch bursts")
+_BURSTS = [PARTS.index("bursts"), PARTS.index("fetch bursts")]
+
 
 @dataclass(frozen=True)
 class Price:
@@ -25,7 +30,7 @@ class Price:
 
     stages: np.ndarray  # seconds by stage (STAGES), of the worker with most
     sent: np.ndarray  # bytes by stage, all workers
-    limits: np.ndarray  # seconds of processors, links, training, preparing
+    parts: np.ndarray  # seconds by part (PARTS)
     memory: (
         np.ndarray
     )  # bytes of inputs and lists that a prepared batch holds; of rows and gradients while it is computed
@@ -34,26 +39,44 @@ class Price:
         return Price(
             self.stages + other.stages,
             self.sent + other.sent,
-            self.limits + other.limits,
+            self.parts + other.parts,
             self.memory + other.memory,
         )
 
     @cached_property
     def vector(self) -> np.ndarray:
         """All figures that an epoch's seconds and memory hang on: none may grow without the plan getting worse."""
-        return np.concatenate([self.limits, self.memory])
+        parts = self.parts.copy()
+        parts[_BURSTS] *= -1
+        return np.concatenate([parts, self.memory])
+
+    @property
+    def limits(self) -> np.ndarray:
+        """Seconds by what may hold a batch up (LIMITS).
+
+        While a thread computes, its links rest and save up a burst; the next exchange takes so much less.
+        """
+        p = self.parts
+        training, preparing = (p[at] + p[at + 1] + max(0.0, p[at + 2] - min(p[at + 3], p[at])) for at in (2, 6))
+        return np.array([p[0], p[1], training, preparing])
 
     @classmethod
     def nothing(cls) -> "Price":
         """Zero."""
-        return cls(np.zeros(len(STAGES)), np.zeros(len(STAGES)), np.zeros(len(LIMITS)), np.zeros(2))
+        return cls(np.zeros(len(STAGES)), np.zeros(len(STAGES)), np.zeros(len(PARTS)), np.zeros(2))
 
 
 class Prices:
     """What loads cost on a cluster."""
 
-    def __init__(self, cluster: Cluster, model: ModelCost, item: int, row: float) -> None:
-        """`item`: bytes of a number in the model; `row`: of a stored row of inputs."""
+    def __init__(self, cluster: Cluster, model: ModelCost, item: int, row: float, here: bool = True) -> None:
+        """`item`: bytes of a number in the model; `row`: of a stored row of inputs.
+
+        `here`: were the model's layers timed on the cluster itself, with all its workers at work? Then its machines may be
+        slower or faster now than when they were probed; else the layers were timed on another machine, or one at rest.
+        """
+        pace = cluster.work.get("pace", model.pace)
+        self._now, self._there = (model.pace / pace, 1.0) if here else (1.0, pace / model.pace)
         self._cluster, self._model, self._item, self._row = cluster, model, item, row
         self._host = np.array([at for at, host in enumerate(cluster.hosts) for _ in range(host.workers)])
         hosts = [cluster.hosts[at] for at in self._host]
@@ -64,6 +87,7 @@ class Prices:
         self._shared = busy < self._cores * 0.9  # hosts that take processors from each other
         self._pool = float(busy[self._shared].sum())
         self._bandwidth = _bandwidths(cluster)
+        self._burst = min(host.burst / host.bandwidth for host in cluster.hosts)  # in seconds
 
     def of(self, load: Load, layer: int | None = None) -> Price:
         """A load's price; of a layer's, its convolution's too."""
@@ -73,39 +97,42 @@ class Prices:
         seconds["compute"] = seconds["compute"] + scale * self.convolved(load, layer) - ahead
         trains = sum((seconds[stage] for stage in _TRAINS), np.zeros(len(self._host)))
         prepares = seconds["sample"] + seconds["fetch"] + ahead
-        moved = {stage: sum(self._seconds(m) for m in load.moves if m.stage == stage) for stage in STAGES}
-        stages = [float(self._alone(seconds[stage]) + moved[stage]) for stage in STAGES]
-        limits = [
-            self._processors(trains + prepares),
-            sum(self._busiest(move) for move in load.moves),
-            self._processors(trains, threads=1) + sum(moved[stage] for stage in _TRAINS),
-            float(np.max(prepares / self._own)) + moved["sample"] + moved["fetch"],
-        ]
+        waited = {stage: self._latency * sum(m.stage == stage for m in load.moves) for stage in STAGES}
+        moved = {stage: sum(self._busiest(m) for m in load.moves if m.stage == stage) for stage in STAGES}
+        stages = [float(self._alone(seconds[stage]) + waited[stage] + moved[stage]) for stage in STAGES]
+        parts = [self._processors(trains + prepares), sum(moved.values())]
+        for computes, names in (
+            (self._alone(trains), _TRAINS),
+            (float(np.max(prepares / self._own)), ("sample", "fetch")),
+        ):
+            bursts = sum(min(self._burst, self._busiest(m)) for m in load.moves if m.stage in names)
+            parts += [computes, sum(waited[n] for n in names), sum(moved[n] for n in names), bursts]
         sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
-        return Price(np.array(stages), np.array(sent), np.array(limits), self._memory(load, layer))
+        return Price(np.array(stages), np.array(sent), np.array(parts), self._memory(load, layer))
 
     def _work(self, load: Load, stage: str) -> np.ndarray:
         work = self._cluster.work
         total = sum((work[kind] * units for kind, units in load.units[stage].items()), np.zeros(len(self._host)))
-        return total / self._speed
+        return total * self._now / self._speed
 
     def convolved(self, load: Load | None, layer: int | None = None) -> np.ndarray:
         """Each worker's processor seconds in a layer's convolution; in what is left of a step, if no layer is given."""
         if layer is None or load is None:
-            return self._model.step / self._speed
+            return self._model.step * self._there / self._speed
         cost, between = self._model.layers[layer], self._model.between if layer else 0.0
         if load.slices < 1:
-            return (cost.fixed + cost.column * load.edges + cost.destination * load.destinations) / self._speed
+            rows = cost.destination * load.destinations
+            return (cost.fixed + rows + cost.column * load.edges) * self._there / self._speed
         each = cost.edge if not load.pushes else cost.asked if load.by_request else cost.pushed
         rows = (cost.source + between) * load.sources + cost.destination * load.destinations
-        return (cost.fixed + rows + each * load.edges) / self._speed
+        return (cost.fixed + rows + each * load.edges) * self._there / self._speed
 
     def ahead(self, load: Load, layer: int | None) -> np.ndarray:
         """What threads that prepare batches do of a convolution."""
         if layer is None or not load.ahead:
             return np.zeros(len(self._host))
         cost = self._model.layers[layer]
-        return min(cost.ahead, cost.edge) * load.edges / self._speed
+        return min(cost.ahead, cost.edge) * load.edges * self._there / self._speed
 
     def _alone(self, seconds: np.ndarray) -> float:
         """Seconds of a stage in which all workers are, one thread each."""
@@ -121,10 +148,10 @@ class Prices:
             longest = max(longest, float(by_host[self._shared].sum()) / self._pool)
         return longest
 
-    def _seconds(self, move: Move) -> float:
-        """One exchange: the latency of the widest level, and the busiest link's bytes."""
-        many = len(self._cores) > 1
-        return (self._cluster.latency if many else self._cluster.near_latency) + self._busiest(move)
+    @property
+    def _latency(self) -> float:
+        """Of an exchange of nothing, at the widest level."""
+        return self._cluster.latency if len(self._cores) > 1 else self._cluster.near_latency
 
     def _busiest(self, move: Move) -> float:
         hosts = len(self._cores)

@@ -109,18 +109,16 @@ class DryRun:
         return torch.cat(self._wires[0].gather(torch.from_numpy(mine), "sample")).numpy()
 
     def _counts(self, weight: float, batches: int, error: float) -> Counts:
+        """All workers' figures, of a mean batch."""
         walks = list(self._walks.values())
-        cells, names = {}, Cell.__dataclass_fields__
-        for key in walks[0].rows:
-            rows = [walk.rows[key] for walk in walks]
-            arrays = [self._gathered(np.stack([getattr(row, name) for row in rows])) for name in names]
-            cells[key] = Cell(*(array / weight for array in arrays))
-        return Counts(
-            cells,
-            self._gathered(np.stack([walk.held for walk in walks])) / weight,
-            self._gathered(np.array([float(walk.cache_rows) for walk in walks])),
-            batches,
-            len(self._batches),
-            error,
-            sum(map(len, self._batches)) / len(self._batches),
-        )
+        keys, names = list(walks[0].rows), list(Cell.__dataclass_fields__)
+        mine = [[walk.held, np.array([float(walk.cache_rows)])] for walk in walks]
+        for walk, row in zip(walks, mine, strict=True):
+            row += [getattr(walk.rows[key], name) for key in keys for name in names]
+        ends = np.cumsum([len(array) for array in mine[0]])
+        whole = self._gathered(np.stack([np.concatenate(row) for row in mine]))  # in one exchange
+        held, cached, *arrays = np.split(whole, ends[:-1], axis=1)
+        each = iter(arrays)
+        cells = {key: Cell(*(next(each) / weight for _ in names)) for key in keys}
+        seeds = sum(map(len, self._batches)) / len(self._batches)
+        return Counts(cells, held / weight, cached[:, 0], batches, len(self._batches), error, seeds)

@@ -28,7 +28,7 @@ class Observation:
 
 def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     """What a unit of each kind of work takes, from epochs that were seen."""
-    kinds = [kind for kind in KINDS if kind != "overlap"]
+    kinds = [kind for kind in KINDS if kind not in ("overlap", "pace")]
     rows, seconds = [], []
     for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
         units = planner.units(plan, cluster)
@@ -37,7 +37,8 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
             if units[stage]:
                 rows.append([float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds])
                 seconds.append(float(np.median(spent)))
-    work = dict(zip(kinds, least_squares(np.array(rows), np.array(seconds)).tolist(), strict=True))
+    pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
+    work = {"pace": pace} | dict(zip(kinds, least_squares(np.array(rows), np.array(seconds)).tolist(), strict=True))
     priced = replace(cluster, work=work | {"overlap": 4.0})
     limits = [np.array(list(one.planner.predict(one.plan, priced).limits.values())) for one in seen]
     return work | {"overlap": exponent(limits, [one.seconds for one in seen])}

@@ -17,6 +17,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.exchange import Route, Wire
+from weft.exchange.route import taken
 from weft.graph import Graph
 from weft.nn import BlockModel
 from weft.nn.block_model import walk
@@ -64,6 +65,7 @@ class ModelCost:
     layers: list[LayerCost]
     between: float  # a row between two layers: activations, dropout, normalisation
     step: float  # each batch: what is left of a step where there are no rows; the optimiser
+    pace: float  # a small fixed piece of work, at the same time
     parameters: int  # bytes
     widths: list[int]  # of the rows that go into each layer, and of those that come out of the last
 
@@ -80,12 +82,14 @@ def model_cost(
         runs += [stand.whole, stand.split]
     rows = [min(int(shape.sources), _MOST) for shape in shapes] + [_FEW]
     runs.append(lambda: [_step(graph, model, [_FEW] * (len(shapes) + 1)), _step(graph, model, rows)])
-    mine = torch.zeros(len(runs), 5, dtype=torch.float64)
+    mine = torch.zeros(len(runs) + 1, 5, dtype=torch.float64)
+    mine[-1, 0] = _pace() / wire.size
     # The heaviest first, each worker every so many-th.
     for number in range(wire.rank, len(runs), wire.size):
         timed = torch.tensor(runs[number](), dtype=torch.float64)
         mine[number, : len(timed)] = timed
     figures: list[list[float]] = wire.sum(mine).tolist()
+    (*figures, (pace, *_)) = figures
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
     layers = [LayerCost(*(whole[:4] + split[:3] + whole[4:5])) for whole, split in halves]
     few, many = figures[-1][:2]
@@ -98,7 +102,7 @@ def model_cost(
     between = max(0.0, many - convolved - step) / max(1, sum(rows[1:-1]))
     widths = [found[depth][1] for depth in sorted(found)] + [found[len(shapes)][2]]
     size = sum(p.numel() * p.element_size() for p in model.parameters())
-    return ModelCost(layers, between, step, size, widths)
+    return ModelCost(layers, between, step, pace, size, widths)
 
 
 class _Stand:
@@ -202,6 +206,14 @@ def _step(graph: Graph, model: nn.Module, rows: list[int]) -> float:
         optimizer.step()
 
     return _processor_seconds(step)
+
+
+def _pace() -> float:
+    """Seconds of a piece of work of every kind that training has: rows gathered, multiplied and merged."""
+    block, x = _block(8000, 2000, 20_000), torch.ones(8000, 64)
+    at = torch.arange(8000) * 4999 % 8000
+    weight = torch.ones(64, 64)
+    return _processor_seconds(lambda: taken(x, at) @ weight + merged(block, x, "sum").sum())
 
 
 def _block(sources: int, destinations: int, edges: int) -> Block:

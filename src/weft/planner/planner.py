@@ -3,7 +3,7 @@
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -32,7 +32,7 @@ from weft.planner.work import Crossings, Loads, Piece, pieces
 
 _NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
 _SHOWN = 3  # runners-up beside the named plans
-_KEPT = 64  # beginnings of plans that the search keeps for each way of holding rows
+_KEPT = 256  # beginnings of plans that the search keeps for each way of holding rows
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,15 @@ class Planner:
     def answer(self, cluster: Cluster, also: Plan | None = None) -> Answer:
         """The fastest plan for a cluster, and what the named ones, the runners-up and some other plan would take."""
         start = time.perf_counter()
-        found = {self._key(p.plan): p for p in self._searched(cluster)}
-        for name, plan in self.named().items():
-            found[self._key(plan)] = self.predict(plan, cluster, name)
-        if also is not None and self._key(also) not in found:
-            found[self._key(also)] = self.predict(also, cluster)
+        named = self.named()
+        found = {plan: self.predict(plan, cluster, name) for name, plan in named.items()}
+        found |= {p.plan: p for p in self._searched(cluster) if p.plan not in found}
+        if also is not None and also not in found:
+            found[also] = self.predict(also, cluster)
         ranked = sorted(found.values(), key=lambda p: (p.excluded is not None, p.seconds))
         if ranked[0].excluded is not None:
             raise ConfigError(f"no plan fits this cluster: {ranked[0].name} {ranked[0].excluded}")
-        names = set(self.named())
+        names = set(named)
         shown = [p for at, p in enumerate(ranked) if p.name in names or at < _SHOWN or p.plan == also]
         counts = next(iter(self._counts.values()))
         took = self.took + time.perf_counter() - start
@@ -170,24 +170,39 @@ class Planner:
         seeds = ["spread", "home"] if task.seeds == "auto" else [task.seeds]
         topologies = ["replicated", "partitioned"] if task.topology == "auto" else [task.topology]
         caches = [task.cache, 0.0] if task.cache else [0.0]
-        found = []
-        for group, at, topology, cache in product(self._groups(), seeds, topologies, caches):
-            if group == "host" and topology == "partitioned":
-                continue
-            prices = self._prices(cluster, group)
-            options = self._options() | {"group": group, "seeds": at, "topology": topology, "cache": cache}
+        found: dict[tuple[Any, ...], _Ranked] = {}
+        for topology in topologies:  # partitioned lists save memory, never time
+            for group, at, cache in product(self._groups(), seeds, caches):
+                options = self._options() | {"group": group, "seeds": at, "topology": topology, "cache": cache}
+                if group == "all" or topology == "replicated":
+                    self._search(cluster, options, found)
+            if any(not excluded for (excluded, _), _, _ in found.values()):
+                break
+        first = sorted(found.values(), key=lambda one: one[0])[: _SHOWN + len(_NAMED)]
+        return [self._prediction(plan, whole, cluster, None) for _, plan, whole in first]
 
-            def price(piece: Piece, prices: "_Priced" = prices) -> Price | None:
-                return None if self._impossible(piece) else prices.layer(piece)
+    def _search(self, cluster: Cluster, options: dict[str, Any], found: dict[tuple[Any, ...], "_Ranked"]) -> None:
+        """Add the plans with some options; of those that differ in cache or topology alone, the best stays."""
+        prices = self._prices(cluster, options["group"])
 
-            for plan, cost in best_plans(self._depth, options, price, _KEPT):
-                found.append(self._prediction(plan, cost + prices.step, cluster, None))
-        return found
+        def price(piece: Piece) -> Price | None:
+            return None if self._impossible(piece) else prices.layer(piece)
+
+        for plan, cost in best_plans(self._depth, options, price, _KEPT):
+            whole = cost + prices.step
+            memory, room = self._memory(plan, whole, cluster)
+            rank = memory > room, self._seconds(whole, cluster)
+            kind = plan.layers, plan.seeds, plan.group
+            if kind not in found or rank < found[kind][0]:
+                found[kind] = rank, plan, whole
+
+    def _seconds(self, price: Price, cluster: Cluster) -> float:
+        task = self._task
+        overlap = cluster.work["overlap"]
+        return epoch_seconds(price.limits, self.batches, overlap, task.loaders, task.prefetch > 0)
 
     def _prediction(self, plan: Plan, price: Price, cluster: Cluster, name: str | None) -> Prediction:
         batches = self.batches
-        together = self._task.prefetch > 0
-        seconds = epoch_seconds(price.limits, batches, cluster.work["overlap"], self._task.loaders, together)
         memory, room = self._memory(plan, price, cluster)
         excluded = None
         if memory > room:
@@ -197,7 +212,7 @@ class Planner:
         return Prediction(
             name or self._name(plan),
             plan,
-            seconds,
+            self._seconds(price, cluster),
             dict(zip(STAGES, (price.stages * batches).tolist(), strict=True)),
             dict(zip(LIMITS, (limits * batches).tolist(), strict=True)),
             dict(zip(STAGES, (price.sent * batches).tolist(), strict=True)),
@@ -227,7 +242,7 @@ class Planner:
 
     def _name(self, plan: Plan) -> str:
         for name, known in self.named().items():
-            if self._key(known) == self._key(plan):
+            if known == plan:
                 return name
         options = self._options()
         text = "+".join(plan.layers)
@@ -238,9 +253,6 @@ class Planner:
         text += f" {plan.group}" if plan.group != options["group"] else ""
         text += f" {plan.topology}" if plan.topology != options["topology"] else ""
         return text + (" without cache" if plan.cache != options["cache"] else "")
-
-    def _key(self, plan: Plan) -> Plan:
-        return replace(plan, cache=float(plan.cache))
 
     def _prices(self, cluster: Cluster, group: str) -> "_Priced":
         if sum(host.workers for host in cluster.hosts) != len(self._hosts):
@@ -259,7 +271,7 @@ class Planner:
             self._places,
         )
         item = 8 if self._task.dtype == "float64" else 4
-        return _Priced(loads, Prices(cluster, self.model, item, self._row))
+        return _Priced(loads, Prices(cluster, self.model, item, self._row, here=self._wires is not None))
 
     def _impossible(self, piece: Piece) -> bool:
         return self._crossings.get((piece.layer, piece.placement, piece.by_request)) is None
@@ -299,6 +311,10 @@ class Planner:
                 )
             )
         return shapes
+
+
+# Is a plan excluded, its seconds; itself; its price.
+_Ranked = tuple[tuple[bool, float], Plan, Price]
 
 
 class _Priced:

@@ -16,6 +16,7 @@ from weft.planner.probe_links import (
     Hosts,
     Pair,
     best_of_each,
+    bursts,
     everyone,
     kept_together,
     latency,
@@ -48,6 +49,7 @@ class _Ways:
 
     latency: float
     bandwidths: list[float]  # by host
+    bursts: list[float]
     links: tuple[Link, ...]
 
 
@@ -75,10 +77,15 @@ def probe(world: World, tell: Tell | None = None) -> Cluster:
             cores=_cores_figure(cores[host]),
             busy_cores=_cores_figure(min(cores[host], together[host])),
             speed=speeds[host],
+            burst=ways.bursts[host],
         )
         for host in range(hosts.count)
     )
-    return _shared(wire, Cluster(found, ways.latency, _figure(near), _figure(near_rate), links=ways.links))
+    cluster = Cluster(found, ways.latency, _figure(near), _figure(near_rate), links=ways.links)
+    cluster = _shared(wire, cluster)
+    mates.close()
+    wire.close()
+    return cluster
 
 
 def probe_again(world: World, cluster: Cluster) -> Cluster:
@@ -98,16 +105,23 @@ def probe_again(world: World, cluster: Cluster) -> Cluster:
     everyone(hosts.wire, 0.0)
     together = hosts.sums(busy(_AGAIN.busy)[0])
     found = tuple(
-        replace(host, bandwidth=ways.bandwidths[n], busy_cores=_cores_figure(min(host.cores, together[n])))
+        replace(
+            host,
+            bandwidth=ways.bandwidths[n],
+            burst=_figure(host.burst * ways.bandwidths[n] / host.bandwidth),
+            busy_cores=_cores_figure(min(host.cores, together[n])),
+        )
         for n, host in enumerate(cluster.hosts)
     )
-    return _shared(hosts.wire, replace(cluster, hosts=found, latency=ways.latency, links=ways.links))
+    cluster = _shared(hosts.wire, replace(cluster, hosts=found, latency=ways.latency, links=ways.links))
+    hosts.wire.close()
+    return cluster
 
 
 def _ways(hosts: Hosts, names: list[str], pace: _Pace, known: dict[Pair, float] | None, tell: Tell) -> _Ways:
     """The ways between hosts: each two by themselves, then all at once."""
     if hosts.count == 1:
-        return _Ways(0.0, [NEVER], ())
+        return _Ways(0.0, [NEVER], [0.0], ())
     empty = latency(hosts.wire, pace.latency)
     pairs = pair_bandwidths(hosts, pace.pair, known)
     rates = best_of_each(hosts, pairs)
@@ -122,7 +136,8 @@ def _ways(hosts: Hosts, names: list[str], pace: _Pace, known: dict[Pair, float] 
         for (a, b), rate in sorted(pairs.items())
         if rate < _LESS * min(rates[a], rates[b])
     ]
-    return _Ways(_figure(empty), [_figure(rate) for rate in rates], tuple(links))
+    burst = bursts(hosts, pairs) if known is None else [0.0] * hosts.count
+    return _Ways(_figure(empty), [_figure(rate) for rate in rates], [_figure(b) for b in burst], tuple(links))
 
 
 def _known(cluster: Cluster) -> dict[Pair, float]:

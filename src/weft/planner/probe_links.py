@@ -1,8 +1,8 @@
 """How long exchanges take: of nothing among all workers, and of many bytes between each two hosts.
 
 Each two hosts are timed by themselves, in rounds of disjoint pairs, so that a slow host does not make others look slow.
-A host's bandwidth is that of its best pair. Messages last several times as long as the burst that a shaped link lets
-through, and others go just before, which use that burst up.
+A host's bandwidth is that of its best pair. A transfer is a train of messages, as in training: a single large one would
+fill the queues of a shaped link until they drop. Others go just before, which use up what a link lets through at once.
 """
 
 import time
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
 import torch
 
 from weft.exchange import Wire, World
@@ -18,7 +19,10 @@ _STAGE = "probe"
 _LEAST, _MOST = 1 << 17, 1 << 27  # bytes between two hosts, each way
 _ROUNDS = 15  # of pairs, at most: with more than 16 hosts only some pairs are timed
 _ENOUGH = 0.04  # seconds of an exchange within a host, which has no bursts
-_BEFORE = 0.15  # of what is timed goes before it
+_PIECES = 8  # messages of a transfer
+_BEFORE = 0.25  # of what is timed goes before it
+_REST, _BURST = 0.06, 0.03  # seconds that a link rests before its burst is timed, by a message that takes so long
+_CLEAR = 0.2  # of a message that goes at once: less may be chance
 _AS_EXPECTED = 0.8  # of what was expected: no second try
 
 Pair = tuple[int, int]  # hosts, the lower number first
@@ -57,8 +61,19 @@ class Hosts:
         `way`: the pairs', or one among all.
         """
         way = way or Way(self.wire, [*range(len(self.of_workers))])
+        pieces = {pair: max(1, size // _PIECES) for pair, size in sizes.items()}
         everyone(self.wire, 0.0)
-        self._exchange({pair: max(1, int(size * before)) for pair, size in sizes.items()}, way)
+        for _ in range(round(before * _PIECES)):
+            self._exchange(pieces, way)
+        start = time.perf_counter()
+        for _ in range(_PIECES):
+            self._exchange(pieces, way)
+        return self.slowest(time.perf_counter() - start)
+
+    def rested(self, sizes: Sizes, way: Way) -> list[float]:
+        """Seconds that each host takes to exchange these bytes in one message, after a rest."""
+        everyone(self.wire, 0.0)
+        time.sleep(_REST)
         start = time.perf_counter()
         self._exchange(sizes, way)
         return self.slowest(time.perf_counter() - start)
@@ -81,11 +96,16 @@ class Hosts:
         others = [self.of_workers[rank] for rank in way.ranks]
         send = [self._part(sizes, self.own, other) for other in others]
         receive = [self._part(sizes, other, self.own) for other in others]
-        way.wire.rows(torch.zeros(sum(send), dtype=torch.uint8), send, receive, _STAGE)
+        way.wire.rows(_zeros(sum(send)), send, receive, _STAGE)
 
     def _part(self, sizes: Sizes, sender: int, receiver: int) -> int:
         size = sizes.get((sender, receiver), 0)
         return size and max(1, size // (self.workers[sender] * self.workers[receiver]))
+
+
+def _zeros(size: int) -> torch.Tensor:
+    """Bytes to send. Not torch's zeros: its threads would go on spinning, and hold up whom the exchange waits for."""
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8))
 
 
 def everyone(wire: Wire, own: float) -> list[float]:
@@ -128,7 +148,7 @@ def near_bandwidth(wire: Wire, everyone_on: Wire) -> float:
 def _near_exchange(wire: Wire, size: int) -> float:
     counts = [size // (wire.size - 1) * other for other in wire.others] if wire.size > 1 else [0]
     start = time.perf_counter()
-    wire.rows(torch.zeros(sum(counts), dtype=torch.uint8), counts, counts, _STAGE)
+    wire.rows(_zeros(sum(counts)), counts, counts, _STAGE)
     return time.perf_counter() - start
 
 
@@ -145,6 +165,21 @@ def pair_bandwidths(hosts: Hosts, seconds: float, known: dict[Pair, float] | Non
 def best_of_each(hosts: Hosts, pairs: dict[Pair, float]) -> list[float]:
     """Each host's bandwidth: that of its best pair."""
     return [max(rate for pair, rate in pairs.items() if host in pair) for host in range(hosts.count)]
+
+
+def bursts(hosts: Hosts, pairs: dict[Pair, float]) -> list[float]:
+    """Bytes that each host's link lets through at once after a rest, as one shaped by a token bucket does."""
+    found = [0.0] * hosts.count
+    for round_ in list(_rounds(hosts.count))[: 1 + hosts.count % 2]:
+        way = hosts.paired(round_)
+        sizes = {pair: _clipped(_BURST * pairs[pair]) for pair in round_}
+        taken = [min(two) for two in zip(*(hosts.rested(_both_ways(sizes), way) for _ in range(2)), strict=True)]
+        way.wire.close()
+        for (a, b), size in sizes.items():
+            burst = size - pairs[a, b] * max(taken[a], taken[b])
+            if burst > _CLEAR * size:
+                found[a], found[b] = max(found[a], burst), max(found[b], burst)
+    return found
 
 
 def kept_together(hosts: Hosts, pairs: dict[Pair, float], seconds: float) -> float:
@@ -178,6 +213,7 @@ def _timed_pairs(hosts: Hosts, expected: dict[Pair, float], seconds: float) -> d
             if short or all(lasted[pair] > 4 * seconds for pair in slow):
                 break
         if not short:
+            way.wire.close()
             return {pair: size / lasted[pair] for pair, size in sizes.items()}
         for pair in short:
             sizes[pair] = _clipped(sizes[pair] * min(16.0, seconds / lasted[pair]))

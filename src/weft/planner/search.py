@@ -48,7 +48,7 @@ def best_plans(
         for beginning in beginnings:
             for piece, helds in _extended(beginning, layer, state, asks, cached):
                 for held in helds:
-                    cost = price(replace(piece, below=held != "request"))
+                    cost = price(piece if held == "request" else replace(piece, below=True))
                     if cost is not None:
                         layers = (piece.placement, *beginning.layers)
                         grown.append(_Beginning(layers, held, beginning.price + cost))
@@ -77,9 +77,9 @@ def _extended(
 def _front(beginnings: list[_Beginning]) -> list[_Beginning]:
     """Those than which no other is better in every figure, the cheapest in sum first."""
     ordered = sorted(beginnings, key=lambda beginning: float(beginning.price.limits.sum()))
-    kept: list[_Beginning] = []
-    for beginning in ordered:
-        vector = beginning.price.vector
-        if not any(np.all(other.price.vector <= vector) for other in kept):
-            kept.append(beginning)
-    return kept
+    vectors = np.stack([beginning.price.vector for beginning in ordered])
+    kept: list[int] = []
+    for number, vector in enumerate(vectors):
+        if not np.all(vectors[kept] <= vector, axis=1).any():
+            kept.append(number)
+    return [ordered[number] for number in kept]

@@ -27,6 +27,7 @@ KINDS = {
     "gather": "seconds a byte of rows gathered",
     "carry": "seconds a byte that is sent or comes",
     "sum": "seconds a byte of gradients",
+    "pace": "seconds of a small fixed piece of work, by which these times are told from others and other machines'",
     "overlap": "how well processors, links, training and preparing run side by side: the exponent of a norm",
 }
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from weft.exchange import World
+from weft.exchange import Wire, World
 from weft.graph import Graph
 from weft.nn import BlockModel
 from weft.planner.planner import Planner, Wires
@@ -46,11 +46,14 @@ def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World
     """A planner for a run; all workers call this together, and each does a part of the dry run."""
     depth = BlockModel(model, graph.num_features).depth
     bounds = owner_bounds(graph, world.size)
-    wires = Wires(world.wire("all"), world.wire("host"))
+    several = 1 < len(set(world.hosts)) < world.size
+    wires = Wires(world.wire("all"), world.wire("host") if several else Wire())
     title = title_of(settings, depth, settings.batch_size * world.size, world.size)
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads or 1)
     try:
         return Planner(graph, model, task_of(settings, depth, world.size), bounds, world.hosts, wires, title)
     finally:
+        wires.all.close()
+        wires.host.close()
         torch.set_num_threads(threads)

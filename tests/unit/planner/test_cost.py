@@ -9,11 +9,11 @@ from weft.planner.layers import LayerCost, ModelCost
 from weft.planner.prediction import STAGES
 from weft.planner.work import KINDS, Load, Move
 
-MODEL = ModelCost([LayerCost(1.0, 0.1, 0.2, 0.01, 0.05, 0.08, 0.02, 0.004)], 0.5, 3.0, 100, [4, 2])
+MODEL = ModelCost([LayerCost(1.0, 0.1, 0.2, 0.01, 0.05, 0.08, 0.02, 0.004)], 0.5, 3.0, 1.0, 100, [4, 2])
 
 
 def cluster(hosts=2, **more):
-    work = dict.fromkeys(KINDS, 0.0) | {"compute": 2.0, "draw": 0.5, "carry": 0.001, "overlap": 4.0}
+    work = dict.fromkeys(KINDS, 0.0) | {"compute": 2.0, "draw": 0.5, "carry": 0.001, "pace": 1.0, "overlap": 4.0}
     return Cluster(tuple(Host(f"h{n + 1}", 100.0, 1e9, **more) for n in range(hosts)), 0.25, 0.125, 1000.0, work)
 
 
@@ -72,6 +72,18 @@ def test_workers_of_one_host_exchange_within_it():
     assert stage(prices(one).of(work, 0), "exchange") == 0.125 + 0.6
 
 
+def test_what_a_rest_saved_up_goes_at_once():
+    usual = cluster()
+    bursting = Cluster(tuple(Host(h.name, 100.0, 1e9, burst=80.0) for h in usual.hosts), 0.25, 0.125, 1e3, usual.work)
+    work = load(sync={"sum": np.zeros(2)})
+    work.moves = [Move("exchange", np.array([[0.0, 50.0], [200.0, 0.0]]))] * 2
+    before, after = prices(usual).of(work, 0), prices(bursting).of(work, 0)
+    assert limit(before, "training") == 2.0 + 2 * (0.25 + 2.0)  # two seconds of computing
+    assert limit(after, "training") == 2.0 + 2 * 0.25 + (4.0 - 1.6)
+    assert limit(before, "links") == limit(after, "links") == 4.0
+    assert stage(before, "exchange") == stage(after, "exchange")
+
+
 def test_layers_cost_by_rows_and_edges():
     work = load()
     work.sources, work.destinations, work.edges = (np.array([n, 0.0]) for n in (10.0, 5.0, 100.0))
@@ -103,6 +115,17 @@ def test_an_epoch_is_held_up_by_what_takes_longest():
     assert epoch_seconds(limits, 10, 1e3, 2, ahead=True) == pytest.approx(40.0, rel=0.01)
     assert epoch_seconds(limits, 10, 4.0, 2, ahead=True) > 40.0
     assert epoch_seconds(limits, 10, 4.0, 2, ahead=False) == 80.0
+
+
+def test_machines_that_are_slower_now_or_elsewhere():
+    work = load(sample={"draw": np.array([4.0, 4.0])})
+    usual = cluster()
+    before = Cluster(usual.hosts, 0.25, 0.125, 1e3, usual.work | {"pace": 0.5})  # it takes twice as long now
+    assert stage(prices(before).of(work, 0), "sample") == 2 * stage(prices(usual).of(work, 0), "sample")
+    assert stage(prices(before).of(work, 0), "compute") == stage(prices(usual).of(work, 0), "compute")
+    elsewhere = Prices(before, MODEL, item=4, row=16, here=False)  # half as long there as on this machine
+    assert stage(elsewhere.of(work, 0), "sample") == stage(prices(usual).of(work, 0), "sample")
+    assert stage(elsewhere.of(work, 0), "compute") == 0.5 * stage(prices(usual).of(work, 0), "compute")
 
 
 def test_memory_grows_with_rows_and_edges():

@@ -20,9 +20,9 @@ class Prices:
 
     def __call__(self, piece):
         if piece not in self._found:
-            figures = self._rng.random(16)
+            figures = self._rng.random(22)
             none = self._rng.random() < self._impossible
-            self._found[piece] = None if none else Price(*np.split(figures, [5, 10, 14]))
+            self._found[piece] = None if none else Price(*np.split(figures, [5, 10, 20]))
         return self._found[piece]
 
 
@@ -49,7 +49,7 @@ def test_every_plan_is_reached_and_costs_the_sum_of_its_pieces(depth, seeds):
     class Equal(Prices):  # dearer everywhere where it is cheaper elsewhere: nothing can be dropped
         def __call__(self, piece):
             price = super().__call__(piece)
-            price.memory[:] = [price.limits.sum(), -price.limits.sum()]
+            price.memory[:] = [price.parts.sum(), -price.parts.sum()]
             return price
 
     prices = Equal(0)
