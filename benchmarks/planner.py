@@ -37,10 +37,19 @@ VALUES = {
     "cache": [0.0, 0.05, 0.25],
 }
 SCALE = ("vertices", "edges", "batch_size")
+UNEQUAL = ["1gbit,h3=100mbit", "1gbit,h2=0.5cpu", "1gbit,h3=100mbit,h2=0.5cpu"]  # links; a slow one, half a processor
 
 
-def tasks(count):
-    """So many of all combinations, the same every time: always the one whose pairs of values came up least so far."""
+def tasks(count, unequal=False):
+    """So many of all combinations, the same every time: always the one whose pairs of values came up least so far.
+
+    `unequal`: instead, models and partitions of one kind on hosts and links that are not equal.
+    """
+    if unequal:
+        usual = {"graph": "communities", "fanouts": "10,10,10", "cache": 0.0}
+        kinds = itertools.product(UNEQUAL, (("sage", 32), ("gat", 32)), ("metis", "random"))
+        made = ({**usual, "link": l, "model": m, "hidden": h, "partition": p} for l, (m, h), p in kinds)
+        return [{key: task[key] for key in VALUES} for task in made]
     left = [dict(zip(VALUES, values, strict=True)) for values in itertools.product(*VALUES.values())]
     seen, found = Counter(), []
     while left and len(found) < count:
@@ -84,7 +93,7 @@ def append(file, record):
 
 def wanted(args, done):
     """The tasks that this call is for, without those that are finished; with --again all, the longest finished first."""
-    every = tasks(args.tasks)
+    every = tasks(args.tasks, args.unequal)
     chosen = [task for task in every if re.search(args.only, name_of(task))][args.slice[0] - 1 :: args.slice[1]]
     order = {name: number for number, name in enumerate(done)}
     if args.again:
@@ -96,11 +105,20 @@ def cluster_of(link, args):
     """The file that describes the sandbox with such links; probed if it is not there."""
     file = args.out.parent / f"cluster-{link}.toml"
     if not file.exists():
-        with Sandbox(hosts=args.hosts, link=link) as sandbox:
+        with sandbox_of(link, args) as sandbox:
             command = [sys.executable, "-m", "weft.cli", "probe", "--out", str(file)]
             if sandbox.run(command, timeout=args.timeout):
                 raise SystemExit(f"the cluster with links {link} could not be probed: see above")
     return file
+
+
+def sandbox_of(link, args):
+    """Hosts with links such as 1gbit, or 1gbit,h3=100mbit,h2=0.5cpu."""
+    usual, *others = link.split(",")
+    named = dict(other.split("=") for other in others)
+    shares = {host: float(value.removesuffix("cpu")) for host, value in named.items() if value.endswith("cpu")}
+    links = {host: value for host, value in named.items() if host not in shares}
+    return Sandbox(hosts=args.hosts, link=usual, links=links, shares=shares)
 
 
 def measured(task, earlier, args):
@@ -119,7 +137,7 @@ def measured(task, earlier, args):
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
         file.write_text(json.dumps(job))
-        with Sandbox(hosts=args.hosts, link=task["link"]) as sandbox, open(out, "w") as output:
+        with sandbox_of(task["link"], args) as sandbox, open(out, "w") as output:
             code = sandbox.run([sys.executable, str(WORKER), str(file)], output=output, timeout=args.timeout)
         lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
     if code or not lines:
@@ -166,6 +184,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("runs/planner.jsonl"))
     parser.add_argument("--data", type=Path, default=Path("data/benchmarks"))
     parser.add_argument("--tasks", type=int, default=36)
+    parser.add_argument("--unequal", action="store_true", help="instead: tasks on unequal hosts and links")
     parser.add_argument(
         "--only", default="", metavar="PATTERN", help="tasks whose name it is found in (--list shows them)"
     )

@@ -58,6 +58,11 @@ def run(args: argparse.Namespace) -> int:
             "the file by hand (docs/planner.md), and give it with --cluster"
         )
     cluster = read_cluster(settings.cluster)
+    if not cluster.work:
+        raise ConfigError(
+            f"{settings.cluster} does not say what work takes: copy the table [work] from a file that `weft probe --out` "
+            f"wrote, on machines like those if there are any"
+        )
     graph = Graph.open(args.graph)
     if args.measure and settings.workers > 1 and "RANK" not in os.environ:
         return launch(args.argv, settings.workers)

@@ -15,7 +15,6 @@ from weft.planner.crossings import Message
 # Kinds of work besides the model's layers, and what a unit of each is; the probe finds the seconds that it takes.
 KINDS = {
     "compute": "seconds in training for a second that convolutions took by themselves",
-    "batch": "seconds a batch, whatever is in it",
     "hop": "seconds a layer whose neighbours are drawn",
     "draw": "seconds an edge drawn",
     "number": "seconds a vertex among the sources of a layer",
@@ -119,9 +118,8 @@ class Loads:
         return load
 
     def step(self) -> Load:
-        """What every batch takes besides its layers: gradients that are summed, and whatever else."""
+        """What every batch takes besides its layers: gradients that are summed."""
         load = self._empty()
-        load.units["compute"]["batch"] += 1
         load.units["sync"]["sum"] += self._parameters
         self._sum(load, "sync", self._parameters)
         return load

@@ -17,6 +17,7 @@ from weft.training.trainer import Trainer
 
 # Small, but with every kind of work in it.
 _VERTICES, _EDGES, _WIDTH, _TRAIN = 40_000, 800_000, 64, 0.08
+_ENOUGH = 0.5  # seconds of a plan's epochs: where links are slow, one has to do
 _PLANS = (
     ("local,local,local", "spread"),
     ("local,local,local", "home"),
@@ -48,7 +49,8 @@ def rehearse(world: World, cluster: Cluster) -> Cluster:
             for layers, seeds in plans:
                 plan = Plan(tuple(layers.split(",")), seeds=seeds)
                 trainer.use(plan)
-                trainer.train_epoch(0)
-                seen += [observed(trainer, wire, planner, plan, epoch) for epoch in range(1, epochs + 1)]
+                first = observed(trainer, wire, planner, plan, 0)  # connections and caches warm up
+                more = min(epochs, max(1, int(_ENOUGH / first.seconds)))
+                seen += [observed(trainer, wire, planner, plan, epoch) for epoch in range(1, more + 1)]
             trainer.close()
         return replace(cluster, work=fit(cluster, seen))

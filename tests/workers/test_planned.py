@@ -1,0 +1,107 @@
+"""Planned runs: probed, predicted, chosen and explained by the command line, and still the same model."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import load_file
+
+from weft import cli
+from weft.graph.generate import communities
+from weft.parallel import Plan
+from weft.partition import allocate, write_partitioned
+from weft.planner.cluster_file import read_cluster
+from weft.planner.work import KINDS
+
+RUN = ["--hidden", "8", "--fanouts", "4,4", "--batch-size", "60", "--threads", "1"]
+TRAIN = [*RUN, "--epochs", "2", "--dtype", "float64", "--lr", "0.01"]
+
+
+def weft(*arguments):
+    command = [sys.executable, "-m", "weft.cli", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planned")
+    graph = communities(folder / "whole", vertices=1500, edges=20_000, width=12, classes=5, train=0.4, block=100)
+    write_partitioned(graph, allocate(graph, 2, "metis"), 2, folder / "parts")
+    weft("probe", "--workers", 2, "--out", folder / "cluster.toml")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answer(folder):
+    return json.loads(weft("plan", folder / "parts", *RUN, "--cluster", folder / "cluster.toml", "--json"))
+
+
+def test_the_probe_finds_what_work_takes(folder):
+    work = read_cluster(folder / "cluster.toml").work
+    assert list(work) == sorted(work, key=list(KINDS).index) or set(work) == set(KINDS)
+    assert set(work) == set(KINDS) and all(value >= 0 for value in work.values())
+    assert work["pace"] > 0 and 1 < work["overlap"] <= 12
+
+
+def test_a_run_chooses_says_why_and_trains_the_same_model(folder):
+    told = weft(
+        "train", folder / "parts", *TRAIN, "--workers", 2, "--cluster", folder / "cluster.toml", "--out", folder / "m"
+    )
+    assert "s an epoch" in told and "gdp" in told and "plan  2 workers" in told
+    weft("train", folder / "whole", *TRAIN[:4], "--batch-size", "120", *TRAIN[6:], "--out", folder / "alone")
+    one, other = (load_file(folder / name / "state.safetensors") for name in ("m", "alone"))
+    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-10
+
+
+def test_predictions_as_json(answer):
+    names = [prediction["name"] for prediction in answer["predictions"]]
+    assert {"gdp", "nfp", "snp", "dnp", "split", "leap"} <= set(names)
+    seconds = [p["seconds"] for p in answer["predictions"] if p["excluded"] is None]
+    assert seconds == sorted(seconds) and answer["best"]["seconds"] == seconds[0]
+    Plan.from_dict(answer["best"]["plan"])
+    axes = {sweep["axis"]: sweep for sweep in answer["sweeps"]}
+    assert set(axes) == {"link", "hidden"} and axes["hidden"]["values"][0] == 8
+    assert answer["looked_at"] <= answer["batches"] == 5
+
+
+def test_a_page_and_other_numbers_of_hosts(folder, tmp_path):
+    far = tmp_path / "far.toml"
+    work = (folder / "cluster.toml").read_text().partition("[work]")[2]
+    hosts = "".join(f'[[host]]\nname = "h{n}"\nbandwidth = "1gbit"\nmemory = "4GiB"\n' for n in (1, 2))
+    far.write_text(f"version = 1\n{hosts}[exchange]\nlatency = 0.0005\n[work]{work}")
+    page = tmp_path / "plans.html"
+    told = weft("plan", folder / "parts", *RUN, "--cluster", far, "--hosts", "1..4", "--html", page)
+    assert "gdp" in told and "hosts" in told
+    assert page.read_text().startswith("<!doctype html>") and "<script" not in page.read_text()
+
+
+def test_predictions_beside_measurements(folder):
+    cluster = ["--cluster", folder / "cluster.toml"]
+    told = json.loads(weft("plan", folder / "parts", *RUN, *cluster, "--measure", 1, "--workers", 2, "--json"))
+    assert set(told["measured"]) == {p["name"] for p in told["predictions"] if p["excluded"] is None}
+    assert all(figures["seconds"] > 0 for figures in told["measured"].values())
+
+
+def test_bad_questions_are_one_sentence(folder, tmp_path, capsys):
+    cluster = ["--cluster", str(folder / "cluster.toml")]
+    bare = tmp_path / "bare.toml"
+    bare.write_text(
+        'version = 1\n[[host]]\nname = "h1"\nworkers = 2\nmemory = "4GiB"\n[exchange]\nnear_latency = 0.001\n'
+    )
+    bare.write_text(bare.read_text() + 'near_bandwidth = "10gbit"\n')
+    graph = str(folder / "parts")
+    for arguments, sentence in (
+        ([], "weft plan needs to know the cluster"),
+        (["--cluster", str(bare)], "does not say what work takes"),
+        (["--cluster", str(tmp_path / "none.toml")], "can't be read"),
+        ([*cluster, "--hosts", "few"], "--hosts few is not a range such as 1..64"),
+        ([*cluster, "--hosts", "0,2"], "numbers of hosts start at 1"),
+        ([*cluster, "--hosts", "1..4"], "nobody knows how fast it would reach others"),
+        ([*cluster, "--measure", "1"], "--measure needs workers"),
+    ):
+        assert cli.main(["plan", graph, *RUN, *arguments]) == 2, arguments
+        told = capsys.readouterr().err
+        assert sentence in told and told.count("\n") == 1
