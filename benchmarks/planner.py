@@ -48,7 +48,7 @@ def tasks(count, unequal=False):
     if unequal:
         usual = {"graph": "communities", "fanouts": "10,10,10", "cache": 0.0}
         kinds = itertools.product(UNEQUAL, (("sage", 32), ("gat", 32)), ("metis", "random"))
-        made = ({**usual, "link": l, "model": m, "hidden": h, "partition": p} for l, (m, h), p in kinds)
+        made = ({**usual, "link": link, "model": m, "hidden": h, "partition": p} for link, (m, h), p in kinds)
         return [{key: task[key] for key in VALUES} for task in made]
     left = [dict(zip(VALUES, values, strict=True)) for values in itertools.product(*VALUES.values())]
     seen, found = Counter(), []

@@ -7,14 +7,18 @@ a whole then tells what it does between its convolutions. Workers divide the run
 
 import copy
 import statistics
+import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from weft import _kernels
 from weft.errors import ModelError
 from weft.exchange import Route, Wire
 from weft.exchange.route import taken
@@ -25,10 +29,11 @@ from weft.nn.functional import merged
 from weft.parallel.program import Columns, Layer, Program
 from weft.planner.crossings import Recorder, pushed_layer, run_layer
 from weft.sampling import Block
+from weft.threads import yield_to_others
 
 _FEW = 8  # rows of a run that shows what does not depend on rows
 _MOST = 20_000  # rows of a run at most: beyond, they cost the same each
-_ROUNDS = 2
+_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -83,12 +88,13 @@ def model_cost(
     rows = [min(int(shape.sources), _MOST) for shape in shapes] + [_FEW]
     runs.append(lambda: [_step(graph, model, [_FEW] * (len(shapes) + 1)), _step(graph, model, rows)])
     mine = torch.zeros(len(runs) + 1, 5, dtype=torch.float64)
-    mine[-1, 0] = _pace() / wire.size
-    # The heaviest first, each worker every so many-th.
-    for number in range(wire.rank, len(runs), wire.size):
-        timed = torch.tensor(runs[number](), dtype=torch.float64)
-        mine[number, : len(timed)] = timed
-    figures: list[list[float]] = wire.sum(mine).tolist()
+    with _Crowd() if wire.size > 1 else nullcontext():
+        # The heaviest first, each worker every so many-th.
+        mine[-1, 0] = _pace() / wire.size
+        for number in range(wire.rank, len(runs), wire.size):
+            timed = torch.tensor(runs[number](), dtype=torch.float64)
+            mine[number, : len(timed)] = timed
+        figures: list[list[float]] = wire.sum(mine).tolist()
     (*figures, (pace, *_)) = figures
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
     layers = [LayerCost(*(whole[:4] + split[:3] + whole[4:5])) for whole, split in halves]
@@ -103,6 +109,29 @@ def model_cost(
     widths = [found[depth][1] for depth in sorted(found)] + [found[len(shapes)][2]]
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     return ModelCost(layers, between, step, pace, size, widths)
+
+
+class _Crowd:
+    """Company: while some workers are done already, the others' processors stay as busy as in training.
+
+    A processor that shares its core or its cache with an idle one would work faster than it does then.
+    """
+
+    def __enter__(self) -> None:
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        yield_to_others()
+        table, out = np.ones((8000, 64), dtype=np.float32), np.empty((8000, 64), dtype=np.float32)
+        at = np.arange(8000) * 4999 % 8000
+        while not self._ended.is_set():
+            _kernels.gather_rows(table, at, out, None, 1)
 
 
 class _Stand:

@@ -26,6 +26,7 @@ KINDS = {
     "gather": "seconds a byte of rows gathered",
     "carry": "seconds a byte that is sent or comes",
     "sum": "seconds a byte of gradients",
+    "batch": "seconds a batch, whatever is in it",
     "pace": "seconds of a small fixed piece of work, by which these times are told from others and other machines'",
     "overlap": "how well processors, links, training and preparing run side by side: the exponent of a norm",
 }
@@ -118,9 +119,10 @@ class Loads:
         return load
 
     def step(self) -> Load:
-        """What every batch takes besides its layers: gradients that are summed."""
+        """What every batch takes besides its layers: gradients that are summed, and whatever else."""
         load = self._empty()
         load.units["sync"]["sum"] += self._parameters
+        load.units["compute"]["batch"] += 1
         self._sum(load, "sync", self._parameters)
         return load
 

@@ -1,8 +1,5 @@
 """Batches prepared ahead: sampling and fetching run in background threads while the model computes."""
 
-import os
-import sys
-import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -17,6 +14,7 @@ from weft.keys import Stream
 from weft.meter import Meter
 from weft.nn import crossing
 from weft.parallel import Program, Turns
+from weft.threads import yield_to_others
 from weft.training.team import Programmer
 
 
@@ -79,7 +77,7 @@ class Loader:
         self._meter = meter
         self._prefetch = prefetch
         self._turns = turns
-        begin = _yield_to_others if yields else None
+        begin = yield_to_others if yields else None
         self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(len(self._programmers))]
         self._ordered = 0
         self.merge: str | None = (
@@ -177,9 +175,3 @@ class Loader:
                     first.merged = (self.merge, crossing.merged(first, rows, self.merge))
         moves = [self._turns.move(turn) if order.stream == Stream.SAMPLE else 0 for turn in order.turns]
         return [Piece(*made) for made in zip(programs, fetched, moves, strict=True)]
-
-
-def _yield_to_others() -> None:
-    """Lower this thread's priority, where threads have one of their own."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
