@@ -15,7 +15,8 @@ train: .venv/installed  ## Train on two graphs: cora (real, embedded) whole, a g
 	$(BIN)/weft train runs/first/cora --config examples/cora.toml --out runs/first/cora-model
 	$(BIN)/weft generate communities runs/first/communities --vertices 60000 --edges 1200000 --seed 1 --overwrite
 	$(BIN)/weft partition runs/first/communities runs/first/parts --parts 2 --overwrite
-	$(BIN)/weft train runs/first/parts --workers 2 --config examples/communities.toml --out runs/first/communities-model
+	$(BIN)/weft probe --workers 2 --out runs/first/cluster.toml
+	$(BIN)/weft train runs/first/parts --workers 2 --cluster runs/first/cluster.toml --config examples/communities.toml --out runs/first/communities-model
 
 test: .venv/installed  ## Run the tests (minutes)
 	OMP_NUM_THREADS=2 $(BIN)/python -m pytest -m "not slow and not gpu"

@@ -87,6 +87,9 @@ class Prices:
         self._shared = busy < self._cores * 0.9  # hosts that take processors from each other
         self._pool = float(busy[self._shared].sum())
         self._bandwidth = _bandwidths(cluster)
+        many = len(self._cores) > 1
+        slowest = [link.latency or 0.0 for link in cluster.links] if many else []
+        self._latency = max([cluster.latency if many else cluster.near_latency, *slowest])  # of an exchange of nothing
         self._burst = min(host.burst / host.bandwidth for host in cluster.hosts)  # in seconds
 
     def of(self, load: Load, layer: int | None = None) -> Price:
@@ -147,11 +150,6 @@ class Prices:
         if self._pool:
             longest = max(longest, float(by_host[self._shared].sum()) / self._pool)
         return longest
-
-    @property
-    def _latency(self) -> float:
-        """Of an exchange of nothing, at the widest level."""
-        return self._cluster.latency if len(self._cores) > 1 else self._cluster.near_latency
 
     def _busiest(self, move: Move) -> float:
         hosts = len(self._cores)

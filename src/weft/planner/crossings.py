@@ -1,8 +1,9 @@
 """What crosses between workers in a layer: found by running its convolution on a layer of a few rows, on a wire that
 writes down what it is asked to send. So a convolution of any kind tells for itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from weft.graph import Graph
 from weft.nn.block_model import make_call
 from weft.nn.convolve import convolve
 from weft.nn.rows import Pass
+from weft.parallel import PLACEMENTS
 from weft.parallel.program import Columns, Layer, Program, Pushed
 from weft.sampling import Block
 
@@ -78,6 +80,22 @@ def crossing(
     except ModelError:
         return None
     return wire.messages
+
+
+def all_crossings(
+    graph: Graph, convolutions: Mapping[int, tuple[MessagePassing, int, int]], workers: int
+) -> dict[tuple[int, str, bool], list[Message] | None]:
+    """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not.
+
+    `convolutions`: by depth from 1 on, with the widths of their rows.
+    """
+    found = {}
+    for depth, (conv, width, _) in convolutions.items():
+        for placement, by_request in product(PLACEMENTS, (True, False)):
+            if placement != "columns" or depth == 1:
+                exchanged = crossing(graph, conv, width, depth - 1, placement, by_request, workers)
+                found[depth - 1, placement, by_request] = exchanged
+    return found
 
 
 def run_layer(

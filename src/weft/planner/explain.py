@@ -1,37 +1,83 @@
-"""The reason in words: what a plan saves against others, and where its time goes."""
+"""The reason in words: what holds a plan up, and what each of its choices saves."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from weft.errors import ConfigError
+from weft.parallel import PLACEMENTS, Plan
 from weft.planner.prediction import Prediction
 
 _IN_WORDS = {
     "processors": "the processors",
     "links": "the links between hosts",
-    "training": "the thread that trains, and its exchanges",
+    "training": "the thread that trains, with its exchanges",
     "preparing": "the threads that prepare batches",
 }
 
+Predict = Callable[[Plan], Prediction]
 
-def reasons(best: Prediction, others: list[Prediction]) -> list[str]:
-    """Sentences on a choice, against the other plans that are shown."""
+
+def reasons(best: Prediction, predict: Predict) -> list[str]:
+    """Sentences on a choice: what its epoch is held up by, and each layer and option against the next best."""
     total = sum(best.sent.values())
     said = [
-        f"{best.name}: {best.seconds:.3g} s an epoch, held up most by {_IN_WORDS[best.limit]}; "
-        f"{megabytes(total)} travel between workers"
+        f"{best.name} takes {seconds(best.seconds)} an epoch, held up most by {_IN_WORDS[best.limit]}; {megabytes(total)} "
+        f"travel between workers"
     ]
-    for other in others:
-        if other.excluded is None and other.name != best.name:
-            said.append(_against(best, other))
+    for number, placement in enumerate(best.plan.layers, start=1):
+        other = _next_best(_other_layers(best.plan, number - 1), predict)
+        if other is not None:
+            instead = other.plan.layers[number - 1]
+            said.append(f"{placement} in layer {number}: {_against(best, other)} ({instead})")
+    other = _next_best(_other_seeds(best.plan), predict)
+    if other is not None:
+        places = {"home": "at home", "spread": "spread"}
+        said.append(
+            f"seeds {places[best.plan.seeds]}: {_against(best, other)} ({places[other.plan.seeds]}"
+            f"{'' if other.plan.layers == best.plan.layers else ', ' + '+'.join(other.plan.layers)})"
+        )
+    if best.plan.cache:
+        other = _next_best(iter([replace(best.plan, cache=0.0)]), predict)
+        said += [] if other is None else [f"the cache: {_against(best, other)} (without)"]
     return said
 
 
+def _other_layers(plan: Plan, at: int) -> Iterator[Plan]:
+    """The same plan with another placement of one layer, where there is such a plan."""
+    for placement in PLACEMENTS:
+        if placement != plan.layers[at]:
+            try:
+                yield replace(plan, layers=(*plan.layers[:at], placement, *plan.layers[at + 1 :]))
+            except ConfigError:
+                continue
+
+
+def _other_seeds(plan: Plan) -> Iterator[Plan]:
+    """The same plan with seeds the other way; its last layer is pushed where it could not be as it is."""
+    seeds = "spread" if plan.seeds == "home" else "home"
+    try:
+        yield replace(plan, seeds=seeds)
+    except ConfigError:
+        yield replace(plan, seeds=seeds, layers=(*plan.layers[:-1], "push"))
+
+
+def _next_best(plans: Iterator[Plan], predict: Predict) -> Prediction | None:
+    found = [one for one in map(predict, plans) if one.excluded is None]
+    return min(found, key=lambda one: one.seconds, default=None)
+
+
 def _against(best: Prediction, other: Prediction) -> str:
-    ratio = other.seconds / best.seconds if best.seconds else 1.0
-    stage = max(best.sent, key=lambda name: other.sent[name] - best.sent[name])
-    more = other.sent[stage] - best.sent[stage]
-    worked = max(best.stages, key=lambda name: other.stages[name] - best.stages[name])
-    why = f"{worked} {other.stages[worked]:.2g} s instead of {best.stages[worked]:.2g} s"
-    if more > 0.05 * sum(other.sent.values()):
-        why = f"{megabytes(other.sent[stage])} to {stage} instead of {megabytes(best.sent[stage])}, " + why
-    return f"{other.name} takes {ratio:.2f} times as long: {why}"
+    """What travels, and the seconds, instead of the other's."""
+    mine, theirs = sum(best.sent.values()), sum(other.sent.values())
+    told = f"{seconds(best.seconds)} instead of {seconds(other.seconds)}"
+    if mine == theirs:
+        return told
+    return f"{megabytes(mine)} instead of {megabytes(theirs)}, {told}"
+
+
+def seconds(value: float) -> str:
+    """Seconds for a person."""
+    return f"{value:.3g} s"
 
 
 def megabytes(count: float) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.parallel import Plan
 from weft.planner.cluster import Cluster
-from weft.planner.cost import norm
+from weft.planner.cost import PARTS, norm
 from weft.planner.planner import Planner
 from weft.planner.work import KINDS
 
@@ -39,9 +39,24 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
                 seconds.append(float(np.median(spent)))
     pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
     work = {"pace": pace} | dict(zip(kinds, least_squares(np.array(rows), np.array(seconds)).tolist(), strict=True))
-    priced = replace(cluster, work=work | {"overlap": 4.0})
-    limits = [np.array(list(one.planner.predict(one.plan, priced).limits.values())) for one in seen]
+    priced = replace(cluster, work=work | {"overlap": 1.0})
+    limits = [_limits(one, work, priced) * one.planner.batches for one in seen]
     return work | {"overlap": exponent(limits, [one.seconds for one in seen])}
+
+
+def _limits(one: Observation, work: dict[str, float], cluster: Cluster) -> np.ndarray:
+    """What may have held an epoch up, with the processor's seconds that were seen and not those predicted."""
+    units = one.planner.units(one.plan, cluster)
+    said = {s: sum(work[kind] * float(np.sum(of)) for kind, of in units[s].items()) for s in units}
+
+    def seen(stages: Sequence[str]) -> float:
+        return float(sum(one.processor[s].sum() for s in stages)) / max(1e-9, sum(said[s] for s in stages))
+
+    price = one.planner.price(one.plan, cluster)
+    parts = price.parts.copy()
+    for name, stages in (("processors", one.STAGES), ("trains", one.STAGES[2:]), ("prepares", one.STAGES[:2])):
+        parts[PARTS.index(name)] *= seen(stages)
+    return replace(price, parts=parts).limits
 
 
 def least_squares(units: np.ndarray, seconds: np.ndarray) -> np.ndarray:

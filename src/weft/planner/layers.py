@@ -27,6 +27,7 @@ from weft.nn import BlockModel
 from weft.nn.block_model import walk
 from weft.nn.functional import merged
 from weft.parallel.program import Columns, Layer, Program
+from weft.planner.counts import HOME, OWNER, Counts
 from weft.planner.crossings import Recorder, pushed_layer, run_layer
 from weft.sampling import Block
 from weft.threads import yield_to_others
@@ -73,6 +74,21 @@ class ModelCost:
     pace: float  # a small fixed piece of work, at the same time
     parameters: int  # bytes
     widths: list[int]  # of the rows that go into each layer, and of those that come out of the last
+
+
+def shapes_of(counts: Counts, depth: int) -> list[Shape]:
+    """Each layer's size on a mean worker."""
+    shapes, workers = [], len(counts.held)
+    others = 1 - np.eye(workers)
+    for layer in range(depth):
+        home, owner = (counts.cells[layer, state, False] for state in (HOME, OWNER))
+        held = counts.cells[layer - 1, OWNER, False].destinations if layer else counts.held
+        sizes = (home.sources, home.destinations, home.lists, held, home.destinations * others)
+        pushed = float((owner.pushed * others).sum() / max(1.0, owner.lists.sum()))
+        pairs = float((owner.pairs * others).sum()) / workers
+        sources, destinations, edges, below, away = (float(size.sum()) / workers for size in sizes)
+        shapes.append(Shape(sources, destinations, edges, below, away, pushed, pairs))
+    return shapes
 
 
 def model_cost(

@@ -4,7 +4,6 @@ import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -20,15 +19,16 @@ from weft.nn.block_model import walk
 from weft.parallel import NAMED, Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import LIMITS, Price, Prices, epoch_seconds
-from weft.planner.counts import HOME, OWNER, Counts
-from weft.planner.crossings import crossing
+from weft.planner.counts import Counts
+from weft.planner.crossings import all_crossings
 from weft.planner.dry_run import DryRun
 from weft.planner.explain import reasons
-from weft.planner.layers import ModelCost, Shape, model_cost
+from weft.planner.layers import ModelCost, model_cost, shapes_of
 from weft.planner.prediction import STAGES, Answer, Prediction
+from weft.planner.pricing import Priced
 from weft.planner.search import best_plans
 from weft.planner.task import Task
-from weft.planner.work import Crossings, Loads, Piece, pieces
+from weft.planner.work import Loads, Piece, pieces
 
 _NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
 _SHOWN = 3  # runners-up beside the named plans
@@ -77,10 +77,12 @@ class Planner:
 
     def _learn(self, model: nn.Module) -> None:
         """What the model's layers cost, and what crosses in them."""
-        self._found = walk(model, self._graph.num_features)
+        found = walk(model, self._graph.num_features)
+        self._priced: tuple[Cluster | None, dict[str, Priced]] = (None, {})
         wire = None if self._wires is None else self._wires.all
-        self.model: ModelCost = model_cost(self._graph, model, self._shapes(), len(self._hosts), wire)
-        self._crossings = self._cross()
+        shapes = shapes_of(next(iter(self._counts.values())), self._depth)
+        self.model: ModelCost = model_cost(self._graph, model, shapes, len(self._hosts), wire)
+        self._crossings = all_crossings(self._graph, found, len(self._hosts))
         self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
 
     @property
@@ -101,9 +103,12 @@ class Planner:
             return self._excluded(
                 plan, name, f"layer {piece.layer + 1} can't be {piece.placement}: its convolution has no such split"
             )
+        return self._prediction(plan, self.price(plan, cluster), cluster, name)
+
+    def price(self, plan: Plan, cluster: Cluster) -> Price:
+        """What a mean batch of a plan costs."""
         prices = self._prices(cluster, plan.group)
-        price = sum((prices.layer(piece) for piece in pieces(plan)), prices.step)
-        return self._prediction(plan, price, cluster, name)
+        return sum((prices.layer(piece) for piece in pieces(plan)), prices.step)
 
     def units(self, plan: Plan, cluster: Cluster) -> dict[str, dict[str, np.ndarray]]:
         """Units of work in an epoch by stage and kind, [workers]."""
@@ -132,7 +137,7 @@ class Planner:
         shown = [p for at, p in enumerate(ranked) if p.name in names or at < _SHOWN or p.plan == also]
         counts = next(iter(self._counts.values()))
         took = self.took + time.perf_counter() - start
-        said = reasons(ranked[0], shown)
+        said = reasons(ranked[0], lambda plan: self.predict(plan, cluster))
         return Answer(self._title, ranked[0], shown, said, counts.of_epoch, counts.batches, counts.error, took)
 
     def named(self) -> dict[str, Plan]:
@@ -254,83 +259,25 @@ class Planner:
         text += f" {plan.topology}" if plan.topology != options["topology"] else ""
         return text + (" without cache" if plan.cache != options["cache"] else "")
 
-    def _prices(self, cluster: Cluster, group: str) -> "_Priced":
+    def _prices(self, cluster: Cluster, group: str) -> Priced:
         if sum(host.workers for host in cluster.hosts) != len(self._hosts):
             raise ConfigError(
                 f"the cluster has {sum(host.workers for host in cluster.hosts)} workers, but {len(self._hosts)} are planned "
                 f"for: probe the cluster that the run is on, or plan for the other one with `weft plan --cluster`"
             )
-        counts = self._counts[group]
-        loads = Loads(
-            counts,
-            self._crossings,
-            self._hosts,
-            self._row,
-            self._graph.indices.itemsize,
-            float(self.model.parameters),
-            self._places,
-        )
-        item = 8 if self._task.dtype == "float64" else 4
-        return _Priced(loads, Prices(cluster, self.model, item, self._row, here=self._wires is not None))
+        if self._priced[0] is not cluster:
+            self._priced = (cluster, {})
+        known = self._priced[1]
+        if group not in known:
+            counts, id_bytes, size = self._counts[group], self._graph.indices.itemsize, float(self.model.parameters)
+            loads = Loads(counts, self._crossings, self._hosts, self._row, id_bytes, size, self._places)
+            item, here = 8 if self._task.dtype == "float64" else 4, self._wires is not None
+            known[group] = Priced(loads, Prices(cluster, self.model, item, self._row, here))
+        return known[group]
 
     def _impossible(self, piece: Piece) -> bool:
         return self._crossings.get((piece.layer, piece.placement, piece.by_request)) is None
 
-    def _cross(self) -> Crossings:
-        graph, workers = self._graph, len(self._hosts)
-        crossings: Crossings = {}
-        for layer, placement, by_request in product(
-            range(self._depth), ("local", "pull", "push", "cover"), (True, False)
-        ):
-            conv, width, _ = self._found[layer + 1]
-            crossings[layer, placement, by_request] = crossing(
-                graph, conv, width, layer, placement, by_request, workers
-            )
-        for by_request in (True, False):
-            conv, width, _ = self._found[1]
-            crossings[0, "columns", by_request] = crossing(graph, conv, width, 0, "columns", by_request, workers)
-        return crossings
-
-    def _shapes(self) -> list[Shape]:
-        """A layer's size on a mean worker."""
-        counts, shapes = next(iter(self._counts.values())), []
-        for layer in range(self._depth):
-            home, owner = (counts.cells[layer, state, False] for state in (HOME, OWNER))
-            held = counts.cells[layer - 1, OWNER, False].destinations if layer else counts.held
-            workers = len(held)
-            others = 1 - np.eye(workers)
-            shapes.append(
-                Shape(
-                    sources=float(home.sources.sum()) / workers,
-                    destinations=float(home.destinations.sum()) / workers,
-                    edges=float(home.lists.sum()) / workers,
-                    held=float(held.sum()) / workers,
-                    away=float((home.destinations * others).sum()) / workers,
-                    pushed=float((owner.pushed * others).sum() / max(1.0, owner.lists.sum())),
-                    pairs=float((owner.pairs * others).sum()) / workers,
-                )
-            )
-        return shapes
-
 
 # Is a plan excluded, its seconds; itself; its price.
 _Ranked = tuple[tuple[bool, float], Plan, Price]
-
-
-class _Priced:
-    """Loads with their prices on one cluster, each found once."""
-
-    def __init__(self, loads: Loads, prices: Prices) -> None:
-        self.loads, self.prices = loads, prices
-        self._found: dict[Piece, Price] = {}
-
-    @cached_property
-    def step(self) -> Price:
-        """What every batch costs besides its layers."""
-        return self.prices.of(self.loads.step())
-
-    def layer(self, piece: Piece) -> Price:
-        """A layer's price."""
-        if piece not in self._found:
-            self._found[piece] = self.prices.of(self.loads.of(piece), piece.layer)
-        return self._found[piece]

@@ -173,7 +173,7 @@ def bursts(hosts: Hosts, pairs: dict[Pair, float]) -> list[float]:
     for round_ in list(_rounds(hosts.count))[: 1 + hosts.count % 2]:
         way = hosts.paired(round_)
         sizes = {pair: _clipped(_BURST * pairs[pair]) for pair in round_}
-        taken = [min(two) for two in zip(*(hosts.rested(_both_ways(sizes), way) for _ in range(2)), strict=True)]
+        taken = [min(two) for two in zip(*(hosts.rested(_both_ways(sizes), way) for _ in range(4)), strict=True)]
         way.wire.close()
         for (a, b), size in sizes.items():
             burst = size - pairs[a, b] * max(taken[a], taken[b])

@@ -40,7 +40,7 @@ def rehearse(world: World, cluster: Cluster) -> Cluster:
             Path(folder) / "graph", vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0
         )
         wire, seen = world.wire(), []
-        for batch_size, plans, epochs in ((256, _PLANS, 3), (48, _PLANS[1::2], 1)):
+        for batch_size, plans, epochs in ((256, _PLANS, 3), (12, _PLANS[1::4], 1)):
             settings = Settings(hidden=32, fanouts=(10, 10, 10), batch_size=batch_size, threads=1, plan="gdp")
             model = make_model(settings, graph)
             planner = planner_for(settings, graph, model, world)
