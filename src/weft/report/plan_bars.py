@@ -1,0 +1,113 @@
+"""The stages of every plan as stacked bars, laid out by the browser: predicted, and measured below where it was."""
+
+from collections.abc import Mapping
+from math import floor, isfinite, log10
+
+from weft.planner.prediction import STAGES, Answer, Prediction
+from weft.report.answer_words import (
+    OTHER,
+    error_of,
+    excluded,
+    figure,
+    limit_of,
+    measured_seconds,
+    other_stages,
+    ranked,
+    seconds,
+    slower,
+    stages_of,
+)
+from weft.report.markup import element, text
+
+_NEAR_END, _NEAR_START = 0.86, 0.12  # of the track: where a mark's number would stick out
+
+
+def bars(answer: Answer) -> str:
+    """The figure: a legend, a row for each plan, an axis of seconds."""
+    plans = ranked(answer) + excluded(answer)
+    longest = _longest(plans, answer)
+    step = tick_step(longest, 5)
+    rows = "".join(_row(prediction, answer, longest) for prediction in plans)
+    chart = element("div", rows, _axis(longest, step), class_="bars", style=f"--step:{step / longest:.4%}")
+    caption = (
+        "Seconds an epoch. Coloured: what each stage keeps the busiest worker at; stages overlap, so an epoch may be "
+        "shorter than their sum. Mark: the epoch."
+    )
+    return element("figure", element("figcaption", caption), _legend(answer), chart, id="stages")
+
+
+def tick_step(longest: float, most: int) -> float:
+    """The smallest of 1, 2, 5 times a power of ten that needs no more than so many steps."""
+    rough = longest / most
+    power = 10.0 ** floor(log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+
+
+def _longest(plans: list[Prediction], answer: Answer) -> float:
+    """What the tracks' full width stands for."""
+    told = [plan.seconds for plan in plans] + [sum(stages_of(plan.stages).values()) for plan in plans]
+    for name in (plan.name for plan in plans):
+        times = answer.measured.get(name, {})
+        told += [times.get("seconds", 0.0), sum(stages_of(times).values())]
+    return max((value for value in told if isfinite(value) and value > 0), default=1.0) * 1.04
+
+
+def _legend(answer: Answer) -> str:
+    other = any(other_stages(times) for times in answer.measured.values())
+    items = [
+        element("li", element("span", class_=f"swatch {stage}"), stage)
+        for stage in (*STAGES, *([OTHER] if other else ()))
+    ]
+    items.append(element("li", element("span", class_="swatch mark"), "the whole epoch"))
+    return element("ul", *items, class_="legend")
+
+
+def _row(prediction: Prediction, answer: Answer, longest: float) -> str:
+    """A plan's name, what to know of it, and its tracks."""
+    chosen = prediction.name == answer.best.name
+    name = element("b", text(prediction.name)) + (element("span", "chosen", class_="badge") if chosen else "")
+    head = element("div", element("div", name), element("div", text(prediction.plan), class_="note"), class_="name")
+    tracks = _track("predicted", prediction.name, prediction.seconds, prediction.stages, longest)
+    if (took := measured_seconds(prediction, answer)) is not None:
+        tracks += _track("measured", prediction.name, took, answer.measured[prediction.name], longest)
+    if prediction.excluded is None:
+        told = [element("b", slower(prediction, answer)), f"held up by {text(limit_of(prediction))}"]
+        if took is not None:
+            told.append(f"prediction {error_of(prediction, took)}")
+    else:
+        told = [element("b", "not possible"), text(prediction.excluded)]
+    side = element("div", "".join(element("div", part) for part in told), class_="side")
+    kind = " ".join(["row", *(["best"] if chosen else []), *(["excluded"] if prediction.excluded is not None else [])])
+    return element("div", head, element("div", tracks, class_="tracks"), side, class_=kind)
+
+
+def _track(kind: str, name: str, total: float, stages: Mapping[str, float], longest: float) -> str:
+    """One stacked bar and its mark; nothing where there is no time to show."""
+    told = stages_of(stages)
+    if not (told or (isfinite(total) and total > 0)):
+        return ""
+    label = f"{name}, {kind}: {seconds(total)} an epoch; " + ", ".join(f"{k} {seconds(v)}" for k, v in told.items())
+    pieces = "".join(_piece(stage, value, stages, longest) for stage, value in told.items())
+    marked = _mark(kind, total, longest) if isfinite(total) else ""
+    return element("div", pieces, marked, class_=f"track {kind}", role="img", aria_label=label)
+
+
+def _piece(stage: str, value: float, stages: Mapping[str, float], longest: float) -> str:
+    parts = ", ".join(f"{name} {seconds(part)}" for name, part in other_stages(stages).items())
+    title = f"{stage}: {seconds(value)}" + (f" ({parts})" if stage == OTHER else "")
+    name = element("span", stage)
+    return element("div", name, class_=f"piece {stage}", style=f"width:{value / longest:.3%}", title=title)
+
+
+def _mark(kind: str, total: float, longest: float) -> str:
+    place = total / longest
+    side = " before" if place > _NEAR_END else " after" if place < _NEAR_START else ""
+    number = element("span", f"{'measured ' if kind == 'measured' else ''}{seconds(total)}")
+    title = f"an epoch, {kind}: {seconds(total)}"
+    return element("div", number, class_=f"mark{side}", style=f"left:{place:.3%}", title=title)
+
+
+def _axis(longest: float, step: float) -> str:
+    ticks = [number * step for number in range(int(longest / step + 1e-9) + 1)]
+    told = [element("span", figure(tick), style=f"left:{tick / longest:.3%}") for tick in ticks]
+    return element("div", element("div", *told, class_="ticks"), class_="row axis", aria_hidden="true")

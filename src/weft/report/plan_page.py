@@ -1,0 +1,83 @@
+"""The planner's answer as one HTML file that needs nothing else: no script, no network."""
+
+from pathlib import Path
+
+from weft.planner.prediction import Answer, Sweep
+from weft.report.answer_words import amount, dry_run, limit_of, memory_of, ranked, seconds, slower
+from weft.report.markup import element, text
+from weft.report.plan_bars import bars
+from weft.report.plan_figures import plan_figures, sweep_figures
+from weft.report.plan_lines import can_draw, chart
+from weft.report.plan_style import STYLE
+from weft.report.sweeps import axis_of
+
+_WIDE, _NARROW = 900.0, 345.0  # pixels: a line chart is drawn at both widths, and shown at the one that fits
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothing is fetched, no script runs
+
+
+def write_page(path: Path, answer: Answer) -> None:
+    """Write the page to a file."""
+    path.write_text(page(answer), encoding="utf-8", errors="replace")
+
+
+def page(answer: Answer) -> str:
+    """The page: the choice and its reasons, stages of every plan, how the choice would change, all figures."""
+    title = f"Weft: {answer.best.name} for {answer.title}"
+    sweeps = [sweep for sweep in answer.sweeps if can_draw(sweep)]
+    main = [_choice(answer), _section("Where an epoch's time goes", bars(answer))]
+    if sweeps:
+        styles = _styles(answer)
+        drawn = "".join(_sweep(sweep, styles, number) for number, sweep in enumerate(sweeps))
+        main.append(_section("When another plan would be faster", drawn))
+    main.append(_section("All figures", plan_figures(answer)))
+    main.append(element("footer", text(dry_run(answer)), " MB are millions of bytes."))
+    head = [
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        '<meta name="color-scheme" content="light dark">',
+        '<link rel="icon" href="data:,">',
+        element("title", text(title)),
+        f"<style>{STYLE}</style>",
+    ]
+    body = element("body", element("main", *main))
+    return f"<!doctype html>\n{element('html', element('head', *head), body, lang='en')}\n"
+
+
+def _choice(answer: Answer) -> str:
+    """What was asked, what was chosen, and why."""
+    best = answer.best
+    tiles = {"an epoch": seconds(best.seconds), "held up by": limit_of(best)}
+    if len(plans := ranked(answer)) > 1:
+        follower = next(plan for plan in plans if plan.name != best.name)
+        tiles[f"next: {follower.name}"] = slower(follower, answer)
+    tiles |= {"sent an epoch": amount(sum(best.sent.values())), "peak memory": memory_of(best)}
+    told = "".join(element("div", element("dt", text(k)), element("dd", text(v))) for k, v in tiles.items())
+    reasons = "".join(element("li", text(reason)) for reason in answer.reasons)
+    return element(
+        "header",
+        element("p", "Weft’s plan for", class_="eyebrow"),
+        element("h1", text(answer.title)),
+        element("p", element("b", text(best.name)), element("span", text(best.plan)), class_="choice"),
+        element("dl", told),
+        element("ul", reasons, class_="reasons") if reasons else "",
+        element("p", text(dry_run(answer)), class_="note"),
+    )
+
+
+def _section(title: str, content: str) -> str:
+    return element("section", element("h2", title), content)
+
+
+def _sweep(sweep: Sweep, styles: dict[str, int], number: int) -> str:
+    """A chart at both widths, and its figures for those who want them."""
+    caption = element("figcaption", f"By {text(axis_of(sweep).title)}")
+    drawn = chart(sweep, styles, _WIDE, "wide") + chart(sweep, styles, _NARROW, "narrow")
+    figures = element("details", element("summary", "Figures"), sweep_figures(sweep))
+    return element("figure", caption, drawn, figures, id=f"sweep-{number}", class_="sweep")
+
+
+def _styles(answer: Answer) -> dict[str, int]:
+    """A colour and a shape for each plan, the same in all charts."""
+    names = [plan.name for plan in ranked(answer)] + [name for sweep in answer.sweeps for name in sweep.seconds]
+    return {name: number for number, name in enumerate(dict.fromkeys(names))}

@@ -1,0 +1,140 @@
+"""The planner's answer on a terminal: plans, reasons, and sweeps as tables."""
+
+from collections.abc import Mapping
+from math import isclose, nan
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from weft.planner.prediction import STAGES, Answer, Prediction, Sweep
+from weft.report.answer_words import (
+    NONE,
+    OTHER,
+    amount,
+    dry_run,
+    error_of,
+    excluded,
+    figure,
+    limit_of,
+    measured_seconds,
+    memory_of,
+    ranked,
+    seconds,
+    share,
+    slower,
+    stages_of,
+)
+from weft.report.sweeps import axis_of, crossovers, fastest, runner_up, say_crossover
+
+_ROOM_FOR_STAGES = 92  # columns; a narrower terminal shows no stages
+
+
+def print_answer(answer: Answer, console: Console | None = None) -> None:
+    """Print what `weft plan` found."""
+    console = console or Console()
+    _say(console, Text.assemble((answer.title, "bold")))
+    _say(console, Text.assemble("plan  ", (answer.best.name, "bold green"), f"  {answer.best.plan}"))
+    console.print()
+    console.print(_plans(answer, with_stages=console.width >= _ROOM_FOR_STAGES))
+    _print_excluded(answer, console)
+    for reason in answer.reasons:
+        _say(console, Text(f"• {reason}"))
+    _say(console, Text(dry_run(answer), style="dim"))
+    for sweep in filter(lambda sweep: sweep.values, answer.sweeps):
+        _print_sweep(sweep, console)
+
+
+def _plans(answer: Answer, with_stages: bool) -> Table:
+    """A row for each plan that can be used, and one below it for what was measured."""
+    table = _table()
+    table.add_column("plan", overflow="fold")
+    for heading in (
+        "s an\nepoch",
+        "slower",
+        *(_stage_columns(answer) if with_stages else ()),
+        "sent",
+        "memory\nof limit",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("held up\nby", no_wrap=True)
+    for prediction in ranked(answer):
+        stages = _stage_cells(answer, prediction.stages) if with_stages else []
+        cells = [figure(prediction.seconds), slower(prediction, answer), *stages, amount(sum(prediction.sent.values()))]
+        cells += [memory_of(prediction).replace(" of ", "/"), limit_of(prediction)]
+        style = "bold green" if prediction.name == answer.best.name else ""
+        table.add_row(Text(prediction.name), *map(Text, cells), style=style)
+        if (took := measured_seconds(prediction, answer)) is not None:
+            stages = _stage_cells(answer, answer.measured[prediction.name]) if with_stages else []
+            table.add_row(f"  measured {error_of(prediction, took)}", figure(took), "", *stages, style="dim")
+    if answer.measured:
+        table.caption, table.caption_justify = "measured: with the prediction's error", "left"
+    return table
+
+
+def _stage_columns(answer: Answer) -> list[str]:
+    told = [prediction.stages for prediction in ranked(answer)] + list(answer.measured.values())
+    return [*STAGES, *([OTHER] if any(OTHER in stages_of(times) for times in told) else [])]
+
+
+def _stage_cells(answer: Answer, times: Mapping[str, float]) -> list[str]:
+    told = stages_of(times)
+    return [figure(told[stage]) if stage in told else NONE for stage in _stage_columns(answer)]
+
+
+def _print_excluded(answer: Answer, console: Console) -> None:
+    if not (plans := excluded(answer)):
+        console.print()
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for prediction in plans:
+        table.add_row(Text(prediction.name), Text(_why_not(prediction)))
+    _say(console, Text("\nnot possible here", style="bold"))
+    console.print(table)
+    console.print()
+
+
+def _why_not(prediction: Prediction) -> str:
+    took = f" (an epoch would take {seconds(prediction.seconds)})" if prediction.seconds > 0 else ""
+    return f"{prediction.excluded}{took if NONE not in took else ''}"
+
+
+def _print_sweep(sweep: Sweep, console: Console) -> None:
+    """The fastest plan and the next at each value, then where the fastest changes."""
+    axis, best = axis_of(sweep), fastest(sweep)
+    table = _table()
+    table.add_column(Text(sweep.axis), justify="right", no_wrap=True)
+    table.add_column("fastest", overflow="fold")
+    table.add_column("s an\nepoch", justify="right", no_wrap=True)
+    table.add_column("next", overflow="fold")
+    table.add_column("slower", justify="right", no_wrap=True)
+    for place, value in enumerate(sweep.values):
+        here = " (here)" if sweep.here is not None and isclose(value, sweep.here, rel_tol=1e-3) else ""
+        took = sweep.seconds[best[place]][place] if best[place] in sweep.seconds else nan
+        follower, behind = runner_up(sweep, place, best[place])
+        cells = [axis.tick(value) + here, best[place] or NONE, figure(took), follower or NONE]
+        table.add_row(*map(Text, cells), share(behind / took - 1) if took else NONE)
+    _say(console, Text(f"\nby {axis.title}", style="bold"))
+    console.print(table)
+    _say(console, Text(_changes(sweep)))
+
+
+def _changes(sweep: Sweep) -> str:
+    """Where the fastest plan changes, and where we are, in words."""
+    changes = [say_crossover(sweep, crossover) for crossover in crossovers(sweep)]
+    names = set(fastest(sweep))
+    if len(names) == 1 and "" not in names:
+        changes = [f"{names.pop()} is the fastest throughout"]
+    return "; ".join(changes + ([f"here: {axis_of(sweep).say(sweep.here)}"] if sweep.here is not None else []))
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False, header_style="bold")
+
+
+def _say(console: Console, text: Text) -> None:
+    """A paragraph, wrapped at words; names in it are not markup."""
+    console.print(text, highlight=False)

@@ -1,0 +1,112 @@
+"""What a person sees of the planner's answer: the table on a terminal, the page's text, plain data."""
+
+import io
+import json
+from html.parser import HTMLParser
+
+import pytest
+from answers import NASTY, alone, answer, nasty
+from rich.console import Console
+
+from weft.planner.prediction import Sweep
+from weft.report.answer_json import answer_as_dict
+from weft.report.answer_words import amount, figure, share
+from weft.report.plan_page import page, write_page
+from weft.report.plan_table import print_answer
+from weft.report.sweeps import crossovers, say_crossover
+
+MADE = {"usual": answer, "alone": alone, "nasty": nasty}
+
+
+def printed(given, width=100):
+    out = io.StringIO()
+    print_answer(given, Console(file=out, width=width, color_system=None))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+@pytest.mark.parametrize("name", MADE)
+def test_tables_fit_their_terminal(name, width):
+    told = printed(MADE[name](), width)
+    assert max(map(len, told.splitlines())) <= width
+
+
+def test_the_table_tells_plans_reasons_measurements_and_sweeps():
+    told = printed(answer())
+    for piece in ("split", "best", "310 MB", "measured", "−5.6%", "+102%", "exchange", "not possible here", "GATConv"):
+        assert piece in told, piece
+    assert "Looked at 4 of 37 batches, standard error 0.6%; planning took 0.31 s." in told
+    assert told.index("split sends 310 MB") < told.index("bandwidth of the slowest host")
+    assert "split from hidden size 64" in told
+    assert "here: 1 Gbit/s" in told
+
+
+class Text(HTMLParser):
+    """A page's tags, and the text between them."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.tags, self.words, self.open = [], [], []
+        self.feed(source)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop() != tag:
+            continue
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_pages_need_nothing_from_elsewhere_and_run_no_script(name):
+    seen = Text(page(MADE[name]()))
+    assert not [tag for tag, _ in seen.tags if tag in ("script", "img", "iframe", "object")]
+    for _, attributes in seen.tags:
+        assert not any(key.startswith("on") for key in attributes)
+        assert attributes.get("src") is None and attributes.get("href", "data:").startswith("data:")
+
+
+def test_names_are_text():
+    source = page(nasty())
+    assert NASTY not in source
+    assert NASTY in "".join(Text(source).words)
+
+
+def test_a_page_tells_all_figures(tmp_path):
+    write_page(tmp_path / "plans.html", answer())
+    told = " ".join(Text((tmp_path / "plans.html").read_text()).words)
+    for piece in ("split", "migrate", "the model has dropout", "1.6 GB", "cover+local+local, seeds spread", "from hidden size"):
+        assert piece in told, piece
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_plain_data_is_strict_json(name):
+    given = MADE[name]()
+    data = json.loads(json.dumps(answer_as_dict(given), allow_nan=False))
+    assert data["best"]["plan"]["layers"] == list(given.best.plan.layers)
+    assert [p["name"] for p in data["predictions"]] == [p.name for p in given.predictions]
+
+
+def test_plans_cross_where_their_lines_meet():
+    sweep = Sweep("link", [1e6, 1e8], {"slow": [1.0, 1.0], "fast": [10.0, 0.1]}, best=["slow", "fast"])
+    (crossing,) = crossovers(sweep)
+    assert (crossing.plan, crossing.before) == ("fast", "slow")
+    assert crossing.value == pytest.approx(1e7)
+    assert say_crossover(sweep, crossing) == "fast from 80 Mbit/s"
+
+
+def test_figures():
+    told = [figure(value) for value in (1234.5, 99.96, 9.99, 0.321, 0.0321, 0.00321, 0.0001, 0.0, float("nan"))]
+    assert told == ["1,234", "100", "9.99", "0.32", "0.032", "0.0032", "<0.001", "0", "–"]
+    assert [amount(value) for value in (3.1e6, 12e6, 1.61e9, 950, float("inf"))] == [
+        "3.1 MB",
+        "12 MB",
+        "1.6 GB",
+        "950 B",
+        "–",
+    ]
+    assert [share(value) for value in (0.123, -0.056, 1.02)] == ["+12%", "−5.6%", "+102%"]
