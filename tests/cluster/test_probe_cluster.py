@@ -16,7 +16,18 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("tc") or not shutil.which("nsenter"),
     reason="needs root, iproute2 and nsenter",
 )
-COMMAND = [sys.executable, "-m", "weft.cli", "probe", "--json", "--timeout", "20"]
+PROBE = """
+import json
+from dataclasses import asdict
+from weft.exchange import World
+from weft.planner.probe import probe
+world = World.join(20)
+cluster = probe(world)
+if world.rank == 0:
+    print(json.dumps(asdict(cluster)))
+world.leave()
+"""
+COMMAND = [sys.executable, "-c", PROBE]  # what `weft probe` does before it rehearses
 
 
 def probed(tmp_path, **options):

@@ -82,7 +82,7 @@ class Planner:
         wire = None if self._wires is None else self._wires.all
         shapes = shapes_of(next(iter(self._counts.values())), self._depth)
         self.model: ModelCost = model_cost(self._graph, model, shapes, len(self._hosts), wire)
-        self._crossings = all_crossings(self._graph, found, len(self._hosts))
+        self._crossings = all_crossings(self._graph, found, len(self._hosts)) if len(self._hosts) > 1 else {}
         self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
 
     @property
@@ -142,8 +142,8 @@ class Planner:
 
     def named(self) -> dict[str, Plan]:
         """The named plans, with the task's options."""
-        options = self._options()
-        return {name: NAMED[name](self._depth, **{k: v for k, v in options.items() if k != "seeds"}) for name in _NAMED}
+        names = _NAMED if len(self._hosts) > 1 else _NAMED[:1]
+        return {name: NAMED[name](self._depth, **self._options()) for name in names}
 
     @property
     def _row(self) -> float:
@@ -276,6 +276,8 @@ class Planner:
         return known[group]
 
     def _impossible(self, piece: Piece) -> bool:
+        if len(self._hosts) == 1:
+            return piece.placement != "local" or piece.below
         return self._crossings.get((piece.layer, piece.placement, piece.by_request)) is None
 
 

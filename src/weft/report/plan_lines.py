@@ -69,7 +69,8 @@ def chart(sweep: Sweep, styles: dict[str, int], width: float, kind: str) -> str:
     names = [name for name in sweep.seconds if _points(sweep, name)]
     most = int(width / _LETTER)
     flags = [
-        Flag(crossing.value, _short(say_crossover(sweep, crossing), most), "crossover") for crossing in crossovers(sweep)
+        Flag(crossing.value, _short(say_crossover(sweep, crossing), most), "crossover")
+        for crossing in crossovers(sweep)
     ]
     if sweep.here is not None and sweep.here > 0:
         flags.append(Flag(sweep.here, _short(f"here: {axis_of(sweep).say(sweep.here)}", most), "here"))

@@ -7,6 +7,7 @@ from weft.parallel.plan import NAMED
 from weft.planner.prediction import Answer, Prediction, Sweep
 
 GB, MBIT = 1e9, 1e6 / 8
+BY_COLUMN = "layer 1 is a GATConv, which can't be split by columns"
 NASTY = "<script>document.title='broken'</script>\"'&[bold]"
 
 
@@ -37,7 +38,7 @@ def answer(**changes):
         prediction("snp", 4.35, (0.66, 0.52, 2.10, 1.78, 0.22), sent=512e6),
         prediction("leap", 5.07, (0.71, 2.86, 0.0, 1.94, 0.22), sent=940e6),
         prediction("gdp", 6.48, (0.74, 4.31, 0.0, 2.02, 0.22), sent=1.61e9, memory=2.1 * GB),
-        prediction("nfp", 9.7, (1.3, 0.0, 6.9, 2.8, 0.22), sent=3.4e9, excluded="layer 1 is a GATConv, which can't be split by columns"),
+        prediction("nfp", 9.7, (1.3, 0.0, 6.9, 2.8, 0.22), sent=3.4e9, excluded=BY_COLUMN),
         prediction("migrate", 0.0, (0.0,) * 5, sent=0.0, excluded="the model has dropout"),
     ]  # fmt: skip
     usual = Answer(
@@ -82,8 +83,11 @@ def sweeps():
         "split": [1.6, 1.75, 2.0, 2.4, 3.21, 5.2],
         "snp": [1.1, 1.4, 2.0, 2.9, 4.35, 7.9],
     }
+    by_link = {
+        name: [max(fixed, sent / 4 / link + 0.4 * fixed) for link in links] for name, (sent, fixed) in volumes.items()
+    }
     return [
-        Sweep("link", links, {name: [max(fixed, sent / 4 / link + 0.4 * fixed) for link in links] for name, (sent, fixed) in volumes.items()}, here=1000 * MBIT),
+        Sweep("link", links, by_link, here=1000 * MBIT),
         Sweep("hidden", hidden, by_hidden, here=256.0, best=["snp", "snp", "split", "split", "split", "split"]),
         Sweep("hosts", [1.0, 2.0, 4.0, 8.0], {"split": [11.0, 6.0, 3.21, 1.9], "gdp": [9.8, 7.4, 6.48, 6.0]}, here=4.0),
     ]  # fmt: skip

@@ -73,7 +73,9 @@ def test_every_figure_is_there(browser, tmp_path):
 
 def test_a_broken_page_would_be_noticed(browser, tmp_path):
     page = tmp_path / "broken.html"
-    page.write_text("<!doctype html><div style='width:3000px'>wide</div><script>nothing.here()</script><img src='x.png'>")
+    page.write_text(
+        "<!doctype html><div style='width:3000px'>wide</div><script>nothing.here()</script><img src='x.png'>"
+    )
     browser.open(page.as_uri(), 400)
     assert any("exceptionThrown" in told for told in browser.complaints())
     assert browser.evaluate(SEEN)["overflow"] > 0

@@ -79,7 +79,14 @@ def test_names_are_text():
 def test_a_page_tells_all_figures(tmp_path):
     write_page(tmp_path / "plans.html", answer())
     told = " ".join(Text((tmp_path / "plans.html").read_text()).words)
-    for piece in ("split", "migrate", "the model has dropout", "1.6 GB", "cover+local+local, seeds spread", "from hidden size"):
+    for piece in (
+        "split",
+        "migrate",
+        "the model has dropout",
+        "1.6 GB",
+        "cover+local+local, seeds spread",
+        "from hidden size",
+    ):
         assert piece in told, piece
 
 

@@ -1,0 +1,192 @@
+"""The test stand: convolutions run by themselves, forward and backward, on random rows and edges, and timed."""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from weft import _kernels
+from weft.errors import ModelError
+from weft.exchange import Route
+from weft.exchange.route import taken
+from weft.graph import Graph
+from weft.nn import BlockModel
+from weft.nn.functional import merged
+from weft.parallel.program import Columns, Layer, Program
+from weft.planner.crossings import Recorder, pushed_layer, run_layer
+from weft.sampling import Block
+from weft.threads import yield_to_others
+
+FEW = 8  # rows of a run that shows what does not depend on rows
+MOST = 20_000  # rows of a run at most: beyond, they cost the same each
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A layer on one worker, of a mean batch."""
+
+    sources: float  # rows in, where whole neighbourhoods meet
+    destinations: float
+    edges: float
+    held: float  # rows in, where owners hold them
+    away: float  # destinations of a request that others own
+    pushed: float  # the share of edges that are computed for others
+    pairs: float  # partial rows made of them
+
+
+class Crowd:
+    """Company: while some workers are done already, the others' processors stay as busy as in training.
+
+    A processor that shares its core or its cache with an idle one would work faster than it does then.
+    """
+
+    def __enter__(self) -> None:
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        yield_to_others()
+        table, out = np.ones((8000, 64), dtype=np.float32), np.empty((8000, 64), dtype=np.float32)
+        at = np.arange(8000) * 4999 % 8000
+        while not self._ended.is_set():
+            _kernels.gather_rows(table, at, out, None, 1)
+
+
+class Stand:
+    """One convolution on the test stand."""
+
+    def __init__(self, graph: Graph, conv: MessagePassing, width: int, depth: int, shape: Shape, workers: int) -> None:
+        self._graph, self._conv, self._depth = graph, conv, depth
+        self._sources = max(FEW * 2, min(int(shape.sources), MOST))
+        scale = self._sources / max(shape.sources, 1.0)
+        self._destinations = max(FEW * 2, min(int(shape.destinations * scale), self._sources))
+        self._edges = max(self._destinations, int(shape.edges * scale))
+        self._held = max(self._destinations, int(shape.held * scale))
+        self._away, self._pairs = int(shape.pushed * self._edges), int(shape.pairs * scale)
+        self._others = min(int(shape.away * scale), self._destinations)
+        self._columns = Columns(0, workers, width)
+        dtype = next((p.dtype for p in conv.parameters()), torch.float32)
+        self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype)
+
+    def whole(self) -> list[float]:
+        """Fixed seconds, and those of a source, a destination, an edge, and an edge merged ahead."""
+        fixed = self._time(self._layer(FEW, FEW, 0))
+        by_source = self._time(self._layer(self._sources, FEW, 0))
+        by_both = self._time(self._layer(self._sources, self._destinations, 0))
+        layer = self._layer(self._sources, self._destinations, self._edges)
+        whole = self._time(layer)
+        source = max(0.0, by_source - fixed) / (self._sources - FEW)
+        destination = max(0.0, by_both - by_source) / (self._destinations - FEW)
+        ahead, asked = 0.0, layer.asked
+        if asked is not None:
+            x = self._x[: self._sources]
+            ahead = _seconds(lambda: merged(layer.block, x, asked)) / self._edges
+        return [fixed, source, destination, max(0.0, whole - by_both) / self._edges, ahead]
+
+    def split(self) -> list[float]:
+        """Seconds of an edge where some are pushed, to owners and by request, and of one by column.
+
+        Besides what whole rows cost without any.
+        """
+        fixed = self._time(self._layer(FEW, FEW, 0))
+        by_both = self._time(self._layer(self._held, self._destinations, 0))
+        figures = []
+        for by_request in (False, True):
+            layer = self._layer(self._held, self._destinations, self._edges - self._away)
+            block = _block(self._held, max(1, self._pairs), self._away)
+            at = torch.arange(self._pairs) % self._destinations
+            layer.pushed = pushed_layer(block, self._destinations, at, [0, len(at)], torch.zeros(block.num_dst).long())
+            if by_request:
+                none, come, stay = (
+                    torch.arange(0),
+                    torch.arange(self._others),
+                    torch.arange(self._others, self._destinations),
+                )
+                layer.own = Route(self._held, self._destinations, none, [0, 0], [0, self._others], come, stay, stay)
+            figures.append(max(0.0, self._try(layer, self._x) - by_both) / self._edges)
+        return [*figures, self._by_column(fixed) if self._depth == 0 else 0.0]
+
+    def _by_column(self, fixed: float) -> float:
+        layer = self._layer(self._held, self._destinations, self._edges)
+        others = self._columns.size - 1
+        block = _block(self._held, self._destinations * others, self._edges * others)
+        at = torch.arange(self._destinations).repeat(others)
+        layer.pushed = pushed_layer(block, self._destinations, at, [0, len(at)], torch.zeros(block.num_dst).long())
+        layer.pushed.dst_at, layer.dst_at = at, torch.arange(self._destinations)
+        layer.columns = self._columns
+        whole = self._try(layer, self._x[:, : self._columns.width].contiguous())
+        return max(0.0, whole - fixed) / max(1, self._edges * (others + 1))
+
+    def _layer(self, sources: int, destinations: int, edges: int) -> Layer:
+        layer = Layer.whole(_block(sources, destinations, edges))
+        layer.src_vertices, layer.dst_vertices = torch.arange(sources), torch.arange(destinations)
+        return layer
+
+    def _try(self, layer: Layer, x: Tensor) -> float:
+        try:
+            return self._time(layer, x)
+        except ModelError:  # its layer can't be placed so
+            return 0.0
+
+    def _time(self, layer: Layer, x: Tensor | None = None) -> float:
+        rows = (self._x if x is None else x)[: layer.block.num_src].detach().requires_grad_(self._depth > 0)
+        layer.inputs = (rows.data_ptr(), rows._version) if self._depth == 0 else None
+        wire = Recorder() if layer.pushed is not None else None
+        return _seconds(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth, wire))
+
+
+def step_seconds(graph: Graph, model: nn.Module, rows: list[int]) -> float:
+    """A whole step without edges, with so many rows before and after each layer."""
+    rows = [max(rows[at:]) for at in range(len(rows))]
+    layers = [Layer.whole(_block(sources, rows[at + 1], 0)) for at, sources in enumerate(rows[:-1])]
+    vertices = [torch.arange(count) % graph.num_vertices for count in rows]
+    for at, layer in enumerate(layers):
+        layer.src_vertices, layer.dst_vertices = vertices[at], vertices[at + 1]
+    program = Program(layers, vertices, vertices, graph)
+    dtype = next((p.dtype for p in model.parameters()), torch.float32)
+    runner, x = BlockModel(model, graph.num_features), torch.ones(rows[0], graph.num_features, dtype=dtype)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        runner(x, program, 0).sum().backward()
+        optimizer.step()
+
+    return _seconds(step)
+
+
+def pace() -> float:
+    """Seconds of a piece of work of every kind that training has: rows gathered, multiplied and merged."""
+    block, x = _block(8000, 2000, 20_000), torch.ones(8000, 64)
+    at = torch.arange(8000) * 4999 % 8000
+    weight = torch.ones(64, 64)
+    return _seconds(lambda: taken(x, at) @ weight + merged(block, x, "sum").sum())
+
+
+def _block(sources: int, destinations: int, edges: int) -> Block:
+    """Random edges, as many to each destination."""
+    indptr = torch.linspace(0, edges, destinations + 1).long()
+    return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    """The median of a few runs, after one that is not counted."""
+    run()
+    took = []
+    for _ in range(_ROUNDS):
+        before = time.thread_time()
+        run()
+        took.append(time.thread_time() - before)
+    return statistics.median(took)
