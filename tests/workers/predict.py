@@ -29,11 +29,14 @@ def main(rank, size, port, job, out):
     )
     told = []
     for model in job["models"]:
-        settings = Settings(model=model, hidden=8, fanouts=(4, 3), batch_size=80, prefetch=0, threads=1, plan="gdp")
+        options = {"wire": "float16"} if model == "gin" else {}
+        settings = Settings(
+            model=model, hidden=8, fanouts=(4, 3), batch_size=80, prefetch=0, threads=1, plan="gdp", **options
+        )
         trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
         planner = planner_for(settings, graph, trainer.model, world)
         for fields in job["plans"]:
-            plan = Plan.from_dict(fields)
+            plan = Plan.from_dict(fields | options)
             predicted = planner.predict(plan, cluster)
             if predicted.excluded:
                 told.append([model, str(plan), predicted.excluded, {}])

@@ -270,7 +270,8 @@ class Planner:
         known = self._priced[1]
         if group not in known:
             counts, id_bytes, size = self._counts[group], self._graph.indices.itemsize, float(self.model.parameters)
-            loads = Loads(counts, self._crossings, self._hosts, self._row, id_bytes, size, self._places)
+            half = self._task.wire == "float16" and self._task.dtype == "float32"
+            loads = Loads(counts, self._crossings, self._hosts, self._row, id_bytes, size, self._places, half)
             item, here = 8 if self._task.dtype == "float64" else 4, self._wires is not None
             known[group] = Priced(loads, Prices(cluster, self.model, item, self._row, here))
         return known[group]

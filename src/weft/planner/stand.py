@@ -119,14 +119,14 @@ class Stand:
         return [*figures, self._by_column(fixed) if self._depth == 0 else 0.0]
 
     def _by_column(self, fixed: float) -> float:
-        layer = self._layer(self._held, self._destinations, self._edges)
-        others = self._columns.size - 1
-        block = _block(self._held, self._destinations * others, self._edges * others)
+        others, rows = self._columns.size - 1, min(self._held * self._columns.size, 4 * MOST)
+        layer = self._layer(rows, self._destinations, self._edges)
+        block = _block(rows, self._destinations * others, self._edges * others)
         at = torch.arange(self._destinations).repeat(others)
         layer.pushed = pushed_layer(block, self._destinations, at, [0, len(at)], torch.zeros(block.num_dst).long())
         layer.pushed.dst_at, layer.dst_at = at, torch.arange(self._destinations)
         layer.columns = self._columns
-        whole = self._try(layer, self._x[:, : self._columns.width].contiguous())
+        whole = self._try(layer, self._x.new_ones(rows, self._columns.width))
         return max(0.0, whole - fixed) / max(1, self._edges * (others + 1))
 
     def _layer(self, sources: int, destinations: int, edges: int) -> Layer:

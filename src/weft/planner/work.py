@@ -100,8 +100,13 @@ class Loads:
         id_bytes: int,
         parameters: float,
         places: bool = False,
+        half: bool = False,
     ) -> None:
-        """`hosts`: of each worker. `row_bytes`: of a stored row. `places`: do pushed edges take their places along?"""
+        """`hosts`: of each worker. `row_bytes`: of a stored row. `places`: do pushed edges take their places along?
+
+        `half`: rows of float32 travel in half precision.
+        """
+        self._half = 0.5 if half else 1.0
         self._counts, self._crossings, self._workers = counts, crossings, len(hosts)
         self._row, self._id, self._parameters, self._places = row_bytes, id_bytes, parameters, places
         self._near = np.equal.outer(np.array(hosts), np.array(hosts))
@@ -181,7 +186,7 @@ class Loads:
             if "all" in message.bytes:
                 self._sum(load, "exchange", message.bytes["all"] * float(self._counts.held.sum()))
                 continue
-            came = sum((wants[kind] * each for kind, each in message.bytes.items()), 0 * wants["own"])
+            came = sum((wants[kind] * each * self._half for kind, each in message.bytes.items()), 0 * wants["own"])
             self._move(load, Move("exchange", came if message.back else came.T))
 
     def _compute(self, load: Load, piece: Piece, cell: Cell, wants: dict[str, np.ndarray]) -> None:
@@ -217,7 +222,7 @@ class Loads:
         if far.any():
             fetch["ask"] += far.sum(0) + far.sum(1)
             self._move(load, Move("fetch", far * self._id))
-            self._move(load, Move("fetch", far.T * self._row))
+            self._move(load, Move("fetch", far.T * self._row * self._half))
 
     def _ids(
         self, load: Load, sent: np.ndarray, rows: np.ndarray | None = None, edges: np.ndarray | None = None
