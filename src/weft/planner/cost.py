@@ -69,8 +69,10 @@ class Price:
 class Prices:
     """What loads cost on a cluster."""
 
-    def __init__(self, cluster: Cluster, model: ModelCost, item: int, row: float, here: bool = True) -> None:
-        """`item`: bytes of a number in the model; `row`: of a stored row of inputs.
+    def __init__(
+        self, cluster: Cluster, model: ModelCost, item: int, row: float, here: bool = True, absent: float = 0.0
+    ) -> None:
+        """`item`: bytes of a number in the model; `row`: of a stored row of inputs; `absent`: the share of rows on disk.
 
         `here`: were the model's layers timed on the cluster itself, with all its workers at work? Then its machines may be
         slower or faster now than when they were probed; else the layers were timed on another machine, or one at rest.
@@ -78,6 +80,7 @@ class Prices:
         pace = cluster.work.get("pace", model.pace)
         self._now, self._there = (model.pace / pace, 1.0) if here else (1.0, pace / model.pace)
         self._cluster, self._model, self._item, self._row = cluster, model, item, row
+        self._absent = absent
         self._host = np.array([at for at, host in enumerate(cluster.hosts) for _ in range(host.workers)])
         hosts = [cluster.hosts[at] for at in self._host]
         self._speed = np.array([host.speed for host in hosts])
@@ -102,8 +105,9 @@ class Prices:
         prepares = seconds["sample"] + seconds["fetch"] + ahead
         waited = {stage: self._latency * sum(m.stage == stage for m in load.moves) for stage in STAGES}
         moved = {stage: sum(self._busiest(m) for m in load.moves if m.stage == stage) for stage in STAGES}
+        moved["fetch"] += self._absent * float(np.max(load.inputs)) * self._row * self._cluster.work["disk"]
         stages = [float(self._alone(seconds[stage]) + waited[stage] + moved[stage]) for stage in STAGES]
-        parts = [self._processors(trains + prepares), sum(moved.values())]
+        parts = [self._processors(trains + prepares), sum(self._busiest(m) for m in load.moves)]
         for computes, names in (
             (self._alone(trains), _TRAINS),
             (float(np.max(prepares / self._own)), ("sample", "fetch")),

@@ -78,6 +78,10 @@ class DryRun:
                 walk.cache(room, worth)
         return self._counts(len(batches) * len(reached), len(reached) + len(rest), error)
 
+    def reads(self, state: str) -> np.ndarray:
+        """How often edges reached each vertex as an input, summed over the batches and workers of this process."""
+        return sum((walk.reads(state) for walk in self._walks.values()), np.zeros(self._graph.num_vertices))
+
     def _row_bytes(self) -> int:
         return self._graph.num_features * (0 if self._graph.features is None else self._graph.features.itemsize)
 

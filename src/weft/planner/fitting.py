@@ -27,8 +27,8 @@ class Observation:
 
 
 def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
-    """What a unit of each kind of work takes, from epochs that were seen."""
-    kinds = [kind for kind in KINDS if kind not in ("overlap", "pace")]
+    """What a unit of each kind of work takes, from epochs that were seen; of rows on disk, which were not, nothing."""
+    kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "overlap")]
     rows, seconds = [], []
     for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
         units = planner.units(plan, cluster)
@@ -38,7 +38,9 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
                 rows.append([float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds])
                 seconds.append(float(np.median(spent)))
     pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
-    work = {"pace": pace} | dict(zip(kinds, least_squares(np.array(rows), np.array(seconds)).tolist(), strict=True))
+    work = {"pace": pace, "disk": 0.0} | dict(
+        zip(kinds, least_squares(np.array(rows), np.array(seconds)).tolist(), strict=True)
+    )
     priced = replace(cluster, work=work | {"overlap": 1.0})
     limits = [_limits(one, work, priced) * one.planner.batches for one in seen]
     return work | {"overlap": exponent(limits, [one.seconds for one in seen])}

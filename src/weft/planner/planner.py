@@ -63,9 +63,11 @@ class Planner:
         self._depth = len(task.fanouts)
         costs = crossing_costs(model, graph.num_features)
         self._counts: dict[str, Counts] = {}
+        self._runs: dict[str, DryRun] = {}
         for group in self._groups():
             team = None if wires is None else (wires.all, wires.all if group == "all" else wires.host)
-            self._counts[group] = DryRun(graph, task, bounds, hosts, costs, group, team).run()
+            run = DryRun(graph, task, bounds, hosts, costs, group, team)
+            self._counts[group], self._runs[group] = run.run(), run
         self._learn(model)
         self.took = time.perf_counter() - start
 
@@ -109,6 +111,16 @@ class Planner:
         """What a mean batch of a plan costs."""
         prices = self._prices(cluster, plan.group)
         return sum((prices.layer(piece) for piece in pieces(plan)), prices.step)
+
+    def reads(self, plan: Plan) -> np.ndarray | None:
+        """How often the dry run's edges reached each vertex as an input of this worker: what its cache is to hold.
+
+        None where this process did not walk for one worker alone, or the cache is not by reads.
+        """
+        if self._wires is None or not plan.cache or plan.cache_by != "reads":
+            return None
+        *_, first = pieces(plan)
+        return self._runs[plan.group].reads(first.cell[1])
 
     def units(self, plan: Plan, cluster: Cluster) -> dict[str, dict[str, np.ndarray]]:
         """Units of work in an epoch by stage and kind, [workers]."""
@@ -231,7 +243,7 @@ class Planner:
         return Prediction(name or self._name(plan), plan, 0.0, none, dict.fromkeys(LIMITS, 0.0), none, 0.0, 0.0, why)
 
     def _memory(self, plan: Plan, price: Price, cluster: Cluster) -> tuple[float, float]:
-        """Bytes of a worker with everything that it reads in memory, and how many there are for it."""
+        """Bytes of a worker with the lists that it reads in memory, and how many there are for it."""
         host = min(cluster.hosts, key=lambda host: host.memory / host.workers)
         share = 1 / len(self._hosts)
         graph = self._graph
@@ -242,8 +254,7 @@ class Planner:
         cached = float(counts.cache_rows.max()) * self._row if plan.cache else 0.0
         prepared, computed = price.memory.tolist()
         waiting = prepared * (self._task.prefetch + 1 + (self._task.loaders if self._task.prefetch else 0))
-        own = graph.num_vertices * self._row * share
-        return waiting + computed + cached + lists + own, host.memory / host.workers
+        return waiting + computed + cached + lists, host.memory / host.workers
 
     def _name(self, plan: Plan) -> str:
         for name, known in self.named().items():
@@ -273,8 +284,14 @@ class Planner:
             half = self._task.wire == "float16" and self._task.dtype == "float32"
             loads = Loads(counts, self._crossings, self._hosts, self._row, id_bytes, size, self._places, half)
             item, here = 8 if self._task.dtype == "float64" else 4, self._wires is not None
-            known[group] = Priced(loads, Prices(cluster, self.model, item, self._row, here))
+            prices = Prices(cluster, self.model, item, self._row, here, self._absent(cluster))
+            known[group] = Priced(loads, prices)
         return known[group]
+
+    def _absent(self, cluster: Cluster) -> float:
+        """The share of a host's rows that does not fit its memory, of the host with least."""
+        rows = self._graph.num_vertices * self._row / len(self._hosts)
+        return max(max(0.0, 1 - host.memory / max(1.0, rows * host.workers)) for host in cluster.hosts)
 
     def _impossible(self, piece: Piece) -> bool:
         if len(self._hosts) == 1:

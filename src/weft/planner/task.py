@@ -8,7 +8,7 @@ class Task:
     """A training run without its plan."""
 
     fanouts: tuple[int, ...]  # from the seeds outwards
-    batch_size: int  # seeds of all workers
+    batch_size: int  # seeds of all workers that are computed at once
     sampler: str = "neighbor"
     replace: bool = False
     weighted: bool = False
@@ -20,7 +20,6 @@ class Task:
     slack: float = 0.1
     loaders: int = 2
     prefetch: int = 2
-    micro_batches: int = 1
     seeds: str = "auto"  # spread, home, or as is best
     group: str = "auto"  # all, host, or as is best
     topology: str = "auto"  # replicated, partitioned, or as is best

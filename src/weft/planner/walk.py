@@ -90,6 +90,11 @@ class Walk:
                 self._add((0, state, True), self._count((0, state, True), vertices, block, cached[vertices]))
                 self.cache_rows = max(self.cache_rows, len(kept))
 
+    def reads(self, state: str) -> np.ndarray:
+        """How often edges reached each vertex as an input, summed over the batches."""
+        batches = [self._reads(vertices, block) for vertices, block, _ in self._inputs[state]]
+        return sum(batches[1:], batches[0])
+
     def _drawn(self, wanted: np.ndarray, hop: int) -> tuple[np.ndarray, Block]:
         return self._sampler.hop(np.ascontiguousarray(wanted), hop, _EPOCH, self._batch)
 

@@ -24,6 +24,7 @@ KINDS = {
     "ask": "seconds a row asked of another worker, or by one",
     "message": "seconds an exchange",
     "gather": "seconds a byte of rows gathered",
+    "disk": "seconds a byte of rows that are not in memory",
     "carry": "seconds a byte that is sent or comes",
     "sum": "seconds a byte of gradients",
     "batch": "seconds a batch, whatever is in it",

@@ -17,7 +17,7 @@ def task_of(settings: Settings, depth: int, workers: int) -> Task:
     usual = Settings()
     return Task(
         fanouts=tuple(settings.fanouts_for(depth)),
-        batch_size=settings.batch_size * workers,
+        batch_size=max(1, settings.batch_size * workers // settings.micro_batches),
         sampler=settings.sampler,
         replace=settings.replace,
         weighted=settings.weighted,
@@ -29,7 +29,6 @@ def task_of(settings: Settings, depth: int, workers: int) -> Task:
         slack=settings.slack,
         loaders=settings.loaders or 2,
         prefetch=settings.prefetch,
-        micro_batches=settings.micro_batches,
         seeds=settings.seeds,
         group="auto" if settings.group == usual.group else settings.group,
         topology="auto" if settings.topology == usual.topology else settings.topology,

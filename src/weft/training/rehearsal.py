@@ -1,10 +1,16 @@
 """The rehearsal: what a unit of each kind of work takes on these machines, from a small graph that is really trained."""
 
+import os
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import torch
+
 from weft.exchange import World
+from weft.graph import Graph
 from weft.graph.generate import communities
 from weft.parallel import Plan
 from weft.planner.cluster import Cluster
@@ -17,6 +23,7 @@ from weft.training.trainer import Trainer
 
 # Small, but with every kind of work in it.
 _VERTICES, _EDGES, _WIDTH, _TRAIN = 40_000, 800_000, 64, 0.08
+_ROWS_FROM_DISK = 500
 _ENOUGH = 0.5  # seconds of a plan's epochs: where links are slow, one has to do
 _PLANS = (
     ("local,local,local", "spread"),
@@ -53,4 +60,19 @@ def rehearse(world: World, cluster: Cluster) -> Cluster:
                 more = min(epochs, max(1, int(_ENOUGH / first.seconds)))
                 seen += [observed(trainer, wire, planner, plan, epoch) for epoch in range(1, more + 1)]
             trainer.close()
-        return replace(cluster, work=fit(cluster, seen))
+        disk = max(float(seconds) for seconds in wire.gather(torch.tensor([_from_disk(graph)])))
+        return replace(cluster, work=fit(cluster, seen) | {"disk": disk})
+
+
+def _from_disk(graph: Graph) -> float:
+    """Seconds a byte of random rows that are read from disk, once the machine has dropped them from its memory."""
+    assert graph.features is not None and graph.path is not None
+    with open(graph.path / "features.npy", "rb") as file:
+        os.fsync(file.fileno())
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    table = np.load(graph.path / "features.npy", mmap_mode="r")
+    rows = np.random.default_rng(0).permutation(len(table))[:_ROWS_FROM_DISK]
+    start = time.perf_counter()
+    read = table[rows]
+    return (time.perf_counter() - start) / read.nbytes

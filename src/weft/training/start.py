@@ -37,7 +37,7 @@ def trainer_for(
     planner = planner_for(settings, graph, model, world)
     answer = planner.answer(cluster)
     tell(Planned(answer))
-    trainer = Trainer(graph, model, settings, listen, world, answer.best.plan)
+    trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.reads)
     if settings.watch:
         again = _Again(trainer, planner, cluster)
         trainer.watch = Watch(answer.best, again.plan, again.describe)

@@ -180,8 +180,11 @@ class Team:
         """How even the seeds at home were so far."""
         return sum((cooperation.evenness for cooperation in self._cooperations), Evenness())
 
-    def prepare(self, batches: list[np.ndarray], store: FeatureStore) -> None:
-        """Set the store up for the plan: slices of columns, or a cache."""
+    def prepare(self, batches: list[np.ndarray], store: FeatureStore, reads: np.ndarray | None = None) -> None:
+        """Set the store up for the plan: slices of columns, or a cache.
+
+        `reads`: how often each vertex was reached in a dry run of some batches; None: find out now.
+        """
         if self._plan.layers[0] == "columns":
             columns = Columns(self.compute.rank, self.compute.size, self._graph.num_features)
             store.slices(*columns.span, columns.width)
@@ -191,7 +194,10 @@ class Team:
         room = rooms(self._plan.cache, graph.num_vertices, features[:1].nbytes)
         if not room:
             return
-        worth = self._reads(batches) if self._plan.cache_by == "reads" else out_degrees(graph)
+        if self._plan.cache_by == "degree":
+            worth = out_degrees(graph)
+        else:
+            worth = self._reads(batches) if reads is None else reads
         kept = hottest(worth, self.sharing.owners, self.sharing.near, room).astype(graph.indices.dtype)
         store.keep(kept)
         cached = np.zeros(self._graph.num_vertices, dtype=bool)

@@ -60,8 +60,10 @@ class Trainer:
         listen: Callable[[Event], None] | None = None,
         world: World | None = None,
         plan: Plan | None = None,
+        reads: Callable[[Plan], np.ndarray | None] | None = None,
     ) -> None:
-        """`plan`: how many workers train; None: as the settings name it."""
+        """`plan`: how many workers train; None: as the settings name it. `reads`: what a plan's cache is to hold, if known."""
+        self._reads = reads or (lambda plan: None)
         self.graph, self.model, self.settings = graph, model, settings
         self.world = world or World()
         self.meter = self.world.meter
@@ -111,7 +113,7 @@ class Trainer:
         team = Team(self.graph, self.settings, plan, self._fanouts, self.world, self.model)
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
         self._features.read.update(read)
-        team.prepare(self._batches.of(0), self._features)
+        team.prepare(self._batches.of(0), self._features, self._reads(plan))
         prefetch, turns = self.settings.prefetch, team.turns
         exchanges = set(plan.layers) != {"local"}  # else only the threads that prepare batches wait for others
         self._loader = Loader(team.programmers, self._features, self.meter, prefetch, turns, yields=exchanges)

@@ -128,6 +128,17 @@ def test_machines_that_are_slower_now_or_elsewhere():
     assert stage(elsewhere.of(work, 0), "compute") == 0.5 * stage(prices(usual).of(work, 0), "compute")
 
 
+def test_rows_on_disk_take_their_time():
+    work = load()
+    work.inputs = np.array([10.0, 5.0])
+    usual = cluster()
+    disk = Cluster(usual.hosts, 0.25, 0.125, 1e3, usual.work | {"disk": 0.01})
+    kept, absent = (Prices(disk, MODEL, item=4, row=16, absent=share).of(work, 0) for share in (0.0, 0.5))
+    assert stage(absent, "fetch") - stage(kept, "fetch") == pytest.approx(0.5 * 10 * 16 * 0.01)
+    assert limit(absent, "preparing") > limit(kept, "preparing")
+    assert limit(absent, "links") == limit(kept, "links")
+
+
 def test_memory_grows_with_rows_and_edges():
     small, large = load(), load()
     for work, factor in ((small, 1.0), (large, 3.0)):
