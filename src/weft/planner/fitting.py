@@ -38,9 +38,8 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
                 rows.append([float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds])
                 seconds.append(float(np.median(spent)))
     pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
-    work = {"pace": pace, "disk": 0.0} | dict(
-        zip(kinds, least_squares(np.array(rows), np.array(seconds)).tolist(), strict=True)
-    )
+    found = least_squares(np.array(rows), np.array(seconds)).tolist()
+    work = {"pace": pace, "disk": 0.0} | dict(zip(kinds, found, strict=True))
     priced = replace(cluster, work=work | {"overlap": 1.0})
     limits = [_limits(one, work, priced) * one.planner.batches for one in seen]
     return work | {"overlap": exponent(limits, [one.seconds for one in seen])}

@@ -194,10 +194,9 @@ class Team:
         room = rooms(self._plan.cache, graph.num_vertices, features[:1].nbytes)
         if not room:
             return
-        if self._plan.cache_by == "degree":
-            worth = out_degrees(graph)
-        else:
-            worth = self._reads(batches) if reads is None else reads
+        by_degree = self._plan.cache_by == "degree"
+        reads = self._reads(batches) if reads is None and not by_degree else reads
+        worth = out_degrees(graph) if reads is None else reads
         kept = hottest(worth, self.sharing.owners, self.sharing.near, room).astype(graph.indices.dtype)
         store.keep(kept)
         cached = np.zeros(self._graph.num_vertices, dtype=bool)

@@ -62,7 +62,7 @@ class Trainer:
         plan: Plan | None = None,
         reads: Callable[[Plan], np.ndarray | None] | None = None,
     ) -> None:
-        """`plan`: how many workers train; None: as the settings name it. `reads`: what a plan's cache is to hold, if known."""
+        """`plan`: how many workers train; None: as the settings name it. `reads`: what its cache is to hold, if known."""
         self._reads = reads or (lambda plan: None)
         self.graph, self.model, self.settings = graph, model, settings
         self.world = world or World()
