@@ -31,7 +31,15 @@ def main(rank, size, port, job, out):
     for model in job["models"]:
         options = {"wire": "float16"} if model == "gin" else {}
         settings = Settings(
-            model=model, hidden=8, fanouts=(4, 3), batch_size=80, prefetch=0, threads=1, plan="gdp", **options
+            model=model,
+            hidden=8,
+            fanouts=(4, 3),
+            batch_size=80,
+            prefetch=0,
+            threads=1,
+            plan="gdp",
+            slack=100.0,
+            **options,
         )
         trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
         planner = planner_for(settings, graph, trainer.model, world)

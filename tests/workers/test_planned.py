@@ -69,7 +69,7 @@ def test_predictions_as_json(answer):
 
 def test_a_page_and_other_numbers_of_hosts(folder, tmp_path):
     far = tmp_path / "far.toml"
-    work = (folder / "cluster.toml").read_text().partition("[work]")[2]
+    work = (folder / "cluster.toml").read_text().rpartition("\n[work]")[2]
     hosts = "".join(f'[[host]]\nname = "h{n}"\nbandwidth = "1gbit"\nmemory = "4GiB"\n' for n in (1, 2))
     far.write_text(f"version = 1\n{hosts}[exchange]\nlatency = 0.0005\n[work]{work}")
     page = tmp_path / "plans.html"

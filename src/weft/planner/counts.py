@@ -48,6 +48,7 @@ class Counts:
     cells: dict[Key, Cell]
     held: np.ndarray  # [workers, workers]: inputs that each worker holds under owners, by the worker that stores them
     cache_rows: np.ndarray  # [workers]: the most rows that a worker's cache holds
+    uneven: float  # seeds of homes that are too full, of a batch
     batches: int  # how many it looked at
     of_epoch: int
     error: float  # standard error of the rows that a batch reaches, as a share of their mean

@@ -73,9 +73,9 @@ class DryRun:
             self._walk(number, len(reached))
         room = rooms(self._task.cache, self._graph.num_vertices, self._row_bytes())
         if room:
-            worth = out_degrees(self._graph) if self._task.cache_by == "degree" else None
+            degrees = out_degrees(self._graph)
             for walk in self._walks.values():
-                walk.cache(room, worth)
+                walk.cache(room, degrees, self._task.cache_by)
         return self._counts(len(batches) * len(reached), len(reached) + len(rest), error)
 
     def reads(self, state: str) -> np.ndarray:
@@ -116,13 +116,14 @@ class DryRun:
         """All workers' figures, of a mean batch."""
         walks = list(self._walks.values())
         keys, names = list(walks[0].rows), list(Cell.__dataclass_fields__)
-        mine = [[walk.held, np.array([float(walk.cache_rows)])] for walk in walks]
+        mine = [[walk.held, np.array([float(walk.cache_rows), walk.uneven])] for walk in walks]
         for walk, row in zip(walks, mine, strict=True):
             row += [getattr(walk.rows[key], name) for key in keys for name in names]
         ends = np.cumsum([len(array) for array in mine[0]])
         whole = self._gathered(np.stack([np.concatenate(row) for row in mine]))  # in one exchange
-        held, cached, *arrays = np.split(whole, ends[:-1], axis=1)
+        held, others, *arrays = np.split(whole, ends[:-1], axis=1)
+        cached, uneven = others[:, 0], float(others[:, 1].max()) / weight
         each = iter(arrays)
         cells = {key: Cell(*(next(each) / weight for _ in names)) for key in keys}
         seeds = sum(map(len, self._batches)) / len(self._batches)
-        return Counts(cells, held / weight, cached[:, 0], batches, len(self._batches), error, seeds)
+        return Counts(cells, held / weight, cached, uneven, batches, len(self._batches), error, seeds)

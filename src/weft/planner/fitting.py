@@ -29,7 +29,7 @@ class Observation:
 def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     """What a unit of each kind of work takes, from epochs that were seen; of rows on disk, which were not, nothing."""
     kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "overlap")]
-    rows, seconds = [], []
+    rows, seconds, weights = [], [], []
     for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
         units = planner.units(plan, cluster)
         for stage in Observation.STAGES:
@@ -37,12 +37,19 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
             if units[stage]:
                 rows.append([float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds])
                 seconds.append(float(np.median(spent)))
+                weights.append(np.median([_busy(one, cluster) for one in seen if one.plan == plan]))
     pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
-    found = least_squares(np.array(rows), np.array(seconds)).tolist()
+    found = least_squares(np.array(rows), np.array(seconds), np.array(weights)).tolist()
     work = {"pace": pace, "disk": 0.0} | dict(zip(kinds, found, strict=True))
     priced = replace(cluster, work=work | {"overlap": 1.0})
     limits = [_limits(one, work, priced) * one.planner.batches for one in seen]
     return work | {"overlap": exponent(limits, [one.seconds for one in seen])}
+
+
+def _busy(one: Observation, cluster: Cluster) -> float:
+    """The share of an epoch in which processors worked: where they mostly waited, they do not show what they can."""
+    cores = sum(host.cores if host.busy_cores is None else host.busy_cores for host in cluster.hosts)
+    return min(1.0, float(sum(of.sum() for of in one.processor.values())) / (one.seconds * cores)) ** 2
 
 
 def _limits(one: Observation, work: dict[str, float], cluster: Cluster) -> np.ndarray:
@@ -60,11 +67,14 @@ def _limits(one: Observation, work: dict[str, float], cluster: Cluster) -> np.nd
     return replace(price, parts=parts).limits
 
 
-def least_squares(units: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """The costs a unit that come nearest to the seconds, relative to them; none below zero (Lawson and Hanson's way)."""
+def least_squares(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray | float = 1.0) -> np.ndarray:
+    """The costs a unit that come nearest to the seconds, relative to them; none below zero (Lawson and Hanson's way).
+
+    `trust`: how much each of the seconds counts.
+    """
     scale = units.max(0)
     used = scale > 0
-    weights = 1 / np.maximum(seconds, 0.05 * seconds.max())
+    weights = trust / np.maximum(seconds, 0.05 * seconds.max())
     a, b = (units[:, used] / scale[used]) * weights[:, None], seconds * weights
     costs, active = np.zeros(a.shape[1]), np.zeros(a.shape[1], dtype=bool)
     for _ in range(10 * a.shape[1]):
@@ -95,6 +105,6 @@ def exponent(limits: Sequence[np.ndarray], seconds: Sequence[float]) -> float:
 
     def miss(p: float) -> float:
         said = [norm(limit, p) for limit in limits]
-        return float(np.median(np.abs(np.log(np.array(said) / np.array(seconds)))))
+        return float(np.mean(np.log(np.array(said) / np.array(seconds)) ** 2))
 
     return float(min(candidates, key=miss))

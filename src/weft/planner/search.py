@@ -71,7 +71,8 @@ def _extended(
         by_request = beginning.held == "request" or (home and placement in ("local", "push", "columns"))
         at = OWNER if beginning.held in ("owner", "pulled") or (home and placement != "local") else state
         held = ("request",) if not layer else ("request", "pulled") if placement == "local" else ("owner",)
-        yield Piece((layer, at, layer == 0 and cached), placement, by_request, False, asks and by_request), held
+        top = not beginning.layers
+        yield Piece((layer, at, layer == 0 and cached), placement, by_request, False, asks and by_request, top), held
 
 
 def _front(beginnings: list[_Beginning]) -> list[_Beginning]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.features.cache import hottest
+from weft.features.cache import by_reads, hottest
 from weft.parallel.cover import cover
 from weft.parallel.evening import evened, limit, misses
 from weft.parallel.hops import cut
@@ -43,6 +43,7 @@ class Walk:
         self.held = np.zeros(team.parts.size)
         self.reached: list[float] = []  # inputs that each batch reached, of those that are this worker's
         self.cache_rows = 0
+        self.uneven = 0.0  # seeds of homes that were too full, of all members
 
     def begin(self, seeds: np.ndarray, batch: int, weight: float) -> None:
         """Take the seeds that the team got of a batch, which stands for a share of an epoch's."""
@@ -77,14 +78,14 @@ class Walk:
             self.reached.append(float(len(self._wanted[OWNER])))
             self.held += self._by(self._team.parts, self._wanted[OWNER]) * self._weight
 
-    def cache(self, room: int, worth: np.ndarray | None = None) -> None:
-        """Count layer 1 again with so many rows cached: those worth most, or read most by the other batches' edges."""
+    def cache(self, room: int, out_degrees: np.ndarray, by: str) -> None:
+        """Count layer 1 again with so many rows cached: those of most out-edges, or read most by the other batches."""
         for state, batches in self._inputs.items():
-            reads = [self._reads(vertices, block) for vertices, block, _ in batches] if worth is None else []
+            reads = [self._reads(vertices, block) for vertices, block, _ in batches]
             for number, (vertices, block, self._weight) in enumerate(batches):
                 others = [read for n, read in enumerate(reads) if n != number or len(reads) == 1]
-                value = sum(others[1:], others[0]) if worth is None else worth
-                kept = hottest(value, self._team.parts, self._team.near, room)
+                worth = out_degrees if by == "degree" else by_reads(sum(others[1:], others[0]), out_degrees)
+                kept = hottest(worth, self._team.parts, self._team.near, room)
                 cached = np.zeros(self._vertices, dtype=bool)
                 cached[kept] = True
                 self._add((0, state, True), self._count((0, state, True), vertices, block, cached[vertices]))
@@ -104,6 +105,7 @@ class Walk:
         known = np.flatnonzero(loads[homes] > most)
         if not len(known):
             return homes
+        self.uneven += len(known) * self._weight
         vertices, block = self._drawn(seeds[known], 0)
         return evened(homes, known, misses(block, self._team.owners.member_of(vertices), size), most)
 

@@ -20,6 +20,7 @@ KINDS = {
     "number": "seconds a vertex among the sources of a layer",
     "cut": "seconds an edge that may be computed at its source's owner",
     "cover": "seconds an edge between owners, where it is found what to pull and what to push exactly",
+    "even": "seconds a seed whose home is too full",
     "edge": "seconds an edge whose ends are sent or come",
     "ask": "seconds a row asked of another worker, or by one",
     "message": "seconds an exchange",
@@ -50,6 +51,7 @@ class Piece:
     by_request: bool  # are destinations' rows held where they were asked for?
     below: bool  # are the rows below held by their owners?
     asks: bool  # are lists asked of their owners?
+    top: bool  # is it the last layer?
 
     @property
     def layer(self) -> int:
@@ -64,7 +66,8 @@ def pieces(plan: Plan) -> Iterator[Piece]:
         by_request = plan.held(layer + 1) == "request"
         below = layer > 0 and plan.held(layer) == "owner"
         asks = plan.topology == "partitioned" and by_request
-        yield Piece((layer, state, layer == 0 and plan.cache > 0), plan.layers[layer], by_request, below, asks)
+        top = layer + 1 == len(plan.layers)
+        yield Piece((layer, state, layer == 0 and plan.cache > 0), plan.layers[layer], by_request, below, asks, top)
         state = OWNER if below else state
 
 
@@ -140,10 +143,20 @@ class Loads:
         sample["hop"] += 1
         sample["number"] += cell.sources.sum(1)
         sample["draw"] += cell.lists.sum(0) if piece.asks else cell.edges
+        if piece.cell[1] == HOME and piece.top and self._counts.uneven:
+            self._even(load, cell)
         if piece.asks:
             asked, edges = _others(cell.destinations), _others(cell.lists)
             self._ids(load, asked * self._id, rows=asked)
             self._ids(load, (asked * 4 + edges * self._id).T, edges=edges.T)
+
+    def _even(self, load: Load, cell: Cell) -> None:
+        """Seeds leave homes that are too full: every worker is told how many of their neighbours each one lacks."""
+        seeds = self._counts.uneven / self._workers
+        load.units["sample"]["even"] += self._counts.uneven
+        load.units["sample"]["draw"] += cell.edges * self._counts.uneven / max(1.0, self._counts.seeds)
+        told = np.full((self._workers, self._workers), seeds * self._workers * 8.0)
+        self._move(load, Move("sample", _others(told)))
 
     def _wants(self, piece: Piece, cell: Cell) -> dict[str, np.ndarray]:
         """Rows that each worker wants of each other in the layer, by kind; and its edges that others compute."""

@@ -48,13 +48,15 @@ def rehearse(world: World, cluster: Cluster) -> Cluster:
         )
         wire, seen = world.wire(), []
         for batch_size, plans, epochs in ((256, _PLANS, 3), (12, _PLANS[1::4], 1)):
-            settings = Settings(hidden=32, fanouts=(10, 10, 10), batch_size=batch_size, threads=1, plan="gdp")
+            settings = Settings(
+                hidden=32, fanouts=(10, 10, 10), batch_size=batch_size, threads=1, plan="gdp", slack=0.0
+            )
             model = make_model(settings, graph)
             planner = planner_for(settings, graph, model, world)
             trainer = Trainer(graph, model, settings, world=world)
             trainer.prepare()
             for layers, seeds in plans:
-                plan = Plan(tuple(layers.split(",")), seeds=seeds)
+                plan = Plan(tuple(layers.split(",")), seeds=seeds, slack=0.0)
                 trainer.use(plan)
                 first = observed(trainer, wire, planner, plan, 0)  # connections and caches warm up
                 more = min(epochs, max(1, int(_ENOUGH / first.seconds)))

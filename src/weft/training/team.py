@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ConfigError
 from weft.exchange import World
 from weft.features import FeatureStore, Sharing
-from weft.features.cache import hottest, rooms
+from weft.features.cache import by_reads, hottest, rooms
 from weft.graph import Graph
 from weft.graph.describe import out_degrees
 from weft.keys import Stream
@@ -194,9 +194,9 @@ class Team:
         room = rooms(self._plan.cache, graph.num_vertices, features[:1].nbytes)
         if not room:
             return
-        by_degree = self._plan.cache_by == "degree"
-        reads = self._reads(batches) if reads is None and not by_degree else reads
-        worth = out_degrees(graph) if reads is None else reads
+        worth = out_degrees(graph)
+        if self._plan.cache_by == "reads":
+            worth = by_reads(self._reads(batches) if reads is None else reads, worth)
         kept = hottest(worth, self.sharing.owners, self.sharing.near, room).astype(graph.indices.dtype)
         store.keep(kept)
         cached = np.zeros(self._graph.num_vertices, dtype=bool)

@@ -6,6 +6,7 @@ from weft.errors import ConfigError, StorageError
 from weft.planner.cluster import NEVER, Cluster, Host, Link
 from weft.planner.cluster_file import cluster_of, read_cluster, write_cluster
 from weft.planner.cluster_text import cluster_text
+from weft.planner.work import KINDS
 
 HOST = """
 [[host]]
@@ -78,10 +79,10 @@ WRONG = {
     "version = 1": "c.toml: there are no hosts; describe each in a [[host]] table with its bandwidth and memory",
     "version = 1\nhost = 3": "c.toml: host must be a list of tables; begin each with [[host]]",
     "version = 1\nhost = [3]": "c.toml: host h1 must be a table; its keys are name, workers, cores, busy_cores, speed, "
-    "bandwidth, memory",
+    "bandwidth, burst, memory",
     f"{TWO}\n[wrok]": "c.toml: there is no key 'wrok'; did you mean 'work'?",
     f"{TWO}\n[zzz]": "c.toml: there is no key 'zzz'; known ones are version, host, link, exchange, work",
-    f"work = 3\n{TWO}": "c.toml: work must be a table; its keys are draw, gather",
+    f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}",
     f"{TWO}\n[work]\ndrwa = 1": "c.toml: work: there is no key 'drwa'; did you mean 'draw'?",
     f"{TWO}\n[work]\ndraw = -1": "c.toml: work: draw = -1 is not possible; it must be 0 or more: give processor seconds a "
     "unit, such as 1e-8",
