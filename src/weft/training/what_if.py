@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from weft.errors import ConfigError
@@ -71,7 +72,8 @@ class WhatIf:
             title = title_of(self._settings, self._depth, batch, len(hosts))
             with tempfile.TemporaryDirectory() as folder:
                 graph = self._partitioned(len(hosts), Path(folder))
-                bounds = owner_bounds(graph, len(hosts))
+                one = np.array([0, graph.num_vertices])
+                bounds = owner_bounds(graph, len(hosts)) if len(hosts) > 1 else one
                 self._planners[key] = Planner(graph, self._model, task, bounds, hosts, title=title)
         return self._planners[key]
 
