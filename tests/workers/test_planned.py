@@ -85,6 +85,14 @@ def test_predictions_beside_measurements(folder):
     assert all(figures["seconds"] > 0 for figures in told["measured"].values())
 
 
+def test_a_cluster_of_other_hosts_is_refused(folder, capsys):
+    arguments = ["train", str(folder / "parts"), *RUN, "--workers", "2", "--cluster", str(folder / "three.toml")]
+    text = (folder / "cluster.toml").read_text().replace("workers = 2", "workers = 3")
+    (folder / "three.toml").write_text(text)
+    assert cli.main(arguments) == 2
+    assert "is of 1 hosts with 3 workers, but this run has 1 with 2" in capsys.readouterr().err
+
+
 def test_bad_questions_are_one_sentence(folder, tmp_path, capsys):
     cluster = ["--cluster", str(folder / "cluster.toml")]
     bare = tmp_path / "bare.toml"

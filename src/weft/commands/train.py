@@ -13,7 +13,7 @@ from weft.graph import Graph
 from weft.report.training import listener_for
 from weft.training import Interrupted, Settings, make_model
 from weft.training.saved import save_model
-from weft.training.start import trainer_for
+from weft.training.start import described, trainer_for
 from weft.training.team import check_plan
 
 HELP = "Train a model on a graph."
@@ -35,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
     graph = Graph.open(args.graph)
     if settings.workers > 1 and "RANK" not in os.environ:
         check_plan(settings, graph, make_model(settings, graph))
+        if settings.cluster is not None and settings.plan == "auto":
+            described(settings.cluster, [settings.workers])
         return launch(args.argv, settings.workers)
     world = World.join(settings.timeout, settings.transport)
     try:

@@ -98,9 +98,8 @@ class Prices:
     def of(self, load: Load, layer: int | None = None) -> Price:
         """A load's price; of a layer's, its convolution's too."""
         seconds = {stage: self._work(load, stage) for stage in STAGES}
-        scale = self._cluster.work["compute"]
-        ahead = scale * self.ahead(load, layer)
-        seconds["compute"] = seconds["compute"] + scale * self.convolved(load, layer) - ahead
+        ahead = self.ahead(load, layer)
+        seconds["compute"] = seconds["compute"] + self.convolved(load, layer) - ahead
         trains = sum((seconds[stage] for stage in _TRAINS), np.zeros(len(self._host)))
         prepares = seconds["sample"] + seconds["fetch"] + ahead
         waited = {stage: self._latency * sum(m.stage == stage for m in load.moves) for stage in STAGES}

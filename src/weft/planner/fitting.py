@@ -31,12 +31,12 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "overlap")]
     rows, seconds, weights = [], [], []
     for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
-        units = planner.units(plan, cluster)
+        units, convolved = planner.units(plan, cluster)
         for stage in Observation.STAGES:
             spent = [one.processor[stage].sum() for one in seen if one.planner is planner and one.plan == plan]
             if units[stage]:
                 rows.append([float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds])
-                seconds.append(float(np.median(spent)))
+                seconds.append(max(0.0, float(np.median(spent)) - (convolved if stage == "compute" else 0.0)))
                 weights.append(np.median([_busy(one, cluster) for one in seen if one.plan == plan]))
     pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
     found = least_squares(np.array(rows), np.array(seconds), np.array(weights)).tolist()
@@ -54,8 +54,9 @@ def _busy(one: Observation, cluster: Cluster) -> float:
 
 def _limits(one: Observation, work: dict[str, float], cluster: Cluster) -> np.ndarray:
     """What may have held an epoch up, with the processor's seconds that were seen and not those predicted."""
-    units = one.planner.units(one.plan, cluster)
+    units, convolved = one.planner.units(one.plan, cluster)
     said = {s: sum(work[kind] * float(np.sum(of)) for kind, of in units[s].items()) for s in units}
+    said["compute"] += convolved
 
     def seen(stages: Sequence[str]) -> float:
         return float(sum(one.processor[s].sum() for s in stages)) / max(1e-9, sum(said[s] for s in stages))

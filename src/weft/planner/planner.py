@@ -122,17 +122,18 @@ class Planner:
         *_, first = pieces(plan)
         return self._runs[plan.group].reads(first.cell[1])
 
-    def units(self, plan: Plan, cluster: Cluster) -> dict[str, dict[str, np.ndarray]]:
-        """Units of work in an epoch by stage and kind, [workers]."""
+    def units(self, plan: Plan, cluster: Cluster) -> tuple[dict[str, dict[str, np.ndarray]], float]:
+        """Units of work in an epoch by stage and kind, [workers]; all workers' processor seconds in convolutions."""
         priced = self._prices(cluster, plan.group)
         total: dict[str, dict[str, np.ndarray]] = {stage: {} for stage in STAGES}
+        convolved = 0.0
         loads = [(priced.loads.step(), None), *((priced.loads.of(p), p.layer) for p in pieces(plan))]
         for load, layer in loads:
-            load.units["compute"]["compute"] = priced.prices.convolved(load, layer)
+            convolved += float(priced.prices.convolved(load, layer).sum()) * self.batches
             for stage, kinds in load.units.items():
                 for kind, units in kinds.items():
                     total[stage][kind] = total[stage].get(kind, 0.0) + units * self.batches
-        return total
+        return total, convolved
 
     def answer(self, cluster: Cluster, also: Plan | None = None) -> Answer:
         """The fastest plan for a cluster, and what the named ones, the runners-up and some other plan would take."""

@@ -14,7 +14,6 @@ from weft.planner.crossings import Message
 
 # Kinds of work besides the model's layers, and what a unit of each is; the probe finds the seconds that it takes.
 KINDS = {
-    "compute": "seconds in training for a second that convolutions took by themselves",
     "hop": "seconds a layer whose neighbours are drawn",
     "draw": "seconds an edge drawn",
     "number": "seconds a vertex among the sources of a layer",
@@ -24,6 +23,7 @@ KINDS = {
     "edge": "seconds an edge whose ends are sent or come",
     "ask": "seconds a row asked of another worker, or by one",
     "message": "seconds an exchange",
+    "fetch": "seconds a batch's rows are fetched in, whatever they are",
     "gather": "seconds a byte of rows gathered",
     "disk": "seconds a byte of rows that are not in memory",
     "carry": "seconds a byte that is sent or comes",
@@ -221,6 +221,7 @@ class Loads:
 
     def _fetch(self, load: Load, piece: Piece, cell: Cell) -> None:
         fetch, first = load.units["fetch"], piece.placement
+        fetch["fetch"] += 1
         if first == "columns":
             load.inputs = np.full(self._workers, self._counts.held.sum() / self._workers)
             fetch["gather"] += load.inputs * self._row

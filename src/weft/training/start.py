@@ -1,12 +1,17 @@
 """How a run starts: the cluster is measured or read, a plan is chosen and explained, and training is watched."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+import torch
 from torch import nn
 
-from weft.exchange import World
+from weft.errors import ConfigError
+from weft.exchange import Traffic, World
 from weft.graph import Graph
+from weft.meter import Meter
 from weft.planner.changes import changes
 from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import read_cluster
@@ -33,8 +38,9 @@ def trainer_for(
     if world.size == 1 or settings.plan != "auto":
         return Trainer(graph, model, settings, listen, world)
     tell = listen if listen is not None and world.rank == 0 else _nobody
-    cluster = _cluster(settings, world, tell)
-    planner = planner_for(settings, graph, model, world)
+    with _aside(world):
+        cluster = _cluster(settings, world, tell)
+        planner = planner_for(settings, graph, model, world)
     answer = planner.answer(cluster)
     tell(Planned(answer))
     trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.reads)
@@ -42,6 +48,19 @@ def trainer_for(
         again = _Again(trainer, planner, cluster)
         trainer.watch = Watch(answer.best, again.plan, again.describe)
     return trainer
+
+
+@contextmanager
+def _aside(world: World) -> Iterator[None]:
+    """What is done meanwhile leaves no trace in the run: neither in its meter, nor in torch's threads and random numbers."""
+    threads, meter, traffic = torch.get_num_threads(), world.meter, world.traffic
+    world.meter, world.traffic = Meter(), Traffic(world.size)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        world.meter, world.traffic = meter, traffic
+        torch.set_num_threads(threads)
 
 
 class _Again:
@@ -82,8 +101,20 @@ def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) ->
             )
         )
         return cluster
-    cluster = read_cluster(settings.cluster)
+    cluster = described(settings.cluster, [world.hosts.count(host) for host in sorted(set(world.hosts))])
     return cluster if cluster.work else rehearse(world, cluster)
+
+
+def described(file: Path, workers: list[int]) -> Cluster:
+    """The cluster of a file, if it is of hosts with so many workers each."""
+    cluster = read_cluster(file)
+    if [host.workers for host in cluster.hosts] != workers:
+        there, here = (", ".join(map(str, of)) for of in ([host.workers for host in cluster.hosts], workers))
+        raise ConfigError(
+            f"{file} is of {len(cluster.hosts)} hosts with {there} workers, but this run has {len(workers)} with {here}: "
+            f"measure this cluster with `weft probe --out`, or leave --cluster out"
+        )
+    return cluster
 
 
 def _unheard(text: str) -> None:

@@ -13,7 +13,7 @@ MODEL = ModelCost([LayerCost(1.0, 0.1, 0.2, 0.01, 0.05, 0.08, 0.02, 0.004)], 0.5
 
 
 def cluster(hosts=2, **more):
-    work = dict.fromkeys(KINDS, 0.0) | {"compute": 2.0, "draw": 0.5, "carry": 0.001, "pace": 1.0, "overlap": 4.0}
+    work = dict.fromkeys(KINDS, 0.0) | {"draw": 0.5, "carry": 0.001, "pace": 1.0, "overlap": 4.0}
     return Cluster(tuple(Host(f"h{n + 1}", 100.0, 1e9, **more) for n in range(hosts)), 0.25, 0.125, 1000.0, work)
 
 
@@ -78,8 +78,8 @@ def test_what_a_rest_saved_up_goes_at_once():
     work = load(sync={"sum": np.zeros(2)})
     work.moves = [Move("exchange", np.array([[0.0, 50.0], [200.0, 0.0]]))] * 2
     before, after = prices(usual).of(work, 0), prices(bursting).of(work, 0)
-    assert limit(before, "training") == 2.0 + 2 * (0.25 + 2.0)  # two seconds of computing
-    assert limit(after, "training") == 2.0 + 2 * 0.25 + (4.0 - 1.6)
+    assert limit(before, "training") == 1.0 + 2 * (0.25 + 2.0)  # a second of computing
+    assert limit(after, "training") == 1.0 + 2 * 0.25 + (4.0 - 1.0)
     assert limit(before, "links") == limit(after, "links") == 4.0
     assert stage(before, "exchange") == stage(after, "exchange")
 
@@ -87,16 +87,16 @@ def test_what_a_rest_saved_up_goes_at_once():
 def test_layers_cost_by_rows_and_edges():
     work = load()
     work.sources, work.destinations, work.edges = (np.array([n, 0.0]) for n in (10.0, 5.0, 100.0))
-    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(2 * (1 + 1 + 1 + 1))
+    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(1 + 1 + 1 + 1)
     work.pushes = True
-    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(2 * (1 + 1 + 1 + 5))
+    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(1 + 1 + 1 + 5)
     work.by_request = True
-    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(2 * (1 + 1 + 1 + 8))
+    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(1 + 1 + 1 + 8)
     work.pushes, work.ahead = False, True
     price = prices(cluster()).of(work, 0)
-    assert stage(price, "compute") == pytest.approx(2 * (4 - 0.4))
-    assert limit(price, "preparing") == pytest.approx(0.8)  # merged by the threads that prepare
-    assert limit(price, "processors") == pytest.approx(8.0)
+    assert stage(price, "compute") == pytest.approx(4 - 0.4)
+    assert limit(price, "preparing") == pytest.approx(0.4)  # merged by the threads that prepare
+    assert limit(price, "processors") == pytest.approx(4.0)
 
 
 def test_processors_that_hosts_share_and_those_that_they_have():
