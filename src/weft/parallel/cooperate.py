@@ -110,6 +110,7 @@ class Cooperation:
             self._compute,
             here=self.plan.layers[0] == "push" and self._owners.size == len(self._owners.bounds) - 1,
             reached=torch.from_numpy(hop.vertices),
+            drawn=hop.block,
         )
 
     def _draw(self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream]) -> Hop:

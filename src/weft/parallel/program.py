@@ -127,7 +127,8 @@ class Program:
     weighted: bool = False
     wire: Wire = field(default_factory=Wire)
     here: bool = False  # are all rows to fetch this worker's own, or in its cache?
-    reached: Tensor | None = None  # the sources of the first layer's edges before it was settled who computes what
+    reached: Tensor | None = None  # the sources of the first layer's edges before it was settled who computes what,
+    drawn: Block | None = None  # and these edges
 
     @classmethod
     def of(cls, sample: Sample) -> "Program":

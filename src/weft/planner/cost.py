@@ -18,9 +18,9 @@ from weft.planner.work import Load, Move
 _TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains; the others prepare batches
 LIMITS = ("processors", "links", "training", "preparing")
 
-# What limits are made of: processors and links over all; then, of the thread that trains and of those that prepare:
+# What limits are made of, besides links: processors over all; then, of the thread that trains and of those that prepare:
 # computing, latencies of exchanges, bytes on links, and how much of these may go at once after a rest.
-PARTS = ("processors", "links", "trains", "waits", "moves", "bursts", "prepares", "asks", "fetches", "fetch bursts")
+PARTS = ("processors", "trains", "waits", "moves", "bursts", "prepares", "asks", "fetches", "fetch bursts")
 _BURSTS = [PARTS.index("bursts"), PARTS.index("fetch bursts")]
 
 
@@ -31,6 +31,7 @@ class Price:
     stages: np.ndarray  # seconds by stage (STAGES), of the worker with most
     sent: np.ndarray  # bytes by stage, all workers
     parts: np.ndarray  # seconds by part (PARTS)
+    links: np.ndarray  # seconds of each host's link, out and in, and of whatever else bytes go over
     memory: (
         np.ndarray
     )  # bytes of inputs and lists that a prepared batch holds; of rows and gradients while it is computed
@@ -40,6 +41,7 @@ class Price:
             self.stages + other.stages,
             self.sent + other.sent,
             self.parts + other.parts,
+            self.links + other.links,
             self.memory + other.memory,
         )
 
@@ -48,7 +50,7 @@ class Price:
         """All figures that an epoch's seconds and memory hang on: none may grow without the plan getting worse."""
         parts = self.parts.copy()
         parts[_BURSTS] *= -1
-        return np.concatenate([parts, self.memory])
+        return np.concatenate([parts, self.links, self.memory])
 
     @property
     def limits(self) -> np.ndarray:
@@ -57,13 +59,13 @@ class Price:
         While a thread computes, its links rest and save up a burst; the next exchange takes so much less.
         """
         p = self.parts
-        training, preparing = (p[at] + p[at + 1] + max(0.0, p[at + 2] - min(p[at + 3], p[at])) for at in (2, 6))
-        return np.array([p[0], p[1], training, preparing])
+        training, preparing = (p[at] + p[at + 1] + max(0.0, p[at + 2] - min(p[at + 3], p[at])) for at in (1, 5))
+        return np.array([p[0], self.links.max(), training, preparing])
 
     @classmethod
     def nothing(cls) -> "Price":
         """Zero."""
-        return cls(np.zeros(len(STAGES)), np.zeros(len(STAGES)), np.zeros(len(PARTS)), np.zeros(2))
+        return cls(np.zeros(len(STAGES)), np.zeros(len(STAGES)), np.zeros(len(PARTS)), np.zeros(1), np.zeros(2))
 
 
 class Prices:
@@ -106,7 +108,8 @@ class Prices:
         moved = {stage: sum(self._busiest(m) for m in load.moves if m.stage == stage) for stage in STAGES}
         moved["fetch"] += self._absent * float(np.max(load.inputs)) * self._row * self._cluster.work["disk"]
         stages = [float(self._alone(seconds[stage]) + waited[stage] + moved[stage]) for stage in STAGES]
-        parts = [self._processors(trains + prepares), sum(self._busiest(m) for m in load.moves)]
+        parts = [self._processors(trains + prepares)]
+        links = sum((self._links(move) for move in load.moves), self._links(None))
         for computes, names in (
             (self._alone(trains), _TRAINS),
             (float(np.max(prepares / self._own)), ("sample", "fetch")),
@@ -114,7 +117,7 @@ class Prices:
             bursts = sum(min(self._burst, self._busiest(m)) for m in load.moves if m.stage in names)
             parts += [computes, sum(waited[n] for n in names), sum(moved[n] for n in names), bursts]
         sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
-        return Price(np.array(stages), np.array(sent), np.array(parts), self._memory(load, layer))
+        return Price(np.array(stages), np.array(sent), np.array(parts), links, self._memory(load, layer))
 
     def _work(self, load: Load, stage: str) -> np.ndarray:
         work = self._cluster.work
@@ -155,14 +158,20 @@ class Prices:
         return longest
 
     def _busiest(self, move: Move) -> float:
+        """Seconds of the link that an exchange keeps busy longest."""
+        return float(self._links(move).max())
+
+    def _links(self, move: Move | None) -> np.ndarray:
+        """Seconds of each host's link out and in, within each host, and between each two hosts; of no exchange, none."""
         hosts = len(self._cores)
+        if move is None:
+            return np.zeros(3 * hosts + hosts * hosts)
         at = np.add.outer(self._host * hosts, self._host).ravel()
         between = np.bincount(at, move.sent.ravel(), hosts * hosts).reshape(hosts, hosts)
         within = np.diag(between) / self._cluster.near_bandwidth
         np.fill_diagonal(between, 0.0)
         nic = np.array([host.bandwidth for host in self._cluster.hosts])
-        out, into = between.sum(1) / nic, between.sum(0) / nic
-        return float(max(out.max(), into.max(), (between / self._bandwidth).max(), within.max()))
+        return np.concatenate([between.sum(1) / nic, between.sum(0) / nic, within, (between / self._bandwidth).ravel()])
 
     def _memory(self, load: Load, layer: int | None) -> np.ndarray:
         """Bytes of the worker with most: of a prepared batch's inputs and lists, and of its rows while they are computed."""

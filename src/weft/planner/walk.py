@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.features.cache import by_reads, hottest
+from weft.features.cache import by_reads, edges_from, hottest
 from weft.parallel.cover import cover
 from weft.parallel.evening import evened, limit, misses
 from weft.parallel.hops import cut
@@ -110,9 +110,9 @@ class Walk:
         return evened(homes, known, misses(block, self._team.owners.member_of(vertices), size), most)
 
     def _reads(self, vertices: np.ndarray, block: Block) -> np.ndarray:
-        """How many edges reach each vertex; more telling than whether any does, where few batches were looked at."""
+        """How many edges reach each vertex."""
         reads = np.zeros(self._vertices, dtype=np.float32)
-        reads[vertices] = 1 + np.bincount(block.src.numpy(), minlength=len(vertices))
+        reads[vertices] = edges_from(block)
         return reads
 
     def _count(self, key: Key, vertices: np.ndarray, block: Block, cached: np.ndarray | None = None) -> Cell:

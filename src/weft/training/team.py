@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ConfigError
 from weft.exchange import World
 from weft.features import FeatureStore, Sharing
-from weft.features.cache import by_reads, hottest, rooms
+from weft.features.cache import by_reads, edges_from, hottest, rooms
 from weft.graph import Graph
 from weft.graph.describe import out_degrees
 from weft.keys import Stream
@@ -205,13 +205,13 @@ class Team:
             cooperation.cached = cached
 
     def _reads(self, batches: list[np.ndarray]) -> np.ndarray:
-        """How often a dry run of some batches reaches each vertex by the edges that this worker draws for layer 1."""
+        """How many of the edges that this worker draws for layer 1 in a dry run of some batches reach each vertex."""
         reads = np.zeros(self._graph.num_vertices, dtype=np.int64)
         for number, seeds in enumerate(batches[:_DRY_RUN]):
             for turn in range(self.turns.count(seeds)):
-                reached = self.programmers[0](seeds, 0, number, Stream.SAMPLE, turn).reached
-                assert reached is not None
-                reads[reached.numpy()] += 1
+                program = self.programmers[0](seeds, 0, number, Stream.SAMPLE, turn)
+                assert program.reached is not None and program.drawn is not None
+                reads[program.reached.numpy()] += edges_from(program.drawn)
         for cooperation in self._cooperations:
             cooperation.evenness = Evenness()
         return reads

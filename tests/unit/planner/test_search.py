@@ -20,9 +20,9 @@ class Prices:
 
     def __call__(self, piece):
         if piece not in self._found:
-            figures = self._rng.random(22)
+            figures = self._rng.random(26)
             none = self._rng.random() < self._impossible
-            self._found[piece] = None if none else Price(*np.split(figures, [5, 10, 20]))
+            self._found[piece] = None if none else Price(*np.split(figures, [5, 10, 19, 24]))
         return self._found[piece]
 
 
