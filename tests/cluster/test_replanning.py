@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 HOSTS, EPOCHS, SLOWED = 4, 12, 5  # the link slows down once so many epochs are done
-TRAIN = ["--hidden", "64", "--fanouts", "5,5", "--batch-size", "128", "--threads", "1", "--dtype", "float64"]
+TRAIN = ["--hidden", "64", "--fanouts", "10,10", "--batch-size", "128", "--threads", "1", "--dtype", "float64"]
 TRAIN += ["--epochs", str(EPOCHS), "--evaluate-every", "0", "--log", "json", "--timeout", "60"]
 
 
@@ -26,7 +26,7 @@ TRAIN += ["--epochs", str(EPOCHS), "--evaluate-every", "0", "--log", "json", "--
 def parts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replanning")
     graph = communities(folder / "g", vertices=12_000, edges=240_000, width=256, classes=8, train=0.2, block=100)
-    write_partitioned(graph, allocate(graph, HOSTS, "random"), HOSTS, folder / "parts")
+    write_partitioned(graph, allocate(graph, HOSTS, "metis"), HOSTS, folder / "parts")
     return folder / "parts"
 
 
