@@ -25,7 +25,7 @@ from weft.threads import yield_to_others
 
 FEW = 8  # rows of a run that shows what does not depend on rows
 MOST = 20_000  # rows of a run at most: beyond, they cost the same each
-_ROUNDS = 3
+_ROUNDS, _LONG = 3, 0.005  # times that a run is repeated, unless it takes so many seconds
 
 
 @dataclass(frozen=True)
@@ -182,10 +182,12 @@ def _block(sources: int, destinations: int, edges: int) -> Block:
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    """The median of a few runs, after one that is not counted."""
+    """Processor seconds: the median of a few runs after one that is not counted; of long ones, of one more."""
+    before = time.thread_time()
     run()
+    rounds = 1 if time.thread_time() - before > _LONG else _ROUNDS
     took = []
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         before = time.thread_time()
         run()
         took.append(time.thread_time() - before)
