@@ -10,11 +10,15 @@ void bind_cover(nb::module_ &m);
 void bind_dropout(nb::module_ &m);
 void bind_gather(nb::module_ &m);
 void bind_graph(nb::module_ &m);
+void bind_growing(nb::module_ &m);
 void bind_linear(nb::module_ &m);
 void bind_links(nb::module_ &m);
+void bind_mesh(nb::module_ &m);
+void bind_quality(nb::module_ &m);
 void bind_sampling(nb::module_ &m);
 void bind_split(nb::module_ &m);
 void bind_spread(nb::module_ &m);
+void bind_streaming(nb::module_ &m);
 
 NB_MODULE(_kernels, m) {
     m.doc() = "Weft's compiled kernels. Arrays are numpy's or any DLPack buffer; outputs are the caller's; the GIL is released.";
@@ -25,9 +29,13 @@ NB_MODULE(_kernels, m) {
     bind_dropout(m);
     bind_gather(m);
     bind_graph(m);
+    bind_growing(m);
     bind_linear(m);
     bind_links(m);
+    bind_mesh(m);
+    bind_quality(m);
     bind_sampling(m);
     bind_split(m);
     bind_spread(m);
+    bind_streaming(m);
 }

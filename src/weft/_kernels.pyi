@@ -309,6 +309,73 @@ def community_edges(
     threads: int,
 ) -> None: ...
 
+# kernels/mesh.cpp
+def out_lists(indptr: ndarray, indices: ndarray, t_indptr: ndarray, t_dst: ndarray, threads: int) -> None: ...
+def count_neighbours(
+    indptr: ndarray, indices: ndarray, t_indptr: ndarray, t_dst: ndarray, counts: ndarray, threads: int
+) -> None: ...
+def join_neighbours(
+    indptr: ndarray,
+    indices: ndarray,
+    t_indptr: ndarray,
+    t_dst: ndarray,
+    draws: ndarray | None,
+    scale: float,
+    heaviest: int,
+    offsets: ndarray,
+    neighbours: ndarray,
+    weights: ndarray | None,
+    threads: int,
+) -> None: ...
+
+# kernels/quality.cpp
+def count_halos(
+    indptr: ndarray, indices: ndarray, owners: ndarray, cut: ndarray, halo: ndarray, threads: int
+) -> None: ...
+
+# kernels/streaming.cpp
+def deal_by_room(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    weights: ndarray,
+    training: ndarray | None,
+    order: ndarray,
+    bounds: ndarray | None,
+    targets: ndarray,
+    training_targets: ndarray | None,
+    slack: float,
+    owners: ndarray,
+) -> int: ...
+def deal_by_cost(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    weights: ndarray,
+    order: ndarray,
+    targets: ndarray,
+    slack: float,
+    cost: float,
+    owners: ndarray,
+) -> int: ...
+
+# kernels/growing.cpp
+def grow_blocks(
+    offsets: ndarray, neighbours: ndarray, weights: ndarray, order: ndarray, centres: int, most: int, blocks: ndarray
+) -> int: ...
+def join_blocks(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    blocks: ndarray,
+    members: ndarray,
+    bounds: ndarray,
+    small: int,
+    most: int,
+    sizes: ndarray,
+    roots: ndarray,
+) -> None: ...
+
 # kernels/linear.cpp
 def multiply(
     x: ndarray,

@@ -1,0 +1,60 @@
+"""Blocks of neighbouring vertices, dealt to parts whole: the way of BGL.
+
+Blocks are grown by breadth-first search around random centres, small ones are joined to a neighbour, and each block goes
+to the part that holds most of its neighbours, times the room left there for vertices and for training vertices.
+"""
+
+import numpy as np
+
+from weft import _kernels
+from weft.graph import Graph
+from weft.graph.pieces import running_sum
+from weft.partition.aim import Aim
+from weft.partition.mesh import Mesh, mesh_of
+from weft.partition.streaming import keyed_order
+
+_BLOCKS = 64  # of full size that the smallest part has room for
+_SMALL = 8  # a block of less than this part of the full size is joined to a neighbour
+_PASSES = 3  # over all blocks
+
+
+def blocks(graph: Graph, aim: Aim) -> np.ndarray:
+    """BGL's way: blocks grown around random centres go, largest first, where their neighbours are and room is left."""
+    mesh, order = mesh_of(graph, aim), keyed_order(graph, aim.seed)
+    total, training = int(mesh.vertices.sum()), int(mesh.training.sum())
+    labels, sizes = _make_blocks(mesh, order, max(1, int(total * aim.targets.min() / _BLOCKS)))
+    sequence = np.argsort(-sizes, kind="stable")
+    place = np.empty(len(sizes), dtype=np.int64)
+    place[sequence] = np.arange(len(sizes))
+    members, bounds = _members(place[labels], len(sizes))
+    owners = np.full(graph.num_vertices, -1, dtype=np.int32)
+    balanced = (mesh.training, aim.targets * training) if training and aim.weighing.training else (None, None)
+    for done in range(_PASSES):
+        inputs = (mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, balanced[0], members, bounds)
+        moved = _kernels.deal_by_room(*inputs, aim.targets * total, balanced[1], 1 + aim.weighing.imbalance, owners)
+        if aim.progress:
+            aim.progress("dealing blocks", done + 1, _PASSES)
+        if not moved:
+            break
+    return owners
+
+
+def _make_blocks(mesh: Mesh, order: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """The block of each vertex, and each block's weight: at most `most`, or one vertex."""
+    lists = mesh.offsets, mesh.neighbours
+    labels = np.empty(mesh.num_vertices, dtype=np.int32)
+    centres = 1 + int(mesh.vertices.sum()) // most
+    count = _kernels.grow_blocks(*lists, mesh.vertices, order, centres, max(1, most // 2), labels)
+    members, bounds = _members(labels, count)
+    sizes = np.add.reduceat(mesh.vertices[members], bounds[:-1])
+    roots = np.empty(count, dtype=np.int32)
+    _kernels.join_blocks(*lists, mesh.edges, labels, members, bounds, most // _SMALL, most, sizes, roots)
+    kept = np.flatnonzero(roots == np.arange(count))
+    names = np.empty(count, dtype=np.int64)
+    names[kept] = np.arange(len(kept))
+    return names[roots[labels]], sizes[kept]
+
+
+def _members(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The vertices by block, and where each block's begin."""
+    return np.argsort(labels, kind="stable"), running_sum(np.bincount(labels, minlength=count))
