@@ -15,6 +15,8 @@ namespace {
 
 constexpr int WINDOW = 64; // parts at a time: a bit each
 
+constexpr int64_t AHEAD = 16;
+
 using Counts = std::array<int64_t, WINDOW>;
 
 void add_to(int64_t *totals, const Counts &counts, int64_t parts) {
@@ -47,6 +49,7 @@ void count_halos(In<int64_t> indptr, In<Id> indices, In<int32_t> owners, Array<i
                 if (at < 0 || at >= WINDOW) continue;
                 const uint64_t bit = uint64_t{1} << at;
                 for (int64_t e = offset[v]; e < offset[v + 1]; ++e) {
+                    if (e + AHEAD < offset[vertices]) __builtin_prefetch(owner + source[e + AHEAD]);
                     const Id u = source[e];
                     if (owner[u] == owner[v]) continue;
                     ++count[at];

@@ -56,6 +56,21 @@ template <class Id> struct Placed {
             if (at >= 0) gain[at] += edge ? edge[e] : 1;
         }
     }
+
+    // Fetches what the vertices that come soon will need: places, then lists, then where the neighbours are.
+    void prefetch(In<int64_t> &order, int64_t i) const {
+        constexpr int64_t PLACES = 12, LISTS = 6, OWNERS = 2, MOST = 64;
+        const int64_t *place = order.data(), count = order.shape(0);
+        if (i + PLACES < count) __builtin_prefetch(offset + place[i + PLACES]);
+        if (i + LISTS < count) {
+            const int64_t v = place[i + LISTS];
+            prefetch_row(neighbour + offset[v], std::min(MOST, offset[v + 1] - offset[v]));
+        }
+        if (i + OWNERS < count) {
+            const int64_t v = place[i + OWNERS], end = std::min(offset[v + 1], offset[v] + MOST);
+            for (int64_t e = offset[v]; e < end; ++e) __builtin_prefetch(owner + neighbour[e]);
+        }
+    }
 };
 
 // The part with the best score among those with room, the emptier one of two equals; without any, the one that it overfills
@@ -83,7 +98,7 @@ size_t choose(const Rule &rule, const std::vector<Part> &parts, const std::vecto
 // One pass. Loads begin at nothing, while neighbours that this pass has not come to yet count where `owners` has them.
 // `order` holds all vertices; those between two `bounds` are dealt together. How many vertices moved?
 template <class Id, class Rule>
-int64_t deal(const Rule &rule, const Placed<Id> &placed, const int64_t *weight, const int64_t *trains, In<int64_t> order,
+int64_t deal(const Rule &rule, const Placed<Id> &placed, const int64_t *weight, const int64_t *trains, In<int64_t> &order,
              MaybeIn<int64_t> bounds, std::vector<Part> &parts) {
     const int64_t *place = order.data(), *bound = data_or_null(bounds);
     const int64_t groups = bounds ? bounds->shape(0) - 1 : order.shape(0);
@@ -98,6 +113,7 @@ int64_t deal(const Rule &rule, const Placed<Id> &placed, const int64_t *weight, 
         std::fill(gain.begin(), gain.end(), 0);
         int64_t load = 0, seeds = 0;
         for (int64_t i = begin; i < end; ++i) {
+            placed.prefetch(order, i);
             load += weight[place[i]];
             if (trains) seeds += trains[place[i]];
             placed.gather(place[i], gain);

@@ -1,10 +1,11 @@
-"""Allocations by other people's partitioners, which are installed apart: METIS and KaMinPar."""
+"""Allocations by other people's partitioners, which are installed apart: METIS, KaMinPar, Mt-KaHyPar."""
 
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,13 +13,17 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import compute
 
 from weft.errors import ConfigError
 from weft.graph import Graph
+from weft.graph.pieces import vertex_ranges
 from weft.partition.aim import Aim
 from weft.partition.mesh import Mesh, mesh_of
 
 _SEEDS = 0x7FFFFFFF  # libraries take 31 bits
+_CHUNK = 1 << 22  # edges at a time
 _MEMORY_FOLDER = Path("/dev/shm")
 
 
@@ -51,7 +56,7 @@ def _fitting(weights: np.ndarray, most: int) -> np.ndarray:
     """The weights, smaller in proportion where their sum would exceed `most`."""
     total = int(weights.sum(dtype=np.int64))
     room = most - len(weights)  # each may be rounded up to 1
-    return weights if total <= most else np.maximum(1, np.floor(weights * (room / total)))
+    return weights if total <= most else np.maximum(1, np.floor(weights * (room / total))).astype(np.int64)
 
 
 def kaminpar(graph: Graph, aim: Aim) -> np.ndarray:
@@ -98,6 +103,59 @@ def write_parhip(file: Path, mesh: Mesh) -> None:
             mesh.edges.tofile(out)
 
 
+def mtkahypar(graph: Graph, aim: Aim) -> np.ndarray:
+    """Mt-KaHyPar's deterministic preset: the same seed gives the same allocation.
+
+    It runs on as many threads as its first call in a process asked for.
+    """
+    library = _library("mtkahypar", "Mt-KaHyPar")
+    mesh = _narrow(mesh_of(graph, aim))
+    start = library.initialize(aim.threads, print_warnings=False)
+    library.set_seed(aim.seed & _SEEDS)
+    context = start.context_from_preset(library.PresetType.DETERMINISTIC)
+    context.set_partitioning_parameters(aim.parts, aim.weighing.imbalance, library.Objective.CUT)
+    context.logging = False
+    limits = most_a_part(mesh.vertices, aim)
+    if limits is not None:
+        context.set_individual_target_block_weights(limits)
+    with _folder(24 * mesh.num_vertices + 16 * len(mesh.neighbours)) as folder:
+        file = folder / "graph.metis"
+        write_metis(file, mesh)
+        del mesh
+        loaded = start.graph_from_file(str(file), context, library.FileFormat.METIS)
+        file.unlink()
+    return np.asarray(loaded.partition(context).get_partition(), dtype=np.int32)
+
+
+def _narrow(mesh: Mesh) -> Mesh:
+    """The mesh with weights whose sums fit 32 bits."""
+    edges = None if mesh.edges is None else _fitting(mesh.edges, _SEEDS // 2)
+    return replace(mesh, edges=edges, vertices=_fitting(mesh.vertices, _SEEDS // 2))
+
+
+def write_metis(file: Path, mesh: Mesh) -> None:
+    """METIS's text format: a line a vertex, with its weight and its neighbours (from 1 on), each with its edge's weight."""
+    width = 1 if mesh.edges is None else 2
+    with open(file, "w") as out:
+        out.write(f"{mesh.num_vertices} {mesh.num_edges} {'010' if mesh.edges is None else '011'}\n")
+        for first, end in vertex_ranges(mesh.offsets, _CHUNK):
+            here = slice(mesh.offsets[first], mesh.offsets[end])
+            words = mesh.neighbours[here].astype(np.int64) + 1
+            if mesh.edges is not None:
+                words = np.stack([words, mesh.edges[here]], axis=1).ravel()
+            begins = width * (mesh.offsets[first : end + 1] - mesh.offsets[first])
+            words = np.insert(words, begins[:-1], mesh.vertices[first:end])
+            out.write(_lines(words, begins + np.arange(end - first + 1)))
+
+
+def _lines(words: np.ndarray, bounds: np.ndarray) -> str:
+    """Numbers as text: those between two bounds on a line."""
+    lines = compute.binary_join(
+        pa.ListArray.from_arrays(bounds.astype(np.int32), pa.array(words).cast(pa.string())), " "
+    )
+    return compute.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_py() + "\n"
+
+
 @contextmanager
 def _folder(size: int) -> Iterator[Path]:
     """A folder for so many bytes: in memory where that has ample room, else on disk."""
@@ -109,5 +167,6 @@ def _folder(size: int) -> Iterator[Path]:
 
 def _library(name: str, title: str) -> ModuleType:
     if find_spec(name) is None:
-        raise ConfigError(f"{title} is not installed: pip install 'weft-gnn[partition]', or choose --method random")
+        package = name if name == "mtkahypar" else "'weft-gnn[partition]'"
+        raise ConfigError(f"{title} is not installed: pip install {package}, or choose --method random")
     return import_module(name)

@@ -9,7 +9,7 @@ from weft.graph import Graph
 from weft.graph.graph import Progress
 from weft.partition.aim import Aim, Training, Weighing
 from weft.partition.blocks import blocks
-from weft.partition.libraries import kaminpar, metis
+from weft.partition.libraries import kaminpar, metis, mtkahypar
 from weft.partition.streaming import fennel, ldg, random
 
 METHODS: dict[str, Callable[[Graph, Aim], np.ndarray]] = {
@@ -19,6 +19,7 @@ METHODS: dict[str, Callable[[Graph, Aim], np.ndarray]] = {
     "blocks": blocks,
     "metis": metis,
     "kaminpar": kaminpar,
+    "mtkahypar": mtkahypar,
 }
 
 

@@ -2,11 +2,15 @@
 
 import math
 from collections import defaultdict
+from importlib.util import find_spec
 
 import numpy as np
 
 from weft.graph import Graph
 from weft.graph.graph import SPLITS
+from weft.partition import METHODS
+
+INSTALLED = [method for method in METHODS if method != "mtkahypar" or find_spec("mtkahypar")]
 
 
 def random_graph(seed, vertices=60, edges=300, training=0.3):
