@@ -16,6 +16,11 @@ struct Part {
 
     Part(double target, double training_target, double slack)
         : target(target), room(target * slack), training_room(training_target * slack) {}
+    // Training vertices have a limit of their own when they come alone; blocks are too coarse to keep to two limits.
+    bool fits(int64_t more, bool trains) const {
+        return static_cast<double>(load + more) <= room &&
+               (!trains || training_room == 0 || static_cast<double>(training + 1) <= training_room);
+    }
 };
 
 // Linear deterministic greedy: neighbours in the part, times the room left in it; of training vertices too where they are
@@ -28,18 +33,18 @@ struct ByRoom {
         part.factor = room * training;
         part.fullness = static_cast<double>(part.load) / part.target;
     }
-    double score(double gain, double, const Part &part) const { return gain * part.factor; }
+    double score(double gain, const Part &part) const { return gain * part.factor; }
 };
 
-// Fennel: neighbours in the part, less what its load costs: the derivative of load^1.5, which is `cost` for a unit of
-// weight where the part has what it should have.
+// Fennel: neighbours in the part, less what one more vertex there costs: the derivative of load^1.5, which is `cost` where
+// the part has what it should have. All vertices cost the same, lest heavy ones (those that train) go apart from light ones.
 struct ByCost {
     double cost;
     void update(Part &part) const {
         part.fullness = static_cast<double>(part.load) / part.target;
         part.factor = cost * std::sqrt(part.fullness);
     }
-    double score(double gain, double weight, const Part &part) const { return gain - weight * part.factor; }
+    double score(double gain, const Part &part) const { return gain - part.factor; }
 };
 
 // The mesh, and where its vertices are so far (-1: nowhere).
@@ -76,14 +81,14 @@ template <class Id> struct Placed {
 // The part with the best score among those with room, the emptier one of two equals; without any, the one that it overfills
 // least.
 template <class Rule>
-size_t choose(const Rule &rule, const std::vector<Part> &parts, const std::vector<int64_t> &gain, int64_t load) {
+size_t choose(const Rule &rule, const std::vector<Part> &parts, const std::vector<int64_t> &gain, int64_t load, bool trains) {
     const size_t none = parts.size();
     size_t best = none;
     double most = 0;
     for (size_t p = 0; p < parts.size(); ++p) {
         const Part &part = parts[p];
-        if (static_cast<double>(part.load + load) > part.room) continue;
-        const double score = rule.score(static_cast<double>(gain[p]), static_cast<double>(load), part);
+        if (!part.fits(load, trains)) continue;
+        const double score = rule.score(static_cast<double>(gain[p]), part);
         if (best == none || score > most || (score == most && part.fullness < parts[best].fullness)) {
             best = p;
             most = score;
@@ -118,7 +123,7 @@ int64_t deal(const Rule &rule, const Placed<Id> &placed, const int64_t *weight, 
             if (trains) seeds += trains[place[i]];
             placed.gather(place[i], gain);
         }
-        const auto best = static_cast<int32_t>(choose(rule, parts, gain, load));
+        const auto best = static_cast<int32_t>(choose(rule, parts, gain, load, seeds == 1 && end == begin + 1));
         for (int64_t i = begin; i < end; ++i) placed.owner[place[i]] = best;
         if (best != before) moved += end - begin;
         parts[best].load += load;
@@ -147,11 +152,12 @@ int64_t deal_by_room(In<int64_t> offsets, In<Id> neighbours, MaybeIn<int32_t> ed
 
 template <class Id>
 int64_t deal_by_cost(In<int64_t> offsets, In<Id> neighbours, MaybeIn<int32_t> edges, In<int64_t> weights,
-                     In<int64_t> order, In<double> targets, double slack, double cost, Array<int32_t> owners) {
-    auto parts = parts_of(targets, std::nullopt, slack);
+                     MaybeIn<int64_t> training, In<int64_t> order, In<double> targets, MaybeIn<double> training_targets,
+                     double slack, double cost, Array<int32_t> owners) {
+    auto parts = parts_of(targets, training_targets, slack);
     const Placed<Id> placed{offsets.data(), neighbours.data(), data_or_null(edges), owners.data()};
     nb::gil_scoped_release released;
-    return deal(ByCost{cost}, placed, weights.data(), nullptr, order, std::nullopt, parts);
+    return deal(ByCost{cost}, placed, weights.data(), data_or_null(training), order, std::nullopt, parts);
 }
 
 template <class Id> void bind_ids(nb::module_ &m) {
@@ -160,8 +166,8 @@ template <class Id> void bind_ids(nb::module_ &m) {
           nb::arg("bounds").none(), nb::arg("targets"), nb::arg("training_targets").none(), nb::arg("slack"),
           nb::arg("owners"));
     m.def("deal_by_cost", &deal_by_cost<Id>, nb::arg("offsets"), nb::arg("neighbours").noconvert(),
-          nb::arg("edges").none(), nb::arg("weights"), nb::arg("order"), nb::arg("targets"), nb::arg("slack"),
-          nb::arg("cost"), nb::arg("owners"));
+          nb::arg("edges").none(), nb::arg("weights"), nb::arg("training").none(), nb::arg("order"), nb::arg("targets"),
+          nb::arg("training_targets").none(), nb::arg("slack"), nb::arg("cost"), nb::arg("owners"));
 }
 
 } // namespace

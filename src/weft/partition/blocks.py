@@ -4,6 +4,8 @@ Blocks are grown by breadth-first search around random centres, small ones are j
 to the part that holds most of its neighbours, times the room left there for vertices and for training vertices.
 """
 
+from functools import partial
+
 import numpy as np
 
 from weft import _kernels
@@ -11,7 +13,7 @@ from weft.graph import Graph
 from weft.graph.pieces import running_sum
 from weft.partition.aim import Aim
 from weft.partition.mesh import Mesh, mesh_of
-from weft.partition.streaming import keyed_order
+from weft.partition.streaming import in_passes, keyed_order, wanted
 
 _BLOCKS = 64  # of full size that the smallest part has room for
 _SMALL = 8  # a block of less than this part of the full size is joined to a neighbour
@@ -21,22 +23,14 @@ _PASSES = 3  # over all blocks
 def blocks(graph: Graph, aim: Aim) -> np.ndarray:
     """BGL's way: blocks grown around random centres go, largest first, where their neighbours are and room is left."""
     mesh, order = mesh_of(graph, aim), keyed_order(graph, aim.seed)
-    total, training = int(mesh.vertices.sum()), int(mesh.training.sum())
-    labels, sizes = _make_blocks(mesh, order, max(1, int(total * aim.targets.min() / _BLOCKS)))
+    targets, training, training_targets = wanted(mesh, aim)
+    labels, sizes = _make_blocks(mesh, order, max(1, int(targets.min() / _BLOCKS)))
     sequence = np.argsort(-sizes, kind="stable")
     place = np.empty(len(sizes), dtype=np.int64)
     place[sequence] = np.arange(len(sizes))
-    members, bounds = _members(place[labels], len(sizes))
-    owners = np.full(graph.num_vertices, -1, dtype=np.int32)
-    balanced = (mesh.training, aim.targets * training) if training and aim.weighing.training else (None, None)
-    for done in range(_PASSES):
-        inputs = (mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, balanced[0], members, bounds)
-        moved = _kernels.deal_by_room(*inputs, aim.targets * total, balanced[1], 1 + aim.weighing.imbalance, owners)
-        if aim.progress:
-            aim.progress("dealing blocks", done + 1, _PASSES)
-        if not moved:
-            break
-    return owners
+    lists = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, training
+    inputs = (*lists, *_members(place[labels], len(sizes)), targets, training_targets, 1 + aim.weighing.imbalance)
+    return in_passes(partial(_kernels.deal_by_room, *inputs), _PASSES, graph, aim)
 
 
 def _make_blocks(mesh: Mesh, order: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:

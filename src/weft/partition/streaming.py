@@ -1,5 +1,8 @@
 """Vertices dealt to parts one after the other, in an order that hangs on the seed and their original ids alone."""
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from weft import _kernels
@@ -24,28 +27,46 @@ def random(graph: Graph, aim: Aim) -> np.ndarray:
 
 def ldg(graph: Graph, aim: Aim) -> np.ndarray:
     """Linear deterministic greedy: each vertex goes where most of its neighbours are, times the room that is left there."""
-    mesh, order, owners = mesh_of(graph, aim), keyed_order(graph, aim.seed), _nowhere(graph)
-    targets, slack = aim.targets * mesh.vertices.sum(), 1 + aim.weighing.imbalance
-    inputs = (mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, None, order, None, targets, None, slack, owners)
-    for done in range(_PASSES):
-        moved = _kernels.deal_by_room(*inputs)
-        if aim.progress:
-            aim.progress("dealing vertices", done + 1, _PASSES)
-        if not moved:
-            break
-    return owners
+    mesh, order = mesh_of(graph, aim), keyed_order(graph, aim.seed)
+    targets, training, training_targets = wanted(mesh, aim)
+    inputs = (
+        mesh.offsets,
+        mesh.neighbours,
+        mesh.edges,
+        mesh.vertices,
+        training,
+        order,
+        None,
+        targets,
+        training_targets,
+    )
+    return in_passes(partial(_kernels.deal_by_room, *inputs, 1 + aim.weighing.imbalance), _PASSES, graph, aim)
 
 
 def fennel(graph: Graph, aim: Aim) -> np.ndarray:
     """Fennel: each vertex goes where most of its neighbours are, less what the load there costs (load^1.5)."""
-    mesh, order, owners = mesh_of(graph, aim), keyed_order(graph, aim.seed), _nowhere(graph)
-    total = mesh.vertices.sum()
-    inputs = (mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, order)
-    cost = _COST * weight_of_edges(mesh) / total
-    for done in range(_PASSES):
-        moved = _kernels.deal_by_cost(*inputs, aim.targets * total, 1 + aim.weighing.imbalance, cost, owners)
+    mesh, order = mesh_of(graph, aim), keyed_order(graph, aim.seed)
+    targets, training, training_targets = wanted(mesh, aim)
+    inputs = (mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, training, order, targets, training_targets)
+    cost = _COST * weight_of_edges(mesh) / mesh.num_vertices
+    return in_passes(partial(_kernels.deal_by_cost, *inputs, 1 + aim.weighing.imbalance, cost), _PASSES, graph, aim)
+
+
+def wanted(mesh: Mesh, aim: Aim) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """What each part should weigh; if they shall be balanced, training vertices, and how many each part should have."""
+    count = int(mesh.training.sum())
+    balanced = count > 0 and aim.weighing.training > 0
+    targets = aim.targets * int(mesh.vertices.sum())
+    return (targets, mesh.training, aim.targets * count) if balanced else (targets, None, None)
+
+
+def in_passes(deal: Callable[[np.ndarray], int], passes: int, graph: Graph, aim: Aim) -> np.ndarray:
+    """Deal all vertices several times, each time knowing where the last pass put them; the owners that come of it."""
+    owners: np.ndarray = np.full(graph.num_vertices, -1, dtype=np.int32)
+    for done in range(passes):
+        moved = deal(owners)
         if aim.progress:
-            aim.progress("dealing vertices", done + 1, _PASSES)
+            aim.progress("dealing out vertices", done + 1, passes)
         if not moved:
             break
     return owners
@@ -65,10 +86,6 @@ def weight_of_edges(mesh: Mesh) -> float:
 def _ranks(graph: Graph, seed: int) -> tuple[np.ndarray, np.ndarray]:
     ids = np.arange(graph.num_vertices) if graph.original_ids is None else np.asarray(graph.original_ids)
     return ids, mix64_array(key(Stream.PARTITION, seed), ids)
-
-
-def _nowhere(graph: Graph) -> np.ndarray:
-    return np.full(graph.num_vertices, -1, dtype=np.int32)
 
 
 def _turns(count: int, aim: Aim) -> np.ndarray:

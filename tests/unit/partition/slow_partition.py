@@ -64,7 +64,7 @@ def slow_mesh(graph, draws=None):
 
 
 def slow_deal(mesh, order, groups, targets, slack, owners, score, training_targets=None):
-    """One pass over groups of vertices: `score(gain, weight, load, target, training, training_target)`, loads from zero."""
+    """One pass over groups of vertices: `score(gain, load, target, training, training_target, slack)`, loads from zero."""
     parts = len(targets)
     loads, seeds = [0] * parts, [0] * parts
     for group in groups:
@@ -75,27 +75,34 @@ def slow_deal(mesh, order, groups, targets, slack, owners, score, training_targe
             for e in range(mesh.offsets[v], mesh.offsets[v + 1]):
                 if owners[mesh.neighbours[e]] >= 0:
                     gain[owners[mesh.neighbours[e]]] += 1 if mesh.edges is None else int(mesh.edges[e])
-        fitting = [p for p in range(parts) if loads[p] + weight <= targets[p] * slack]
+        wanted, more = training_targets if training_targets is not None else [0] * parts, 0
+        if training_targets is not None:
+            more = sum(int(mesh.training[v]) for v in group)
+        fitting = [
+            p
+            for p in range(parts)
+            if loads[p] + weight <= targets[p] * slack
+            and (len(group) > 1 or not more or not wanted[p] or seeds[p] + more <= wanted[p] * slack)
+        ]
         if fitting:
-            wanted = training_targets if training_targets is not None else [0] * parts
-            scores = {p: score(gain[p], weight, loads[p], targets[p], seeds[p], wanted[p], slack) for p in fitting}
+            scores = {p: score(gain[p], loads[p], targets[p], seeds[p], wanted[p], slack) for p in fitting}
             best = min(fitting, key=lambda p: (-scores[p], loads[p] / targets[p], p))
         else:
             best = min(range(parts), key=lambda p: ((loads[p] + weight) / targets[p], p))
         for v in group:
             owners[v] = best
         loads[best] += weight
-        seeds[best] += sum(int(mesh.training[v]) for v in group)
+        seeds[best] += more
     return owners
 
 
-def by_room(gain, weight, load, target, training, training_target, slack):
+def by_room(gain, load, target, training, training_target, slack):
     room = max(0.0, 1 - load / (target * slack))
     return gain * (room * (max(0.0, 1 - training / (training_target * slack)) if training_target else 1))
 
 
 def by_cost(cost):
-    return lambda gain, weight, load, target, *_: gain - weight * (cost * math.sqrt(load / target))
+    return lambda gain, load, target, *_: gain - cost * math.sqrt(load / target)
 
 
 def slow_grow(mesh, order, centres, most):

@@ -27,21 +27,23 @@ def aims(vertices):
 
 @pytest.mark.parametrize("name", NASTY)
 @pytest.mark.parametrize("which", range(4))
-def test_dealing_vertices_is_as_the_twin_does(name, which):
+@pytest.mark.parametrize("trained", [False, True])
+def test_dealing_vertices_is_as_the_twin_does(name, which, trained):
     graph = NASTY[name]()
     aim = aims(graph.num_vertices)[which]
     mesh, order = mesh_of(graph, aim), keyed_order(graph, 4)
     targets, groups = aim.targets * mesh.vertices.sum(), [[v] for v in order.tolist()]
-    lists = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices
-    for rule in (by_room, by_cost(0.01)):
+    training = (mesh.training, aim.targets * mesh.training.sum()) if trained else (None, None)
+    lists = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, training[0]
+    for rule in (by_room, by_cost(0.7)):
         fast, slow = np.full(graph.num_vertices, -1, dtype=np.int32), [-1] * graph.num_vertices
         for _ in range(3):
             before = list(slow)
-            slow_deal(mesh, order, groups, targets, 1.03, slow, rule)
+            slow_deal(mesh, order, groups, targets, 1.03, slow, rule, training[1])
             if rule is by_room:
-                moved = _kernels.deal_by_room(*lists, None, order, None, targets, None, 1.03, fast)
+                moved = _kernels.deal_by_room(*lists, order, None, targets, training[1], 1.03, fast)
             else:
-                moved = _kernels.deal_by_cost(*lists, order, targets, 1.03, 0.01, fast)
+                moved = _kernels.deal_by_cost(*lists, order, targets, training[1], 1.03, 0.7, fast)
             assert fast.tolist() == slow
             assert moved == sum(a != b for a, b in zip(before, slow, strict=True))
 
