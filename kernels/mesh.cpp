@@ -67,6 +67,14 @@ template <class Id> struct Lists {
             in = sorted.data(), in_end = in + sorted.size();
         }
         const Id *out = dst + t_offset[vertex], *out_end = dst + t_offset[vertex + 1];
+        if (std::equal(in, in_end, out, out_end)) { // every edge both ways already
+            while (in != in_end) {
+                const Id *run = in++;
+                while (in != in_end && *in == *run) ++in;
+                if (*run != vertex) f(*run, in - run, in - run);
+            }
+            return;
+        }
         while (in != in_end || out != out_end) {
             const Id neighbour = out == out_end || (in != in_end && *in < *out) ? *in : *out;
             int64_t from = 0, to = 0;

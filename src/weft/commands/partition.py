@@ -22,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", type=int, required=True, help="how many owners: one for each worker that will train")
     parser.add_argument("--method", choices=tuple(METHODS), default="metis", help="how to allocate (default metis)")
     parser.add_argument("--seed", type=int, default=0, help="the seed (default 0)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: all cores)")
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count(), help="threads (default: all; kaminpar repeats on 1 only)"
+    )
     parser.add_argument(
         "--shares", metavar="LIST", help="what each owner shall have, such as 2,2,1,1, in any unit (default: equal)"
     )

@@ -15,9 +15,9 @@ from weft.partition.aim import Aim
 from weft.partition.mesh import Mesh, mesh_of
 from weft.partition.streaming import in_passes, keyed_order, wanted
 
-_BLOCKS = 64  # of full size that the smallest part has room for
+_BLOCKS = 256  # of full size that the smallest part has room for
 _SMALL = 8  # a block of less than this part of the full size is joined to a neighbour
-_PASSES = 3  # over all blocks
+_PASSES = 5  # over all blocks
 
 
 def blocks(graph: Graph, aim: Aim) -> np.ndarray:
