@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from resource import RUSAGE_SELF, getrusage
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ from weft.threads import yield_to_others
 FEW = 8  # rows of a run that shows what does not depend on rows
 MOST = 20_000  # rows of a run at most: beyond, they cost the same each
 _ROUNDS, _LONG = 3, 0.005  # times that a run is repeated, unless it takes so many seconds
+_STEADY = 15  # times that the piece of work is repeated by which all others are told
+_FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ def pace() -> float:
     block, x = _block(8000, 2000, 20_000), torch.ones(8000, 64)
     at = torch.arange(8000) * 4999 % 8000
     weight = torch.ones(64, 64)
-    return _seconds(lambda: taken(x, at) @ weight + merged(block, x, "sum").sum())
+    return _seconds(lambda: taken(x, at) @ weight + merged(block, x, "sum").sum(), _STEADY)
 
 
 def _block(sources: int, destinations: int, edges: int) -> Block:
@@ -181,14 +184,15 @@ def _block(sources: int, destinations: int, edges: int) -> Block:
     return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources)
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    """Processor seconds: the median of a few runs after one that is not counted; of long ones, of one more."""
-    before = time.thread_time()
+def _seconds(run: Callable[[], object], rounds: int = _ROUNDS) -> float:
+    """Processor seconds: the median of a few runs after one that is not counted; of long ones, the first in warm memory."""
     run()
-    rounds = 1 if time.thread_time() - before > _LONG else _ROUNDS
-    took = []
-    for _ in range(rounds):
-        before = time.thread_time()
+    took: list[float] = []
+    while len(took) < rounds:
+        faults, before = getrusage(RUSAGE_SELF).ru_minflt, time.thread_time()
         run()
         took.append(time.thread_time() - before)
+        fresh = (getrusage(RUSAGE_SELF).ru_minflt - faults) * _FAULT
+        if took[-1] > _LONG and fresh < _WARM * took[-1]:
+            return took[-1]
     return statistics.median(took)
