@@ -9,6 +9,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import SPLITS, Progress
 
+_PLACEMENTS = ("local", "pull", "push", "cover")
 _UNITS = 1000  # of weight that a vertex has on average: partitioners want whole numbers
 
 
@@ -57,12 +58,46 @@ class Training:
     fanouts: tuple[int, ...]  # neighbours drawn a layer, from the seeds outwards; -1: all
     batch_size: int  # seeds of all workers together
     seed: int = 0
+    placements: tuple[str, ...] = ()  # of the layers, inputs first; none: local ones, with seeds at home
+    widths: tuple[float, ...] = ()  # of the rows into each layer, inputs first, and out of the last; none: all the same
 
     def __post_init__(self) -> None:
         if not self.fanouts or any(fanout < 1 and fanout != -1 for fanout in self.fanouts):
             raise ConfigError(f"fanouts = {self.fanouts} are not possible: give each layer at least 1, or -1 for all")
         if self.batch_size < 1:
             raise ConfigError(f"batch_size = {self.batch_size} is out of range: it must be at least 1")
+        layers = len(self.fanouts)
+        if self.placements and len(self.placements) != layers:
+            raise ConfigError(f"{len(self.placements)} placements do not fit {layers} fanouts: give one for each layer")
+        for placement in self.placements:
+            if placement not in _PLACEMENTS:
+                raise ConfigError(f"placement {placement!r} is not possible here: choose {', '.join(_PLACEMENTS)}")
+        if any(p != "local" for p in self.placements[self.lowest_local :]):
+            raise ConfigError(
+                f"placements {', '.join(self.placements)} are not possible: above a local layer all are local"
+            )
+        if self.widths and (len(self.widths) != layers + 1 or not min(self.widths) > 0):
+            raise ConfigError(
+                f"widths must be {layers + 1} positive numbers: of the rows into each layer, and out of the last"
+            )
+
+    @property
+    def lowest_local(self) -> int:
+        """The layer from which on rows are held where they were asked for."""
+        local = [layer for layer, placement in enumerate(self.placements) if placement == "local"]
+        return min(local, default=len(self.fanouts) if self.placements else 0)
+
+    def crossing(self, layer: int) -> float:
+        """What crosses for a row into a layer: its width, forward and, but for inputs, backward."""
+        return self._width(layer) * (2 if layer else 1)
+
+    def crossing_sums(self, layer: int) -> float:
+        """What crosses for a partial sum of a layer: of its outputs, or of raw inputs where those are narrower."""
+        made = 2 * self._width(layer + 1)
+        return made if layer else min(made, self._width(0))
+
+    def _width(self, layer: int) -> float:
+        return float(self.widths[layer]) if self.widths else 1.0
 
 
 @dataclass(frozen=True)
@@ -75,6 +110,7 @@ class Aim:
     draws: np.ndarray | None = None  # [vertices] how often each in-edge of a vertex is drawn, in any unit; None: 1
     work: np.ndarray | None = None  # [vertices] expected work, balanced with weight `weighing.work`
     task: Training | None = None
+    bandwidths: tuple[float, ...] | None = None  # at which each part's host sends and gets, in any unit; None: equal
     seed: int = 0
     threads: int = 1
     progress: Progress | None = None
@@ -85,6 +121,7 @@ class Aim:
         if self.threads < 1:
             raise ConfigError(f"threads = {self.threads} is out of range: it must be at least 1")
         parts_of_whole(self.parts, self.shares)
+        parts_of_whole(self.parts, self.bandwidths, "bandwidth")
         if self.weighing.work and self.work is None:
             raise ConfigError(
                 "parts can't be balanced by work that is not known: give each vertex's work, or no weight"
@@ -93,6 +130,12 @@ class Aim:
             values = getattr(self, name)
             if values is not None and not (np.isfinite(values).all() and (values >= 0).all()):
                 raise ConfigError(f"{name} must be finite numbers of at least 0, one for each vertex")
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """What a row takes on each part's link, [parts] float64 of mean 1."""
+        slowness = 1 / parts_of_whole(self.parts, self.bandwidths, "bandwidth")
+        return slowness / slowness.mean()
 
     @property
     def targets(self) -> np.ndarray:
@@ -117,13 +160,13 @@ class Aim:
                 )
 
 
-def parts_of_whole(parts: int, shares: Sequence[float] | None) -> np.ndarray:
+def parts_of_whole(parts: int, shares: Sequence[float] | None, what: str = "share") -> np.ndarray:
     """What each part shall have of the whole, [parts] float64 that sum to 1; None: equal parts."""
     if shares is None:
         return np.full(parts, 1 / parts)
     if len(shares) != parts:
-        raise ConfigError(f"{len(shares)} shares do not fit {parts} parts: give one positive number for each part")
+        raise ConfigError(f"{len(shares)} {what}s do not fit {parts} parts: give one positive number for each part")
     for part, share in enumerate(shares):
         if not 0 < share < float("inf"):
-            raise ConfigError(f"the share of part {part} is {share}: give one positive number for each part")
+            raise ConfigError(f"the {what} of part {part} is {share}: give one positive number for each part")
     return np.asarray(shares, dtype=np.float64) / sum(shares)

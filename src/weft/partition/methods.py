@@ -11,6 +11,7 @@ from weft.partition.aim import Aim, Training, Weighing
 from weft.partition.blocks import blocks
 from weft.partition.libraries import kaminpar, metis, mtkahypar
 from weft.partition.streaming import fennel, ldg, random
+from weft.partition.traffic import traffic
 
 METHODS: dict[str, Callable[[Graph, Aim], np.ndarray]] = {
     "random": random,
@@ -20,6 +21,7 @@ METHODS: dict[str, Callable[[Graph, Aim], np.ndarray]] = {
     "metis": metis,
     "kaminpar": kaminpar,
     "mtkahypar": mtkahypar,
+    "traffic": traffic,
 }
 
 
@@ -35,13 +37,14 @@ def allocate(
     draws: np.ndarray | None = None,
     work: np.ndarray | None = None,
     task: Training | None = None,
+    bandwidths: Sequence[float] | None = None,
     progress: Progress | None = None,
 ) -> np.ndarray:
     """The part of each vertex, [vertices] int32; the arguments are those of `Aim`."""
     if method not in METHODS:
         raise ConfigError(f"method {method!r} is not known: choose one of {', '.join(METHODS)}")
-    unequal = None if shares is None else tuple(map(float, shares))
-    aim = Aim(parts, weighing or Weighing(), unequal, draws, work, task, seed, threads, progress)
+    unequal, links = (None if given is None else tuple(map(float, given)) for given in (shares, bandwidths))
+    aim = Aim(parts, weighing or Weighing(), unequal, draws, work, task, links, seed, threads, progress)
     aim.check(graph)
     if parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)
