@@ -43,6 +43,8 @@ class Imbalance {
     double total_ = 0, weight_ = 0, sum_ = 0;
 };
 
+constexpr double TIE = 1e-9; // costs that differ by less are equal, but for rounding
+
 struct Coefficients {
     double vertices, training, cut;
 };
@@ -70,7 +72,7 @@ void allocate_greedily(const Mesh<Id, Weight> &mesh, const Coefficients &of, con
         for (int p = 0; p < parts; ++p) {
             const double edges = seen > 0 ? (cut + all - joined[p]) / seen : 0;
             const double cost = of.vertices * vertices.with(p) + of.training * training.with(p) + of.cut * edges;
-            if (cost > least || (cost == least && vertices.load(p) >= vertices.load(best))) continue;
+            if (cost > least + TIE || (cost > least - TIE && vertices.load(p) >= vertices.load(best))) continue;
             least = cost;
             best = p;
         }

@@ -52,6 +52,12 @@ template <class Id, class Weight> class Clusters {
         return any;
     }
 
+    // Founders that nothing joined are free again.
+    void release() {
+        for (int64_t v = 0; v < mesh_.count; ++v)
+            if (cluster_[v] == v && load_[v] == mesh_.vertices[v]) leave(v);
+    }
+
     // Free vertices beside a cluster without room form clusters with others that would have gone there too.
     void overflow() {
         propose([&](int64_t cluster, int64_t v) { return alike(cluster, v); });
@@ -136,7 +142,8 @@ template <class Id, class Weight> class Clusters {
     std::vector<Id> wanted_;
 };
 
-// Balls around a share of the training vertices, then around a share of what these do not reach.
+// Balls around a share of the training vertices, then around a share of what these do not reach. Cores whose neighbours all
+// went elsewhere go there as well.
 template <class Id, class Weight>
 int64_t balls(In<int64_t> offsets, In<Id> neighbours, MaybeIn<Weight> edges, In<int64_t> vertices, In<int64_t> training,
               MaybeIn<int32_t> apart, uint64_t key, double share, int hops, int64_t most, int64_t most_training,
@@ -152,6 +159,8 @@ int64_t balls(In<int64_t> offsets, In<Id> neighbours, MaybeIn<Weight> edges, In<
                 clusters.found(v);
         for (int hop = 0; hop < hops; ++hop)
             if (!clusters.absorb()) break;
+        clusters.release();
+        clusters.absorb();
         clusters.overflow();
     }
     clusters.settle();

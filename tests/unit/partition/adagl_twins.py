@@ -74,6 +74,10 @@ class Clusters:
                 self.of[v], moved = cluster, True
         return moved
 
+    def release(self):
+        for v in [v for v, c in self.of.items() if self.members(c) == [v]]:
+            del self.of[v]
+
     def overflow(self):
         open_ = {}
         for v, cluster in self.wishes(self.alike).items():
@@ -112,6 +116,8 @@ def balls(mesh, apart, own, share, hops, most, most_training):
         for _ in range(hops):
             if not clusters.absorb():
                 break
+        clusters.release()
+        clusters.absorb()
         clusters.overflow()
     clusters.settle()
     return clusters.numbered()
@@ -161,7 +167,7 @@ def greedy(mesh, coefficients, order, shares):
     """The whole objective anew for every node and part."""
     owners = {}
     for v in order.tolist():
-        costs = []
+        best, least, best_load = 0, float("inf"), 0.0
         for part in range(len(shares)):
             tried = owners | {v: part}
             loads = [sum(int(mesh.vertices[u]) for u, p in tried.items() if p == q) for q in range(len(shares))]
@@ -174,9 +180,10 @@ def greedy(mesh, coefficients, order, shares):
                         cut += weight * (tried[w] != p)
             a, b, c = coefficients
             cost = a * imbalance(loads, shares) + b * imbalance(training, shares) + c * (cut / seen if seen else 0)
-            before = loads[part] - int(mesh.vertices[v])
-            costs.append((round(cost, 9), before / shares[part], part))
-        owners[v] = min(costs)[2]
+            load = (loads[part] - int(mesh.vertices[v])) / shares[part]
+            if cost < least - 1e-9 or (cost <= least + 1e-9 and load < best_load):
+                best, least, best_load = part, cost, load
+        owners[v] = best
     return [owners[v] for v in range(mesh.num_vertices)]
 
 

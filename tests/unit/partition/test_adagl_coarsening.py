@@ -28,7 +28,7 @@ def meshes():
         yield mesh if seed % 6 else Mesh(*arrays(mesh)[:4], np.zeros_like(mesh.training))
 
 
-@pytest.mark.parametrize("mesh", meshes())
+@pytest.mark.parametrize("mesh", list(meshes()))
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_balls_are_their_twins(mesh, share):
     apart = np.random.default_rng(1).integers(0, 2, mesh.num_vertices).astype(np.int32)
@@ -40,7 +40,7 @@ def test_balls_are_their_twins(mesh, share):
             assert found.tolist() == wanted and count == max(wanted) + 1
 
 
-@pytest.mark.parametrize("mesh", meshes())
+@pytest.mark.parametrize("mesh", list(meshes()))
 def test_pairs_are_their_twins(mesh):
     order = np.random.default_rng(2).permutation(mesh.num_vertices)
     apart = np.random.default_rng(1).integers(0, 2, mesh.num_vertices).astype(np.int32)
@@ -50,7 +50,7 @@ def test_pairs_are_their_twins(mesh):
         assert found.tolist() == twins.matching(mesh, kinds, order, *limits) and count == found.max() + 1
 
 
-@pytest.mark.parametrize("mesh", meshes())
+@pytest.mark.parametrize("mesh", list(meshes()))
 @pytest.mark.parametrize("threads", [1, 3])
 def test_contracting_adds_edges_up(mesh, threads):
     kind = mesh.neighbours.dtype

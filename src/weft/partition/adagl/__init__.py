@@ -1,7 +1,9 @@
 """AdaGL: coarsen around training vertices, search on simulated communication, refine on the way back.
 
-The paper (Zhang et al., 2024) leaves much open; what was chosen here is in `Options` and beside the code that does it.
+The paper (Zhang et al., "AdaGL") leaves much open; what was chosen here is in `Options` and beside the code that does it.
 """
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from weft.partition.adagl.options import Options
 from weft.partition.adagl.randomness import generator
 from weft.partition.adagl.refine import refine, uncoarsen
 from weft.partition.aim import Aim
-from weft.partition.mesh import mesh_of
+from weft.partition.mesh import Mesh, mesh_of
 from weft.partition.simulator import Links, Traces, usual_task
 
 __all__ = [
@@ -39,7 +41,7 @@ def adagl(graph: Graph, aim: Aim, options: Options = Options()) -> np.ndarray:  
     _check_starts(graph, aim, options)
     if aim.parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)
-    mesh, targets = mesh_of(graph, aim), aim.targets
+    mesh, targets = _mesh(graph, aim), aim.targets
     apart = _apart(options.starts)
     levels = coarsen(mesh, targets, options, apart=apart, seed=aim.seed, threads=aim.threads, progress=aim.progress)
     traces = Traces(graph, aim.task or usual_task(aim.parts, aim.seed), batches=options.batches, threads=aim.threads)
@@ -53,6 +55,14 @@ def adagl(graph: Graph, aim: Aim, options: Options = Options()) -> np.ndarray:  
     finest = Objective(mesh, targets, _seconds_of(traces, links), random_seconds, options.coefficients)
     candidates = np.stack([owners, *options.starts]).astype(np.int32)
     return candidates[finest.of(candidates).argmin()]
+
+
+def _mesh(graph: Graph, aim: Aim) -> Mesh:
+    """The mesh, whose training vertices are balanced by a weight of their own and so count for nothing in the other one."""
+    mesh, weighing = mesh_of(graph, aim), aim.weighing
+    if not weighing.training or weighing.vertices + weighing.edges + weighing.work == 0:
+        return mesh
+    return replace(mesh, vertices=replace(weighing, training=0.0).of(graph, aim.work))
 
 
 def _search(
