@@ -189,7 +189,26 @@ int64_t refine(In<int64_t> offsets, In<Id> neighbours, MaybeIn<Weight> edges, In
     return moved;
 }
 
+// The same for several allocations of a small mesh, a thread to each.
+template <class Id, class Weight>
+void refine_all(In<int64_t> offsets, In<Id> neighbours, MaybeIn<Weight> edges, In<int64_t> vertices, In<int64_t> training,
+                In<int64_t> limits, In<int64_t> training_limits, int64_t heaviest, int sweeps, Array<int32_t, 2> owners,
+                int threads) {
+    const auto mesh = mesh_of<Id, Weight>(offsets, neighbours, edges, vertices, training);
+    const auto parts = static_cast<int>(limits.size()), many = static_cast<int>(owners.shape(0));
+    nb::gil_scoped_release released;
+    in_pieces(threads, many, [&](int i) {
+        Refiner<Id, Weight> refiner(mesh, owners.data() + i * mesh.count, parts, limits.data(), training_limits.data(), heaviest);
+        refiner.balance();
+        for (int sweep = 0; sweep < sweeps; ++sweep)
+            if (!refiner.sweep(1)) break;
+    });
+}
+
 template <class Id, class Weight> void bind_kinds(nb::module_ &m) {
+    m.def("refine_all", &refine_all<Id, Weight>, nb::arg("offsets"), nb::arg("neighbours").noconvert(),
+          nb::arg("edges").noconvert().none(), nb::arg("vertices"), nb::arg("training"), nb::arg("limits"),
+          nb::arg("training_limits"), nb::arg("heaviest"), nb::arg("sweeps"), nb::arg("owners"), nb::arg("threads"));
     m.def("refine", &refine<Id, Weight>, nb::arg("offsets"), nb::arg("neighbours").noconvert(),
           nb::arg("edges").noconvert().none(), nb::arg("vertices"), nb::arg("training"), nb::arg("limits"),
           nb::arg("training_limits"), nb::arg("heaviest"), nb::arg("sweeps"), nb::arg("enough"), nb::arg("owners"),

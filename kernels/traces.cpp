@@ -55,7 +55,8 @@ class Fold {
     // A batch begins: the group of each seed.
     void begin(In<int32_t> groups) { reached_.assign(groups.data(), groups.data() + groups.size()); }
 
-    void hop(In<int64_t> indptr, In<int32_t> src, int64_t num_src) {
+    // `kept` [num_src]: which sources are rows that are counted; others get no class. None: all.
+    void hop(In<int64_t> indptr, In<int32_t> src, int64_t num_src, MaybeIn<bool> kept) {
         const auto destinations = static_cast<int64_t>(indptr.size()) - 1;
         const int64_t *offset = indptr.data();
         const int32_t *source = src.data();
@@ -73,20 +74,27 @@ class Fold {
             for (int64_t e = offset[d]; e < offset[d + 1]; ++e) members[next[source[e]]++] = reached_[d];
         }
         reached_.resize(num_src);
+        const bool *wanted = data_or_null(kept);
         for (int64_t s = 0; s < num_src; ++s) {
+            if (wanted && !wanted[s]) {
+                reached_[s] = NOBODY;
+                continue;
+            }
             set_.assign(members.begin() + first[s], members.begin() + first[s + 1]);
             reached_[s] = class_of();
         }
     }
 
-    // A batch ends: the group of each row. `joined`: its rows are counted with those of the batch before.
-    void end(In<int32_t> groups, bool joined) {
+    // A batch ends: the group of each row, and for how many each counts that is kept. `joined`: its rows are counted with
+    // those of the batch before.
+    void end(In<int32_t> groups, int32_t each, bool joined) {
         if (groups.size() != reached_.size()) throw std::invalid_argument("each row must have a group");
         nb::gil_scoped_release released;
         if (!joined || batches_.empty()) batches_.emplace_back();
         auto &rows = batches_.back();
         for (size_t i = 0; i < reached_.size(); ++i)
-            if (reached_[i] != groups.data()[i]) rows.push_back({reached_[i], groups.data()[i], 1});
+            if (reached_[i] != NOBODY && reached_[i] != groups.data()[i])
+                rows.push_back({reached_[i], groups.data()[i], each});
         std::sort(rows.begin(), rows.end(), [](const Rows &a, const Rows &b) {
             return a.of_class < b.of_class || (a.of_class == b.of_class && a.group < b.group);
         });
@@ -140,6 +148,7 @@ class Fold {
     }
 
   private:
+    static constexpr int32_t NOBODY = -1;
     static constexpr size_t SPELLED = 8; // groups of a set that is spelled out
 
     struct Rows {
@@ -232,8 +241,8 @@ void bind_traces(nanobind::module_ &m) {
     nb::class_<Fold>(m, "Fold", "Samples of batches, folded onto groups of vertices.")
         .def(nb::init<int64_t>(), nb::arg("groups"))
         .def("begin", &Fold::begin, nb::arg("groups"))
-        .def("hop", &Fold::hop, nb::arg("indptr"), nb::arg("src"), nb::arg("num_src"))
-        .def("end", &Fold::end, nb::arg("groups"), nb::arg("joined"))
+        .def("hop", &Fold::hop, nb::arg("indptr"), nb::arg("src"), nb::arg("num_src"), nb::arg("kept").none())
+        .def("end", &Fold::end, nb::arg("groups"), nb::arg("each"), nb::arg("joined"))
         .def("count", &Fold::count, nb::arg("allocations"), nb::arg("rows"), nb::arg("threads"))
         .def("batches", &Fold::batches)
         .def("classes", &Fold::classes)

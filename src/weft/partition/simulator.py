@@ -13,12 +13,14 @@ from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph import Graph
 from weft.graph.graph import SPLITS, Progress
+from weft.keys import Stream, key, mix64_array
 from weft.partition.aim import Training
 from weft.sampling import NeighborSampler, Sample
 from weft.sampling.batches import Batches
 
 _SERVERS = 64  # in one mask
 _EPOCH = 0
+_COUNTED = key(Stream.PARTITION, 0)
 
 
 @dataclass(frozen=True)
@@ -109,16 +111,29 @@ class Traces:
         """The longest wait of a server over these batches."""
         return float(links.seconds(self.rows(owners, len(links.alpha), seeds=seeds)).max())
 
-    def folded(self, groups: np.ndarray, count: int, *, joined: bool, progress: Progress | None = None) -> "Folded":
-        """The same for allocations of `count` groups of vertices; `joined`: all batches are counted as one."""
+    def folded(
+        self,
+        groups: np.ndarray,
+        count: int,
+        *,
+        joined: bool = False,
+        one_in: int = 1,
+        progress: Progress | None = None,
+    ) -> "Folded":
+        """The same for allocations of `count` groups of vertices; `joined`: all batches are counted as one.
+
+        `one_in` n: one vertex in n, by a hash of its original id, is counted n times and the others are not.
+        """
         fold = _kernels.Fold(count)
         groups = np.ascontiguousarray(groups, dtype=np.int32)
         for number, sample in enumerate(self._samples()):
             of_rows = groups[sample.vertices.numpy()]
+            kept = None if one_in == 1 else mix64_array(_COUNTED, sample.keys.numpy()) % np.uint64(one_in) == 0
             fold.begin(of_rows[: sample.num_seeds])
             for block in reversed(sample.blocks):
-                fold.hop(block.indptr.numpy(), block.src.numpy(), block.num_src)
-            fold.end(of_rows, joined)
+                last = block is sample.blocks[0]
+                fold.hop(block.indptr.numpy(), block.src.numpy(), block.num_src, kept if last else None)
+            fold.end(of_rows, one_in, joined)
             if progress:
                 progress("sampling", number + 1, len(self))
         return Folded(fold, self._threads)

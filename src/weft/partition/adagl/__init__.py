@@ -14,7 +14,7 @@ from weft.partition.adagl.evolve import Objective, Seconds, evolve, imbalance
 from weft.partition.adagl.initial import greedy_allocations
 from weft.partition.adagl.options import Options
 from weft.partition.adagl.randomness import generator
-from weft.partition.adagl.refine import refine, uncoarsen
+from weft.partition.adagl.refine import refine, refine_all, uncoarsen
 from weft.partition.aim import Aim
 from weft.partition.mesh import Mesh, mesh_of
 from weft.partition.simulator import Links, Traces, usual_task
@@ -31,6 +31,7 @@ __all__ = [
     "imbalance",
     "project",
     "refine",
+    "refine_all",
     "uncoarsen",
 ]
 
@@ -70,13 +71,23 @@ def _search(
 ) -> np.ndarray:
     """The best allocation of the coarsest level's nodes."""
     mesh = levels[-1].mesh
-    folded = traces.folded(groups_of(levels), mesh.num_vertices, joined=not links.starts, progress=aim.progress)
+    folded = traces.folded(
+        groups_of(levels), mesh.num_vertices, joined=not links.starts, one_in=options.one_in, progress=aim.progress
+    )
     population = greedy_allocations(mesh, aim.targets, options.population, seed=aim.seed, threads=aim.threads)
     starts = [project(levels, start)[None] for start in options.starts]
     objective = Objective(
         mesh, aim.targets, lambda some: folded.seconds(some, links), random_seconds, options.coefficients
     )
-    return evolve(np.concatenate([population, *starts]), objective, options, aim.seed, aim.progress)
+    ways = aim.targets, aim.weighing.imbalance, options.polish, aim.threads
+    return evolve(
+        np.concatenate([population, *starts]),
+        objective,
+        options,
+        polish=lambda some: refine_all(mesh, some, *ways),
+        seed=aim.seed,
+        progress=aim.progress,
+    )
 
 
 def _seconds_of(traces: Traces, links: Links) -> Seconds:

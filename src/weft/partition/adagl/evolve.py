@@ -47,16 +47,23 @@ class Objective:
 
 
 def evolve(
-    population: np.ndarray, objective: Objective, options: Options, seed: int = 0, progress: Progress | None = None
+    population: np.ndarray,
+    objective: Objective,
+    options: Options,
+    *,
+    polish: Callable[[np.ndarray], np.ndarray] = lambda population: population,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> np.ndarray:
-    """The best allocation that was ever seen, [nodes] int32."""
+    """The best allocation that was ever seen, [nodes] int32; `polish` refines each population before it is judged."""
     random, parts = generator(seed, 3), len(objective.targets)
+    population = polish(population)
     values = objective.of(population)
     best, least = population[values.argmin()].copy(), float(values.min())
     for iteration in range(options.iterations if parts > 1 else 0):
         chosen = population[random.choice(len(population), len(population), p=_chances(values))]
         children = _crossed(chosen, objective.mesh.vertices, parts, options.swaps, random)
-        population = _mutated(children, objective.mesh, parts, options.mutation, random)
+        population = polish(_mutated(children, objective.mesh, parts, options.mutation, random))
         population[0] = best
         values = objective.of(population)
         if values.min() < least:

@@ -23,8 +23,10 @@ class Options:
     iterations: int = 60
     swaps: float = 0.5  # of the elements of two parents, at most
     mutation: float = 0.01  # of a child's elements
+    polish: int = 2  # sweeps of refining that each new allocation gets
     coefficients: tuple[float, float, float] = (0.3, 0.3, 0.4)  # of L(W), L(W of training) and T
     batches: int = 4  # that are sampled to simulate communication
+    one_in: int = 8  # rows of these is counted for all
     sweeps: int = 8  # over the nodes of a level, at most
     links: Links | None = None  # None: equal ones, rows alone count
     starts: tuple[np.ndarray, ...] = ()  # allocations of all vertices that join the first population

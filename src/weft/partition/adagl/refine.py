@@ -26,12 +26,24 @@ def refine(
     every move on the finer levels, where each node is far lighter and moves are what lowers the cut.
     """
     owners = np.ascontiguousarray(owners, dtype=np.int32).copy()
-    heaviest = max(1, int(_HEAVIEST * float(mesh.vertices.sum()) * float(targets.min())))
-    heaviest = max(heaviest, int(np.median(mesh.vertices)))
-    arrays = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training
-    bounds = (limits(weights, targets, imbalance) for weights in (mesh.vertices, mesh.training))
-    _kernels.refine(*arrays, *bounds, heaviest, sweeps, _ENOUGH, owners, threads)
+    _kernels.refine(*_bounds(mesh, targets, imbalance), sweeps, _ENOUGH, owners, threads)
     return owners
+
+
+def refine_all(
+    mesh: Mesh, population: np.ndarray, targets: np.ndarray, imbalance: float, sweeps: int, threads: int = 1
+) -> np.ndarray:
+    """Each of several allocations refined on one level."""
+    population = np.ascontiguousarray(population, dtype=np.int32).copy()
+    _kernels.refine_all(*_bounds(mesh, targets, imbalance), sweeps, population, threads)
+    return population
+
+
+def _bounds(mesh: Mesh, targets: np.ndarray, imbalance: float) -> tuple:
+    """The mesh's arrays, the parts' limits, and the weight of the heaviest node that may move."""
+    heaviest = max(1, int(_HEAVIEST * float(mesh.vertices.sum()) * float(targets.min())), int(np.median(mesh.vertices)))
+    arrays = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training
+    return *arrays, *(limits(weights, targets, imbalance) for weights in (mesh.vertices, mesh.training)), heaviest
 
 
 def uncoarsen(
