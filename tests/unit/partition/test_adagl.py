@@ -21,7 +21,7 @@ from weft.partition.simulator import Links, Traces
 sys.path.insert(0, str(Path(__file__).parent))
 import adagl_twins as twins
 
-QUICK = Options(nodes=60, population=8, iterations=10, batches=2)
+QUICK = Options(nodes=60, population=8, iterations=10, batches=2, cycles=1)
 
 
 def arrays(mesh):

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.errors import ConfigError
 from weft.graph import Graph
+from weft.keys import Stream, key
 from weft.partition.adagl.coarsen import Level, coarsen, groups_of, project
 from weft.partition.adagl.evolve import Objective, Seconds, evolve, imbalance
 from weft.partition.adagl.initial import greedy_allocations
@@ -42,20 +43,28 @@ def adagl(graph: Graph, aim: Aim, options: Options = Options()) -> np.ndarray:  
     _check_starts(graph, aim, options)
     if aim.parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)
-    mesh, targets = _mesh(graph, aim), aim.targets
-    apart = _apart(options.starts)
-    levels = coarsen(mesh, targets, options, apart=apart, seed=aim.seed, threads=aim.threads, progress=aim.progress)
+    mesh = _mesh(graph, aim)
     traces = Traces(graph, aim.task or usual_task(aim.parts, aim.seed), batches=options.batches, threads=aim.threads)
     links = options.links or Links.equal(aim.parts)
-    random_seconds = traces.seconds(_random(graph.num_vertices, targets, aim.seed), links)
-    best = _search(levels, traces, links, random_seconds, aim, options)
+    random_seconds = traces.seconds(_random(graph.num_vertices, aim.targets, aim.seed), links)
+    starts = options.starts
+    for cycle in range(options.cycles):
+        own = replace(aim, seed=key(Stream.PARTITION, aim.seed, cycle))
+        found = _cycle(mesh, traces, links, random_seconds, own, replace(options, starts=starts))
+        candidates = np.stack([found, *starts]).astype(np.int32)
+        if len(candidates) > 1:
+            finest = Objective(mesh, aim.targets, _seconds_of(traces, links), random_seconds, options.coefficients)
+            found = candidates[finest.of(candidates).argmin()]
+        starts = (found,)
+    return starts[0]
+
+
+def _cycle(mesh: Mesh, traces: Traces, links: Links, random_seconds: float, aim: Aim, options: Options) -> np.ndarray:
+    """Coarsen, search, refine: a whole allocation."""
     ways = {"threads": aim.threads, "progress": aim.progress}
-    owners = uncoarsen(levels, best, targets, aim.weighing.imbalance, options.sweeps, **ways)
-    if not options.starts:
-        return owners
-    finest = Objective(mesh, targets, _seconds_of(traces, links), random_seconds, options.coefficients)
-    candidates = np.stack([owners, *options.starts]).astype(np.int32)
-    return candidates[finest.of(candidates).argmin()]
+    levels = coarsen(mesh, aim.targets, options, apart=_apart(options.starts), seed=aim.seed, **ways)
+    best = _search(levels, traces, links, random_seconds, aim, options)
+    return uncoarsen(levels, best, aim.targets, aim.weighing.imbalance, options.sweeps, **ways)
 
 
 def _mesh(graph: Graph, aim: Aim) -> Mesh:

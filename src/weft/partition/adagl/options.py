@@ -16,11 +16,11 @@ class Options:
     rounds: int = 10
     hops: int = 3  # of a ball
     share: float = 0.5  # of the nodes with training vertices, to be cores of a round
-    nodes: int = 250  # a part, at which coarsening ends
+    nodes: int = 200  # a part, at which coarsening ends
     heaviest: float = 2.0  # what a node may weigh, in times of the mean when `nodes` is reached
     keep: float = 0.9  # of the weight of a node's edges, when light ones are pruned
-    population: int = 32
-    iterations: int = 60
+    population: int = 64
+    iterations: int = 40
     swaps: float = 0.5  # of the elements of two parents, at most
     mutation: float = 0.01  # of a child's elements
     polish: int = 2  # sweeps of refining that each new allocation gets
@@ -28,6 +28,7 @@ class Options:
     batches: int = 4  # that are sampled to simulate communication
     one_in: int = 8  # rows of these is counted for all
     sweeps: int = 8  # over the nodes of a level, at most
+    cycles: int = 2  # over the whole (the paper: 1): what one found is a start of the next
     links: Links | None = None  # None: equal ones, rows alone count
     starts: tuple[np.ndarray, ...] = ()  # allocations of all vertices that join the first population
 
