@@ -12,7 +12,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.generate import communities
 from weft.partition import measure
-from weft.partition.adagl import Objective, Options, adagl, evolve, greedy_allocations, imbalance, refine
+from weft.partition.adagl import Objective, Options, adagl, evolve, greedy_allocations, imbalance, refine, refine_all
 from weft.partition.adagl.evolve import renamed
 from weft.partition.adagl.refine import limits
 from weft.partition.aim import Aim, Training, Weighing
@@ -129,6 +129,14 @@ def test_refining_balances_and_never_cuts_more(shares):
             assert (np.bincount(owners, weights, 3) <= limits(weights, targets, 0.03)).all()
 
 
+@pytest.mark.parametrize("shares", [(1, 1, 1), (2, 1, 1)])
+def test_refining_several_is_refining_each(shares):
+    mesh, targets = twins.random_mesh(3, nodes=400, edges=3000), np.array(shares) / sum(shares)
+    population = np.random.default_rng(0).integers(0, 3, (5, 400)).astype(np.int32)
+    found = refine_all(mesh, population, targets, 0.03, 1, threads=3)
+    assert (found == np.stack([refine(mesh, owners, targets, 0.03, 1) for owners in population])).all()
+
+
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     return communities(
@@ -167,11 +175,32 @@ class TestWhole:
         owners = adagl(graph, aim, Options(nodes=60, population=4, iterations=3, batches=2, starts=(start,)))
         assert traces.seconds(owners, links) <= 1.1 * traces.seconds(start, links)
 
+    def test_another_cycle_is_never_worse(self, graph):
+        task = Training((5, 5), 400)
+        traces, found = Traces(graph, task, batches=2), []
+        for cycles in (1, 3):
+            options = Options(nodes=60, population=4, iterations=3, batches=2, cycles=cycles, coefficients=(0, 0, 1))
+            found.append(traces.seconds(adagl(graph, Aim(3, Weighing(), task=task), options), Links.equal(3)))
+        assert found[1] <= found[0]
+
     def test_progress_is_told(self, graph):
         told = []
         adagl(graph, Aim(2, Weighing(), progress=lambda *stage: told.append(stage)), QUICK)
         assert {"coarsening", "sampling", "searching", "refining"} == {stage for stage, _, _ in told}
         assert all(done <= total for _, done, total in told)
+
+
+@pytest.mark.parametrize("name", ["cora", "facebook-johns", "debian"])
+def test_real_graphs(shared_data, name):
+    folder = shared_data(name)
+    edges, labels, split = (np.load(folder / f"{part}.npy") for part in ("edge_index", "label", "split"))
+    graph = Graph.from_arrays(edges, num_vertices=len(labels), labels=labels, split=split)
+    task = Training((10, 10), 512)
+    owners = adagl(graph, Aim(4, Weighing(), task=task), QUICK)
+    traces, links = Traces(graph, task), Links.equal(4)
+    assert traces.seconds(owners, links) < 0.85 * traces.seconds(np.arange(len(labels)) % 4, links)
+    balance = measure(graph, owners, 4)["balance"]
+    assert balance["vertices"] < 1.035 and balance["training"] < 1.035
 
 
 class TestNasty:

@@ -71,6 +71,17 @@ def test_folds_stay_as_small_as_samples():
     assert fold.members() <= sampled and fold.kinds() <= 2 * 2000
 
 
+def test_some_rows_stand_for_all():
+    edges = np.random.default_rng(0).integers(0, 20_000, (2, 200_000))
+    traces = Traces(Graph.from_arrays(edges, num_vertices=20_000), Training((5, 5), 800), batches=3)
+    groups = np.arange(20_000) % 50
+    allocation = (np.arange(50, dtype=np.int32) % 4)[None]
+    whole, some = (traces.folded(groups, 50, joined=True, one_in=n) for n in (1, 8))
+    assert some.fold.kinds() < whole.fold.kinds() / 4
+    totals = [folded.rows(allocation, 4).sum() for folded in (whole, some)]
+    assert totals[1] == pytest.approx(totals[0], rel=0.03)
+
+
 def test_seconds_by_hand():
     alpha, beta = np.array([[0.0, 2.0], [5.0, 0.0]]), np.array([[0.0, 0.1], [0.5, 0.0]])
     rows = np.array([[[0, 10], [4, 0]], [[0, 0], [6, 0]]])  # two batches

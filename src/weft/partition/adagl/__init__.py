@@ -61,10 +61,12 @@ def adagl(graph: Graph, aim: Aim, options: Options = Options()) -> np.ndarray:  
 
 def _cycle(mesh: Mesh, traces: Traces, links: Links, random_seconds: float, aim: Aim, options: Options) -> np.ndarray:
     """Coarsen, search, refine: a whole allocation."""
-    ways = {"threads": aim.threads, "progress": aim.progress}
-    levels = coarsen(mesh, aim.targets, options, apart=_apart(options.starts), seed=aim.seed, **ways)
+    targets, threads, progress = aim.targets, aim.threads, aim.progress
+    apart = _apart(options.starts)
+    levels = coarsen(mesh, targets, options, apart=apart, seed=aim.seed, threads=threads, progress=progress)
     best = _search(levels, traces, links, random_seconds, aim, options)
-    return uncoarsen(levels, best, aim.targets, aim.weighing.imbalance, options.sweeps, **ways)
+    uneven, sweeps = aim.weighing.imbalance, options.sweeps
+    return uncoarsen(levels, best, targets, uneven, sweeps, threads=threads, progress=progress)
 
 
 def _mesh(graph: Graph, aim: Aim) -> Mesh:

@@ -7,6 +7,8 @@ from weft.graph.graph import Progress
 from weft.partition.adagl.coarsen import Level
 from weft.partition.mesh import Mesh
 
+_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
 _ENOUGH = 0.001  # of the nodes: a sweep that moves fewer is the last one
 _HEAVIEST = 0.05  # of the smallest part: what is heavier stays where it is
 
@@ -14,7 +16,7 @@ _HEAVIEST = 0.05  # of the smallest part: what is heavier stays where it is
 def limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.ndarray:
     """The most that each part may hold: so much above its share, or one node above it where nodes are heavy."""
     shares = targets * float(weights.sum())
-    return np.ceil(np.maximum((1 + imbalance) * shares, shares + float(weights.max(initial=0)))).astype(np.int64)
+    return np.floor(np.maximum((1 + imbalance) * shares, shares + float(weights.max(initial=0)))).astype(np.int64)
 
 
 def refine(
@@ -26,7 +28,8 @@ def refine(
     every move on the finer levels, where each node is far lighter and moves are what lowers the cut.
     """
     owners = np.ascontiguousarray(owners, dtype=np.int32).copy()
-    _kernels.refine(*_bounds(mesh, targets, imbalance), sweeps, _ENOUGH, owners, threads)
+    arrays, heaviest = _bounds(mesh, targets, imbalance)
+    _kernels.refine(*arrays, heaviest, sweeps, _ENOUGH, owners, threads)
     return owners
 
 
@@ -35,15 +38,17 @@ def refine_all(
 ) -> np.ndarray:
     """Each of several allocations refined on one level."""
     population = np.ascontiguousarray(population, dtype=np.int32).copy()
-    _kernels.refine_all(*_bounds(mesh, targets, imbalance), sweeps, population, threads)
+    arrays, heaviest = _bounds(mesh, targets, imbalance)
+    _kernels.refine_all(*arrays, heaviest, sweeps, population, threads)
     return population
 
 
-def _bounds(mesh: Mesh, targets: np.ndarray, imbalance: float) -> tuple:
-    """The mesh's arrays, the parts' limits, and the weight of the heaviest node that may move."""
+def _bounds(mesh: Mesh, targets: np.ndarray, imbalance: float) -> tuple[_Arrays, int]:
+    """The mesh's arrays and the parts' limits; and the weight of the heaviest node that may move."""
     heaviest = max(1, int(_HEAVIEST * float(mesh.vertices.sum()) * float(targets.min())), int(np.median(mesh.vertices)))
+    by_vertices, by_training = (limits(weights, targets, imbalance) for weights in (mesh.vertices, mesh.training))
     arrays = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training
-    return *arrays, *(limits(weights, targets, imbalance) for weights in (mesh.vertices, mesh.training)), heaviest
+    return (*arrays, by_vertices, by_training), heaviest
 
 
 def uncoarsen(
