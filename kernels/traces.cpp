@@ -42,6 +42,15 @@ void count_reached(In<uint64_t> masks, In<int32_t> owners, int first, Array<int6
     }
 }
 
+// How many allocations' masks fit one word side by side.
+struct Lanes {
+    explicit Lanes(int parts)
+        : width(parts >= SERVERS ? SERVERS : std::bit_ceil(static_cast<unsigned>(parts))), count(SERVERS / width),
+          mask(width == SERVERS ? ~uint64_t{0} : (uint64_t{1} << width) - 1) {}
+    const int width, count;
+    const uint64_t mask;
+};
+
 // Samples folded onto groups of vertices that are allocated as one: for each row, the groups whose seeds reach it and the
 // group that it belongs to. Equal sets are kept once: a set is a class, with the classes that it is the union of. The
 // first classes are the groups themselves; small sets are spelled out in groups, large ones are unions of earlier classes,
@@ -124,25 +133,17 @@ class Fold {
         if (static_cast<int64_t>(allocations.shape(1)) != groups_ || rows.shape(0) != allocations.shape(0) ||
             rows.shape(1) != batches_.size() || rows.shape(2) != rows.shape(3))
             throw std::invalid_argument("Fold.count: an allocation has a part for each group, a result one for each batch");
-        const int64_t each = batches() * parts * parts;
+        const Lanes lanes(static_cast<int>(parts));
         nb::gil_scoped_release released;
-        in_pieces(threads, many, [&](int i) {
+        in_pieces(threads, (many + lanes.count - 1) / lanes.count, [&](int piece) {
+            const int first = piece * lanes.count, last = std::min(many, first + lanes.count);
             std::vector<uint64_t> masks(classes());
-            int64_t *out = rows.data() + i * each;
-            std::fill_n(out, each, int64_t{0});
-            for (int first = 0; first < parts; first += SERVERS) {
-                const int32_t *owners = allocations.data() + i * groups_;
-                set_masks(owners, first, masks);
-                for (const auto &batch : batches_) {
-                    int64_t *table = out + (&batch - batches_.data()) * parts * parts;
-                    for (const Rows &some : batch) {
-                        const int owner = owners[some.group], own = owner - first;
-                        uint64_t others = masks[some.of_class];
-                        if (own >= 0 && own < SERVERS) others &= ~(uint64_t{1} << own);
-                        for (; others; others &= others - 1)
-                            table[(first + std::countr_zero(others)) * parts + owner] += some.count;
-                    }
-                }
+            std::fill(rows.data() + first * each(parts), rows.data() + last * each(parts), int64_t{0});
+            for (int server = 0; server < parts; server += SERVERS) {
+                set_masks(allocations.data(), first, last, server, lanes, masks);
+                for (int i = first; i < last; ++i)
+                    count_one(allocations.data() + i * groups_, (i - first) * lanes.width, server, lanes, masks,
+                              rows.data() + i * each(parts), parts);
             }
         });
     }
@@ -155,15 +156,35 @@ class Fold {
         int32_t of_class, group, count;
     };
 
-    void set_masks(const int32_t *owners, int first, std::vector<uint64_t> &masks) const {
+    int64_t each(int64_t parts) const { return batches() * parts * parts; }
+
+    // Each class's servers from `server` on, under the allocations [first, last) side by side.
+    void set_masks(const int32_t *allocations, int first, int last, int server, const Lanes &lanes,
+                   std::vector<uint64_t> &masks) const {
         for (int64_t g = 0; g < groups_; ++g) {
-            const int at = owners[g] - first;
-            masks[g] = at >= 0 && at < SERVERS ? uint64_t{1} << at : 0;
+            masks[g] = 0;
+            for (int i = first; i < last; ++i) {
+                const int at = allocations[i * groups_ + g] - server;
+                if (at >= 0 && at < SERVERS) masks[g] |= uint64_t{1} << (at + (i - first) * lanes.width);
+            }
         }
         for (int64_t c = groups_; c < classes(); ++c) {
             uint64_t mask = 0;
             for (int64_t m = begin_[c]; m < begin_[c + 1]; ++m) mask |= masks[members_[m]];
             masks[c] = mask;
+        }
+    }
+    void count_one(const int32_t *owners, int shift, int server, const Lanes &lanes, const std::vector<uint64_t> &masks,
+                   int64_t *table, int64_t parts) const {
+        for (const auto &batch : batches_) {
+            for (const Rows &some : batch) {
+                const int owner = owners[some.group], own = owner - server;
+                uint64_t others = (masks[some.of_class] >> shift) & lanes.mask;
+                if (own >= 0 && own < SERVERS) others &= ~(uint64_t{1} << own);
+                for (; others; others &= others - 1)
+                    table[(server + std::countr_zero(others)) * parts + owner] += some.count;
+            }
+            table += parts * parts;
         }
     }
 

@@ -46,12 +46,12 @@ def test_rows_are_those_that_training_needs(graph, parts, seeds):
     assert (found == counted(graph, owners, parts, TASK, 2, seeds == "home")).all()
 
 
-@pytest.mark.parametrize("parts", [2, 5, 70])
+@pytest.mark.parametrize("parts", [1, 2, 5, 33, 64, 70])
 @pytest.mark.parametrize("groups", [1, 3, 20, 400])
 def test_folded_traces_count_the_same(graph, parts, groups):
     rng = np.random.default_rng(groups)
     of = rng.integers(0, groups, 400) if groups < 400 else np.arange(400)
-    allocations = rng.integers(0, parts, (3, groups)).astype(np.int32)
+    allocations = rng.integers(0, parts, (11, groups)).astype(np.int32)
     traces = Traces(graph, TASK, batches=3)
     wanted = np.stack([traces.rows(allocation[of], parts) for allocation in allocations])
     apart, joined = (traces.folded(of, groups, joined=joined) for joined in (False, True))
