@@ -426,3 +426,106 @@ class Nets:
         power: float,
         loss: float,
     ) -> int: ...
+
+# kernels/coarsen.cpp, kernels/contract.cpp
+def balls(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    vertices: ndarray,
+    training: ndarray,
+    apart: ndarray | None,
+    key: int,
+    share: float,
+    hops: int,
+    most: int,
+    most_training: int,
+    cluster: ndarray,
+    threads: int,
+) -> int: ...
+def matching(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    vertices: ndarray,
+    training: ndarray,
+    apart: ndarray | None,
+    order: ndarray,
+    most: int,
+    most_training: int,
+    cluster: ndarray,
+) -> int: ...
+
+class Contraction32:
+    def __init__(
+        self,
+        offsets: ndarray,
+        neighbours: ndarray,
+        edges: ndarray | None,
+        clusters: ndarray,
+        count: int,
+        threads: int,
+    ) -> None: ...
+    def edges(self) -> int: ...
+    def write(self, lengths: ndarray, neighbours: ndarray, edges: ndarray) -> None: ...
+
+class Contraction64(Contraction32): ...
+
+def lightest_kept(offsets: ndarray, edges: ndarray, share: float, lightest: ndarray, threads: int) -> None: ...
+
+# kernels/allocate.cpp, kernels/refine.cpp
+def greedy(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    vertices: ndarray,
+    training: ndarray,
+    coefficients: ndarray,
+    orders: ndarray,
+    shares: ndarray,
+    owners: ndarray,
+    threads: int,
+) -> None: ...
+def best_naming(gains: ndarray, rows: ndarray) -> None: ...
+def refine(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    vertices: ndarray,
+    training: ndarray,
+    limits: ndarray,
+    training_limits: ndarray,
+    heaviest: int,
+    sweeps: int,
+    enough: float,
+    owners: ndarray,
+    threads: int,
+) -> int: ...
+def refine_all(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    vertices: ndarray,
+    training: ndarray,
+    limits: ndarray,
+    training_limits: ndarray,
+    heaviest: int,
+    sweeps: int,
+    owners: ndarray,
+    threads: int,
+) -> None: ...
+
+# kernels/traces.cpp
+def spread_masks(indptr: ndarray, src: ndarray, before: ndarray, after: ndarray) -> None: ...
+def count_reached(masks: ndarray, owners: ndarray, first: int, rows: ndarray) -> None: ...
+
+class Fold:
+    def __init__(self, groups: int) -> None: ...
+    def begin(self, groups: ndarray) -> None: ...
+    def hop(self, indptr: ndarray, src: ndarray, num_src: int, kept: ndarray | None) -> None: ...
+    def end(self, groups: ndarray, each: int, joined: bool) -> None: ...
+    def count(self, allocations: ndarray, rows: ndarray, threads: int) -> None: ...
+    def batches(self) -> int: ...
+    def classes(self) -> int: ...
+    def members(self) -> int: ...
+    def kinds(self) -> int: ...

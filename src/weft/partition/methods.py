@@ -7,6 +7,7 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import Progress
+from weft.partition.adagl import adagl
 from weft.partition.aim import Aim, Training, Weighing
 from weft.partition.blocks import blocks
 from weft.partition.libraries import kaminpar, metis, mtkahypar
@@ -21,6 +22,7 @@ METHODS: dict[str, Callable[[Graph, Aim], np.ndarray]] = {
     "metis": metis,
     "kaminpar": kaminpar,
     "mtkahypar": mtkahypar,
+    "adagl": adagl,
     "traffic": traffic,
 }
 

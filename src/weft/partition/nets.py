@@ -8,8 +8,9 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import Graph
-from weft.graph.graph import SPLITS, Progress
+from weft.graph.graph import Progress
 from weft.partition.aim import Training
+from weft.partition.simulator import seeds_of
 from weft.sampling import NeighborSampler, Sample
 from weft.sampling.batches import Batches
 
@@ -32,14 +33,6 @@ def sampled_nets(
             if nets.pins() >= pins:
                 return nets
     return nets
-
-
-def seeds_of(graph: Graph) -> np.ndarray:
-    """The vertices that batches are made of: training ones, labelled if any is; all, if there is none."""
-    if graph.split is None:
-        return np.arange(graph.num_vertices)
-    seeds = np.flatnonzero(graph.split == SPLITS["train"]) if graph.labels is None else graph.seeds("train")
-    return seeds if len(seeds) else np.arange(graph.num_vertices)
 
 
 def add_batch(nets: "_kernels.Nets", sample: Sample, task: Training) -> None:

@@ -15,12 +15,12 @@ from weft import _kernels
 from weft.graph import Graph
 from weft.graph.graph import SPLITS
 from weft.keys import Stream, key
-from weft.partition.aim import Aim, Training
+from weft.partition.aim import Aim
 from weft.partition.libraries import kaminpar
 from weft.partition.nets import expected_draws, rows_between, sampled_nets
+from weft.partition.simulator import usual_task
 from weft.partition.streaming import keyed_order, random
 
-_FANOUT, _LAYERS, _BATCH = 10, 2, 256  # of training that nobody described; the batch is a worker's
 _EPOCHS = 30  # sampled at most
 _PINS = 4_000_000, 0.5  # of the nets, at least, and an edge: memory stays linear
 _GROUPS = 256  # a part, that move as one at first
@@ -45,11 +45,6 @@ class Level:
         self.nets.fold(groups, nets)
         weights = [np.bincount(groups, kind, count) for kind in self.weights]
         return Level(nets, np.rint(weights).astype(np.int64), np.arange(count, dtype=np.int32))
-
-
-def usual_task(parts: int, seed: int = 0) -> Training:
-    """What is trained when nobody says what."""
-    return Training((_FANOUT,) * _LAYERS, _BATCH * parts, seed)
 
 
 def traffic(graph: Graph, aim: Aim) -> np.ndarray:

@@ -9,7 +9,8 @@ from weft.graph import Graph
 from weft.graph.generate import communities, rmat
 from weft.partition import allocate
 from weft.partition.aim import Aim, Training, Weighing
-from weft.partition.nets import add_batch, expected_draws, rows_between, sampled_nets, seeds_of
+from weft.partition.nets import add_batch, expected_draws, rows_between, sampled_nets
+from weft.partition.simulator import seeds_of
 from weft.partition.traffic import Level, settle
 from weft.sampling import NeighborSampler
 from weft.sampling.batches import Batches
