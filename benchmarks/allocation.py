@@ -11,6 +11,7 @@ time that the slowest worker spends fetching and exchanging rows in an epoch. Re
 import argparse
 import json
 import os
+import re
 import signal
 import statistics
 import sys
@@ -32,6 +33,8 @@ GRAPHS = {"debian": 128, "facebook-johns": 32, "communities": 256, "rmat": 256} 
 FANOUTS, HIDDEN = (10, 10), 32
 PLANS = ("leap", "split", "push", "pull")
 METHODS = ("random", "metis", "kaminpar", "adagl", "traffic", "traffic-pull", "traffic-push")
+UNTOLD = ("random", "metis", "kaminpar")  # of hosts that are not equal
+TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2)}
 COLUMNS = {"CPU s": 8, "cut": 8, "leap s": 9, "waiting": 9, "MB": 8, "best mix": 10, "s": 8, " waiting": 9, " MB": 8}
 OURS = ("traffic", "traffic-pull", "traffic-push")
 
@@ -73,12 +76,13 @@ def task_of(name, parts, method="traffic"):
 
 def allocated(graph, name, parts, method, args):
     """The partitioned graph, and what making it took: seconds, kept beside it."""
-    path = args.data / f"allocation-{name}-{method}-{parts}"
+    told = TOLD if args.unequal and method not in UNTOLD else {}
+    path = args.data / f"allocation-{name}-{method}-{parts}{'-unequal' if told else ''}"
     note = path.with_suffix(".json")
     if not (path.exists() and note.exists()):
         start, busy = time.perf_counter(), time.process_time()
         task = task_of(name, parts, method)
-        owners = allocate(graph, parts, method.partition("-")[0], task=task, threads=args.threads)
+        owners = allocate(graph, parts, method.partition("-")[0], task=task, threads=args.threads, **told)
         took = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - busy}
         np.save(path.with_suffix(".npy"), owners)
         write_partitioned(graph, owners, parts, path, overwrite=True)
@@ -89,12 +93,13 @@ def allocated(graph, name, parts, method, args):
 def measured(graph, name, parts, method, args):
     path, owners, took = allocated(graph, name, parts, method, args)
     settings = {"batch_size": GRAPHS[name], "fanouts": FANOUTS, "hidden": HIDDEN, "loaders": 1, "prefetch": 0}
+    settings["slack"] = 1.0 if args.unequal else 0.1  # seeds stay at home where homes are uneven by intent
     job = {"graph": str(path), "cluster": None, "known": [], "named": PLANS, "settings": settings}
     job |= {"rounds": args.rounds, "epochs": args.epochs, "enough": 60.0, "slow": 100.0}
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
         file.write_text(json.dumps(job))
-        with Sandbox(hosts=parts, link=args.link) as sandbox, open(out, "w") as output:
+        with sandbox_of(parts, args) as sandbox, open(out, "w") as output:
             code = sandbox.run([sys.executable, str(WORKER), str(file)], output=output, timeout=args.timeout)
         lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
     if code or not lines:
@@ -117,6 +122,17 @@ def measured(graph, name, parts, method, args):
     }
 
 
+def sandbox_of(parts, args):
+    """Hosts that are equal, or four with processors 2:2:1:1 and the last one's link at a fifth."""
+    if not args.unequal:
+        return Sandbox(hosts=parts, link=args.link)
+    whole = os.cpu_count() / sum(TOLD["shares"])
+    shares = {f"h{number}": share * whole for number, share in enumerate(TOLD["shares"], 1)}
+    rate, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", args.link).groups()
+    slow = f"{float(rate) * TOLD['bandwidths'][-1]:g}{unit}"
+    return Sandbox(hosts=len(shares), link=args.link, links={f"h{parts}": slow}, shares=shares)
+
+
 def simulated(graph, name, parts, owners):
     """Rows of an epoch as training draws them, seeds at home: each batch's busiest host, summed."""
     traces = Traces(graph, task_of(name, parts), batches=10**6)
@@ -133,6 +149,8 @@ def finished(file):
 
 def run(args):
     start, longest, done = time.monotonic(), 0.0, finished(args.out)
+    if args.unequal and args.parts != [4]:
+        raise SystemExit("unequal hosts are four: give --parts 4")
     runs = [(g, p, m) for p in args.parts for g in args.graphs for m in args.methods]
     for name, parts, method in [one for one in runs if one not in done]:
         begun = time.monotonic()
@@ -145,8 +163,9 @@ def run(args):
         if record is None:
             print("failed", flush=True)
             continue
+        what = {"graph": name, "parts": parts, "method": method, "link": args.link, "unequal": args.unequal}
         with open(args.out, "a") as out:
-            out.write(json.dumps({"graph": name, "parts": parts, "method": method, "link": args.link} | record) + "\n")
+            out.write(json.dumps(what | record) + "\n")
         print(f"{time.monotonic() - begun:.0f} s", flush=True)
 
 
@@ -211,6 +230,7 @@ def main():
     parser.add_argument("--graphs", type=lambda text: text.split(","), default=list(GRAPHS))
     parser.add_argument("--parts", type=lambda text: [*map(int, text.split(","))], default=[4, 8])
     parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
+    parser.add_argument("--unequal", action="store_true", help="hosts with processors 2:2:1:1, one link at a fifth")
     parser.add_argument("--link", default="200mbit")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--epochs", type=int, default=1)

@@ -16,13 +16,18 @@ from weft.graph import Graph
 from weft.graph.graph import SPLITS
 from weft.keys import Stream, key
 from weft.partition.aim import Aim, Training
-from weft.partition.libraries import kaminpar
+from weft.partition.libraries import fewest_rows, kaminpar
 from weft.partition.nets import expected_draws, rows_between, sampled_nets
 from weft.partition.simulator import usual_task
 from weft.partition.streaming import keyed_order, random
 
 _EPOCHS = 30  # sampled at most
-_PINS = 4_000_000, 0.5  # of the nets, at least, and an edge: memory stays linear
+_FEW = (
+    2_000_000,
+    0.1,
+)  # pins of the nets that starts are compared by: at least, and an edge, so that memory stays linear
+_MANY = 8_000_000, 0.5  # and of those that the best of them is finished by: what holds for few batches may not for all
+_TEXT = 3_000_000  # pins at most of nets that another partitioner is asked about too
 _GROUPS = 256  # a part, that move as one at first
 _STARTS = 3  # at random, besides one of small cut
 _POWERS = (2.0, 16.0)  # of the norm that stands for the longest wait: near the sum of all first, then near the longest
@@ -52,19 +57,26 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
 
     Starts from KaMinPar's allocation by expected traffic where that is installed, and from random ones.
     """
-    task = aim.task or _any_task(aim)
-    pins = int(max(_PINS[0], _PINS[1] * graph.num_edges))
-    nets = sampled_nets(graph, task, pins=pins, epochs=_EPOCHS, progress=aim.progress)
-    weights = _kinds(graph, aim)
-    level = Level(nets, weights, keyed_order(graph, aim.seed).astype(np.int32))
+    task, weights, order = aim.task or _any_task(aim), _kinds(graph, aim), keyed_order(graph, aim.seed).astype(np.int32)
     limits = _limits(weights, aim)
+    level = Level(_nets(graph, task, _FEW, aim), weights, order)
     starts = _starts(graph, replace(aim, draws=expected_draws(graph, task, aim.threads)), level, limits)
     found = []
     for number, owners in enumerate(starts):
         found.append(settle(level, owners, limits, aim, number))
         if aim.progress:
-            aim.progress("moving vertices", number + 1, len(starts))
-    return min(found, key=lambda owners: _badness(level, owners, limits, aim))
+            aim.progress("moving vertices", number + 1, len(starts) + 1)
+    best = min(found, key=lambda owners: _badness(level, owners, limits, aim))
+    whole = Level(_nets(graph, task, _MANY, aim), weights, order)
+    owners = settle(whole, best, limits, aim, len(starts))
+    if aim.progress:
+        aim.progress("moving vertices", len(starts) + 1, len(starts) + 1)
+    return owners
+
+
+def _nets(graph: Graph, task: Training, pins: tuple[int, float], aim: Aim) -> "_kernels.Nets":
+    most = int(max(pins[0], pins[1] * graph.num_edges))
+    return sampled_nets(graph, task, pins=most, epochs=_EPOCHS, progress=aim.progress)
 
 
 def _any_task(aim: Aim) -> Training:
@@ -112,7 +124,10 @@ def _starts(graph: Graph, aim: Aim, level: Level, limits: np.ndarray) -> list[np
         starts.append(dealt.choice(aim.parts, len(names), p=aim.targets))
     settled = [settle(folded, owners, limits, aim, run) for run, owners in enumerate(starts)]
     settled.sort(key=lambda owners: _badness(folded, owners, limits, aim))
-    return [small, *(owners[groups] for owners in settled[: len(settled) // 2])]
+    starts = [small, *(owners[groups] for owners in settled[: len(settled) // 2])]
+    if find_spec("mtkahypar") is not None and level.nets.pins() <= _TEXT:
+        starts.append(fewest_rows(level.nets, level.weights[0], aim))
+    return starts
 
 
 def _kinds(graph: Graph, aim: Aim) -> np.ndarray:
