@@ -24,7 +24,7 @@ from weft.partition.mesh import Mesh, mesh_of
 
 _SEEDS = 0x7FFFFFFF  # libraries take 31 bits
 _CHUNK = 1 << 22  # edges at a time
-_COMPRESSED = 1 << 25  # edges, from where KaMinPar holds the graph compressed: a fifth slower, a gigabyte less
+_LARGE = 1 << 24  # edges, from where KaMinPar works on a compressed graph and in its fast way: a third of the memory
 _MEMORY_FOLDER = Path("/dev/shm")
 
 
@@ -61,10 +61,13 @@ def _fitting(weights: np.ndarray, most: int) -> np.ndarray:
 
 
 def kaminpar(graph: Graph, aim: Aim) -> np.ndarray:
-    """KaMinPar. On one thread the same seed gives the same allocation; on more, each run gives another one, as good."""
+    """KaMinPar: its default way, or its fast one for large graphs.
+
+    On one thread the same seed gives the same allocation; on more, each run gives another one, as good.
+    """
     library = _library("kaminpar", "KaMinPar")
     mesh = mesh_of(graph, aim)
-    limits, large = most_a_part(mesh.vertices, aim), mesh.num_edges > _COMPRESSED
+    limits, large = most_a_part(mesh.vertices, aim), mesh.num_edges > _LARGE
     with _folder(8 * len(mesh.offsets) + 16 * len(mesh.neighbours)) as folder:
         file = folder / "graph.parhip"
         write_parhip(file, mesh)
@@ -72,7 +75,7 @@ def kaminpar(graph: Graph, aim: Aim) -> np.ndarray:
         loaded = library.load_graph(str(file), library.GraphFileFormat.PARHIP, compress=large)
         file.unlink()
     library.reseed(aim.seed & _SEEDS)
-    instance = library.KaMinPar(aim.threads, library.default_context())
+    instance = library.KaMinPar(aim.threads, library.fast_context() if large else library.default_context())
     if limits is None:
         owners = instance.compute_partition(loaded, aim.parts, aim.weighing.imbalance)
     else:

@@ -15,7 +15,7 @@ from weft import _kernels
 from weft.graph import Graph
 from weft.graph.graph import SPLITS
 from weft.keys import Stream, key
-from weft.partition.aim import Aim
+from weft.partition.aim import Aim, Training
 from weft.partition.libraries import kaminpar
 from weft.partition.nets import expected_draws, rows_between, sampled_nets
 from weft.partition.simulator import usual_task
@@ -52,7 +52,7 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
 
     Starts from KaMinPar's allocation by expected traffic where that is installed, and from random ones.
     """
-    task = aim.task or usual_task(aim.parts, aim.seed)
+    task = aim.task or _any_task(aim)
     pins = int(max(_PINS[0], _PINS[1] * graph.num_edges))
     nets = sampled_nets(graph, task, pins=pins, epochs=_EPOCHS, progress=aim.progress)
     weights = _kinds(graph, aim)
@@ -65,6 +65,15 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
         if aim.progress:
             aim.progress("moving vertices", number + 1, len(starts))
     return min(found, key=lambda owners: _badness(level, owners, limits, aim))
+
+
+def _any_task(aim: Aim) -> Training:
+    """What is trained when nobody says what: rows are pulled from layer to layer, which keeps neighbours together.
+
+    Local layers might need all rows everywhere, if batches are large, and then leave nothing to go by.
+    """
+    task = usual_task(aim.parts, aim.seed)
+    return replace(task, placements=("pull",) * len(task.fanouts))
 
 
 def settle(level: Level, owners: np.ndarray, limits: np.ndarray, aim: Aim, run: int = 0) -> np.ndarray:

@@ -7,7 +7,7 @@ from slow_partition import INSTALLED, random_graph
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import SPLITS
-from weft.partition import Aim, Mesh, allocate, libraries, mesh_of
+from weft.partition import Aim, Mesh, allocate, libraries, measure, mesh_of
 
 LIBRARIES = [method for method in ("metis", "kaminpar", "mtkahypar") if method in INSTALLED]
 
@@ -36,6 +36,23 @@ def test_light_edges_are_cut_first(method):
 def test_unweighted_edges_are_alike(method):
     graph, _, row = grid()
     assert (allocate(graph, 3, method, draws=np.ones(len(row))) >= 0).all()
+
+
+def test_large_graphs_are_compressed(monkeypatch):
+    graph, draws, _ = grid(30)
+    usual = allocate(graph, 3, "kaminpar", draws=draws)
+    monkeypatch.setattr(libraries, "_LARGE", 10)
+    frugal = allocate(graph, 3, "kaminpar", draws=draws)
+    cuts = [measure(graph, owners, 3)["cut"] for owners in (usual, frugal)]
+    assert cuts[1] < 1.5 * cuts[0] + 0.02
+
+
+@pytest.mark.parametrize("ample", [False, True])
+def test_files_go_to_memory_where_there_is_ample_room(monkeypatch, tmp_path, ample):
+    monkeypatch.setattr(libraries, "_MEMORY_FOLDER", tmp_path)
+    with libraries._folder(1000 if ample else 1 << 60) as folder:
+        assert (folder.parent == tmp_path) == ample
+    assert not folder.exists()
 
 
 class TestParhip:
