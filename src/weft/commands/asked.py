@@ -26,9 +26,8 @@ def add_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     if plan:
         group.add_argument(
             "--plan",
-            default="leap",
             help="the plan to allocate for: leap, split, snp, dnp, or a placement a layer such as pull,push,local (inputs "
-            "first; default leap)",
+            "first; default: pull in every layer, which keeps neighbours together whatever is trained)",
         )
     group.add_argument("--cluster", type=Path, help="a cluster file (weft probe): hosts, their processors and links")
     group.add_argument("--hosts", type=int, help="so many hosts with equally many parts each (default: a host a part)")
@@ -40,7 +39,7 @@ def add_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     )
 
 
-def task_asked(args: argparse.Namespace, graph: Graph, parts: int, plan: str = "leap") -> Training:
+def task_asked(args: argparse.Namespace, graph: Graph, parts: int, plan: str | None = None) -> Training:
     """What will be trained; widths are bytes a row."""
     fanouts = whole_numbers("fanouts", args.fanouts)
     if args.batch_size < 1 or args.hidden < 1:
@@ -81,7 +80,9 @@ def cluster_asked(args: argparse.Namespace, parts: int) -> Cluster:
     return cluster
 
 
-def _placements(plan: str, depth: int) -> tuple[str, ...]:
+def _placements(plan: str | None, depth: int) -> tuple[str, ...]:
+    if plan is None:
+        return ("pull",) * depth
     if plan in _NO_MATTER:
         raise ConfigError(
             f"--plan {plan} reads rows wherever they are: allocate for another plan, such as leap or split"

@@ -11,9 +11,9 @@ from weft.graph.graph import Progress
 from weft.graph.pieces import running_sum, vertex_ranges
 from weft.keys import Stream, key
 from weft.partition.aim import Aim
-from weft.partition.simulator import usual_task
 
 _CHUNK = 1 << 22  # edges at a time
+_SEEDS = 0x7FFFFFFF  # training, which may take its seed from here, wants small ones
 
 
 def in_two_levels(
@@ -27,7 +27,7 @@ def in_two_levels(
     once = replace(
         aim.weighing, imbalance=(1 + aim.weighing.imbalance) ** 0.5 - 1
     )  # both levels together exceed as much
-    aim = replace(aim, weighing=once, task=aim.task or usual_task(aim.parts, aim.seed))
+    aim = replace(aim, weighing=once)
     hosts = _allocated(method, graph, _of_hosts(aim, first))
     owners = np.empty(graph.num_vertices, dtype=np.int32)
     for host, count in enumerate(workers):
@@ -107,7 +107,7 @@ def _within(aim: Aim, members: np.ndarray, host: int, workers: slice) -> Aim:
         work=None if aim.work is None else aim.work[members],
         task=task,
         bandwidths=None if aim.bandwidths is None else aim.bandwidths[workers],
-        seed=key(Stream.PARTITION, aim.seed, host),
+        seed=key(Stream.PARTITION, aim.seed, host) & _SEEDS,
         progress=_named(aim.progress, f"host {host}"),
     )
 
