@@ -84,7 +84,7 @@ dd { font-size: 20px; font-weight: 600; font-variant-numeric: tabular-nums; line
 .excluded .track { opacity: .45; }
 .axis { padding: 0; }
 .ticks { grid-column: 2; position: relative; height: 22px; font-size: 12px; color: var(--soft); }
-.ticks span { position: absolute; top: 3px; transform: translateX(-50%); }
+.ticks span { white-space: nowrap; position: absolute; top: 3px; transform: translateX(-50%); }
 .ticks span:first-child { transform: none; }
 
 .chart { display: block; width: 100%; height: auto; overflow: visible; font-variant-numeric: tabular-nums; }
