@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minutes",
         type=float,
         default=USUAL_MINUTES,
-        help="how long auto's method may be expected to take (default 2)",
+        help=f"how long auto's method may be expected to take (default {USUAL_MINUTES:g})",
     )
     parser.add_argument(
         "--by-draws", action="store_true", help="weigh edges by what training is expected to draw over them"
