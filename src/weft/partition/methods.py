@@ -10,6 +10,7 @@ from weft.graph.graph import Progress
 from weft.partition.adagl import adagl
 from weft.partition.aim import Aim, Training, Weighing
 from weft.partition.blocks import blocks
+from weft.partition.hosts import in_two_levels
 from weft.partition.libraries import kaminpar, metis, mtkahypar
 from weft.partition.streaming import fennel, ldg, random
 from weft.partition.traffic import traffic
@@ -40,9 +41,13 @@ def allocate(
     work: np.ndarray | None = None,
     task: Training | None = None,
     bandwidths: Sequence[float] | None = None,
+    hosts: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> np.ndarray:
-    """The part of each vertex, [vertices] int32; the arguments are those of `Aim`."""
+    """The part of each vertex, [vertices] int32; the arguments are those of `Aim`.
+
+    `hosts`: how many of the parts each host has; vertices then go to hosts first, and parts are numbered host by host.
+    """
     if method not in METHODS:
         raise ConfigError(f"method {method!r} is not known: choose one of {', '.join(METHODS)}")
     unequal, links = (None if given is None else tuple(map(float, given)) for given in (shares, bandwidths))
@@ -50,4 +55,4 @@ def allocate(
     aim.check(graph)
     if parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)
-    return METHODS[method](graph, aim)
+    return METHODS[method](graph, aim) if hosts is None else in_two_levels(METHODS[method], graph, aim, hosts)

@@ -13,9 +13,15 @@ from weft.partition.aim import parts_of_whole
 
 
 def measure(
-    graph: Graph, owners: np.ndarray, parts: int, *, shares: Sequence[float] | None = None, threads: int = 1
+    graph: Graph,
+    owners: np.ndarray,
+    parts: int,
+    *,
+    shares: Sequence[float] | None = None,
+    work: np.ndarray | None = None,
+    threads: int = 1,
 ) -> dict[str, Any]:
-    """The share of edges cut; each part's vertices, training vertices and in-edges; halos; balance.
+    """The share of edges cut; each part's vertices, training vertices, in-edges and work, if it is given; halos; balance.
 
     A part's halo are the sources of its in-edges that others own: the rows it lacks for one layer over all its vertices.
     Balance is the most that a part has of something, by what it should have: its share of all (equal, if none are given).
@@ -29,6 +35,8 @@ def measure(
     }
     if graph.split is not None:
         counts["training"] = np.bincount(owners[graph.split == SPLITS["train"]], minlength=parts)
+    if work is not None:
+        counts["work"] = np.bincount(owners, work, parts)
     targets = parts_of_whole(parts, shares)
     return {
         "parts": parts,
@@ -41,7 +49,7 @@ def measure(
 
 
 def _balance(values: np.ndarray, targets: np.ndarray) -> float:
-    return float((values / (targets * max(int(values.sum()), 1))).max())
+    return float((values / (targets * (float(values.sum()) or 1.0))).max())
 
 
 def _checked(graph: Graph, owners: np.ndarray, parts: int) -> np.ndarray:

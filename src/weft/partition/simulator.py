@@ -91,17 +91,21 @@ class Traces:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def rows(self, owners: np.ndarray, parts: int, *, seeds: str = "home") -> np.ndarray:
+    def rows(
+        self, owners: np.ndarray, parts: int, *, seeds: str = "home", turns: np.ndarray | None = None
+    ) -> np.ndarray:
         """Rows that each server needs of each owner, once a batch: [batches, servers, owners] int64.
 
-        Seeds are computed at home (by their owners) or dealt out (`spread`: round-robin, the plan gdp).
+        Seeds are computed at home (by their owners) or dealt out (`spread`: round-robin, the plan gdp; to the servers as
+        `turns` names them over and over, where these are hosts of several workers; None: to one after the other).
         """
+        turns = np.arange(parts) if turns is None else turns
         rows = np.zeros((len(self), parts, parts), dtype=np.int64)
         owners = np.ascontiguousarray(owners, dtype=np.int32)
         for number, sample in enumerate(self._samples()):
             vertices = sample.vertices.numpy()
             count = sample.num_seeds
-            servers = owners[vertices[:count]] if seeds == "home" else np.arange(count) % parts
+            servers = owners[vertices[:count]] if seeds == "home" else turns[np.arange(count) % len(turns)]
             for first in range(0, parts, _SERVERS):
                 masks = _reached(sample, _bits(servers, first))
                 _kernels.count_reached(masks, owners[vertices], first, rows[number])

@@ -115,7 +115,9 @@ def _starts(graph: Graph, aim: Aim, level: Level, limits: np.ndarray) -> list[np
     count = aim.parts * _GROUPS
     if find_spec("kaminpar") is None or count > graph.num_vertices // 4:
         return [small, *(random(graph, replace(aim, seed=aim.seed + run)) for run in range(_STARTS))]
-    names, groups = np.unique(kaminpar(graph, replace(aim, parts=count, shares=None)), return_inverse=True)
+    names, groups = np.unique(
+        kaminpar(graph, replace(aim, parts=count, shares=None, bandwidths=None)), return_inverse=True
+    )
     folded = level.fold(groups.astype(np.int32), len(names))
     votes = np.bincount(groups * aim.parts + small, minlength=len(names) * aim.parts).reshape(-1, aim.parts)
     starts = [votes.argmax(1)]
