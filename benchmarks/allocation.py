@@ -71,7 +71,7 @@ def real(folder):
 def task_of(name, parts, method="traffic"):
     _, _, placement = method.partition("-")
     layers = (placement,) * len(FANOUTS) if placement else ()
-    return Training(FANOUTS, GRAPHS[name] * parts, 0, layers)
+    return Training(FANOUTS, GRAPHS[name] * parts, 1, layers)  # training's own seed is another: its rows are not known
 
 
 def allocated(graph, name, parts, method, args):

@@ -146,25 +146,6 @@ class Nets {
         onto.linked_ = false;
     }
 
-    // Each net as a list without repeats: its owner, then its other pins. Returns how many numbers that are; there may be as
-    // many as there are nets and pins.
-    int64_t lists(Array<int64_t> begin, Array<int32_t> members, Array<float> weights) const {
-        if (static_cast<int64_t>(begin.size()) != count() + 1 || static_cast<int64_t>(weights.size()) != count() ||
-            static_cast<int64_t>(members.size()) < count() + pins())
-            throw std::invalid_argument("nets: the outputs are too small");
-        nb::gil_scoped_release released;
-        int64_t written = 0;
-        for (int64_t e = 0; e < count(); ++e) {
-            begin.data()[e] = written;
-            weights.data()[e] = weight_[e];
-            members.data()[written++] = owner_[e];
-            for (int64_t at = nets_.begin[e]; at < nets_.begin[e + 1]; ++at)
-                if (nets_.members[at] != owner_[e]) members.data()[written++] = nets_.members[at];
-        }
-        begin.data()[count()] = written;
-        return written;
-    }
-
     // rows[needs][owner] of an allocation.
     void rows(In<int32_t> parts, Array<double, 2> rows) const {
         const auto count_parts = static_cast<int64_t>(rows.shape(0));
@@ -407,7 +388,6 @@ void bind_nets(nanobind::module_ &m) {
         .def("gather", &Nets::gather, nb::arg("indptr"), nb::arg("src"))
         .def("finish", &Nets::finish, nb::arg("owners"), nb::arg("weight"))
         .def("fold", &Nets::fold, nb::arg("groups"), nb::arg("onto"))
-        .def("lists", &Nets::lists, nb::arg("begin"), nb::arg("members"), nb::arg("weights"))
         .def("rows", &Nets::rows, nb::arg("parts"), nb::arg("rows"))
         .def("refine", &Nets::refine, nb::arg("parts"), nb::arg("order"), nb::arg("awake"), nb::arg("weights"),
              nb::arg("limits"), nb::arg("seconds"), nb::arg("power"), nb::arg("loss"));

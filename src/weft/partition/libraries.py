@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
-from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.pieces import vertex_ranges
@@ -114,7 +113,7 @@ def mtkahypar(graph: Graph, aim: Aim) -> np.ndarray:
     It runs on as many threads as its first call in a process asked for.
     """
     mesh = _narrow(mesh_of(graph, aim))
-    library, start, context = _mtkahypar("CUT", mesh.vertices, aim)
+    library, start, context = _mtkahypar(mesh.vertices, aim)
     with _folder(24 * mesh.num_vertices + 16 * len(mesh.neighbours)) as folder:
         file = folder / "graph.metis"
         write_metis(file, mesh)
@@ -124,32 +123,13 @@ def mtkahypar(graph: Graph, aim: Aim) -> np.ndarray:
     return np.asarray(loaded.partition(context).get_partition(), dtype=np.int32)
 
 
-def fewest_rows(nets: "_kernels.Nets", weights: np.ndarray, aim: Aim) -> np.ndarray:
-    """Mt-KaHyPar's allocation with the fewest rows between parts, for nets of few pins: they are handed over as text."""
-    weights = _fitting(weights, _SEEDS // 2)
-    library, start, context = _mtkahypar("KM1", weights, aim)
-    begin, prices = np.empty(nets.count() + 1, dtype=np.int64), np.empty(nets.count(), dtype=np.float32)
-    members = np.empty(nets.count() + nets.pins(), dtype=np.int32)
-    size = nets.lists(begin, members, prices)
-    prices = np.maximum(1, np.rint(prices / prices.min())) if len(prices) else prices
-    words = np.insert(members[:size].astype(np.int64) + 1, begin[:-1], prices.astype(np.int64))
-    with _folder(12 * len(words)) as folder:
-        file = folder / "nets.hgr"
-        with open(file, "w") as out:
-            out.write(f"{nets.count()} {nets.vertices()} 11\n")
-            out.write(_lines(words, begin + np.arange(len(begin))))
-            out.write(_lines(weights, np.arange(len(weights) + 1)))
-        loaded = start.hypergraph_from_file(str(file), context, library.FileFormat.HMETIS)
-    return np.asarray(loaded.partition(context).get_partition(), dtype=np.int32)
-
-
-def _mtkahypar(objective: str, weights: np.ndarray, aim: Aim) -> tuple[ModuleType, Any, Any]:
+def _mtkahypar(weights: np.ndarray, aim: Aim) -> tuple[ModuleType, Any, Any]:
     """The library, what makes its graphs, and what it is told."""
     library = _library("mtkahypar", "Mt-KaHyPar")
     start = library.initialize(aim.threads, print_warnings=False)
     library.set_seed(aim.seed & _SEEDS)
     context = start.context_from_preset(library.PresetType.DETERMINISTIC)
-    context.set_partitioning_parameters(aim.parts, aim.weighing.imbalance, getattr(library.Objective, objective))
+    context.set_partitioning_parameters(aim.parts, aim.weighing.imbalance, library.Objective.CUT)
     context.logging = False
     limits = most_a_part(weights, aim)
     if limits is not None:

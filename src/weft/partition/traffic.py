@@ -16,7 +16,7 @@ from weft.graph import Graph
 from weft.graph.graph import SPLITS
 from weft.keys import Stream, key
 from weft.partition.aim import Aim, Training
-from weft.partition.libraries import fewest_rows, kaminpar
+from weft.partition.libraries import kaminpar
 from weft.partition.nets import expected_draws, rows_between, sampled_nets
 from weft.partition.simulator import usual_task
 from weft.partition.streaming import keyed_order, random
@@ -27,9 +27,8 @@ _FEW = (
     0.1,
 )  # pins of the nets that starts are compared by: at least, and an edge, so that memory stays linear
 _MANY = 8_000_000, 0.5  # and of those that the best of them is finished by: what holds for few batches may not for all
-_TEXT = 3_000_000  # pins at most of nets that another partitioner is asked about too
 _GROUPS = 256  # a part, that move as one at first
-_STARTS = 3  # at random, besides one of small cut
+_STARTS = 7  # at random, besides one of small cut
 _POWERS = (2.0, 16.0)  # of the norm that stands for the longest wait: near the sum of all first, then near the longest
 _PASSES = 5  # at each power, at most
 _STILL = 0.001  # a share of vertices: fewer moves end a power's passes
@@ -126,10 +125,7 @@ def _starts(graph: Graph, aim: Aim, level: Level, limits: np.ndarray) -> list[np
         starts.append(dealt.choice(aim.parts, len(names), p=aim.targets))
     settled = [settle(folded, owners, limits, aim, run) for run, owners in enumerate(starts)]
     settled.sort(key=lambda owners: _badness(folded, owners, limits, aim))
-    starts = [small, *(owners[groups] for owners in settled[: len(settled) // 2])]
-    if find_spec("mtkahypar") is not None and level.nets.pins() <= _TEXT:
-        starts.append(fewest_rows(level.nets, level.weights[0], aim))
-    return starts
+    return [small, *(owners[groups] for owners in settled[: len(settled) // 2])]
 
 
 def _kinds(graph: Graph, aim: Aim) -> np.ndarray:

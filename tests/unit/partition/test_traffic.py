@@ -1,8 +1,5 @@
 """Nets count the rows that really cross, moves lower what they cost, and limits hold; each against a slow twin."""
 
-import itertools
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 
@@ -12,7 +9,6 @@ from weft.graph import Graph
 from weft.graph.generate import communities, rmat
 from weft.partition import allocate
 from weft.partition.aim import Aim, Training, Weighing
-from weft.partition.libraries import fewest_rows
 from weft.partition.nets import add_batch, expected_draws, rows_between, sampled_nets
 from weft.partition.simulator import seeds_of
 from weft.partition.traffic import Level, settle
@@ -77,33 +73,6 @@ def test_nets_between_groups_are_those_of_their_vertices(graph):
     of_groups = rng.integers(0, 3, 40).astype(np.int32)
     assert rows_between(folded, of_groups, 3) == pytest.approx(rows_between(nets, of_groups[groups], 3))
     assert folded.count() < nets.count()
-
-
-def test_nets_as_lists(graph):
-    nets = sampled_nets(graph, Training((4, 4), 200), pins=10**9, epochs=1)
-    begin, weights = np.empty(nets.count() + 1, dtype=np.int64), np.empty(nets.count(), dtype=np.float32)
-    members = np.empty(nets.count() + nets.pins(), dtype=np.int32)
-    size = nets.lists(begin, members, weights)
-    assert begin[-1] == size and (weights == 1).all()
-    owners = np.random.default_rng(3).integers(0, 3, graph.num_vertices)
-    rows = 0
-    for first, end in itertools.pairwise(begin):
-        one = members[first:end].tolist()
-        assert len(set(one)) == len(one) > 1
-        rows += len(set(owners[one])) - 1
-    assert rows == rows_between(nets, owners, 3).sum()
-
-
-@pytest.mark.skipif(find_spec("mtkahypar") is None, reason="Mt-KaHyPar is not installed: pip install mtkahypar")
-def test_another_partitioner_is_asked(graph):
-    nets = sampled_nets(graph, Training((4, 4), 200), pins=10**9, epochs=1)
-    aim = Aim(3, shares=(2, 1, 1))
-    weights = aim.weights(graph)
-    owners = fewest_rows(nets, weights, aim)
-    loads = np.bincount(owners, weights, 3) / weights.sum()
-    assert loads == pytest.approx([0.5, 0.25, 0.25], rel=0.05)
-    assert rows_between(nets, owners, 3).sum() < 0.7 * rows_between(nets, allocate(graph, 3, "random"), 3).sum()
-    assert (fewest_rows(nets, weights, aim) == owners).all()
 
 
 def cost_of(nets, owners, parts, prices=None):
