@@ -4,30 +4,50 @@
 namespace nb = nanobind;
 
 void bind_aggregate(nb::module_ &m);
+void bind_allocate(nb::module_ &m);
 void bind_attention(nb::module_ &m);
 void bind_blocks(nb::module_ &m);
+void bind_coarsen(nb::module_ &m);
+void bind_contract(nb::module_ &m);
 void bind_cover(nb::module_ &m);
 void bind_dropout(nb::module_ &m);
 void bind_gather(nb::module_ &m);
 void bind_graph(nb::module_ &m);
+void bind_growing(nb::module_ &m);
 void bind_linear(nb::module_ &m);
 void bind_links(nb::module_ &m);
+void bind_mesh(nb::module_ &m);
+void bind_nets(nb::module_ &m);
+void bind_quality(nb::module_ &m);
+void bind_refine(nb::module_ &m);
 void bind_sampling(nb::module_ &m);
 void bind_split(nb::module_ &m);
 void bind_spread(nb::module_ &m);
+void bind_streaming(nb::module_ &m);
+void bind_traces(nb::module_ &m);
 
 NB_MODULE(_kernels, m) {
     m.doc() = "Weft's compiled kernels. Arrays are numpy's or any DLPack buffer; outputs are the caller's; the GIL is released.";
     bind_aggregate(m);
+    bind_allocate(m);
     bind_attention(m);
     bind_blocks(m);
+    bind_coarsen(m);
+    bind_contract(m);
     bind_cover(m);
     bind_dropout(m);
     bind_gather(m);
     bind_graph(m);
+    bind_growing(m);
     bind_linear(m);
     bind_links(m);
+    bind_mesh(m);
+    bind_nets(m);
+    bind_quality(m);
+    bind_refine(m);
     bind_sampling(m);
     bind_split(m);
     bind_spread(m);
+    bind_streaming(m);
+    bind_traces(m);
 }

@@ -309,6 +309,75 @@ def community_edges(
     threads: int,
 ) -> None: ...
 
+# kernels/mesh.cpp
+def out_lists(indptr: ndarray, indices: ndarray, t_indptr: ndarray, t_dst: ndarray, threads: int) -> None: ...
+def count_neighbours(
+    indptr: ndarray, indices: ndarray, t_indptr: ndarray, t_dst: ndarray, counts: ndarray, threads: int
+) -> None: ...
+def join_neighbours(
+    indptr: ndarray,
+    indices: ndarray,
+    t_indptr: ndarray,
+    t_dst: ndarray,
+    draws: ndarray | None,
+    scale: float,
+    heaviest: int,
+    offsets: ndarray,
+    neighbours: ndarray,
+    weights: ndarray | None,
+    threads: int,
+) -> None: ...
+
+# kernels/quality.cpp
+def count_halos(
+    indptr: ndarray, indices: ndarray, owners: ndarray, cut: ndarray, halo: ndarray, threads: int
+) -> None: ...
+
+# kernels/streaming.cpp
+def deal_by_room(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    weights: ndarray,
+    training: ndarray | None,
+    order: ndarray,
+    bounds: ndarray | None,
+    targets: ndarray,
+    training_targets: ndarray | None,
+    slack: float,
+    owners: ndarray,
+) -> int: ...
+def deal_by_cost(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    weights: ndarray,
+    training: ndarray | None,
+    order: ndarray,
+    targets: ndarray,
+    training_targets: ndarray | None,
+    slack: float,
+    cost: float,
+    owners: ndarray,
+) -> int: ...
+
+# kernels/growing.cpp
+def grow_blocks(
+    offsets: ndarray, neighbours: ndarray, weights: ndarray, order: ndarray, centres: int, most: int, blocks: ndarray
+) -> int: ...
+def join_blocks(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    blocks: ndarray,
+    members: ndarray,
+    bounds: ndarray,
+    small: int,
+    most: int,
+    sizes: ndarray,
+    roots: ndarray,
+) -> None: ...
+
 # kernels/linear.cpp
 def multiply(
     x: ndarray,
@@ -333,3 +402,130 @@ class Links:
     def begin(self, data: ndarray, counts: list[int]) -> None: ...
     def finish_into(self, out: ndarray, expected: list[int]) -> list[int]: ...
     def finish_any(self) -> tuple[list[int], list[ndarray]]: ...
+
+# kernels/nets.cpp
+class Nets:
+    def __init__(self, vertices: int) -> None: ...
+    def vertices(self) -> int: ...
+    def count(self) -> int: ...
+    def pins(self) -> int: ...
+    def start(self, needs: ndarray) -> None: ...
+    def hop(self, indptr: ndarray, src: ndarray, num_src: int) -> None: ...
+    def gather(self, indptr: ndarray, src: ndarray) -> None: ...
+    def finish(self, owners: ndarray, weight: float) -> None: ...
+    def fold(self, groups: ndarray, onto: Nets) -> None: ...
+    def rows(self, parts: ndarray, rows: ndarray) -> None: ...
+    def refine(
+        self,
+        parts: ndarray,
+        order: ndarray,
+        awake: ndarray,
+        weights: ndarray,
+        limits: ndarray,
+        seconds: ndarray,
+        power: float,
+        loss: float,
+    ) -> int: ...
+
+# kernels/coarsen.cpp, kernels/contract.cpp
+def balls(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    vertices: ndarray,
+    training: ndarray,
+    apart: ndarray | None,
+    key: int,
+    share: float,
+    hops: int,
+    most: int,
+    most_training: int,
+    cluster: ndarray,
+    threads: int,
+) -> int: ...
+def matching(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    vertices: ndarray,
+    training: ndarray,
+    apart: ndarray | None,
+    order: ndarray,
+    most: int,
+    most_training: int,
+    cluster: ndarray,
+) -> int: ...
+
+class Contraction32:
+    def __init__(
+        self,
+        offsets: ndarray,
+        neighbours: ndarray,
+        edges: ndarray | None,
+        clusters: ndarray,
+        count: int,
+        threads: int,
+    ) -> None: ...
+    def edges(self) -> int: ...
+    def write(self, lengths: ndarray, neighbours: ndarray, edges: ndarray) -> None: ...
+
+class Contraction64(Contraction32): ...
+
+def lightest_kept(offsets: ndarray, edges: ndarray, share: float, lightest: ndarray, threads: int) -> None: ...
+
+# kernels/allocate.cpp, kernels/refine.cpp
+def greedy(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    vertices: ndarray,
+    training: ndarray,
+    coefficients: ndarray,
+    orders: ndarray,
+    shares: ndarray,
+    owners: ndarray,
+    threads: int,
+) -> None: ...
+def best_naming(gains: ndarray, rows: ndarray) -> None: ...
+def refine(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    vertices: ndarray,
+    training: ndarray,
+    limits: ndarray,
+    training_limits: ndarray,
+    heaviest: int,
+    sweeps: int,
+    enough: float,
+    owners: ndarray,
+    threads: int,
+) -> int: ...
+def refine_all(
+    offsets: ndarray,
+    neighbours: ndarray,
+    edges: ndarray | None,
+    vertices: ndarray,
+    training: ndarray,
+    limits: ndarray,
+    training_limits: ndarray,
+    heaviest: int,
+    sweeps: int,
+    owners: ndarray,
+    threads: int,
+) -> None: ...
+
+# kernels/traces.cpp
+def spread_masks(indptr: ndarray, src: ndarray, before: ndarray, after: ndarray) -> None: ...
+def count_reached(masks: ndarray, owners: ndarray, first: int, rows: ndarray) -> None: ...
+
+class Fold:
+    def __init__(self, groups: int) -> None: ...
+    def begin(self, groups: ndarray) -> None: ...
+    def hop(self, indptr: ndarray, src: ndarray, num_src: int, kept: ndarray | None) -> None: ...
+    def end(self, groups: ndarray, each: int, joined: bool) -> None: ...
+    def count(self, allocations: ndarray, rows: ndarray, threads: int) -> None: ...
+    def batches(self) -> int: ...
+    def classes(self) -> int: ...
+    def members(self) -> int: ...
+    def kinds(self) -> int: ...

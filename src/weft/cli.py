@@ -20,6 +20,7 @@ COMMANDS = {
     "locality": "weft.commands.locality",
     "probe": "weft.commands.probe",
     "plan": "weft.commands.plan",
+    "report": "weft.commands.report",
     "train": "weft.commands.train",
     "embed": "weft.commands.embed",
     "sandbox": "weft.commands.sandbox",

@@ -8,8 +8,8 @@ import weft
 ROOT = Path(weft.__file__).parent
 ROOMS = [
     "graph",
-    "partition",
     "sampling",
+    "partition",
     "exchange",
     "parallel",
     "features",

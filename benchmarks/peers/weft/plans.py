@@ -31,11 +31,12 @@ def main(job):
     trainer = Trainer(graph, model, replace(settings, plan="gdp"), world=world)
     trainer.prepare()
     usual = named(len(settings.fanouts), settings.cache)
+    wanted = [usual[name] for name in job.get("named", usual)]
     known = [Plan.from_dict(plan) for plan in job["known"]]
     asked, found = None, []
     if job["cluster"]:
         asked, found, predict = ask(trainer, settings, graph, model, world, job["cluster"])
-    plans = {label(plan, usual): plan for plan in [*usual.values(), *found, *known]}
+    plans = {label(plan, usual): plan for plan in [*wanted, *found, *known]}
     figures = measure(trainer, {name: plan for name, plan in plans.items() if plan not in known}, job)
     made = {name: {"plan": plan.as_dict()} | summary(figures.get(name)) for name, plan in plans.items()}
     if asked is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from weft.errors import ConfigError
+from weft.commands.lists import whole_numbers, words
 from weft.graph import Graph
 from weft.planner import SAMPLERS, Scope, locality, samplers_named
 from weft.report.locality_table import print_locality
@@ -46,17 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Sample, count, and show the figures."""
     scope = Scope(
-        parts=_numbers("parts", args.parts),
-        methods=_words(args.methods),
-        layers=_numbers("layers", args.layers),
-        fanouts=_numbers("fanouts", args.fanouts) or None,
-        miss_fanouts=_numbers("miss-fanouts", args.miss_fanouts),
+        parts=whole_numbers("parts", args.parts),
+        methods=words(args.methods),
+        layers=whole_numbers("layers", args.layers),
+        fanouts=whole_numbers("fanouts", args.fanouts) or None,
+        miss_fanouts=whole_numbers("miss-fanouts", args.miss_fanouts),
         roots=args.roots,
         batches=args.batches,
         batch_size=args.batch_size,
         seed=args.seed,
     )
-    samplers = samplers_named(_words(args.samplers))
+    samplers = samplers_named(words(args.samplers))
     graph = Graph.open(args.graph)
     with StageProgress() as progress:
         figures = locality(graph, scope, samplers, progress)
@@ -66,15 +66,3 @@ def run(args: argparse.Namespace) -> int:
 
 def _joined(values: Sequence[str | int]) -> str:
     return ",".join(map(str, values))
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _numbers(name: str, text: str) -> tuple[int, ...]:
-    """Whole numbers; `full` is -1, all neighbours, where a fanout is meant."""
-    try:
-        return tuple(-1 if word == "full" else int(word) for word in _words(text))
-    except ValueError:
-        raise ConfigError(f"--{name} {text} is not a list of whole numbers, such as 2,10") from None

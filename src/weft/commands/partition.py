@@ -3,11 +3,22 @@
 import argparse
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
+import numpy as np
+
+from weft.commands.asked import add_flags, cluster_asked, parts_asked, task_asked
+from weft.commands.lists import numbers
+from weft.errors import ConfigError
 from weft.graph import Graph
-from weft.partition import METHODS, Weighing, allocate, measure, write_partitioned
+from weft.graph.graph import Progress
+from weft.graph.storage import DirectoryWriter
+from weft.partition import METHODS, Choice, Weighing, allocate, choose, measure, write_partitioned
+from weft.partition.choice import USUAL_MINUTES
+from weft.partition.nets import expected_draws
+from weft.planner.machines import bandwidths_of, shares_of, workers_of
 from weft.report.partition_table import print_partition
 from weft.report.progress import StageProgress
 
@@ -18,10 +29,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft partition`."""
     parser.add_argument("graph", type=Path, help="a graph directory")
     parser.add_argument("out", type=Path, help="the partitioned graph directory to write")
-    parser.add_argument("--parts", type=int, required=True, help="how many owners: one for each worker that will train")
-    parser.add_argument("--method", choices=tuple(METHODS), default="metis", help="how to allocate (default metis)")
-    parser.add_argument("--seed", type=int, default=0, help="the seed (default 0)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads for KaMinPar (default: all cores)")
+    parser.add_argument(
+        "--parts", type=int, help="how many owners: one for each worker that will train (default: the cluster's)"
+    )
+    parser.add_argument(
+        "--method",
+        choices=("auto", *METHODS),
+        default="auto",
+        help="how to allocate (default auto: by size and --minutes)",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=USUAL_MINUTES,
+        help=f"how long auto's method may be expected to take (default {USUAL_MINUTES:g})",
+    )
+    parser.add_argument(
+        "--by-draws", action="store_true", help="weigh edges by what training is expected to draw over them"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the seed, of the training too (default 0)")
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count(), help="threads (default: all; kaminpar repeats on 1 only)"
+    )
+    parser.add_argument(
+        "--shares",
+        metavar="LIST",
+        help="what each owner shall have, such as 2,2,1,1, in any unit (default: by the cluster's processors, or equal)",
+    )
     parser.add_argument("--balance-vertices", type=float, default=1.0, help="weight of equal numbers of vertices")
     parser.add_argument("--balance-training", type=float, default=1.0, help="weight of equal training vertices")
     parser.add_argument("--balance-edges", type=float, default=0.0, help="weight of equal numbers of in-edges")
@@ -30,17 +64,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
+    add_flags(parser, plan=True)
 
 
 def run(args: argparse.Namespace) -> int:
     """Allocate, write, and show how good the allocation is."""
     graph = Graph.open(args.graph)
-    weighing = Weighing(args.balance_vertices, args.balance_training, args.balance_edges, args.imbalance)
-    start = time.perf_counter()
-    owners = allocate(graph, args.parts, args.method, weighing=weighing, seed=args.seed, threads=args.threads)
-    seconds = time.perf_counter() - start
+    DirectoryWriter(args.out, overwrite=args.overwrite).check()
+    parts = parts_asked(args)
+    choice = _chosen(args, graph)
     with StageProgress() as progress:
-        write_partitioned(graph, owners, args.parts, args.out, overwrite=args.overwrite, progress=progress)
-    figures = measure(graph, owners, args.parts) | {"method": args.method, "seconds": seconds}
+        start = time.perf_counter()
+        owners, shares = _allocated(args, graph, parts, choice, progress)
+        seconds = time.perf_counter() - start
+        write_partitioned(graph, owners, parts, args.out, overwrite=args.overwrite, progress=progress)
+    figures = measure(graph, owners, parts, shares=shares, threads=args.threads)
+    figures |= {"method": choice.method, "seconds": seconds}
     print(json.dumps(figures)) if args.json else print_partition(str(args.out), figures)
     return 0
+
+
+def _chosen(args: argparse.Namespace, graph: Graph) -> Choice:
+    """The method; where it was left open, a line says which one and why."""
+    if args.method != "auto":
+        return Choice(args.method, "", args.by_draws)
+    if not args.minutes > 0:
+        raise ConfigError(f"--minutes {args.minutes:g} is out of range: it must be above 0")
+    choice = choose(graph, args.minutes)
+    print(f"method {choice.method}: {choice.why}", file=sys.stderr)
+    return choice
+
+
+def _allocated(
+    args: argparse.Namespace, graph: Graph, parts: int, choice: Choice, progress: Progress
+) -> tuple[np.ndarray, tuple[float, ...] | None]:
+    """The owners, and what was asked for as their shares."""
+    if parts < 1:
+        raise ConfigError(f"{parts} parts are not possible: give at least 1")
+    task, cluster = task_asked(args, graph, parts, args.plan), cluster_asked(args, parts)
+    shares = shares_of(cluster) if args.shares is None else numbers("shares", args.shares)
+    owners = allocate(
+        graph,
+        parts,
+        choice.method,
+        weighing=Weighing(args.balance_vertices, args.balance_training, args.balance_edges, args.imbalance),
+        seed=args.seed,
+        threads=args.threads,
+        shares=shares,
+        draws=expected_draws(graph, task, args.threads) if choice.weighted else None,
+        task=task,
+        bandwidths=bandwidths_of(cluster),
+        hosts=workers_of(cluster),
+        progress=progress,
+    )
+    return owners, shares

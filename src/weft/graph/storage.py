@@ -90,13 +90,17 @@ class DirectoryWriter:
         self._arrays: dict[str, ArrayWriter] = {}
         self.facts: dict[str, Any] = {}
 
-    def __enter__(self) -> Self:
+    def check(self) -> None:
+        """Refuse a place that is taken, before anything long is computed for it."""
         if self.path.exists() and not self._overwrite:
             raise StorageError(f"{self.path} exists already: choose another name, or overwrite it with --overwrite")
         if self.path.exists() and not (self.path / MANIFEST).exists() and any(self.path.iterdir()):
             raise StorageError(
                 f"{self.path} is not a graph directory, so it will not be overwritten: choose another name"
             )
+
+    def __enter__(self) -> Self:
+        self.check()
         with named_errors(self.path.parent, "making a folder in"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.path)

@@ -89,7 +89,12 @@ def measured_seconds(prediction: Prediction, answer: Answer) -> float | None:
 
 def error_of(prediction: Prediction, measured: float) -> str:
     """The prediction's error, as a share of what was measured."""
-    return share(prediction.seconds / measured - 1) if measured else NONE
+    return error_of_seconds(prediction.seconds, measured)
+
+
+def error_of_seconds(predicted: float, measured: float) -> str:
+    """The error of a time, as a share of what was measured."""
+    return share(predicted / measured - 1) if measured else NONE
 
 
 def memory_of(prediction: Prediction) -> str:

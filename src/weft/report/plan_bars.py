@@ -28,7 +28,7 @@ def bars(answer: Answer) -> str:
     longest = _longest(plans, answer)
     step = tick_step(longest, 5)
     rows = "".join(_row(prediction, answer, longest) for prediction in plans)
-    chart = element("div", rows, _axis(longest, step), class_="bars", style=f"--step:{step / longest:.4%}")
+    chart = element("div", rows, axis(longest, step), class_="bars", style=f"--step:{step / longest:.4%}")
     caption = (
         "Seconds an epoch. Coloured: what each stage keeps the busiest worker at; stages overlap, so an epoch may be "
         "shorter than their sum. Mark: the epoch."
@@ -67,9 +67,9 @@ def _row(prediction: Prediction, answer: Answer, longest: float) -> str:
     chosen = prediction.name == answer.best.name
     name = element("b", text(prediction.name)) + (element("span", "chosen", class_="badge") if chosen else "")
     head = element("div", element("div", name), element("div", text(prediction.plan), class_="note"), class_="name")
-    tracks = _track("predicted", prediction.name, prediction.seconds, prediction.stages, longest)
+    tracks = track("predicted", prediction.name, prediction.seconds, prediction.stages, longest)
     if (took := measured_seconds(prediction, answer)) is not None:
-        tracks += _track("measured", prediction.name, took, answer.measured[prediction.name], longest)
+        tracks += track("measured", prediction.name, took, answer.measured[prediction.name], longest)
     if prediction.excluded is None:
         told = [element("b", slower(prediction, answer)), f"held up by {text(limit_of(prediction))}"]
         if took is not None:
@@ -81,7 +81,7 @@ def _row(prediction: Prediction, answer: Answer, longest: float) -> str:
     return element("div", head, element("div", tracks, class_="tracks"), side, class_=kind)
 
 
-def _track(kind: str, name: str, total: float, stages: Mapping[str, float], longest: float) -> str:
+def track(kind: str, name: str, total: float, stages: Mapping[str, float], longest: float) -> str:
     """One stacked bar and its mark; nothing where there is no time to show."""
     told = stages_of(stages)
     if not (told or (isfinite(total) and total > 0)):
@@ -107,7 +107,8 @@ def _mark(kind: str, total: float, longest: float) -> str:
     return element("div", number, class_=f"mark{side}", style=f"left:{place:.3%}", title=title)
 
 
-def _axis(longest: float, step: float) -> str:
+def axis(longest: float, step: float) -> str:
+    """The row below the tracks: seconds at its ticks."""
     ticks = [number * step for number in range(int(longest / step + 1e-9) + 1)]
     told = [element("span", figure(tick), style=f"left:{tick / longest:.3%}") for tick in ticks]
     return element("div", element("div", *told, class_="ticks"), class_="row axis", aria_hidden="true")

@@ -19,6 +19,7 @@ from weft.report.answer_words import (
     slower,
     stages_of,
 )
+from weft.report.document import boxed
 from weft.report.markup import element, text
 from weft.report.sweeps import axis_of, fastest
 
@@ -48,7 +49,7 @@ def plan_figures(answer: Answer) -> str:
             cells = [figure(took), f"prediction {error_of(plan, took)}", *times, *blank]
             rows.append(_row(f"{plan.name}, measured", cells, "measured"))
     head = element("thead", element("tr", *upper), element("tr", *lower))
-    return _boxed(element("table", head, element("tbody", *rows)), "All figures of all plans")
+    return boxed(element("table", head, element("tbody", *rows)), "All figures of all plans")
 
 
 def sweep_figures(sweep: Sweep) -> str:
@@ -64,7 +65,7 @@ def sweep_figures(sweep: Sweep) -> str:
         ]
         rows.append(element("tr", element("th", text(name), scope="row"), *cells))
     table = element("table", element("thead", element("tr", *head)), element("tbody", *rows))
-    return _boxed(table, f"Seconds an epoch by {axis.title}")
+    return boxed(table, f"Seconds an epoch by {axis.title}")
 
 
 def _plan_row(plan: Prediction, answer: Answer, stages: list[str], limits: list[str], sent: list[str]) -> str:
@@ -85,8 +86,3 @@ def _row(name: str, cells: list[str], kind: str | None) -> str:
 def _times(times: Mapping[str, float], stages: list[str]) -> list[str]:
     told = stages_of(times)
     return [figure(told[stage]) if stage in told else NONE for stage in stages]
-
-
-def _boxed(table: str, name: str) -> str:
-    """A table that scrolls in its own box, by keyboard too."""
-    return element("div", table, class_="scroll", role="region", tabindex=0, aria_label=name)

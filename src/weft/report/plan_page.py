@@ -4,15 +4,14 @@ from pathlib import Path
 
 from weft.planner.prediction import Answer, Sweep
 from weft.report.answer_words import amount, dry_run, limit_of, memory_of, ranked, seconds, slower
+from weft.report.document import document, section
 from weft.report.markup import element, text
 from weft.report.plan_bars import bars
 from weft.report.plan_figures import plan_figures, sweep_figures
 from weft.report.plan_lines import can_draw, chart
-from weft.report.plan_style import STYLE
 from weft.report.sweeps import axis_of
 
 _WIDE, _NARROW = 900.0, 345.0  # pixels: a line chart is drawn at both widths, and shown at the one that fits
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothing is fetched, no script runs
 
 
 def write_page(path: Path, answer: Answer) -> None:
@@ -24,24 +23,14 @@ def page(answer: Answer) -> str:
     """The page: the choice and its reasons, stages of every plan, how the choice would change, all figures."""
     title = f"Weft: {answer.best.name} for {answer.title}"
     sweeps = [sweep for sweep in answer.sweeps if can_draw(sweep)]
-    main = [_choice(answer), _section("Where an epoch's time goes", bars(answer))]
+    main = [_choice(answer), section("Where an epoch's time goes", bars(answer))]
     if sweeps:
         styles = _styles(answer)
         drawn = "".join(_sweep(sweep, styles, number) for number, sweep in enumerate(sweeps))
-        main.append(_section("When another plan would be faster", drawn))
-    main.append(_section("All figures", plan_figures(answer)))
+        main.append(section("When another plan would be faster", drawn))
+    main.append(section("All figures", plan_figures(answer)))
     main.append(element("footer", text(dry_run(answer)), " MB are millions of bytes."))
-    head = [
-        '<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        '<meta name="color-scheme" content="light dark">',
-        '<link rel="icon" href="data:,">',
-        element("title", text(title)),
-        f"<style>{STYLE}</style>",
-    ]
-    body = element("body", element("main", *main))
-    return f"<!doctype html>\n{element('html', element('head', *head), body, lang='en')}\n"
+    return document(title, *main)
 
 
 def _choice(answer: Answer) -> str:
@@ -63,10 +52,6 @@ def _choice(answer: Answer) -> str:
         element("ul", reasons, class_="reasons") if reasons else "",
         element("p", text(dry_run(answer)), class_="note"),
     )
-
-
-def _section(title: str, content: str) -> str:
-    return element("section", element("h2", title), content)
 
 
 def _sweep(sweep: Sweep, styles: dict[str, int], number: int) -> str:

@@ -36,6 +36,7 @@ figcaption { margin-bottom: 12px; max-width: 72ch; }
 .choice b { font-size: 34px; line-height: 1.15; letter-spacing: -.02em; color: var(--accent); }
 .choice span { color: var(--soft); }
 header dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); overflow: hidden; }
+h1 + dl { margin: 18px 0 14px; }
 header dl div { padding: 14px 18px; box-shadow: 1px 1px 0 var(--rule); }
 dt { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 dd { font-size: 20px; font-weight: 600; font-variant-numeric: tabular-nums; line-height: 1.35; }
@@ -83,7 +84,7 @@ dd { font-size: 20px; font-weight: 600; font-variant-numeric: tabular-nums; line
 .excluded .track { opacity: .45; }
 .axis { padding: 0; }
 .ticks { grid-column: 2; position: relative; height: 22px; font-size: 12px; color: var(--soft); }
-.ticks span { position: absolute; top: 3px; transform: translateX(-50%); }
+.ticks span { white-space: nowrap; position: absolute; top: 3px; transform: translateX(-50%); }
 .ticks span:first-child { transform: none; }
 
 .chart { display: block; width: 100%; height: auto; overflow: visible; font-variant-numeric: tabular-nums; }
@@ -109,6 +110,7 @@ summary { cursor: pointer; }
 details .scroll { margin-top: 10px; }
 
 .scroll { overflow-x: auto; }
+.scroll + .note { margin-top: 10px; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 th, td { padding: 7px 12px; text-align: right; white-space: nowrap; border-top: 1px solid var(--rule); }

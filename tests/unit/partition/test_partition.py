@@ -4,12 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from slow_partition import INSTALLED, NASTY
 
 from weft import cli
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.generate import communities
-from weft.partition import METHODS, Weighing, allocate, measure, write_partitioned
+from weft.partition import Aim, Weighing, allocate, measure, write_partitioned
 from weft.sampling import NeighborSampler
 
 
@@ -20,7 +21,7 @@ def graph(tmp_path_factory):
     )
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", INSTALLED)
 @pytest.mark.parametrize("parts", [2, 3, 5])
 def test_parts_are_complete_balanced_and_repeatable(graph, method, parts):
     owners = allocate(graph, parts, method, seed=7)
@@ -28,13 +29,13 @@ def test_parts_are_complete_balanced_and_repeatable(graph, method, parts):
     assert set(owners) == set(range(parts))
     figures = measure(graph, owners, parts)
     assert sum(figures["vertices"]) == 4000
-    assert figures["balance"]["vertices"] < 1.15
-    assert figures["balance"]["training"] < 1.15
+    assert figures["balance"]["vertices"] < 1.25
+    assert figures["balance"]["training"] < 1.25
     assert (allocate(graph, parts, method, seed=7) == owners).all()
 
 
 def test_structure_is_found(graph):
-    cut = {method: measure(graph, allocate(graph, 4, method), 4)["cut"] for method in METHODS}
+    cut = {method: measure(graph, allocate(graph, 4, method), 4)["cut"] for method in INSTALLED}
     assert max(cut["metis"], cut["kaminpar"]) < 0.6 * cut["random"]
 
 
@@ -56,7 +57,50 @@ def test_measure_counts_by_hand():
     assert figures["edges"] == [2, 4]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", INSTALLED)
+@pytest.mark.parametrize("shares", [(2, 2, 1, 1), (1, 5), (3, 1, 1, 1, 1, 1, 1, 1, 1, 1)])
+def test_parts_get_their_shares(graph, method, shares):
+    owners = allocate(graph, len(shares), method, shares=shares, seed=3)
+    balance = measure(graph, owners, len(shares), shares=shares)["balance"]
+    weights = Aim(len(shares)).weights(graph)
+    targets = np.array(shares) / sum(shares) * weights.sum()
+    loads = np.bincount(owners, weights, len(shares))
+    assert (loads <= targets * 1.03 + weights.max()).all()
+    if method in ("random", "ldg", "fennel"):  # the others balance the weights, in which training vertices count
+        assert balance["vertices"] < 1.2 and balance["training"] < 1.1
+    assert (allocate(graph, len(shares), method, shares=shares, seed=3) == owners).all()
+
+
+@pytest.mark.parametrize("method", INSTALLED)
+@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("shares", [None, (1, 2, 3)])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_nasty_graphs_are_allocated(method, name, shares, drawn):
+    graph = NASTY[name]()
+    draws = np.random.default_rng(0).random(graph.num_vertices) if drawn else None
+    for threads in (1, 2):
+        owners = allocate(graph, 3, method, shares=shares, draws=draws, threads=threads)
+        assert owners.shape == (graph.num_vertices,) and owners.dtype == np.int32
+        assert owners.min() >= 0 and owners.max() < 3
+    assert measure(graph, owners, 3, shares=shares)["cut"] <= 1
+
+
+def test_one_component_a_part():
+    graph = NASTY["components"]()
+    for method in INSTALLED:
+        figures = measure(graph, allocate(graph, 4, method), 4)
+        assert figures["balance"]["vertices"] <= 1.25
+        if method not in ("random", "ldg", "fennel"):
+            assert figures["cut"] < 0.5
+
+
+@pytest.mark.parametrize("method", INSTALLED)
+def test_as_many_parts_as_vertices(method):
+    graph = NASTY["repeated"]()
+    assert len(allocate(graph, 6, method)) == 6
+
+
+@pytest.mark.parametrize("method", INSTALLED)
 def test_nasty_graphs(method):
     isolated = Graph.from_arrays(np.zeros((2, 0), dtype=int), num_vertices=6)
     assert set(allocate(isolated, 6, "random")) == set(range(6))
@@ -110,7 +154,7 @@ class TestBadInput:
             allocate(Graph.from_arrays(np.array([[0], [1]])), 5, "random")
 
     def test_unknown_method(self, graph):
-        with pytest.raises(ConfigError, match="choose one of random, metis, kaminpar"):
+        with pytest.raises(ConfigError, match="choose one of random, ldg, fennel, blocks, metis, kaminpar, mtkahypar"):
             allocate(graph, 2, "magic")
 
     def test_nothing_to_balance(self):
@@ -134,3 +178,16 @@ def test_command(graph, tmp_path, capsys):
     assert "of the edges join vertices of different owners" in " ".join(capsys.readouterr().out.split())
     assert cli.main(arguments) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_command_with_shares(graph, tmp_path, capsys):
+    arguments = ["partition", str(graph.path), str(tmp_path / "p"), "--parts", "3", "--method", "random", "--json"]
+    assert cli.main([*arguments, "--shares", "2,1,1"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["vertices"] == [2000, 1000, 1000] and figures["balance"]["vertices"] == 1
+    for shares, sentence in (
+        ("2,1", "2 shares do not fit 3 parts"),
+        ("a,b,c", "--shares a,b,c is not a list of numbers"),
+    ):
+        assert cli.main([*arguments, "--overwrite", "--shares", shares]) == 2
+        assert sentence in capsys.readouterr().err

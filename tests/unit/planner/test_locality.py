@@ -9,7 +9,7 @@ from weft import cli
 from weft.errors import ConfigError, InputError
 from weft.graph import Graph
 from weft.graph.generate import communities
-from weft.partition import allocate, methods, write_partitioned
+from weft.partition import allocate, libraries, write_partitioned
 from weft.planner import Scope, locality, samplers_named
 from weft.planner.counting import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
 from weft.planner.samplers import budget_for
@@ -207,7 +207,7 @@ class TestCommand:
             (["--parts", "2,20001"], "20001 parts are not possible with 20000 vertices"),
             (["--parts", "0"], "parts = 0 is out of range"),
             (["--parts", "two"], "--parts two is not a list of whole numbers"),
-            (["--methods", "magic"], "method 'magic' is not known: choose from random, metis, kaminpar"),
+            (["--methods", "magic"], "method 'magic' is not known: choose from random, ldg, fennel, blocks, metis"),
             (["--methods", ""], "methods is empty"),
             (["--samplers", "magic"], "sampler 'magic' is not known: choose from neighbor, labor, layer"),
             (["--layers", "2,10", "--fanouts", "3,2,1"], "3 fanouts do not fit 2 numbers of layers"),
@@ -234,7 +234,7 @@ class TestBadGraphs:
             locality(Graph.from_arrays(edges), Scope((2,), ("random",)))
 
     def test_missing_library(self, monkeypatch):
-        monkeypatch.setattr(methods, "find_spec", lambda name: None)
+        monkeypatch.setattr(libraries, "find_spec", lambda name: None)
         with pytest.raises(ConfigError, match="METIS is not installed"):
             locality(small_graph(0), Scope((2,), ("metis",)))
 

@@ -13,6 +13,26 @@ from pathlib import Path
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 _WAIT = 60.0  # seconds for a reply
 
+# What a page of ours looks like: sizes of everything drawn, as [width, height, left, right].
+SEEN = """(() => {
+  const size = e => { const r = e.getBoundingClientRect(); return [r.width, r.height, r.left, r.right]; };
+  const shown = e => getComputedStyle(e).display !== 'none' && e.getClientRects().length > 0;
+  const all = s => [...document.querySelectorAll(s)].filter(shown);
+  const fonts = [...document.querySelectorAll('body *')].filter(e => shown(e) && [...e.childNodes].some(
+    n => n.nodeType === 3 && n.textContent.trim())).map(e => {
+      const svg = e.closest('svg');
+      const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1;
+      return parseFloat(getComputedStyle(e).fontSize) * scale; });
+  return {
+    overflow: document.documentElement.scrollWidth - window.innerWidth,
+    pieces: all('.piece').map(size), marks: all('.track .mark').map(size), tracks: all('.track').map(size),
+    charts: all('svg.chart').map(size), lines: all('svg.chart polyline').map(size),
+    points: all('svg.chart .line path').map(size), crossings: all('svg.chart .crossover .pole').length,
+    here: all('svg.chart .here .pole').length, words: all('svg.chart text').map(size),
+    rows: all('.bars .row').length, smallest: Math.min(...fonts), scripts: document.scripts.length,
+    tables: all('.scroll').map(size), title: document.title };
+})()"""
+
 
 def find_chromium():
     """The first browser on the path, or None."""

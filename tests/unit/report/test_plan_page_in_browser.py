@@ -2,40 +2,11 @@
 
 import pytest
 from answers import alone, answer, nasty
-from headless import Chromium, find_chromium
+from headless import SEEN
 
 from weft.report.plan_page import write_page
 
 MADE = {"usual": answer, "alone": alone, "nasty": nasty}
-
-SEEN = """(() => {
-  const size = e => { const r = e.getBoundingClientRect(); return [r.width, r.height, r.left, r.right]; };
-  const shown = e => getComputedStyle(e).display !== 'none' && e.getClientRects().length > 0;
-  const all = s => [...document.querySelectorAll(s)].filter(shown);
-  const fonts = [...document.querySelectorAll('body *')].filter(e => shown(e) && [...e.childNodes].some(
-    n => n.nodeType === 3 && n.textContent.trim())).map(e => {
-      const svg = e.closest('svg');
-      const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1;
-      return parseFloat(getComputedStyle(e).fontSize) * scale; });
-  return {
-    overflow: document.documentElement.scrollWidth - window.innerWidth,
-    pieces: all('.piece').map(size), marks: all('.track .mark').map(size), tracks: all('.track').map(size),
-    charts: all('svg.chart').map(size), lines: all('svg.chart polyline').map(size),
-    points: all('svg.chart .line path').map(size), crossings: all('svg.chart .crossover .pole').length,
-    here: all('svg.chart .here .pole').length, words: all('svg.chart text').map(size),
-    rows: all('.bars .row').length, smallest: Math.min(...fonts), scripts: document.scripts.length,
-    tables: all('.scroll').map(size), title: document.title };
-})()"""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    program = find_chromium()
-    if program is None:
-        pytest.skip("no Chromium on the path: install the system's package chromium to test the page in a browser")
-    chromium = Chromium(program, tmp_path_factory.mktemp("profile"))
-    yield chromium
-    chromium.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

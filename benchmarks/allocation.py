@@ -1,0 +1,252 @@
+"""Allocations against the clock: what each costs to make, and what training then waits for; needs root (namespaces).
+
+    python benchmarks/allocation.py --minutes 10      # again and again, until all runs are measured
+    python benchmarks/allocation.py --report
+
+Each graph is allocated by each method; GraphSAGE then trains on that many hosts of a sandbox, a worker and a thread each,
+without preparing batches ahead, so that what a worker waits for rows is not hidden behind its work. Communication is the
+time that the slowest worker spends fetching and exchanging rows in an epoch. Real graphs are read from `--shared`.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from weft.cluster.sandbox import Sandbox
+from weft.graph import Graph
+from weft.graph.generate import communities, rmat
+from weft.partition import allocate, measure, write_partitioned
+from weft.partition.aim import Training
+from weft.partition.simulator import Traces, fit
+
+WORKER = Path(__file__).resolve().parent / "peers" / "weft" / "plans.py"
+GRAPHS = {"debian": 128, "facebook-johns": 32, "communities": 256, "rmat": 256}  # seeds a worker
+FANOUTS, HIDDEN = (10, 10), 32
+PLANS = ("leap", "split", "push", "pull")
+METHODS = ("random", "metis", "kaminpar", "adagl", "traffic", "traffic-pull", "traffic-push")
+UNTOLD = ("random", "metis", "kaminpar")  # of hosts that are not equal
+TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2)}
+COLUMNS = {"CPU s": 8, "cut": 8, "leap s": 9, "waiting": 9, "MB": 8, "best mix": 10, "s": 8, " waiting": 9, " MB": 8}
+OURS = ("traffic", "traffic-pull", "traffic-push")
+
+
+def graph_of(name, args):
+    path = args.data / f"allocation-{name}"
+    if path.exists():
+        return Graph.open(path)
+    if name == "communities":
+        return communities(path, vertices=240_000, edges=5_000_000)
+    if name == "rmat":
+        return rmat(path, vertices=2_000_000, edges=30_000_000, width=100, train=0.01)
+    folder = args.shared / name
+    if not folder.exists():
+        raise SystemExit(f"{folder} is not there: give the folder of real graphs with --shared, or leave out {name}")
+    real(folder).save(path)
+    return Graph.open(path)
+
+
+def real(folder):
+    """A graph as it lies in a folder of arrays, made undirected."""
+    edges, split, labels = (np.load(folder / f"{name}.npy") for name in ("edge_index", "split", "label"))
+    if (folder / "feat.npy").exists():
+        features = np.load(folder / "feat.npy").astype(np.float32)
+    else:
+        width = int(np.load(folder / "n_features.npy")) if (folder / "n_features.npy").exists() else None
+        features = np.unpackbits(np.load(folder / "feat_bits.npy"), axis=1, count=width).astype(np.float32)
+    both = np.concatenate([edges, edges[::-1]], axis=1).astype(np.int64)
+    both = np.unique(both[:, both[0] != both[1]], axis=1)
+    known = {"features": features, "labels": labels, "split": split}
+    return Graph.from_arrays(both, num_vertices=len(split), **known)
+
+
+def task_of(name, parts, method="traffic"):
+    _, _, placement = method.partition("-")
+    layers = (placement,) * len(FANOUTS) if placement else ()
+    return Training(FANOUTS, GRAPHS[name] * parts, 1, layers)  # training's own seed is another: its rows are not known
+
+
+def allocated(graph, name, parts, method, args):
+    """The partitioned graph, and what making it took: seconds, kept beside it."""
+    told = TOLD if args.unequal and method not in UNTOLD else {}
+    path = args.data / f"allocation-{name}-{method}-{parts}{'-unequal' if told else ''}"
+    note = path.with_suffix(".json")
+    if not (path.exists() and note.exists()):
+        start, busy = time.perf_counter(), time.process_time()
+        task = task_of(name, parts, method)
+        owners = allocate(graph, parts, method.partition("-")[0], task=task, threads=args.threads, **told)
+        took = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - busy}
+        np.save(path.with_suffix(".npy"), owners)
+        write_partitioned(graph, owners, parts, path, overwrite=True)
+        note.write_text(json.dumps(took))
+    return path, np.load(path.with_suffix(".npy")), json.loads(note.read_text())
+
+
+def measured(graph, name, parts, method, args):
+    path, owners, took = allocated(graph, name, parts, method, args)
+    settings = {"batch_size": GRAPHS[name], "fanouts": FANOUTS, "hidden": HIDDEN, "loaders": 1, "prefetch": 0}
+    settings["slack"] = 1.0 if args.unequal else 0.1  # seeds stay at home where homes are uneven by intent
+    job = {"graph": str(path), "cluster": None, "known": [], "named": PLANS, "settings": settings}
+    job |= {"rounds": args.rounds, "epochs": args.epochs, "enough": 60.0, "slow": 100.0}
+    with tempfile.TemporaryDirectory() as folder:
+        file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
+        file.write_text(json.dumps(job))
+        with sandbox_of(parts, args) as sandbox, open(out, "w") as output:
+            code = sandbox.run([sys.executable, str(WORKER), str(file)], output=output, timeout=args.timeout)
+        lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
+    if code or not lines:
+        return None
+    plans = {}
+    for plan, figures in json.loads(lines[-1])["plans"].items():
+        waits = [w["stages"].get("fetch", 0) + w["stages"].get("exchange", 0) for w in figures["workers"]]
+        sent = [w["sent"].get("fetch", 0) + w["sent"].get("exchange", 0) for w in figures["workers"]]
+        plans[plan] = {
+            "seconds": figures["seconds"],
+            "communication": max(waits),
+            "bytes": sum(sent),
+            "most": max(sent),
+        }
+    return {
+        "plans": plans,
+        "took": took,
+        "figures": measure(graph, owners, parts),
+        "simulated": simulated(graph, name, parts, owners),
+    }
+
+
+def sandbox_of(parts, args):
+    """Hosts that are equal, or four with processors 2:2:1:1 and the last one's link at a fifth."""
+    if not args.unequal:
+        return Sandbox(hosts=parts, link=args.link)
+    whole = os.cpu_count() / sum(TOLD["shares"])
+    shares = {f"h{number}": share * whole for number, share in enumerate(TOLD["shares"], 1)}
+    rate, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", args.link).groups()
+    slow = f"{float(rate) * TOLD['bandwidths'][-1]:g}{unit}"
+    return Sandbox(hosts=len(shares), link=args.link, links={f"h{parts}": slow}, shares=shares)
+
+
+def simulated(graph, name, parts, owners):
+    """Rows of an epoch as training draws them, seeds at home: each batch's busiest host, summed."""
+    traces = Traces(graph, task_of(name, parts), batches=10**6)
+    rows = traces.rows(owners, parts)
+    rows[:, range(parts), range(parts)] = 0
+    busiest = np.maximum(rows.sum(axis=1), rows.sum(axis=2)).max(axis=1)
+    return {"rows": int(rows.sum()), "busiest": int(busiest.sum()), "batches": len(rows)}
+
+
+def finished(file):
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {(r["graph"], r["parts"], r["method"]): r for r in map(json.loads, lines)}
+
+
+def run(args):
+    start, longest, done = time.monotonic(), 0.0, finished(args.out)
+    if args.unequal and args.parts != [4]:
+        raise SystemExit("unequal hosts are four: give --parts 4")
+    runs = [(g, p, m) for p in args.parts for g in args.graphs for m in args.methods]
+    for name, parts, method in [one for one in runs if one not in done]:
+        begun = time.monotonic()
+        if args.minutes and begun - start + longest > 60 * args.minutes:
+            print("there is more to measure: call again")
+            return
+        print(f"{name}, {parts} parts, {method}:", end=" ", flush=True)
+        record = measured(graph_of(name, args), name, parts, method, args)
+        longest = max(longest, time.monotonic() - begun)
+        if record is None:
+            print("failed", flush=True)
+            continue
+        what = {"graph": name, "parts": parts, "method": method, "link": args.link, "unequal": args.unequal}
+        with open(args.out, "a") as out:
+            out.write(json.dumps(what | record) + "\n")
+        print(f"{time.monotonic() - begun:.0f} s", flush=True)
+
+
+def report(records):
+    for name, parts in dict.fromkeys((r["graph"], r["parts"]) for r in records):
+        rows = [r for r in records if (r["graph"], r["parts"]) == (name, parts)]
+        by = {r["method"]: r for r in rows}
+        print(
+            f"\n{name}, {parts} hosts with links of {rows[0]['link']}, GraphSAGE {HIDDEN}, fanouts {FANOUTS}: an epoch"
+        )
+        columns = "".join(f"{title:>{width}}" for title, width in COLUMNS.items())
+        print(f"{'':14}{columns}")
+        for method, record in by.items():
+            mix = best_mix(record)
+            leap, best = record["plans"]["leap"], record["plans"][mix]
+            print(
+                f"{method:14}{record['took']['cpu']:8.1f}{record['figures']['cut']:8.1%}{leap['seconds']:9.2f}"
+                f"{leap['communication']:9.2f}{leap['bytes'] / 1e6:8.1f}{mix:>10}{best['seconds']:8.2f}"
+                f"{best['communication']:9.2f}{best['bytes'] / 1e6:8.1f}"
+            )
+        for other in ("metis", "random"):
+            if other in by and set(OURS) & set(by):
+                gains = ", ".join(f"{what} {gain(by, other, what):+.1%}" for what in ("leap", "mix"))
+                print(f"our best against {other}: {gains}")
+    errors(records)
+
+
+def best_mix(record):
+    return min((plan for plan in record["plans"] if plan != "leap"), key=lambda p: record["plans"][p]["communication"])
+
+
+def waiting(record, what):
+    return record["plans"]["leap" if what == "leap" else best_mix(record)]["communication"]
+
+
+def gain(by, other, what):
+    return min(waiting(by[m], what) for m in OURS if m in by) / waiting(by[other], what) - 1
+
+
+def errors(records):
+    """The simulator's seconds, with alpha and beta fitted from the other allocations of that graph, against leap's."""
+    found = []
+    for name, parts in dict.fromkeys((r["graph"], r["parts"]) for r in records):
+        rows = [r for r in records if (r["graph"], r["parts"]) == (name, parts)]
+        for one in rows if len(rows) > 2 else []:
+            others = [r for r in rows if r is not one]
+            each = np.array([[r["simulated"]["busiest"] / r["simulated"]["batches"] for r in others]])
+            spent = np.array([[r["plans"]["leap"]["communication"] / r["simulated"]["batches"] for r in others]])
+            alpha, beta = fit(each[0], spent[0])
+            told = alpha * one["simulated"]["batches"] + beta * one["simulated"]["busiest"]
+            found.append(abs(told / one["plans"]["leap"]["communication"] - 1))
+    if found:
+        error = statistics.mean(found)
+        print(f"\nsimulated against measured waiting of leap, {len(found)} allocations: error {error:.1%} (mean)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/allocation.jsonl"))
+    parser.add_argument("--data", type=Path, default=Path("data/benchmarks"))
+    parser.add_argument("--shared", type=Path, default=Path("../shared/data"), help="the folder of real graphs")
+    parser.add_argument("--graphs", type=lambda text: text.split(","), default=list(GRAPHS))
+    parser.add_argument("--parts", type=lambda text: [*map(int, text.split(","))], default=[4, 8])
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
+    parser.add_argument("--unequal", action="store_true", help="hosts with processors 2:2:1:1, one link at a fifth")
+    parser.add_argument("--link", default="200mbit")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--minutes", type=float, help="start no run that would likely end later")
+    parser.add_argument("--timeout", type=float, default=900.0)
+    parser.add_argument("--report", action="store_true", help="only print the tables of what was measured")
+    args = parser.parse_args()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.data.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # hosts without names are no news
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that sandboxes are removed
+    if not args.report:
+        run(args)
+    report(list(finished(args.out).values()))
+
+
+if __name__ == "__main__":
+    main()

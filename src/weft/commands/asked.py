@@ -1,0 +1,113 @@
+"""Flags of several commands that say what will be trained, and on which machines."""
+
+import argparse
+from pathlib import Path
+
+from weft.commands.lists import whole_numbers, words
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.parallel import NAMED, mixed
+from weft.partition import Training, equal_hosts
+from weft.planner.cluster import NEVER, Cluster, Host
+from weft.planner.cluster_file import read_cluster
+from weft.planner.units import bandwidth_of
+
+_NO_MATTER = ("gdp", "nfp")  # plans for which it hardly matters where vertices are
+
+
+def add_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
+    """Declare the flags, in a group of their own; `plan`: also the one for the plan to allocate for."""
+    group = parser.add_argument_group("what will be trained, and where")
+    group.add_argument(
+        "--fanouts", metavar="LIST", default="10,10,10", help="neighbours drawn, from the seeds outwards (10,10,10)"
+    )
+    group.add_argument("--batch-size", type=int, default=1024, help="seeds in a batch, for each worker (default 1024)")
+    group.add_argument("--hidden", type=int, default=128, help="width between layers (default 128)")
+    if plan:
+        group.add_argument(
+            "--plan",
+            help="the plan to allocate for: leap, split, snp, dnp, or a placement a layer such as pull,push,local (inputs "
+            "first; default: pull in every layer, which keeps neighbours together whatever is trained)",
+        )
+    group.add_argument("--cluster", type=Path, help="a cluster file (weft probe): hosts, their processors and links")
+    group.add_argument("--hosts", type=int, help="so many hosts with equally many parts each (default: a host a part)")
+    group.add_argument(
+        "--bandwidths",
+        metavar="LIST",
+        help="of the hosts' links: gbit a second such as 1,1,1,0.2, or 200mbit; one for all, or one for each host "
+        "(default 1)",
+    )
+
+
+def task_asked(args: argparse.Namespace, graph: Graph, parts: int, plan: str | None = None) -> Training:
+    """What will be trained; widths are bytes a row."""
+    fanouts = whole_numbers("fanouts", args.fanouts)
+    if args.batch_size < 1 or args.hidden < 1:
+        raise ConfigError("--batch-size and --hidden are out of range: they must be at least 1")
+    inputs = 4 if graph.features is None else graph.num_features * graph.features.itemsize
+    inner = 4 * args.hidden
+    widths = (float(inputs), *[float(inner)] * (len(fanouts) - 1), 4.0 * max(1, graph.num_classes))
+    placements = _placements(plan, len(fanouts))
+    return Training(fanouts, args.batch_size * parts, args.seed, placements, widths if fanouts else ())
+
+
+def parts_asked(args: argparse.Namespace, known: int | None = None) -> int:
+    """How many parts: as told, else a worker of the cluster each, else as many as are known."""
+    if args.parts is not None:
+        return int(args.parts)
+    if args.cluster is not None:
+        return read_cluster(args.cluster).workers
+    if known is None:
+        raise ConfigError("how many parts? Give --parts, or --cluster with a file that names the workers")
+    return known
+
+
+def cluster_asked(args: argparse.Namespace, parts: int) -> Cluster:
+    """The machines: those of the file, or hosts that differ in nothing but their links."""
+    if args.cluster is None:
+        workers = equal_hosts(parts, parts if args.hosts is None else args.hosts)
+        links = _bandwidths("1" if args.bandwidths is None else args.bandwidths, len(workers))
+        hosts = [Host(f"h{n + 1}", links[n], 0.0, count, float(count)) for n, count in enumerate(workers)]
+        return Cluster(tuple(hosts), 0.0, 0.0, NEVER)
+    if args.hosts is not None or args.bandwidths is not None:
+        raise ConfigError("--cluster says what --hosts and --bandwidths would: give it, or these")
+    cluster = read_cluster(args.cluster)
+    if cluster.workers != parts:
+        raise ConfigError(
+            f"{args.cluster} has {cluster.workers} workers for {parts} parts: give --parts {cluster.workers}, or another "
+            f"file"
+        )
+    return cluster
+
+
+def _placements(plan: str | None, depth: int) -> tuple[str, ...]:
+    if plan is None:
+        return ("pull",) * depth
+    if plan in _NO_MATTER:
+        raise ConfigError(
+            f"--plan {plan} reads rows wherever they are: allocate for another plan, such as leap or split"
+        )
+    layers = words(plan)
+    if plan in NAMED:
+        return NAMED[plan](depth).layers if depth else ()
+    if len(layers) != depth:
+        known = ", ".join(name for name in NAMED if name not in _NO_MATTER)
+        raise ConfigError(
+            f"--plan {plan} is not known: choose one of {known}, or a placement for each of {depth} layers"
+        )
+    return mixed(*layers).layers
+
+
+def _bandwidths(text: str, hosts: int) -> list[float]:
+    """Bytes a second for each host."""
+    found = [_bandwidth(word, text) for word in words(text)]
+    if len(found) not in (1, hosts):
+        raise ConfigError(f"--bandwidths {text} does not fit {hosts} hosts: give one for all, or one for each")
+    return found * hosts if len(found) == 1 else found
+
+
+def _bandwidth(word: str, text: str) -> float:
+    bandwidth = bandwidth_of(word) or bandwidth_of(f"{word}gbit")
+    if not bandwidth:
+        raise ConfigError(f"--bandwidths {text} is not a list of bandwidths, such as 1gbit,200mbit or 1,0.2")
+    return bandwidth

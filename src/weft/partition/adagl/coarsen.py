@@ -1,0 +1,147 @@
+"""Coarsening: meshes that get smaller round by round, their nodes standing for ever more vertices."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import _kernels
+from weft.graph.graph import Progress
+from weft.graph.pieces import running_sum
+from weft.keys import Stream, key, mix64_array
+from weft.partition.adagl.options import Options
+from weft.partition.mesh import Mesh
+
+_STALLED = 0.95  # of the nodes still there after a round: the next one would not do better
+_ROUNDS_OF_PAIRS = 4  # a round of balls does what several rounds of pairs do
+
+
+@dataclass(frozen=True)
+class Level:
+    """A mesh, and how its nodes are joined to those of the next one."""
+
+    mesh: Mesh
+    clusters: np.ndarray | None  # [nodes] node of the next level; None: there is none
+    pruned: int  # weight of the edges that were dropped when this mesh was made, each counted both ways
+
+
+def coarsen(
+    mesh: Mesh,
+    targets: np.ndarray,
+    options: Options,
+    *,
+    apart: np.ndarray | None = None,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> list[Level]:
+    """Levels from the mesh itself to the coarsest one.
+
+    `targets` are the parts' shares; vertices whose numbers in `apart` differ never come into one node.
+    """
+    levels, wanted, pruned = [], options.nodes * len(targets), 0
+    rounds = options.rounds * (_ROUNDS_OF_PAIRS if options.coarsening == "matching" else 1)
+    most, most_training = _heaviest(mesh, targets, options)
+    for number in range(rounds):
+        if mesh.num_vertices <= wanted:
+            break
+        clusters = np.empty(mesh.num_vertices, dtype=mesh.neighbours.dtype)
+        own = key(Stream.PARTITION, seed, number)
+        if options.coarsening == "matching":
+            count = _pairs(mesh, apart, own, most, most_training, clusters)
+        else:
+            count = _balls(mesh, apart, own, wanted, options, most, most_training, clusters, threads)
+        if count > _STALLED * mesh.num_vertices:
+            break
+        levels.append(Level(mesh, clusters, pruned))
+        mesh, pruned = _prune(_contract(mesh, clusters, count, threads), options.keep, threads)
+        if apart is not None:
+            apart = _first_of(clusters, count, apart)
+        if progress:
+            progress("coarsening", number + 1, rounds)
+    return [*levels, Level(mesh, None, pruned)]
+
+
+def project(levels: list[Level], owners: np.ndarray) -> np.ndarray:
+    """An allocation of vertices on the coarsest level: each node goes where most of its weight is."""
+    parts = int(owners.max()) + 1
+    for level in levels[:-1]:
+        assert level.clusters is not None
+        count = int(level.clusters.max()) + 1
+        at = level.clusters.astype(np.int64) * parts + owners
+        owners = np.bincount(at, level.mesh.vertices, count * parts).reshape(count, parts).argmax(axis=1)
+    return owners.astype(np.int32)
+
+
+def groups_of(levels: list[Level]) -> np.ndarray:
+    """The coarsest level's node of each vertex."""
+    groups = np.arange(levels[-1].mesh.num_vertices, dtype=np.int32)
+    for level in reversed(levels[:-1]):
+        groups = groups[level.clusters]
+    return groups
+
+
+def _heaviest(mesh: Mesh, targets: np.ndarray, options: Options) -> tuple[int, int]:
+    """What a node may weigh so that even the smallest part can be filled well; of training vertices, which are few, more."""
+    smallest = float(targets.min()) / options.nodes
+    most = options.heaviest * float(mesh.vertices.sum()) * smallest
+    most_training = 2 * options.heaviest * float(mesh.training.sum()) * smallest
+    return max(1, int(most)), max(1, int(most_training))
+
+
+def _balls(
+    mesh: Mesh,
+    apart: np.ndarray | None,
+    own: int,
+    wanted: int,
+    options: Options,
+    most: int,
+    most_training: int,
+    clusters: np.ndarray,
+    threads: int,
+) -> int:
+    """Balls around cores, as many as are wanted at least."""
+    bearing = int((mesh.training > 0).sum()) or mesh.num_vertices
+    share = min(1.0, max(options.share, wanted / bearing))
+    arrays = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training, apart
+    return _kernels.balls(*arrays, own, share, options.hops, most, most_training, clusters, threads)
+
+
+def _pairs(mesh: Mesh, apart: np.ndarray | None, own: int, most: int, most_training: int, clusters: np.ndarray) -> int:
+    order = np.argsort(mix64_array(own, np.arange(mesh.num_vertices)), kind="stable")
+    arrays = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training, apart
+    return _kernels.matching(*arrays, order, most, most_training, clusters)
+
+
+def _contract(mesh: Mesh, clusters: np.ndarray, count: int, threads: int) -> Mesh:
+    wide = mesh.neighbours.dtype == np.int64
+    kernel = _kernels.Contraction64 if wide else _kernels.Contraction32
+    made = kernel(mesh.offsets, mesh.neighbours, mesh.edges, clusters, count, threads)
+    lengths = np.empty(count, dtype=np.int64)
+    neighbours, edges = np.empty(made.edges(), dtype=mesh.neighbours.dtype), np.empty(made.edges(), dtype=np.int64)
+    made.write(lengths, neighbours, edges)
+    vertices, training = (np.zeros(count, dtype=np.int64) for _ in range(2))
+    np.add.at(vertices, clusters, mesh.vertices)
+    np.add.at(training, clusters, mesh.training)
+    return Mesh(running_sum(lengths), neighbours, edges, vertices, training)
+
+
+def _prune(mesh: Mesh, keep: float, threads: int) -> tuple[Mesh, int]:
+    """The mesh without edges that neither end needs to keep that share of its edges' weight; and the weight dropped."""
+    if keep >= 1:
+        return mesh, 0
+    assert mesh.edges is not None
+    lightest = np.empty(mesh.num_vertices, dtype=np.int64)
+    _kernels.lightest_kept(mesh.offsets, mesh.edges, keep, lightest, threads)
+    kept = mesh.edges >= lightest[mesh.neighbours]
+    own = np.repeat(np.arange(mesh.num_vertices, dtype=mesh.neighbours.dtype), np.diff(mesh.offsets))
+    kept |= mesh.edges >= lightest[own]
+    offsets = running_sum(np.bincount(own[kept], minlength=mesh.num_vertices))
+    pruned = int(mesh.edges.sum()) - int(mesh.edges[kept].sum())
+    return Mesh(offsets, mesh.neighbours[kept], mesh.edges[kept], mesh.vertices, mesh.training), pruned
+
+
+def _first_of(clusters: np.ndarray, count: int, values: np.ndarray) -> np.ndarray:
+    """What the members of each cluster have in common."""
+    common = np.empty(count, dtype=values.dtype)
+    common[clusters] = values
+    return common

@@ -1,0 +1,114 @@
+"""AdaGL's search: allocations of the coarsest level evolve towards balance and short simulated communication."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import _kernels
+from weft.graph.graph import Progress
+from weft.partition.adagl.options import Options
+from weft.partition.adagl.randomness import generator
+from weft.partition.mesh import Mesh
+
+Seconds = Callable[[np.ndarray], np.ndarray]  # [allocations, nodes] -> [allocations]: simulated communication
+
+
+def imbalance(owners: np.ndarray, weights: np.ndarray, targets: np.ndarray) -> float:
+    """L of the paper: how far the parts are from their shares of the weight, summed and divided by parts - 1."""
+    total, parts = float(weights.sum()), len(targets)
+    if total == 0 or parts < 2:
+        return 0.0
+    loads = np.bincount(owners, weights, parts)
+    return float(np.abs(loads / (targets * total) - 1).sum()) / (parts - 1)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """f = a L(W) + b L(W of training) + c T, with T in times of a random allocation's."""
+
+    mesh: Mesh
+    targets: np.ndarray
+    seconds: Seconds
+    random_seconds: float
+    coefficients: tuple[float, float, float]
+
+    def of(self, population: np.ndarray) -> np.ndarray:
+        """f of each allocation."""
+        a, b, c = self.coefficients
+        values = np.array(
+            [
+                a * imbalance(owners, self.mesh.vertices, self.targets)
+                + b * imbalance(owners, self.mesh.training, self.targets)
+                for owners in population
+            ]
+        )
+        return values + c * self.seconds(population) / self.random_seconds if self.random_seconds else values
+
+
+def evolve(
+    population: np.ndarray,
+    objective: Objective,
+    options: Options,
+    *,
+    polish: Callable[[np.ndarray], np.ndarray] = lambda population: population,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> np.ndarray:
+    """The best allocation that was ever seen, [nodes] int32; `polish` refines each population before it is judged."""
+    random, parts = generator(seed, 3), len(objective.targets)
+    population = polish(population)
+    values = objective.of(population)
+    best, least = population[values.argmin()].copy(), float(values.min())
+    for iteration in range(options.iterations if parts > 1 else 0):
+        chosen = population[random.choice(len(population), len(population), p=_chances(values))]
+        children = _crossed(chosen, objective.mesh.vertices, parts, options.swaps, random)
+        population = polish(_mutated(children, objective.mesh, parts, options.mutation, random))
+        population[0] = best
+        values = objective.of(population)
+        if values.min() < least:
+            best, least = population[values.argmin()].copy(), float(values.min())
+        if progress:
+            progress("searching", iteration + 1, options.iterations)
+    return best
+
+
+def _chances(values: np.ndarray) -> np.ndarray:
+    """p ~ f_max - f; equal chances where all are equal."""
+    gains = values.max() - values
+    return gains / gains.sum() if gains.sum() > 0 else np.full(len(values), 1 / len(values))
+
+
+def renamed(owners: np.ndarray, like: np.ndarray, weights: np.ndarray, parts: int) -> np.ndarray:
+    """The allocation with its parts named so that as much weight as possible has the same name in the other one."""
+    overlap = np.bincount(like.astype(np.int64) * parts + owners, weights, parts * parts)
+    names = np.empty(parts, dtype=np.int32)
+    _kernels.best_naming(overlap.astype(np.int64).reshape(parts, parts), names)
+    return names[owners]
+
+
+def _crossed(
+    parents: np.ndarray, weights: np.ndarray, parts: int, swaps: float, random: np.random.Generator
+) -> np.ndarray:
+    """Children of parents in pairs: they swap some of their elements, once their parts bear the same names."""
+    children = parents.copy()
+    for one in range(0, len(parents) - 1, 2):
+        first, second = parents[one], renamed(parents[one + 1], parents[one], weights, parts)
+        swapped = random.random(len(first)) < random.random() * swaps
+        children[one], children[one + 1] = np.where(swapped, second, first), np.where(swapped, first, second)
+    return children
+
+
+def _mutated(population: np.ndarray, mesh: Mesh, parts: int, rate: float, random: np.random.Generator) -> np.ndarray:
+    """Some elements tweaked: half of them to any part, the others to the part of one of the node's neighbours."""
+    tweaked = random.random(population.shape) < rate
+    rows, nodes = np.nonzero(tweaked)
+    fresh = random.integers(0, parts, len(rows))
+    degrees = np.diff(mesh.offsets)[nodes]
+    if len(mesh.neighbours):
+        places = mesh.offsets[nodes] + (random.random(len(rows)) * degrees).astype(np.int64)
+        beside = population[rows, mesh.neighbours[np.minimum(places, len(mesh.neighbours) - 1)]]
+        follows = (random.random(len(rows)) < 0.5) & (degrees > 0)
+        fresh = np.where(follows, beside, fresh)
+    population[rows, nodes] = fresh
+    return population

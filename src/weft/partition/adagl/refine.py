@@ -1,0 +1,71 @@
+"""Refining: from the coarsest level back to the vertices, nodes on the boundary moving to where most of their edges lead."""
+
+import numpy as np
+
+from weft import _kernels
+from weft.graph.graph import Progress
+from weft.partition.adagl.coarsen import Level
+from weft.partition.mesh import Mesh
+
+_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+_ENOUGH = 0.001  # of the nodes: a sweep that moves fewer is the last one
+_HEAVIEST = 0.05  # of the smallest part: what is heavier stays where it is
+
+
+def limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.ndarray:
+    """The most that each part may hold: so much above its share, or one node above it where nodes are heavy."""
+    shares = targets * float(weights.sum())
+    return np.floor(np.maximum((1 + imbalance) * shares, shares + float(weights.max(initial=0)))).astype(np.int64)
+
+
+def refine(
+    mesh: Mesh, owners: np.ndarray, targets: np.ndarray, imbalance: float, sweeps: int, threads: int = 1
+) -> np.ndarray:
+    """The allocation refined on one level.
+
+    The paper moves nodes of 1 to 5% of a part's weight. The upper end holds here on every level; a lower one would forbid
+    every move on the finer levels, where each node is far lighter and moves are what lowers the cut.
+    """
+    owners = np.ascontiguousarray(owners, dtype=np.int32).copy()
+    arrays, heaviest = _bounds(mesh, targets, imbalance)
+    _kernels.refine(*arrays, heaviest, sweeps, _ENOUGH, owners, threads)
+    return owners
+
+
+def refine_all(
+    mesh: Mesh, population: np.ndarray, targets: np.ndarray, imbalance: float, sweeps: int, threads: int = 1
+) -> np.ndarray:
+    """Each of several allocations refined on one level."""
+    population = np.ascontiguousarray(population, dtype=np.int32).copy()
+    arrays, heaviest = _bounds(mesh, targets, imbalance)
+    _kernels.refine_all(*arrays, heaviest, sweeps, population, threads)
+    return population
+
+
+def _bounds(mesh: Mesh, targets: np.ndarray, imbalance: float) -> tuple[_Arrays, int]:
+    """The mesh's arrays and the parts' limits; and the weight of the heaviest node that may move."""
+    heaviest = max(1, int(_HEAVIEST * float(mesh.vertices.sum()) * float(targets.min())), int(np.median(mesh.vertices)))
+    by_vertices, by_training = (limits(weights, targets, imbalance) for weights in (mesh.vertices, mesh.training))
+    arrays = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training
+    return (*arrays, by_vertices, by_training), heaviest
+
+
+def uncoarsen(
+    levels: list[Level],
+    owners: np.ndarray,
+    targets: np.ndarray,
+    imbalance: float,
+    sweeps: int,
+    *,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> np.ndarray:
+    """The allocation of the vertices that an allocation of the coarsest level's nodes stands for, refined on each level."""
+    for done, level in enumerate(reversed(levels)):
+        if level.clusters is not None:
+            owners = owners[level.clusters]
+        owners = refine(level.mesh, owners, targets, imbalance, sweeps, threads)
+        if progress:
+            progress("refining", done + 1, len(levels))
+    return owners

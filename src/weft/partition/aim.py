@@ -1,0 +1,172 @@
+"""What is asked of an allocation: how many parts, how large, balanced by what, made for which training."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.graph.graph import SPLITS, Progress
+
+_PLACEMENTS = ("local", "pull", "push", "cover")
+_UNITS = 1000  # of weight that a vertex has on average: partitioners want whole numbers
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """What parts must have equally much of, and by how much the largest may exceed the mean.
+
+    A vertex weighs the sum of its shares: one of all vertices, one of all training vertices if it is one, its in-edges of
+    all edges, its expected work of all work, each times its number here.
+    """
+
+    vertices: float = 1.0
+    training: float = 1.0
+    edges: float = 0.0
+    imbalance: float = 0.03
+    work: float = 0.0
+
+    def __post_init__(self) -> None:
+        weights = (self.vertices, self.training, self.edges, self.work)
+        if not (min(weights) >= 0 and 0 < sum(weights) < float("inf")):
+            raise ConfigError(
+                "parts must be balanced by something: give vertices, training, edges or work a positive weight"
+            )
+        if not 0 < self.imbalance < 10:
+            raise ConfigError(f"imbalance = {self.imbalance} is out of range: 0.03 lets a part be 3% above the mean")
+
+    def of(self, graph: Graph, work: np.ndarray | None = None) -> np.ndarray:
+        """Each vertex's weight, a whole number of at least 1."""
+        shares = np.full(graph.num_vertices, float(self.vertices))
+        if self.training and graph.split is not None:
+            training = graph.split == SPLITS["train"]
+            shares += self.training * training / max(float(training.mean()), 1e-12)
+        if self.edges and graph.num_edges:
+            shares += self.edges * np.diff(graph.indptr) * (graph.num_vertices / graph.num_edges)
+        if self.work and work is not None:
+            shares += self.work * work / max(float(work.mean()), 1e-12)
+        if not shares.any():  # nothing of what is weighed is there: no training vertices, say
+            shares[:] = 1
+        return np.maximum(1, np.rint(shares * (_UNITS / shares.mean()))).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What will be trained on the allocation."""
+
+    fanouts: tuple[int, ...]  # neighbours drawn a layer, from the seeds outwards; -1: all
+    batch_size: int  # seeds of all workers together
+    seed: int = 0
+    placements: tuple[str, ...] = ()  # of the layers, inputs first; none: local ones, with seeds at home
+    widths: tuple[float, ...] = ()  # of the rows into each layer, inputs first, and out of the last; none: all the same
+
+    def __post_init__(self) -> None:
+        if not self.fanouts or any(fanout < 1 and fanout != -1 for fanout in self.fanouts):
+            raise ConfigError(f"fanouts = {self.fanouts} are not possible: give each layer at least 1, or -1 for all")
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size = {self.batch_size} is out of range: it must be at least 1")
+        layers = len(self.fanouts)
+        if self.placements and len(self.placements) != layers:
+            raise ConfigError(f"{len(self.placements)} placements do not fit {layers} fanouts: give one for each layer")
+        for placement in self.placements:
+            if placement not in _PLACEMENTS:
+                raise ConfigError(f"placement {placement!r} is not possible here: choose {', '.join(_PLACEMENTS)}")
+        if any(p != "local" for p in self.placements[self.lowest_local :]):
+            raise ConfigError(
+                f"placements {', '.join(self.placements)} are not possible: above a local layer all are local"
+            )
+        if self.widths and (len(self.widths) != layers + 1 or not min(self.widths) > 0):
+            raise ConfigError(
+                f"widths must be {layers + 1} positive numbers: of the rows into each layer, and out of the last"
+            )
+
+    @property
+    def lowest_local(self) -> int:
+        """The layer from which on rows are held where they were asked for."""
+        local = [layer for layer, placement in enumerate(self.placements) if placement == "local"]
+        return min(local, default=len(self.fanouts) if self.placements else 0)
+
+    def crossing(self, layer: int) -> float:
+        """What crosses for a row into a layer: its width, forward and, but for inputs, backward."""
+        return self._width(layer) * (2 if layer else 1)
+
+    def crossing_sums(self, layer: int) -> float:
+        """What crosses for a partial sum of a layer: of its outputs, or of raw inputs where those are narrower."""
+        made = 2 * self._width(layer + 1)
+        return made if layer else min(made, self._width(0))
+
+    def _width(self, layer: int) -> float:
+        return float(self.widths[layer]) if self.widths else 1.0
+
+
+@dataclass(frozen=True)
+class Aim:
+    """All that a method is told besides the graph."""
+
+    parts: int
+    weighing: Weighing = field(default_factory=Weighing)
+    shares: tuple[float, ...] | None = None  # of the whole for each part, in any unit: unequal hosts; None: equal
+    draws: np.ndarray | None = None  # [vertices] how often each in-edge of a vertex is drawn, in any unit; None: 1
+    work: np.ndarray | None = None  # [vertices] expected work, balanced with weight `weighing.work`
+    task: Training | None = None
+    bandwidths: tuple[float, ...] | None = None  # at which each part's host sends and gets, in any unit; None: equal
+    seed: int = 0
+    threads: int = 1
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if self.parts < 1:
+            raise ConfigError(f"{self.parts} parts are not possible: give at least 1")
+        if self.threads < 1:
+            raise ConfigError(f"threads = {self.threads} is out of range: it must be at least 1")
+        parts_of_whole(self.parts, self.shares)
+        parts_of_whole(self.parts, self.bandwidths, "bandwidth")
+        if self.weighing.work and self.work is None:
+            raise ConfigError(
+                "parts can't be balanced by work that is not known: give each vertex's work, or no weight"
+            )
+        for name in ("draws", "work"):
+            values = getattr(self, name)
+            if values is not None and not (np.isfinite(values).all() and (values >= 0).all()):
+                raise ConfigError(f"{name} must be finite numbers of at least 0, one for each vertex")
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """What a row takes on each part's link, [parts] float64 of mean 1."""
+        slowness = 1 / parts_of_whole(self.parts, self.bandwidths, "bandwidth")
+        return slowness / slowness.mean()
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Each part's share of the whole, [parts] float64 that sum to 1."""
+        return parts_of_whole(self.parts, self.shares)
+
+    def weights(self, graph: Graph) -> np.ndarray:
+        """What each vertex weighs in the balance, [vertices] int64 of at least 1."""
+        return self.weighing.of(graph, self.work)
+
+    def check(self, graph: Graph) -> None:
+        """Refuse what does not fit the graph."""
+        if self.parts > graph.num_vertices:
+            raise ConfigError(
+                f"{self.parts} parts are not possible with {graph.num_vertices} vertices: give 1 to that many"
+            )
+        for name in ("draws", "work"):
+            values = getattr(self, name)
+            if values is not None and values.shape != (graph.num_vertices,):
+                raise ConfigError(
+                    f"{name} has shape {values.shape}: give one number for each of {graph.num_vertices} vertices"
+                )
+
+
+def parts_of_whole(parts: int, shares: Sequence[float] | None, what: str = "share") -> np.ndarray:
+    """What each part shall have of the whole, [parts] float64 that sum to 1; None: equal parts."""
+    if shares is None:
+        return np.full(parts, 1 / parts)
+    if len(shares) != parts:
+        raise ConfigError(f"{len(shares)} {what}s do not fit {parts} parts: give one positive number for each part")
+    for part, share in enumerate(shares):
+        if not 0 < share < float("inf"):
+            raise ConfigError(f"the {what} of part {part} is {share}: give one positive number for each part")
+    return np.asarray(shares, dtype=np.float64) / sum(shares)

@@ -1,0 +1,68 @@
+"""Which method to take, by what a graph has and how long one may wait: the best allocation that can be had in time."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from weft.graph import Graph
+from weft.graph.graph import SPLITS
+
+USUAL_MINUTES = 5.0
+
+# Seconds of one thread at the start, and for a million edges, as measured on 4 parts of generated graphs (communities and
+# RMAT) of 0.2 to 30 million edges: a rule of thumb, on the high side, for machines and graphs differ.
+_SECONDS = {
+    "traffic": (14.0, 4.5),
+    "kaminpar": (0.1, 0.5),
+    "metis": (0.1, 1.5),
+    "fennel": (0.0, 0.2),
+}
+_LIBRARIES = {"kaminpar": "kaminpar", "metis": "pymetis"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method, and why it was taken."""
+
+    method: str
+    why: str
+    weighted: bool = False  # edges should weigh what training is expected to draw over them
+
+
+def choose(graph: Graph, minutes: float = USUAL_MINUTES) -> Choice:
+    """The first of traffic, KaMinPar, METIS and Fennel that can be had and is expected to take no longer."""
+    trains = graph.split is not None and bool((graph.split == SPLITS["train"]).any())
+    against = []
+    for method in _SECONDS:
+        took = expected_seconds(method, graph.num_edges)
+        if method == "traffic" and not trains:
+            against.append("no training vertices for traffic")
+        elif method in _LIBRARIES and find_spec(_LIBRARIES[method]) is None:
+            against.append(f"{method} is not installed")
+        elif took > 60 * minutes and method != "fennel":
+            against.append(f"{method} would take {_told(took)}")
+        else:
+            weighted = trains and method in _LIBRARIES
+            return Choice(method, _why(method, took, weighted, against), weighted)
+    raise AssertionError("Fennel can always be had")
+
+
+def expected_seconds(method: str, edges: int) -> float:
+    """About how long a method takes, on one thread."""
+    start, million = _SECONDS[method]
+    return start + million * edges / 1e6
+
+
+def _why(method: str, took: float, weighted: bool, against: list[str]) -> str:
+    good = {
+        "traffic": "made for the rows that training will move",
+        "kaminpar": "fewest edges cut",
+        "metis": "few edges cut",
+        "fennel": "the quickest that keeps neighbours together",
+    }[method] + (", edges weighed by what training draws" if weighted else "")
+    return "; ".join([f"{good}, {_told(took)} expected", *against])
+
+
+def _told(seconds: float) -> str:
+    if seconds < 10:
+        return "under 10 s"
+    return f"about {seconds:.0f} s" if seconds < 120 else f"about {seconds / 60:.0f} minutes"

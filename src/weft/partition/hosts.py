@@ -1,0 +1,120 @@
+"""Two levels: vertices to hosts first, then each host's among its workers, so that what workers share stays in the house."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.graph.graph import Progress
+from weft.graph.pieces import running_sum, vertex_ranges
+from weft.keys import Stream, key
+from weft.partition.aim import Aim
+
+_CHUNK = 1 << 22  # edges at a time
+_SEEDS = 0x7FFFFFFF  # training, which may take its seed from here, wants small ones
+
+
+def in_two_levels(
+    method: Callable[[Graph, Aim], np.ndarray], graph: Graph, aim: Aim, workers: Sequence[int]
+) -> np.ndarray:
+    """The part of each vertex; parts are numbered host by host, and `workers` says how many of them each host has."""
+    check_workers(aim.parts, workers)
+    if len(workers) == 1 or max(workers) == 1:
+        return method(graph, aim)
+    first = running_sum(workers)
+    once = replace(
+        aim.weighing, imbalance=(1 + aim.weighing.imbalance) ** 0.5 - 1
+    )  # both levels together exceed as much
+    aim = replace(aim, weighing=once)
+    hosts = _allocated(method, graph, _of_hosts(aim, first))
+    owners = np.empty(graph.num_vertices, dtype=np.int32)
+    for host, count in enumerate(workers):
+        members = np.flatnonzero(hosts == host)
+        if len(members) <= count:
+            owners[members] = first[host] + np.arange(len(members))
+            continue
+        inner = _within(aim, members, host, slice(int(first[host]), int(first[host + 1])))
+        owners[members] = first[host] + _allocated(method, inside(graph, members), inner)
+    return owners
+
+
+def check_workers(parts: int, workers: Sequence[int]) -> None:
+    """Refuse hosts that the parts do not fit."""
+    if not workers or min(workers) < 1 or sum(workers) != parts:
+        raise ConfigError(
+            f"hosts of {', '.join(map(str, workers)) or 'no'} workers do not fit {parts} parts: give each worker a part"
+        )
+
+
+def equal_hosts(parts: int, hosts: int) -> tuple[int, ...]:
+    """As many workers at each host."""
+    if hosts < 1 or parts % hosts:
+        raise ConfigError(f"{parts} parts can't be shared equally by {hosts} hosts: give a divisor of {parts}")
+    return (parts // hosts,) * hosts
+
+
+def inside(graph: Graph, members: np.ndarray) -> Graph:
+    """The graph of some vertices (rising) and the edges between them; original ids, labels and splits are kept."""
+    names = np.full(graph.num_vertices, -1, dtype=graph.indices.dtype)
+    names[members] = np.arange(len(members))
+    lengths, kept = np.empty(len(members), dtype=np.int64), []
+    bounds = running_sum(np.diff(graph.indptr)[members])
+    for begin, end in vertex_ranges(bounds, _CHUNK):
+        starts = graph.indptr[members[begin:end]] - bounds[begin:end]
+        positions = np.repeat(starts, np.diff(bounds[begin : end + 1])) + np.arange(bounds[begin], bounds[end])
+        sources = names[graph.indices[positions]]
+        ends = running_sum(sources >= 0)[bounds[begin : end + 1] - bounds[begin]]
+        lengths[begin:end] = np.diff(ends)
+        kept.append(sources[sources >= 0])
+    return Graph(
+        running_sum(lengths),
+        np.concatenate(kept),
+        labels=None if graph.labels is None else graph.labels[members],
+        split=None if graph.split is None else graph.split[members],
+        original_ids=members if graph.original_ids is None else graph.original_ids[members],
+        num_classes=graph.num_classes,
+    )
+
+
+def _allocated(method: Callable[[Graph, Aim], np.ndarray], graph: Graph, aim: Aim) -> np.ndarray:
+    return method(graph, aim) if aim.parts > 1 else np.zeros(graph.num_vertices, dtype=np.int32)
+
+
+def _of_hosts(aim: Aim, first: np.ndarray) -> Aim:
+    """What is asked of hosts: each shall have what its workers shall have together."""
+    shares, links = aim.targets, 1 / aim.seconds
+    equal = aim.shares is None and len(set(np.diff(first).tolist())) == 1
+    return replace(
+        aim,
+        parts=len(first) - 1,
+        shares=None if equal else tuple(np.add.reduceat(shares, first[:-1]).tolist()),
+        bandwidths=None if aim.bandwidths is None else tuple(np.add.reduceat(links, first[:-1]).tolist()),
+        progress=_named(aim.progress, "hosts"),
+    )
+
+
+def _within(aim: Aim, members: np.ndarray, host: int, workers: slice) -> Aim:
+    """What is asked inside a host: batches are as large as its share of them."""
+    share = float(aim.targets[workers].sum())
+    task = aim.task and replace(aim.task, batch_size=max(1, round(aim.task.batch_size * share)))
+    return replace(
+        aim,
+        parts=workers.stop - workers.start,
+        shares=None if aim.shares is None else aim.shares[workers],
+        draws=None if aim.draws is None else aim.draws[members],
+        work=None if aim.work is None else aim.work[members],
+        task=task,
+        bandwidths=None if aim.bandwidths is None else aim.bandwidths[workers],
+        seed=key(Stream.PARTITION, aim.seed, host) & _SEEDS,
+        progress=_named(aim.progress, f"host {host}"),
+    )
+
+
+def _named(progress: Progress | None, name: str) -> Progress | None:
+    """Stages that say which level they are of."""
+    if progress is None:
+        return None
+    tell = progress
+    return lambda stage, done, total: tell(f"{name}: {stage}", done, total)

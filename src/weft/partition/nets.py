@@ -1,0 +1,85 @@
+"""The rows that will really cross: batches sampled as training will sample them, and who needs each of their rows.
+
+A row that a batch reads becomes a net: the vertex whose owner holds it, and the vertices whose owners need it. Draws are
+pure functions of keys, so these are the very rows that training with the same seed will move.
+"""
+
+import numpy as np
+
+from weft import _kernels
+from weft.graph import Graph
+from weft.graph.graph import Progress
+from weft.partition.aim import Training
+from weft.partition.simulator import seeds_of
+from weft.sampling import NeighborSampler, Sample
+from weft.sampling.batches import Batches
+
+_ID = np.int32
+_CERTAIN = 1 - 1e-6  # a chance above this counts as this: its logarithm must be a number
+
+
+def sampled_nets(
+    graph: Graph, task: Training, *, pins: int, epochs: int, progress: Progress | None = None
+) -> "_kernels.Nets":
+    """Nets of whole batches, from the first epoch on, until they have so many pins or so many epochs are through."""
+    nets, seeds = _kernels.Nets(graph.num_vertices), seeds_of(graph)
+    sampler = NeighborSampler(graph, task.fanouts, seed=task.seed)
+    batches = Batches(seeds, graph.original_ids, task.batch_size, task.seed)
+    for epoch in range(epochs):
+        for number, batch in enumerate(batches.of(epoch)):
+            add_batch(nets, sampler.sample(batch, epoch, number), task)
+            if progress:
+                progress("sampling", min(nets.pins(), pins), pins)
+            if nets.pins() >= pins:
+                return nets
+    return nets
+
+
+def add_batch(nets: "_kernels.Nets", sample: Sample, task: Training) -> None:
+    """The rows that cross in a batch, layer by layer, with seeds at home."""
+    vertices = np.ascontiguousarray(sample.vertices.numpy(), dtype=_ID)
+    lowest = task.lowest_local
+    nets.start(vertices[: sample.num_seeds])
+    for block in reversed(sample.blocks[lowest:]):
+        nets.hop(block.indptr.numpy(), block.src.numpy(), block.num_src)
+    if lowest < len(sample.blocks):
+        nets.finish(vertices[: sample.blocks[lowest].num_src], task.crossing(lowest))
+    for layer, (block, placement) in enumerate(zip(sample.blocks[:lowest], task.placements, strict=False)):
+        pull, push = task.crossing(layer), task.crossing_sums(layer)
+        if placement == "pull" or (placement == "cover" and pull <= push):
+            nets.start(vertices[: block.num_dst])
+            nets.hop(block.indptr.numpy(), block.src.numpy(), block.num_src)
+            nets.finish(vertices[: block.num_src], pull)
+        else:
+            nets.start(vertices[: block.num_src])
+            nets.gather(block.indptr.numpy(), block.src.numpy())
+            nets.finish(vertices[: block.num_dst], push)
+
+
+def rows_between(nets: "_kernels.Nets", owners: np.ndarray, parts: int) -> np.ndarray:
+    """What each part (row) needs of each other one (column), summed over all batches, [parts, parts]."""
+    rows = np.empty((parts, parts))
+    nets.rows(np.ascontiguousarray(owners, dtype=_ID), rows)
+    return rows
+
+
+def expected_draws(graph: Graph, task: Training, threads: int = 1) -> np.ndarray:
+    """How often each in-edge of a vertex is drawn in an average batch, [vertices] float64, without sampling.
+
+    The chance that a vertex is reached is carried from the seeds outwards, a hop at a time, as if its neighbours were
+    reached independently of each other.
+    """
+    vertices, seeds = graph.num_vertices, seeds_of(graph)
+    indptr, out = np.empty(vertices + 1, dtype=np.int64), np.empty(graph.num_edges, dtype=graph.indices.dtype)
+    _kernels.out_lists(graph.indptr, graph.indices, indptr, out, threads)
+    reached = np.zeros((vertices, 1), dtype=np.float32)
+    reached[seeds] = min(1.0, task.batch_size / len(seeds))
+    draws, degrees = np.zeros(vertices), np.maximum(np.diff(graph.indptr), 1)
+    for fanout in task.fanouts:
+        chance = np.ones(vertices) if fanout < 0 else np.minimum(1.0, fanout / degrees)
+        draws += reached[:, 0] * chance
+        missed = np.log1p(-np.minimum(reached * chance[:, None], _CERTAIN)).astype(np.float32)
+        sums = np.empty_like(missed)
+        _kernels.sum_rows(indptr, out, None, None, missed, sums, False, False, threads)
+        reached = -np.expm1(sums + np.log1p(-np.minimum(reached, _CERTAIN)))
+    return draws

@@ -1,0 +1,181 @@
+"""What an allocation makes servers wait for: rows counted by keyed sampling on the graph itself, priced by alpha and beta.
+
+Draws are pure functions of keys, so what a server's seeds reach is known from one sample of the whole batch, whatever the
+allocation: batches are sampled once, and every allocation is then counted exactly, without sampling again.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import _kernels
+from weft.errors import ConfigError, InputError
+from weft.graph import Graph
+from weft.graph.graph import SPLITS, Progress
+from weft.keys import Stream, key, mix64_array
+from weft.partition.aim import Training
+from weft.sampling import NeighborSampler, Sample
+from weft.sampling.batches import Batches
+
+_SERVERS = 64  # in one mask
+_EPOCH = 0
+_COUNTED = key(Stream.PARTITION, 0)
+
+
+@dataclass(frozen=True)
+class Links:
+    """What it costs a server (row) to get rows from another (column)."""
+
+    alpha: np.ndarray  # [servers, servers] seconds until the first row
+    beta: np.ndarray  # [servers, servers] seconds a row
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta"):
+            values = getattr(self, name)
+            if values.ndim != 2 or values.shape[0] != values.shape[1] or values.shape != self.alpha.shape:
+                raise ConfigError(f"{name} of links has shape {values.shape}: give a row and a column for each server")
+            if not (np.isfinite(values).all() and (values >= 0).all()):
+                raise ConfigError(f"{name} of links must be finite numbers of at least 0")
+
+    @classmethod
+    def equal(cls, servers: int, alpha: float = 0.0, beta: float = 1.0) -> "Links":
+        """The same link between all servers; as they are given here, seconds are rows."""
+        return cls(np.full((servers, servers), float(alpha)), np.full((servers, servers), float(beta)))
+
+    @property
+    def starts(self) -> bool:
+        """Does it cost anything to begin?"""
+        return bool(self.alpha.any())
+
+    def seconds(self, rows: np.ndarray) -> np.ndarray:
+        """Each server's wait over all batches, [..., servers], for rows [..., batches, servers, owners]."""
+        return ((rows > 0) * self.alpha + rows * self.beta).sum(axis=(-3, -1))
+
+
+def fit(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    """alpha and beta of a link by least squares over measured transfers of some rows (or bytes) each, none below 0."""
+    rows, seconds = np.asarray(rows, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
+    if rows.shape != seconds.shape or len(np.unique(rows)) < 2:
+        raise InputError("a link is fitted from transfers of at least two different sizes: measure more of them")
+    spread = rows - rows.mean()
+    beta = float(max(0.0, (spread @ seconds) / (spread @ spread)))
+    alpha = float(seconds.mean() - beta * rows.mean())
+    if alpha < 0:
+        return 0.0, float(max(0.0, (rows @ seconds) / (rows @ rows)))
+    return alpha, beta
+
+
+def usual_task(parts: int, seed: int = 0) -> Training:
+    """What is trained when nobody says what: three layers of ten neighbours, 1,024 seeds a worker."""
+    return Training((10, 10, 10), 1024 * parts, seed)
+
+
+def seeds_of(graph: Graph) -> np.ndarray:
+    """The vertices that batches are made of: training ones, labelled if any is; all, if there is none."""
+    if graph.split is None:
+        return np.arange(graph.num_vertices)
+    seeds = np.flatnonzero(graph.split == SPLITS["train"]) if graph.labels is None else graph.seeds("train")
+    return seeds if len(seeds) else np.arange(graph.num_vertices)
+
+
+class Traces:
+    """The first batches of an epoch, as training will sample them; drawn anew each time, so that memory stays flat."""
+
+    def __init__(self, graph: Graph, task: Training, *, batches: int = 4, threads: int = 1) -> None:
+        self._graph, self._task, self._threads = graph, task, threads
+        epoch = Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed)
+        self.epoch = len(epoch)  # batches of a whole epoch
+        self._batches = epoch.of(_EPOCH)[:batches]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def rows(
+        self, owners: np.ndarray, parts: int, *, seeds: str = "home", turns: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Rows that each server needs of each owner, once a batch: [batches, servers, owners] int64.
+
+        Seeds are computed at home (by their owners) or dealt out (`spread`: round-robin, the plan gdp; to the servers as
+        `turns` names them over and over, where these are hosts of several workers; None: to one after the other).
+        """
+        turns = np.arange(parts) if turns is None else turns
+        rows = np.zeros((len(self), parts, parts), dtype=np.int64)
+        owners = np.ascontiguousarray(owners, dtype=np.int32)
+        for number, sample in enumerate(self._samples()):
+            vertices = sample.vertices.numpy()
+            count = sample.num_seeds
+            servers = owners[vertices[:count]] if seeds == "home" else turns[np.arange(count) % len(turns)]
+            for first in range(0, parts, _SERVERS):
+                masks = _reached(sample, _bits(servers, first))
+                _kernels.count_reached(masks, owners[vertices], first, rows[number])
+        return rows
+
+    def seconds(self, owners: np.ndarray, links: Links, *, seeds: str = "home") -> float:
+        """The longest wait of a server over these batches."""
+        return float(links.seconds(self.rows(owners, len(links.alpha), seeds=seeds)).max())
+
+    def folded(
+        self,
+        groups: np.ndarray,
+        count: int,
+        *,
+        joined: bool = False,
+        one_in: int = 1,
+        progress: Progress | None = None,
+    ) -> "Folded":
+        """The same for allocations of `count` groups of vertices; `joined`: all batches are counted as one.
+
+        `one_in` n: one vertex in n, by a hash of its original id, is counted n times and the others are not.
+        """
+        fold = _kernels.Fold(count)
+        groups = np.ascontiguousarray(groups, dtype=np.int32)
+        for number, sample in enumerate(self._samples()):
+            of_rows = groups[sample.vertices.numpy()]
+            kept = None if one_in == 1 else mix64_array(_COUNTED, sample.keys.numpy()) % np.uint64(one_in) == 0
+            fold.begin(of_rows[: sample.num_seeds])
+            for block in reversed(sample.blocks):
+                last = block is sample.blocks[0]
+                fold.hop(block.indptr.numpy(), block.src.numpy(), block.num_src, kept if last else None)
+            fold.end(of_rows, one_in, joined)
+            if progress:
+                progress("sampling", number + 1, len(self))
+        return Folded(fold, self._threads)
+
+    def _samples(self) -> Iterator[Sample]:
+        sampler = NeighborSampler(self._graph, self._task.fanouts, seed=self._task.seed, threads=self._threads)
+        for number, seeds in enumerate(self._batches):
+            yield sampler.sample(seeds, _EPOCH, number)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Traces of groups of vertices: many allocations are counted in one call."""
+
+    fold: "_kernels.Fold"
+    threads: int
+
+    def rows(self, allocations: np.ndarray, parts: int) -> np.ndarray:
+        """Rows as `Traces.rows` has them, seeds at home: [allocations, batches, servers, owners] int64."""
+        rows = np.empty((len(allocations), self.fold.batches(), parts, parts), dtype=np.int64)
+        self.fold.count(np.ascontiguousarray(allocations, dtype=np.int32), rows, self.threads)
+        return rows
+
+    def seconds(self, allocations: np.ndarray, links: Links) -> np.ndarray:
+        """The longest wait of a server under each allocation."""
+        return links.seconds(self.rows(allocations, len(links.alpha))).max(axis=-1)
+
+
+def _bits(servers: np.ndarray, first: int) -> np.ndarray:
+    """A mask for each server: one bit, or none for servers of another turn."""
+    at = servers.astype(np.int64) - first
+    within = (at >= 0) & (at < _SERVERS)
+    return np.where(within, np.uint64(1) << np.where(within, at, 0).astype(np.uint64), np.uint64(0))
+
+
+def _reached(sample: Sample, masks: np.ndarray) -> np.ndarray:
+    """Each row's mask of the servers whose seeds reach it, from the masks of the seeds."""
+    for block in reversed(sample.blocks):
+        before, masks = masks, np.empty(block.num_src, dtype=np.uint64)
+        _kernels.spread_masks(block.indptr.numpy(), block.src.numpy(), before, masks)
+    return masks

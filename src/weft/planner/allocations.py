@@ -1,0 +1,191 @@
+"""Allocations of one graph side by side: how even they are, and what training would send under each of them.
+
+Batches are sampled once as training will sample them (draws hang on original ids, so allocations that come as renumbered
+graphs are told about the same batches), and each plan's rows are counted in them, between hosts.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from weft import _kernels
+from weft.errors import InputError, StorageError
+from weft.graph import Graph
+from weft.graph.graph import Progress
+from weft.partition import Training, measure
+from weft.partition.nets import add_batch, expected_draws, rows_between
+from weft.partition.simulator import Traces, seeds_of
+from weft.planner.cluster import Cluster
+from weft.planner.machines import apart, hosts_of, link_seconds, shares_of, workers_of
+from weft.sampling import NeighborSampler
+from weft.sampling.batches import Batches
+
+PLANS = ("gdp", "leap", "split")
+_EXAMPLE = '{"allocation": "metis", "plan": "leap", "seconds": 1.5}'
+Measured = dict[str, dict[str, float]]  # seconds of communication an epoch, by allocation and plan
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What crosses between hosts in an epoch of a plan."""
+
+    rows: float  # forward and, between layers, backward
+    bytes: float
+    most_in: float  # bytes that come to a host, of the host where they are most
+    most_out: float  # bytes that leave a host, likewise
+    seconds: float  # that the busiest link takes
+
+
+@dataclass(frozen=True)
+class Compared:
+    """An allocation's figures."""
+
+    name: str
+    figures: dict[str, Any]  # as `measure` has them
+    flows: dict[str, Flow]  # by plan
+    measured: dict[str, float] = field(default_factory=dict)  # seconds, by plan
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that is told of some allocations."""
+
+    graph: str
+    parts: int
+    hosts: int
+    fanouts: tuple[int, ...]
+    batch_size: int  # seeds of all workers
+    looked_at: int  # batches
+    batches: int  # of an epoch
+    allocations: list[Compared]
+
+    def best(self, plan: str) -> str:
+        """The allocation that a plan's links are busy for the shortest time with."""
+        return min(self.allocations, key=lambda allocation: allocation.flows[plan].seconds).name
+
+
+class Comparer:
+    """What is the same for all allocations: batches, work, machines."""
+
+    def __init__(self, graph: Graph, task: Training, cluster: Cluster, *, batches: int = 4, threads: int = 1) -> None:
+        self._graph, self._cluster, self._threads = graph, apart(cluster), threads
+        self._shares = shares_of(cluster)
+        self._task = task
+        self._traces = Traces(graph, task, batches=batches, threads=threads)
+        self._widths = task.widths or (1.0,) * (len(task.fanouts) + 1)
+        self._split = _Split(graph, replace(task, widths=self._widths), len(self._traces), threads)
+        self._work = expected_draws(graph, task, threads) * np.diff(graph.indptr)
+        seeds = len(seeds_of(graph))
+        self._epoch = seeds / min(seeds, len(self._traces) * task.batch_size)  # in times of what is looked at
+
+    def compare(self, allocations: Mapping[str, np.ndarray], measured: Measured, progress: Progress) -> Comparison:
+        """The figures of allocations by name."""
+        found = []
+        for number, (name, owners) in enumerate(allocations.items()):
+            progress("comparing", number, len(allocations))
+            found.append(Compared(name, self._figures(owners), self._flows(owners), measured.get(name, {})))
+        progress("comparing", len(allocations), len(allocations))
+        hosts, sizes = hosts_of(self._cluster), (len(self._traces), self._traces.epoch)
+        task, name = self._task, str(self._graph.path or "the graph")
+        return Comparison(name, len(hosts), int(hosts[-1]) + 1, task.fanouts, task.batch_size, *sizes, found)
+
+    def _figures(self, owners: np.ndarray) -> dict[str, Any]:
+        parts = len(hosts_of(self._cluster))
+        return measure(self._graph, owners, parts, shares=self._shares, work=self._work, threads=self._threads)
+
+    def _flows(self, owners: np.ndarray) -> dict[str, Flow]:
+        """Rows are fetched once for all workers of a host, so that hosts stand for workers; split's go to each worker."""
+        turns = hosts_of(self._cluster)
+        at, count = turns[owners].astype(np.int32), len(workers_of(self._cluster))
+        width = self._widths[0]
+        spread = self._traces.rows(at, count, seeds="spread", turns=turns).sum(0).astype(float)
+        home = self._traces.rows(at, count).sum(0).astype(float)
+        rows, sent = (_by_host(table, turns, count) for table in self._split.between(owners, len(turns)))
+        return {
+            "gdp": self._flow(spread, spread * width),
+            "leap": self._flow(home, home * width),
+            "split": self._flow(rows, sent),
+        }
+
+    def _flow(self, rows: np.ndarray, sent: np.ndarray) -> Flow:
+        """Of rows and bytes that hosts (rows) get from others (columns) in what is looked at."""
+        others = self._epoch * ~np.eye(len(rows), dtype=bool)
+        rows, sent = rows * others, sent * others
+        most_in, most_out = float(sent.sum(1).max()), float(sent.sum(0).max())
+        return Flow(float(rows.sum()), float(sent.sum()), most_in, most_out, link_seconds(self._cluster, sent))
+
+
+def _by_host(table: np.ndarray, hosts: np.ndarray, count: int) -> np.ndarray:
+    """Of [parts, parts], the sums of [hosts, hosts]."""
+    sums = np.zeros((count, count))
+    np.add.at(sums, (hosts[:, None], hosts[None, :]), table)
+    return sums
+
+
+class _Split:
+    """The plan split, counted layer by layer: sources' rows come, or sums go, whichever is less for the layer."""
+
+    def __init__(self, graph: Graph, task: Training, batches: int, threads: int) -> None:
+        layers = range(len(task.fanouts))
+        pulled = ["pull" if task.crossing(layer) <= task.crossing_sums(layer) else "push" for layer in layers]
+        sized = replace(task, placements=tuple(pulled))
+        self._bytes, self._rows = _kernels.Nets(graph.num_vertices), _kernels.Nets(graph.num_vertices)
+        sampler = NeighborSampler(graph, task.fanouts, seed=task.seed, threads=threads)
+        epoch = Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed).of(0)
+        for number, seeds in enumerate(epoch[:batches]):
+            sample = sampler.sample(seeds, 0, number)
+            add_batch(self._bytes, sample, sized)
+            add_batch(self._rows, sample, replace(sized, widths=()))
+
+    def between(self, owners: np.ndarray, parts: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and bytes that each part gets of each other one, [parts, parts]."""
+        return rows_between(self._rows, owners, parts), rows_between(self._bytes, owners, parts)
+
+
+def owners_in(graph: Graph, partitioned: Graph) -> np.ndarray:
+    """The part of each vertex of a graph as another directory of the same graph has them, [vertices] int32."""
+    if graph.identity != partitioned.identity:
+        raise InputError(
+            f"{partitioned.path} is no allocation of {graph.path}: give directories made of the same graph"
+        )
+    if partitioned.bounds is None:
+        raise InputError(f"{partitioned.path} is not partitioned: make an allocation of it with `weft partition`")
+    parts = np.repeat(np.arange(partitioned.num_owners, dtype=np.int32), np.diff(partitioned.bounds))
+    owners = np.empty(graph.num_vertices, dtype=np.int32)
+    owners[_by_id(graph)] = parts[_by_id(partitioned)]
+    return owners
+
+
+def _by_id(graph: Graph) -> np.ndarray:
+    return np.arange(graph.num_vertices) if graph.original_ids is None else np.argsort(graph.original_ids)
+
+
+def read_measured(path: Path) -> Measured:
+    """Measured seconds, the median where there are several, of a file with an object of allocation, plan, seconds a line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path} can't be read ({error}): check the path") from None
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            allocation, plan, seconds = _measurement(line, f"{path}: line {number}")
+            found[allocation][plan].append(seconds)
+    return {name: {plan: median(times) for plan, times in plans.items()} for name, plans in found.items()}
+
+
+def _measurement(line: str, where: str) -> tuple[str, str, float]:
+    try:
+        told = json.loads(line)
+        measured = str(told["allocation"]), str(told["plan"]), float(told["seconds"])
+    except (ValueError, TypeError, KeyError):
+        measured = "", "", -1.0
+    if not 0 <= measured[2] < float("inf"):
+        raise InputError(f"{where} is no measurement: write an object such as {_EXAMPLE}")
+    return measured

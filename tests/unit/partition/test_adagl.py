@@ -1,0 +1,270 @@
+"""AdaGL: the search and its kernels against slow twins; whole allocations balanced, repeatable, better than random."""
+
+import sys
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weft import _kernels
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.graph.generate import communities
+from weft.partition import measure
+from weft.partition.adagl import Objective, Options, adagl, evolve, greedy_allocations, imbalance, refine, refine_all
+from weft.partition.adagl.evolve import renamed
+from weft.partition.adagl.refine import limits
+from weft.partition.aim import Aim, Training, Weighing
+from weft.partition.simulator import Links, Traces
+
+sys.path.insert(0, str(Path(__file__).parent))
+import adagl_twins as twins
+
+QUICK = Options(nodes=60, population=8, iterations=10, batches=2, cycles=1)
+
+
+def arrays(mesh):
+    return mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.3, 0.2)])
+def test_the_greedy_start_is_its_twin(seed, shares):
+    mesh = twins.random_mesh(seed, nodes=25, edges=60, heavy=(0, 9)[seed % 2], training=(0.4, 0.0)[seed == 3])
+    rng = np.random.default_rng(seed)
+    coefficients = np.array([[0.3, 0.3, 0.4], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0.05, 0.05, 0.9]])
+    orders = np.stack([rng.permutation(25) for _ in coefficients]).astype(mesh.neighbours.dtype)
+    owners = np.empty(orders.shape, dtype=np.int32)
+    _kernels.greedy(*arrays(mesh), coefficients, orders, np.array(shares), owners, 3)
+    for row, order, found in zip(coefficients, orders, owners, strict=True):
+        assert found.tolist() == twins.greedy(mesh, row, order, shares)
+
+
+def test_the_first_population_varies():
+    mesh = twins.random_mesh(2, nodes=300, edges=2000)
+    found = greedy_allocations(mesh, np.full(3, 1 / 3), 6, seed=1, threads=2)
+    assert found.shape == (6, 300) and len(np.unique(found, axis=0)) == 6
+    assert (found == greedy_allocations(mesh, np.full(3, 1 / 3), 6, seed=1)).all()
+    assert imbalance(found[0], mesh.vertices, np.full(3, 1 / 3)) < 0.1
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 5])
+def test_names_are_the_best_of_all(parts):
+    rng = np.random.default_rng(parts)
+    for _ in range(20):
+        gains = rng.integers(0, 10, (parts, parts))
+        rows = np.empty(parts, dtype=np.int32)
+        _kernels.best_naming(gains, rows)
+        assert sorted(rows) == list(range(parts))
+        found = gains[rows, np.arange(parts)].sum()
+        assert found == max(gains[list(p), np.arange(parts)].sum() for p in permutations(range(parts)))
+
+
+def test_parts_are_renamed_alike():
+    rng = np.random.default_rng(0)
+    one = rng.integers(0, 5, 200).astype(np.int32)
+    other = np.array([3, 0, 4, 1, 2], dtype=np.int32)[one]
+    assert (renamed(other, one, np.ones(200), 5) == one).all()
+
+
+def test_imbalance_by_hand():
+    owners, weights = np.array([0, 0, 1]), np.array([1, 1, 2])
+    assert imbalance(owners, weights, np.array([0.5, 0.5])) == 0
+    assert imbalance(owners, weights, np.array([0.25, 0.75])) == pytest.approx(1 + 1 / 3)
+    assert imbalance(owners, np.zeros(3), np.array([0.5, 0.5])) == 0
+
+
+def cut_objective(mesh, parts):
+    return Objective(
+        mesh,
+        np.full(parts, 1 / parts),
+        lambda some: np.array([twins.cut(mesh, owners) for owners in some], dtype=float),
+        float(mesh.offsets[-1]),
+        (0.3, 0.3, 0.4),
+    )
+
+
+def test_evolution_keeps_the_best_and_finds_better():
+    mesh = twins.random_mesh(4, nodes=40, edges=80, heavy=0)
+    objective = cut_objective(mesh, 2)
+    population = np.random.default_rng(0).integers(0, 2, (12, 40)).astype(np.int32)
+    values = [
+        float(objective.of(evolve(population, objective, Options(iterations=n, mutation=0.05), seed=1)[None])[0])
+        for n in (0, 5, 40)
+    ]
+    assert values[0] == objective.of(population).min() and values[2] < values[1] <= values[0]
+
+
+def test_evolution_of_equals():
+    mesh = twins.random_mesh(4, nodes=10, edges=0)
+    alike = np.tile(np.arange(10, dtype=np.int32) % 2, (4, 1))
+    assert evolve(alike, cut_objective(mesh, 2), Options(iterations=3, mutation=0.0)).shape == (10,)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sweeps_are_their_twins(seed):
+    mesh = twins.random_mesh(seed, nodes=80, edges=240, heavy=(0, 9)[seed % 2])
+    parts = 2 + seed % 3
+    owners = np.random.default_rng(seed).integers(0, parts, 80).astype(np.int32)
+    bounds = [limits(weights, np.full(parts, 1 / parts), 0.5) for weights in (mesh.vertices, mesh.training)]
+    _kernels.refine(*arrays(mesh), *bounds, 4, 0, 0.0, owners, 1)  # within the limits
+    found, wanted = owners.copy(), owners.copy()
+    moved = _kernels.refine(*arrays(mesh), *bounds, 4, 1, 0.0, found, 1)
+    assert moved == twins.sweep(mesh, wanted, parts, *bounds, 4)
+    assert (found == wanted).all() and twins.cut(mesh, found) <= twins.cut(mesh, owners)
+
+
+@pytest.mark.parametrize("shares", [(1, 1, 1), (2, 1, 1)])
+def test_refining_balances_and_never_cuts_more(shares):
+    mesh = twins.random_mesh(3, nodes=5000, edges=40_000)
+    targets = np.array(shares) / sum(shares)
+    uneven = (np.random.default_rng(0).random(5000) ** 2 * 3).astype(np.int32)
+    even = refine(mesh, uneven, targets, 0.03, 0)
+    found = [refine(mesh, even, targets, 0.03, 10, threads) for threads in (1, 4)]
+    assert (found[0] == found[1]).all()
+    assert twins.cut(mesh, found[0]) < twins.cut(mesh, even)
+    for owners in (even, found[0]):
+        for weights in (mesh.vertices, mesh.training):
+            assert (np.bincount(owners, weights, 3) <= limits(weights, targets, 0.03)).all()
+
+
+@pytest.mark.parametrize("shares", [(1, 1, 1), (2, 1, 1)])
+def test_refining_several_is_refining_each(shares):
+    mesh, targets = twins.random_mesh(3, nodes=400, edges=3000), np.array(shares) / sum(shares)
+    population = np.random.default_rng(0).integers(0, 3, (5, 400)).astype(np.int32)
+    found = refine_all(mesh, population, targets, 0.03, 1, threads=3)
+    assert (found == np.stack([refine(mesh, owners, targets, 0.03, 1) for owners in population])).all()
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return communities(
+        tmp_path_factory.mktemp("graphs") / "g", vertices=6000, edges=90_000, width=0, classes=6, train=0.2
+    )
+
+
+class TestWhole:
+    @pytest.mark.parametrize("coarsening", ["balls", "matching"])
+    @pytest.mark.parametrize("parts", [2, 5])
+    def test_balanced_and_repeatable(self, graph, coarsening, parts):
+        options = Options(coarsening=coarsening, nodes=60, population=8, iterations=10, batches=2)
+        owners = adagl(graph, Aim(parts, Weighing(), seed=3), options)
+        assert owners.dtype == np.int32 and set(owners) == set(range(parts))
+        figures = measure(graph, owners, parts)
+        assert figures["balance"]["vertices"] < 1.08 and figures["balance"]["training"] < 1.08
+        assert (adagl(graph, Aim(parts, Weighing(), seed=3, threads=3), options) == owners).all()
+
+    def test_less_communication_than_random(self, graph):
+        task = Training((5, 5), 400)
+        owners = adagl(graph, Aim(4, Weighing(), task=task), QUICK)
+        traces, links = Traces(graph, task), Links.equal(4)
+        assert traces.seconds(owners, links) < 0.6 * traces.seconds(np.arange(6000) % 4, links)
+
+    def test_unequal_hosts(self, graph):
+        figures = measure(graph, adagl(graph, Aim(4, Weighing(), shares=(2, 2, 1, 1)), QUICK), 4)
+        for name, total in (("vertices", 6000), ("training", 1200)):
+            shares = np.array(figures[name]) / total
+            assert np.abs(shares - [1 / 3, 1 / 3, 1 / 6, 1 / 6]).max() < 0.03
+
+    def test_starts_are_never_made_worse(self, graph):
+        labels = np.asarray(graph.labels)
+        start = np.argsort(np.argsort(labels, kind="stable")) * 3 // 6000
+        aim, traces, links = Aim(3, Weighing(), task=Training((5, 5), 400)), None, Links.equal(3)
+        traces = Traces(graph, aim.task, batches=2)
+        owners = adagl(graph, aim, Options(nodes=60, population=4, iterations=3, batches=2, starts=(start,)))
+        assert traces.seconds(owners, links) <= 1.1 * traces.seconds(start, links)
+
+    def test_another_cycle_is_never_worse(self, graph):
+        task = Training((5, 5), 400)
+        traces, found = Traces(graph, task, batches=2), []
+        for cycles in (1, 3):
+            options = Options(nodes=60, population=4, iterations=3, batches=2, cycles=cycles, coefficients=(0, 0, 1))
+            found.append(traces.seconds(adagl(graph, Aim(3, Weighing(), task=task), options), Links.equal(3)))
+        assert found[1] <= found[0]
+
+    def test_progress_is_told(self, graph):
+        told = []
+        adagl(graph, Aim(2, Weighing(), progress=lambda *stage: told.append(stage)), QUICK)
+        assert {"coarsening", "sampling", "searching", "refining"} == {stage for stage, _, _ in told}
+        assert all(done <= total for _, done, total in told)
+
+
+@pytest.mark.parametrize("name", ["cora", "facebook-johns", "debian"])
+def test_real_graphs(shared_data, name):
+    folder = shared_data(name)
+    edges, labels, split = (np.load(folder / f"{part}.npy") for part in ("edge_index", "label", "split"))
+    graph = Graph.from_arrays(edges, num_vertices=len(labels), labels=labels, split=split)
+    task = Training((10, 10), 512)
+    owners = adagl(graph, Aim(4, Weighing(), task=task), QUICK)
+    traces, links = Traces(graph, task), Links.equal(4)
+    assert traces.seconds(owners, links) < 0.85 * traces.seconds(np.arange(len(labels)) % 4, links)
+    balance = measure(graph, owners, 4)["balance"]
+    assert balance["vertices"] < 1.035 and balance["training"] < 1.035
+
+
+class TestNasty:
+    def check(self, graph, parts):
+        owners = adagl(graph, Aim(parts, Weighing(), task=Training((3, 3), 8)), QUICK)
+        assert owners.shape == (graph.num_vertices,) and owners.min() >= 0 and owners.max() < parts
+        return np.bincount(owners, minlength=parts)
+
+    def test_no_edges(self):
+        assert self.check(Graph.from_arrays(np.zeros((2, 0), dtype=int), num_vertices=9), 3).tolist() == [3, 3, 3]
+
+    def test_a_star(self):
+        counts = self.check(Graph.from_arrays(np.stack([np.zeros(3000, int), np.arange(1, 3001)])), 3)
+        assert counts.max() <= 1.05 * 3001 / 3
+
+    def test_a_component_a_part(self):
+        ring = np.arange(300)
+        pairs = np.stack([ring, ring // 100 * 100 + (ring + 1) % 100])
+        found = adagl(Graph.from_arrays(pairs), Aim(3, Weighing(), task=Training((2, 2), 50)), QUICK)
+        assert np.bincount(found).max() <= 104
+
+    def test_no_training_vertices(self):
+        rng = np.random.default_rng(0)
+        edges = rng.integers(0, 800, (2, 5000))
+        for split in (None, np.full(800, 3)):
+            counts = self.check(Graph.from_arrays(edges, num_vertices=800, split=split), 4)
+            assert counts.max() <= 1.05 * 200
+
+    def test_one_training_vertex(self):
+        split = np.full(500, 3)
+        split[7] = 0
+        graph = Graph.from_arrays(np.random.default_rng(0).integers(0, 500, (2, 3000)), num_vertices=500, split=split)
+        assert self.check(graph, 4).sum() == 500
+
+    def test_loops_and_repeats(self):
+        edges = np.array([[0, 0, 0, 1, 1, 2], [0, 1, 1, 0, 1, 0]])
+        assert self.check(Graph.from_arrays(edges), 2).sum() == 3
+
+    def test_one_part_and_as_many_as_vertices(self):
+        graph = Graph.from_arrays(np.array([[0, 1, 2, 3], [1, 2, 3, 0]]))
+        assert self.check(graph, 1).tolist() == [4]
+        assert self.check(graph, 4).sum() == 4
+
+    def test_more_parts_than_vertices(self):
+        with pytest.raises(ConfigError, match="5 parts"):
+            adagl(Graph.from_arrays(np.array([[0], [1]])), Aim(5, Weighing()))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"coarsening": "magic"}, "choose balls or matching"),
+        ({"population": 0}, "at least 1"),
+        ({"keep": 1.5}, "from 0 to 1"),
+        ({"coefficients": (0, 0, 0)}, "positive"),
+    ],
+)
+def test_options_that_make_no_sense(options, text):
+    with pytest.raises(ConfigError, match=text):
+        Options(**options)
+
+
+def test_starts_and_links_must_fit(graph):
+    with pytest.raises(ConfigError, match="start 0"):
+        adagl(graph, Aim(2, Weighing()), Options(starts=(np.full(6000, 2),)))
+    with pytest.raises(ConfigError, match="links of 3"):
+        adagl(graph, Aim(2, Weighing()), Options(links=Links.equal(3)))

@@ -1,0 +1,47 @@
+"""The method that is taken where none is named: by training vertices, size, time, and what is installed."""
+
+import numpy as np
+import pytest
+from slow_partition import random_graph
+
+from weft.graph import Graph
+from weft.partition import METHODS, choice, choose
+
+
+class Large:
+    """A graph of any size, as far as the choice looks."""
+
+    def __init__(self, edges, training=True):
+        self.num_edges, self.split = edges, np.zeros(3, dtype=np.uint8) if training else None
+
+
+def test_small_graphs_that_train_get_traffic():
+    chosen = choose(random_graph(0))
+    assert chosen.method == "traffic" and not chosen.weighted
+    assert chosen.why == "made for the rows that training will move, under 10 s expected"
+
+
+@pytest.mark.parametrize(
+    ("edges", "minutes", "method"),
+    [(30e6, 5, "traffic"), (60e6, 2, "kaminpar"), (60e6, 10, "traffic"), (1e9, 20, "kaminpar"), (1e9, 1, "fennel")],
+)
+def test_size_and_time_decide(edges, minutes, method):
+    chosen = choose(Large(int(edges)), minutes)
+    assert chosen.method == method and method in METHODS
+    assert chosen.weighted == (method == "kaminpar")
+    assert ("traffic would take about" in chosen.why) == (method != "traffic")
+
+
+@pytest.mark.parametrize("graph", [random_graph(1, training=0.0), Graph.from_arrays(np.array([[0, 1], [1, 0]]))])
+def test_nothing_to_train_on(graph):
+    chosen = choose(graph)
+    assert chosen.method == "kaminpar" and not chosen.weighted
+    assert "no training vertices for traffic" in chosen.why
+
+
+def test_what_is_not_installed_is_passed_over(monkeypatch):
+    monkeypatch.setattr(choice, "find_spec", lambda name: None if name == "kaminpar" else object())
+    assert choose(Large(60_000_000, training=False)).method == "metis"
+    monkeypatch.setattr(choice, "find_spec", lambda name: None)
+    chosen = choose(Large(90_000_000))
+    assert chosen.method == "fennel" and "kaminpar is not installed; metis is not installed" in chosen.why

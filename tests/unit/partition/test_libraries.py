@@ -1,0 +1,130 @@
+"""Other people's partitioners: told the right weights and limits, and asked in one sentence where they are missing."""
+
+import numpy as np
+import pytest
+from slow_partition import INSTALLED, random_graph
+
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.graph.graph import SPLITS
+from weft.partition import Aim, Mesh, allocate, libraries, measure, mesh_of
+
+LIBRARIES = [method for method in ("metis", "kaminpar", "mtkahypar") if method in INSTALLED]
+
+
+def grid(side=12):
+    """Rows tied by edges that are drawn often, columns by edges that are not: draws are those of the destination."""
+    at = np.arange(side * side).reshape(side, side)
+    light = np.stack([at[:-1].ravel(), at[1:].ravel()])  # down, into the next row
+    hubs = side * side + np.arange(side)  # one a row, drawing all of its row, often
+    heavy = np.stack([at.ravel(), np.repeat(hubs, side)])
+    graph = Graph.from_arrays(np.concatenate([light, heavy], axis=1), num_vertices=side * side + side)
+    draws = np.where(np.arange(graph.num_vertices) < side * side, 1.0, 50.0)
+    return graph, draws, np.concatenate([np.repeat(np.arange(side), side), np.arange(side)])
+
+
+@pytest.mark.parametrize("method", LIBRARIES)
+def test_light_edges_are_cut_first(method):
+    graph, draws, row = grid()
+    together = allocate(graph, 3, method, draws=draws)
+    assert all(len(set(together[row == r])) == 1 for r in range(12))  # no row is torn
+    edges = mesh_of(graph, Aim(3, draws=draws)).edges
+    assert edges.max() / edges.min() == pytest.approx(50, rel=0.1)
+
+
+@pytest.mark.parametrize("method", LIBRARIES)
+def test_unweighted_edges_are_alike(method):
+    graph, _, row = grid()
+    assert (allocate(graph, 3, method, draws=np.ones(len(row))) >= 0).all()
+
+
+def test_large_graphs_are_compressed(monkeypatch):
+    graph, draws, _ = grid(30)
+    usual = allocate(graph, 3, "kaminpar", draws=draws)
+    monkeypatch.setattr(libraries, "_LARGE", 10)
+    frugal = allocate(graph, 3, "kaminpar", draws=draws)
+    cuts = [measure(graph, owners, 3)["cut"] for owners in (usual, frugal)]
+    assert cuts[1] < 1.5 * cuts[0] + 0.02
+
+
+@pytest.mark.parametrize("ample", [False, True])
+def test_files_go_to_memory_where_there_is_ample_room(monkeypatch, tmp_path, ample):
+    monkeypatch.setattr(libraries, "_MEMORY_FOLDER", tmp_path)
+    with libraries._folder(1000 if ample else 1 << 60) as folder:
+        assert (folder.parent == tmp_path) == ample
+    assert not folder.exists()
+
+
+class TestParhip:
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize("ids", [np.int32, np.int64])
+    def test_kaminpar_reads_what_is_written(self, tmp_path, weighted, ids):
+        kaminpar = pytest.importorskip("kaminpar")
+        graph = random_graph(0)
+        mesh = mesh_of(graph, Aim(2, draws=np.random.default_rng(0).random(60) if weighted else None))
+        mesh = Mesh(mesh.offsets, mesh.neighbours.astype(ids), mesh.edges, mesh.vertices, mesh.training)
+        libraries.write_parhip(tmp_path / "g", mesh)
+        for compress in (False, True):
+            read = kaminpar.load_graph(str(tmp_path / "g"), kaminpar.GraphFileFormat.PARHIP, compress)
+            assert read.n() == 60 and read.m() == len(mesh.neighbours)
+            assert read.is_edge_weighted() == weighted
+            assert [read.node_weight(v) for v in range(60)] == mesh.vertices.tolist()
+            for v in range(60):
+                own = slice(mesh.offsets[v], mesh.offsets[v + 1])
+                weights = mesh.edges[own] if weighted else np.ones(own.stop - own.start, dtype=int)
+                assert sorted(read.neighbors(v)) == list(
+                    zip(mesh.neighbours[own].tolist(), weights.tolist(), strict=True)
+                )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("chunk", [1, 50, 1 << 20])
+def test_metis_text_has_a_line_a_vertex(tmp_path, monkeypatch, weighted, chunk):
+    monkeypatch.setattr(libraries, "_CHUNK", chunk)
+    mesh = mesh_of(random_graph(0), Aim(2, draws=np.random.default_rng(0).random(60) if weighted else None))
+    libraries.write_metis(tmp_path / "g", mesh)
+    head, *lines = (tmp_path / "g").read_text().splitlines()
+    assert head == f"60 {mesh.num_edges} {'011' if weighted else '010'}" and len(lines) == 60
+    for v, line in enumerate(lines):
+        weight, *rest = map(int, line.split())
+        own = slice(mesh.offsets[v], mesh.offsets[v + 1])
+        assert weight == mesh.vertices[v]
+        assert rest[:: 1 + weighted] == (mesh.neighbours[own] + 1).tolist()
+        assert not weighted or rest[1::2] == mesh.edges[own].tolist()
+
+
+class TestNarrowMetis:
+    """A METIS that counts in 32 bits: sums of weights must fit."""
+
+    def test_weights_shrink_in_proportion(self):
+        weights = np.array([10, 1000, 100_000, 1], dtype=np.int64)
+        assert libraries._fitting(weights, 200_000) is weights
+        small = libraries._fitting(weights, 1014)
+        assert small.sum() <= 1014 and small.min() >= 1
+        assert small[2] / small[1] == pytest.approx(100, rel=0.15)
+
+    def test_too_many_edges(self, monkeypatch):
+        class Metis:
+            zero_copy_dtype = staticmethod(lambda: np.dtype(np.int8))
+
+        with pytest.raises(ConfigError, match="counts in 8 bits, too few for"):
+            libraries._as_metis_reads(Metis, mesh_of(random_graph(0), Aim(2)))
+
+
+@pytest.mark.parametrize(
+    ("method", "title"), [("metis", "METIS"), ("kaminpar", "KaMinPar"), ("mtkahypar", "Mt-KaHyPar")]
+)
+def test_missing_library(method, title, monkeypatch):
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=f"{title} is not installed: pip install .* or choose --method random"):
+        allocate(random_graph(0), 2, method)
+
+
+@pytest.mark.parametrize("method", LIBRARIES)
+def test_training_vertices_count_in_the_balance(method):
+    rng = np.random.default_rng(0)
+    split = np.where(np.arange(2000) < 300, SPLITS["train"], SPLITS["unused"])
+    graph = Graph.from_arrays(rng.integers(0, 2000, (2, 12_000)), num_vertices=2000, split=split)
+    owners = allocate(graph, 4, method)
+    weights = Aim(4).weights(graph)
+    assert np.bincount(owners, weights).max() <= 1.035 * weights.sum() / 4

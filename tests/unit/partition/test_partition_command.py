@@ -1,0 +1,124 @@
+"""`weft partition` as it is called: what will be trained, on which machines, and mistakes in one sentence."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from weft import cli
+from weft.graph import Graph
+from weft.graph.generate import communities
+from weft.planner.cluster import Cluster, Host
+from weft.planner.cluster_file import write_cluster
+
+FLAGS = (
+    *("--parts", "--method", "--minutes", "--by-draws", "--seed", "--threads", "--shares", "--imbalance"),
+    *("--balance-vertices", "--balance-training", "--balance-edges", "--json", "--overwrite"),
+    *("--fanouts", "--batch-size", "--hidden", "--plan", "--cluster", "--hosts", "--bandwidths"),
+)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    return communities(folder / "g", vertices=3000, edges=40_000, width=6, classes=5, train=0.3)
+
+
+@pytest.fixture
+def partition(graph, tmp_path, capsys):
+    """Runs the command; gives its figures and what it said beside them."""
+
+    def call(*arguments):
+        assert cli.main(["partition", str(graph.path), str(tmp_path / "p"), "--json", "--overwrite", *arguments]) == 0
+        told = capsys.readouterr()
+        return json.loads(told.out), told.err
+
+    return call
+
+
+def test_flags_are_frozen(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["partition", "--help"])
+    told = capsys.readouterr().out
+    assert set(re.findall(r"--[a-z-]+", told)) == {*FLAGS, "--help"}
+
+
+def test_a_method_is_chosen_and_said(partition):
+    figures, told = partition("--parts", "3")
+    assert figures["method"] == "traffic" and told.startswith("method traffic: made for the rows")
+    figures, told = partition("--parts", "3", "--minutes", "0.01")
+    assert figures["method"] == "kaminpar" and "edges weighed by what training draws" in told
+    assert partition("--parts", "3", "--method", "kaminpar")[1] == ""
+
+
+def test_what_is_trained_matters(partition, tmp_path):
+    made = []
+    for plan in (["--plan", "leap"], ["--plan", "split"], ["--plan", "pull,push", "--fanouts", "3,full"]):
+        partition("--parts", "3", "--method", "traffic", "--batch-size", "50", *plan)
+        parts = Graph.open(tmp_path / "p")
+        made.append(np.argsort(parts.original_ids))
+    assert (made[0] != made[1]).any() and (made[1] != made[2]).any()
+
+
+def test_edges_weigh_what_is_drawn(partition):
+    plain, drawn = (partition("--parts", "3", "--method", "metis", *more)[0] for more in ([], ["--by-draws"]))
+    assert plain["halo"] != drawn["halo"]
+
+
+def test_a_cluster_says_shares_and_hosts(partition, tmp_path):
+    hosts = (Host("a", 1e8, 1e9, workers=2, cores=4), Host("b", 1e8, 1e9, workers=1, cores=1))
+    write_cluster(tmp_path / "cluster.toml", Cluster(hosts, 1e-4, 1e-4, 1e9))
+    figures, _ = partition("--cluster", str(tmp_path / "cluster.toml"), "--method", "random")
+    assert figures["vertices"] == pytest.approx([1200, 1200, 600], abs=3)
+    assert figures["balance"]["vertices"] == pytest.approx(1, abs=0.01)
+    figures, _ = partition("--cluster", str(tmp_path / "cluster.toml"), "--method", "random", "--shares", "1,1,1")
+    assert figures["vertices"] == pytest.approx([1000] * 3, abs=3)
+
+
+def test_hosts_and_links(partition):
+    figures, _ = partition("--parts", "4", "--hosts", "2", "--bandwidths", "1gbit,200mbit", "--method", "traffic")
+    assert figures["parts"] == 4 and figures["balance"]["training"] < 1.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "how many parts? Give --parts"),
+        (["--parts", "0"], "0 parts are not possible"),
+        (["--parts", "2", "--fanouts", "ten"], "--fanouts ten is not a list of whole numbers"),
+        (["--parts", "2", "--fanouts", ""], "fanouts = () are not possible"),
+        (["--parts", "2", "--fanouts", "0"], "fanouts = (0,) are not possible"),
+        (["--parts", "2", "--batch-size", "0"], "--batch-size and --hidden are out of range"),
+        (["--parts", "2", "--plan", "gdp"], "--plan gdp reads rows wherever they are"),
+        (["--parts", "2", "--plan", "magic"], "--plan magic is not known: choose one of snp, dnp, split, leap"),
+        (["--parts", "2", "--plan", "pull,push"], "a placement for each of 3 layers"),
+        (["--parts", "2", "--plan", "local,pull,pull"], "layer 2 is pull after a local layer 1"),
+        (["--parts", "4", "--hosts", "3"], "4 parts can't be shared equally by 3 hosts"),
+        (["--parts", "2", "--bandwidths", "1,1,1"], "--bandwidths 1,1,1 does not fit 2 hosts"),
+        (["--parts", "2", "--bandwidths", "fast"], "--bandwidths fast is not a list of bandwidths"),
+        (["--parts", "2", "--bandwidths", ""], "does not fit 2 hosts"),
+        (["--parts", "2", "--minutes", "0"], "--minutes 0 is out of range"),
+        (["--cluster", "nowhere.toml"], "the cluster file nowhere.toml can't be read"),
+    ],
+)
+def test_mistakes_are_one_sentence(graph, tmp_path, capsys, arguments, sentence):
+    assert cli.main(["partition", str(graph.path), str(tmp_path / "p"), *arguments]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert sentence in told
+
+
+def test_a_cluster_must_fit(graph, tmp_path, capsys):
+    write_cluster(tmp_path / "c.toml", Cluster((Host("a", 1e8, 1e9), Host("b", 1e8, 1e9)), 1e-4, 1e-4, 1e9))
+    arguments = ["partition", str(graph.path), str(tmp_path / "p"), "--cluster", str(tmp_path / "c.toml")]
+    assert cli.main([*arguments, "--parts", "3"]) == 2
+    assert "has 2 workers for 3 parts" in capsys.readouterr().err
+    assert cli.main([*arguments, "--hosts", "2"]) == 2
+    assert "--cluster says what --hosts and --bandwidths would" in capsys.readouterr().err
+
+
+def test_a_place_that_is_taken_is_refused_at_once(graph, tmp_path, capsys, monkeypatch):
+    (tmp_path / "p").mkdir()
+    monkeypatch.setattr("weft.commands.partition.allocate", None)
+    assert cli.main(["partition", str(graph.path), str(tmp_path / "p"), "--parts", "2"]) == 2
+    assert "exists already" in capsys.readouterr().err

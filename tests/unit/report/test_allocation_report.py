@@ -1,0 +1,108 @@
+"""What a person sees of a comparison of allocations: the command, the table, the page, JSON."""
+
+import io
+import json
+import re
+
+import pytest
+from allocations import MADE, comparison
+from rich.console import Console
+
+from weft import cli
+from weft.graph.generate import communities
+from weft.report.allocation_page import allocation_page
+from weft.report.allocation_table import print_allocations
+
+FLAGS = (
+    *("--parts", "--batches", "--measured", "--seed", "--threads", "--html", "--json"),
+    *("--fanouts", "--batch-size", "--hidden", "--cluster", "--hosts", "--bandwidths"),
+)
+
+
+def printed(given, width):
+    out = io.StringIO()
+    print_allocations(given, Console(file=out, width=width, color_system=None))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("name", MADE)
+def test_tables_fit_their_terminal(name, width):
+    told = printed(MADE[name](), width)
+    assert all(len(line) <= width for line in told.splitlines())
+    assert "cut" in told and "most out" in told
+
+
+def test_the_table_tells_all():
+    told = printed(comparison(), 120)
+    rows = [line.split() for line in told.splitlines()]
+    assert ["metis", "14.2%", "0.47", "+3.0%", "−1.0%", "+27%", "+150%"] in rows
+    assert "debian, 4 parts" in told and "4 of the 10 batches" in told and "fanouts 10,10,full" in told
+    assert re.search(r"leap +traffic +80,000 +160 MB +50 MB +44 MB +0.40 +0.44 \(−9.1%\)", told)
+
+
+def test_pages_escape_what_they_are_given():
+    told = allocation_page(MADE["nasty"]())
+    assert "<script" not in told and "&lt;script" in told
+    assert told.count("<figure") == 3
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    return communities(folder / "g", vertices=2000, edges=20_000, width=6, classes=5, train=0.3)
+
+
+class TestCommand:
+    def test_flags_are_frozen(self, capsys):
+        with pytest.raises(SystemExit):
+            cli.main(["report", "--help"])
+        assert set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) == {*FLAGS, "--help"}
+
+    def test_directories_methods_and_measurements(self, graph, tmp_path, capsys):
+        made = str(tmp_path / "made")
+        assert cli.main(["partition", str(graph.path), made, "--parts", "3", "--method", "metis"]) == 0
+        (tmp_path / "m").write_text('{"allocation": "made", "plan": "leap", "seconds": 0.5}\n')
+        capsys.readouterr()
+        arguments = ["report", "partition", str(graph.path), made, "metis", "random", "--batch-size", "50"]
+        arguments += ["--measured", str(tmp_path / "m"), "--bandwidths", "100mbit"]
+        assert cli.main([*arguments, "--json", "--html", str(tmp_path / "page.html")]) == 0
+        told = json.loads(capsys.readouterr().out)
+        first, second, third = told["allocations"]
+        assert (first["name"], second["name"], third["name"]) == ("made", "metis", "random")
+        assert first["flows"] == second["flows"] and first["measured"] == {"leap": 0.5}
+        flow = third["flows"]["leap"]
+        assert flow["seconds"] == pytest.approx(max(flow["most_in"], flow["most_out"]) / 12.5e6)
+        assert flow["bytes"] == pytest.approx(flow["rows"] * 6 * 4)
+        assert "best for leap" in (tmp_path / "page.html").read_text()
+        assert cli.main(arguments) == 0
+        assert "made" in capsys.readouterr().out
+
+    def test_hosts(self, graph, capsys):
+        arguments = ["report", "partition", str(graph.path), "kaminpar", "--parts", "4", "--json", "--batch-size", "50"]
+        sent = []
+        for more in ([], ["--hosts", "2"]):
+            assert cli.main([*arguments, *more]) == 0
+            sent.append(json.loads(capsys.readouterr().out)["allocations"][0]["flows"]["leap"]["bytes"])
+        assert sent[1] < sent[0]
+
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            (["metis"], "how many parts? Give --parts"),
+            (
+                ["magic", "--parts", "2"],
+                "magic is neither a partitioned graph directory nor a method: give a path, or one",
+            ),
+            (["{graph}", "--parts", "2"], "has 1 parts, not 2"),
+            (["{graph}"], "is not partitioned"),
+            (["metis", "--parts", "2", "--batches", "0"], "--batches 0 is out of range"),
+            (["metis", "--parts", "2", "--measured", "nowhere"], "nowhere can't be read"),
+            (["metis", "--parts", "0"], "0 parts"),
+        ],
+    )
+    def test_mistakes_are_one_sentence(self, graph, capsys, arguments, sentence):
+        given = [word.format(graph=graph.path) for word in arguments]
+        assert cli.main(["report", "partition", str(graph.path), *given]) == 2
+        told = capsys.readouterr().err
+        assert sentence in told and told.count("\n") == 1
