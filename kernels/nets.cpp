@@ -16,7 +16,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t AHEAD = 6;        // nets between prefetching what is known of one and using it
-constexpr int64_t MOST_PINS = 65535; // of a net: a part's pins are counted in 16 bits
+constexpr int64_t MOST_PINS = 65535; // of a net, as a part's are counted in 16 bits: what more vertices need, all parts need
 constexpr int PRICINGS = 64;        // times that prices are set anew in a pass
 constexpr int64_t WAKES = 64;       // pins of a net at most, for a move to wake them: one of many hardly matters to the others
 
@@ -226,10 +226,9 @@ class Nets {
             stamp_[v] = stamped_;
             others |= v != owner;
             nets_.members.push_back(v);
+            if (static_cast<int64_t>(nets_.members.size() - before) == MOST_PINS) break;
         }
-        const auto size = static_cast<int64_t>(nets_.members.size() - before);
         if (!others) return nets_.members.resize(before);
-        if (size > MOST_PINS) throw std::length_error("nets: a row that more than 65,535 vertices need: sample smaller batches");
         nets_.begin.push_back(static_cast<int64_t>(nets_.members.size()));
         owner_.push_back(owner);
         weight_.push_back(weight);

@@ -22,11 +22,9 @@ from weft.partition.simulator import usual_task
 from weft.partition.streaming import keyed_order, random
 
 _EPOCHS = 30  # sampled at most
-_FEW = (
-    2_000_000,
-    0.1,
-)  # pins of the nets that starts are compared by: at least, and an edge, so that memory stays linear
-_MANY = 8_000_000, 0.5  # and of those that the best of them is finished by: what holds for few batches may not for all
+# Pins of the nets that starts are compared by, and of those that the best is finished by, as what holds for few batches may
+# not for all: at least so many, and so many an edge.
+_FEW, _MANY = (2_000_000, 0.1), (8_000_000, 0.5)
 _GROUPS = 256  # a part, that move as one at first
 _STARTS = 7  # at random, besides one of small cut
 _POWERS = (2.0, 16.0)  # of the norm that stands for the longest wait: near the sum of all first, then near the longest

@@ -75,6 +75,17 @@ def test_nets_between_groups_are_those_of_their_vertices(graph):
     assert folded.count() < nets.count()
 
 
+def test_a_row_that_all_need_is_needed_everywhere():
+    many = 70_000
+    nets = _kernels.Nets(many + 1)
+    nets.start(np.arange(many + 1, dtype=np.int32))
+    nets.gather(np.array([0, many]), np.arange(1, many + 1, dtype=np.int32))
+    nets.finish(np.zeros(1, dtype=np.int32), 2.0)
+    assert nets.count() == 1 and nets.pins() == 65_535
+    owners = np.arange(many + 1) % 3
+    assert rows_between(nets, owners, 3).tolist() == [[0, 0, 0], [2, 0, 0], [2, 0, 0]]
+
+
 def cost_of(nets, owners, parts, prices=None):
     rows = rows_between(nets, owners, parts)
     return rows.sum() if prices is None else (rows * prices).sum()
