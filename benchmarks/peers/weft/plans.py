@@ -30,7 +30,9 @@ def main(job):
     model = make_model(settings, graph)
     trainer = Trainer(graph, model, replace(settings, plan="gdp"), world=world)
     trainer.prepare()
-    usual = named(len(settings.fanouts), settings.cache)
+    usual = {
+        name: replace(plan, slack=settings.slack) for name, plan in named(len(settings.fanouts), settings.cache).items()
+    }
     wanted = [usual[name] for name in job.get("named", usual)]
     known = [Plan.from_dict(plan) for plan in job["known"]]
     asked, found = None, []
