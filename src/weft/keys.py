@@ -38,6 +38,11 @@ def key(*parts: int) -> int:
     return folded
 
 
+def generator(*parts: int) -> np.random.Generator:
+    """A stream of random numbers for a key, where many are drawn in an order that is always the same."""
+    return np.random.Generator(np.random.Philox(key(*parts)))
+
+
 def mix64_array(key: int, ids: np.ndarray) -> np.ndarray:
     """A hash of (key, id) for each id, [n] uint64: a rank to shuffle by."""
     u = np.uint64

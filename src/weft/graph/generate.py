@@ -11,7 +11,7 @@ from weft.graph.graph import Graph, Progress
 from weft.graph.importing import import_graph
 from weft.graph.lists import EdgeChunk, Options
 from weft.graph.sources import Source
-from weft.keys import Stream, key
+from weft.keys import Stream, generator, key
 
 _CHUNK = 1 << 22
 
@@ -134,7 +134,7 @@ def _split(vertices: int, train: float, random: np.random.Generator) -> np.ndarr
 
 
 def _random(*parts: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key(Stream.GENERATE, *parts)))
+    return generator(Stream.GENERATE, *parts)
 
 
 def _check(vertices: int, edges: int, train: float, classes: int) -> None:

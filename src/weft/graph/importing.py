@@ -9,7 +9,7 @@ from weft.graph.graph import Progress, check_finite, clean_labels
 from weft.graph.lists import Options, write_lists
 from weft.graph.sources import Source
 from weft.graph.storage import DirectoryWriter
-from weft.keys import Stream, key
+from weft.keys import Stream, generator
 
 _FEATURE_TYPES = {"float32": np.float32, "float16": np.float16}
 
@@ -79,7 +79,7 @@ def _split(source: Source, labels: np.ndarray | None, wanted: str | None, seed: 
         else np.flatnonzero(labels >= 0 if labels.ndim == 1 else labels.max(1) >= 0)
     )
     split = np.full(vertices, 3, dtype=np.uint8)
-    order = np.random.Generator(np.random.Philox(key(Stream.PERMUTE, seed))).permutation(known)
+    order = generator(Stream.PERMUTE, seed).permutation(known)
     for value, part in enumerate(np.split(order, np.rint(np.cumsum(shares) * len(order)).astype(int))[:3]):
         split[part] = value
     return split

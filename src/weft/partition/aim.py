@@ -160,6 +160,12 @@ class Aim:
                 )
 
 
+def limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.ndarray:
+    """The most that each part may hold: so much above its share, or one vertex above it where vertices are heavy."""
+    shares = targets * float(weights.sum())
+    return np.maximum((1 + imbalance) * shares, shares + float(weights.max(initial=0)))
+
+
 def parts_of_whole(parts: int, shares: Sequence[float] | None, what: str = "share") -> np.ndarray:
     """What each part shall have of the whole, [parts] float64 that sum to 1; None: equal parts."""
     if shares is None:

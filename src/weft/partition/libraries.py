@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import compute
 
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.pieces import vertex_ranges
 from weft.partition.aim import Aim
+from weft.partition.aim import limits as aim_limits
 from weft.partition.mesh import Mesh, mesh_of
 
 _SEEDS = 0x7FFFFFFF  # libraries take 31 bits
@@ -87,8 +87,7 @@ def most_a_part(weights: np.ndarray, aim: Aim) -> list[int] | None:
     """What each part may weigh at most; None: equal parts."""
     if aim.shares is None:
         return None
-    exact = aim.targets * int(weights.sum())
-    return np.ceil(np.maximum(exact * (1 + aim.weighing.imbalance), exact + int(weights.max()))).astype(int).tolist()
+    return np.ceil(aim_limits(weights, aim.targets, aim.weighing.imbalance)).astype(int).tolist()
 
 
 def write_parhip(file: Path, mesh: Mesh) -> None:
@@ -160,6 +159,8 @@ def write_metis(file: Path, mesh: Mesh) -> None:
 
 def _lines(words: np.ndarray, bounds: np.ndarray) -> str:
     """Numbers as text: those between two bounds on a line."""
+    from pyarrow import compute  # only here, as it takes long to load
+
     lines = compute.binary_join(
         pa.ListArray.from_arrays(bounds.astype(np.int32), pa.array(words).cast(pa.string())), " "
     )

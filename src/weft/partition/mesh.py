@@ -49,7 +49,7 @@ def mesh_of(graph: Graph, aim: Aim) -> Mesh:
     edges = None if draws is None else np.empty(len(neighbours), dtype=np.int32)
     scale = 0.0 if draws is None else _scale(graph, draws, len(neighbours) // 2)
     _kernels.join_neighbours(*lists, draws, scale, _HEAVIEST, offsets, neighbours, edges, threads)
-    return Mesh(offsets, neighbours, edges, aim.weights(graph), _training(graph))
+    return Mesh(offsets, neighbours, edges, aim.weights(graph), training_of(graph))
 
 
 def _scale(graph: Graph, draws: np.ndarray, pairs: int) -> float:
@@ -57,7 +57,8 @@ def _scale(graph: Graph, draws: np.ndarray, pairs: int) -> float:
     return _MEAN * pairs / total if total > 0 else 0.0
 
 
-def _training(graph: Graph) -> np.ndarray:
+def training_of(graph: Graph) -> np.ndarray:
+    """1 for each training vertex, 0 for the others, [vertices] int64."""
     if graph.split is None:
         return np.zeros(graph.num_vertices, dtype=np.int64)
     return (graph.split == SPLITS["train"]).astype(np.int64)

@@ -102,7 +102,7 @@ class Traces:
         turns = np.arange(parts) if turns is None else turns
         rows = np.zeros((len(self), parts, parts), dtype=np.int64)
         owners = np.ascontiguousarray(owners, dtype=np.int32)
-        for number, sample in enumerate(self._samples()):
+        for number, sample in enumerate(self.samples()):
             vertices = sample.vertices.numpy()
             count = sample.num_seeds
             servers = owners[vertices[:count]] if seeds == "home" else turns[np.arange(count) % len(turns)]
@@ -130,7 +130,7 @@ class Traces:
         """
         fold = _kernels.Fold(count)
         groups = np.ascontiguousarray(groups, dtype=np.int32)
-        for number, sample in enumerate(self._samples()):
+        for number, sample in enumerate(self.samples()):
             of_rows = groups[sample.vertices.numpy()]
             kept = None if one_in == 1 else mix64_array(_COUNTED, sample.keys.numpy()) % np.uint64(one_in) == 0
             fold.begin(of_rows[: sample.num_seeds])
@@ -142,7 +142,8 @@ class Traces:
                 progress("sampling", number + 1, len(self))
         return Folded(fold, self._threads)
 
-    def _samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[Sample]:
+        """The batches' samples, in order."""
         sampler = NeighborSampler(self._graph, self._task.fanouts, seed=self._task.seed, threads=self._threads)
         for number, seeds in enumerate(self._batches):
             yield sampler.sample(seeds, _EPOCH, number)

@@ -13,10 +13,10 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import Graph
-from weft.graph.graph import SPLITS
-from weft.keys import Stream, key
-from weft.partition.aim import Aim, Training
+from weft.keys import Stream, generator
+from weft.partition.aim import Aim, Training, limits
 from weft.partition.libraries import kaminpar
+from weft.partition.mesh import training_of
 from weft.partition.nets import expected_draws, rows_between, sampled_nets
 from weft.partition.simulator import usual_task
 from weft.partition.streaming import keyed_order, random
@@ -119,8 +119,7 @@ def _starts(graph: Graph, aim: Aim, level: Level, limits: np.ndarray) -> list[np
     votes = np.bincount(groups * aim.parts + small, minlength=len(names) * aim.parts).reshape(-1, aim.parts)
     starts = [votes.argmax(1)]
     for run in range(_STARTS):
-        dealt = np.random.Generator(np.random.Philox(key(Stream.PARTITION, aim.seed, run)))
-        starts.append(dealt.choice(aim.parts, len(names), p=aim.targets))
+        starts.append(generator(Stream.PARTITION, aim.seed, run).choice(aim.parts, len(names), p=aim.targets))
     settled = [settle(folded, owners, limits, aim, run) for run, owners in enumerate(starts)]
     settled.sort(key=lambda owners: _badness(folded, owners, limits, aim))
     return [small, *(owners[groups] for owners in settled[: len(settled) // 2])]
@@ -130,17 +129,18 @@ def _kinds(graph: Graph, aim: Aim) -> np.ndarray:
     """What is to be balanced, a row each: weights as everywhere and, where they count, training vertices by themselves."""
     rows = [aim.weights(graph)]
     if aim.weighing.training and graph.split is not None:
-        rows.append((graph.split == SPLITS["train"]).astype(np.int64))
+        rows.append(training_of(graph))
     return np.stack(rows)
 
 
 def _limits(weights: np.ndarray, aim: Aim) -> np.ndarray:
     """The most of each kind that each part may have: of training vertices alone, what their share of the weights allows."""
-    weighing, exact = aim.weighing, weights.sum(axis=1)[:, None] * aim.targets
+    weighing = aim.weighing
     slack = np.full(len(weights), weighing.imbalance)
     if len(slack) > 1:
         slack[1] *= (weighing.vertices + weighing.training + weighing.edges + weighing.work) / weighing.training
-    return np.ceil(np.maximum(exact * (1 + slack[:, None]), exact + weights.max(axis=1)[:, None])).astype(np.int64)
+    each = [limits(*kind) for kind in zip(weights, [aim.targets] * len(weights), slack, strict=True)]
+    return np.ceil(each).astype(np.int64)
 
 
 def _badness(level: Level, owners: np.ndarray, limits: np.ndarray, aim: Aim) -> tuple[float, float]:
@@ -156,5 +156,4 @@ def _loads(level: Level, owners: np.ndarray, parts: int) -> np.ndarray:
 
 
 def _shuffled(order: np.ndarray, *parts: int) -> np.ndarray:
-    shuffle = np.random.Generator(np.random.Philox(key(Stream.PARTITION, *parts)))
-    return order[shuffle.permutation(len(order))]
+    return order[generator(Stream.PARTITION, *parts).permutation(len(order))]

@@ -23,8 +23,6 @@ from weft.partition.nets import add_batch, expected_draws, rows_between
 from weft.partition.simulator import Traces, seeds_of
 from weft.planner.cluster import Cluster
 from weft.planner.machines import apart, hosts_of, link_seconds, shares_of, workers_of
-from weft.sampling import NeighborSampler
-from weft.sampling.batches import Batches
 
 PLANS = ("gdp", "leap", "split")
 _EXAMPLE = '{"allocation": "metis", "plan": "leap", "seconds": 1.5}'
@@ -79,7 +77,7 @@ class Comparer:
         self._task = task
         self._traces = Traces(graph, task, batches=batches, threads=threads)
         self._widths = task.widths or (1.0,) * (len(task.fanouts) + 1)
-        self._split = _Split(graph, replace(task, widths=self._widths), len(self._traces), threads)
+        self._split = _Split(graph, replace(task, widths=self._widths), self._traces)
         self._work = expected_draws(graph, task, threads) * np.diff(graph.indptr)
         seeds = len(seeds_of(graph))
         self._epoch = seeds / min(seeds, len(self._traces) * task.batch_size)  # in times of what is looked at
@@ -131,15 +129,12 @@ def _by_host(table: np.ndarray, hosts: np.ndarray, count: int) -> np.ndarray:
 class _Split:
     """The plan split, counted layer by layer: sources' rows come, or sums go, whichever is less for the layer."""
 
-    def __init__(self, graph: Graph, task: Training, batches: int, threads: int) -> None:
+    def __init__(self, graph: Graph, task: Training, traces: Traces) -> None:
         layers = range(len(task.fanouts))
         pulled = ["pull" if task.crossing(layer) <= task.crossing_sums(layer) else "push" for layer in layers]
         sized = replace(task, placements=tuple(pulled))
         self._bytes, self._rows = _kernels.Nets(graph.num_vertices), _kernels.Nets(graph.num_vertices)
-        sampler = NeighborSampler(graph, task.fanouts, seed=task.seed, threads=threads)
-        epoch = Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed).of(0)
-        for number, seeds in enumerate(epoch[:batches]):
-            sample = sampler.sample(seeds, 0, number)
+        for sample in traces.samples():
             add_batch(self._bytes, sample, sized)
             add_batch(self._rows, sample, replace(sized, widths=()))
 

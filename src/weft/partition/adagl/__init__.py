@@ -9,12 +9,11 @@ import numpy as np
 
 from weft.errors import ConfigError
 from weft.graph import Graph
-from weft.keys import Stream, key
+from weft.keys import Stream, generator, key
 from weft.partition.adagl.coarsen import Level, coarsen, groups_of, project
 from weft.partition.adagl.evolve import Objective, Seconds, evolve, imbalance
 from weft.partition.adagl.initial import greedy_allocations
 from weft.partition.adagl.options import Options
-from weft.partition.adagl.randomness import generator
 from weft.partition.adagl.refine import refine, refine_all, uncoarsen
 from weft.partition.aim import Aim
 from weft.partition.mesh import Mesh, mesh_of
@@ -109,7 +108,7 @@ def _random(vertices: int, targets: np.ndarray, seed: int) -> np.ndarray:
     """Vertices dealt out at random, to each part as many as its share."""
     places = (np.arange(vertices) + 0.5) / vertices
     owners = np.minimum(np.searchsorted(np.cumsum(targets), places), len(targets) - 1).astype(np.int32)
-    return generator(seed, 4).permutation(owners)
+    return generator(Stream.PARTITION, seed, 4).permutation(owners)
 
 
 def _apart(starts: tuple[np.ndarray, ...]) -> np.ndarray | None:

@@ -7,8 +7,8 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph.graph import Progress
+from weft.keys import Stream, generator
 from weft.partition.adagl.options import Options
-from weft.partition.adagl.randomness import generator
 from weft.partition.mesh import Mesh
 
 Seconds = Callable[[np.ndarray], np.ndarray]  # [allocations, nodes] -> [allocations]: simulated communication
@@ -56,7 +56,7 @@ def evolve(
     progress: Progress | None = None,
 ) -> np.ndarray:
     """The best allocation that was ever seen, [nodes] int32; `polish` refines each population before it is judged."""
-    random, parts = generator(seed, 3), len(objective.targets)
+    random, parts = generator(Stream.PARTITION, seed, 3), len(objective.targets)
     population = polish(population)
     values = objective.of(population)
     best, least = population[values.argmin()].copy(), float(values.min())

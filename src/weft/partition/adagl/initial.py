@@ -3,8 +3,7 @@
 import numpy as np
 
 from weft import _kernels
-from weft.keys import Stream, key, mix64_array
-from weft.partition.adagl.randomness import generator
+from weft.keys import Stream, generator, key, mix64_array
 from weft.partition.mesh import Mesh
 
 USUAL = (0.3, 0.3, 0.4)  # of L(W), L(W of training), E
@@ -15,7 +14,7 @@ def greedy_allocations(mesh: Mesh, targets: np.ndarray, count: int, *, seed: int
 
     Nodes come by falling weight; equal weights come in an order of each allocation's own.
     """
-    coefficients = generator(seed, 1).dirichlet(np.ones(3), count)
+    coefficients = generator(Stream.PARTITION, seed, 1).dirichlet(np.ones(3), count)
     coefficients[0] = USUAL
     ids = np.arange(mesh.num_vertices)
     orders = np.empty((count, mesh.num_vertices), dtype=mesh.neighbours.dtype)

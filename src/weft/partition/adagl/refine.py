@@ -4,6 +4,7 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph.graph import Progress
+from weft.partition import aim
 from weft.partition.adagl.coarsen import Level
 from weft.partition.mesh import Mesh
 
@@ -14,9 +15,8 @@ _HEAVIEST = 0.05  # of the smallest part: what is heavier stays where it is
 
 
 def limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.ndarray:
-    """The most that each part may hold: so much above its share, or one node above it where nodes are heavy."""
-    shares = targets * float(weights.sum())
-    return np.floor(np.maximum((1 + imbalance) * shares, shares + float(weights.max(initial=0)))).astype(np.int64)
+    """The most that each part may hold, in whole numbers."""
+    return np.floor(aim.limits(weights, targets, imbalance)).astype(np.int64)
 
 
 def refine(
