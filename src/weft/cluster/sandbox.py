@@ -104,8 +104,7 @@ class Sandbox:
             [["noqueue"]],
         )  # a new bucket: a changed one may hold a packet larger than it
         if rate is not None:
-            burst = max(65536, round(rate / 8 / 100))  # what a hundredth of a second lets through
-            shapes.append(["tbf", "rate", f"{round(rate)}bit", "burst", str(burst), "latency", "50ms"])
+            shapes.append(_bucket(rate))
         for namespace, device in ((f"h{number}", "eth0"), ("switch", f"port{number}")):
             for shape in shapes:
                 _run("tc", "-n", f"{self._name}-{namespace}", "qdisc", "replace", "dev", device, "root", *shape)
@@ -188,6 +187,18 @@ class Sandbox:
             process.kill()
             process.wait()
         _remove(self._name)
+
+
+def _bucket(rate: float) -> list[str]:
+    """A link of so many bits a second: two token buckets, for `tc`.
+
+    The large one holds the rate in the long run although a busy machine wakes it late. Alone it would let everything
+    pass at once that fits it after a rest, as no wire does; so a small one keeps the pace within it, a little above.
+    """
+    burst = max(65536, round(rate / 8 * 0.01))  # what a hundredth of a second lets through
+    step = max(1600, round(rate / 8 * 0.001))  # and a thousandth; a packet at least
+    peak = ["peakrate", f"{round(rate * 1.05)}bit", "mtu", str(step)]
+    return ["tbf", "rate", f"{round(rate)}bit", "burst", str(burst), "latency", "50ms", *peak]
 
 
 def remove_leftovers() -> None:
