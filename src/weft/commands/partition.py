@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         start = time.perf_counter()
         owners, shares = _allocated(args, graph, parts, choice, progress)
         seconds = time.perf_counter() - start
-        write_partitioned(graph, owners, parts, args.out, overwrite=args.overwrite, progress=progress)
+        write_partitioned(graph, owners, parts, args.out, shares=shares, overwrite=args.overwrite, progress=progress)
     figures = measure(graph, owners, parts, shares=shares, threads=args.threads)
     figures |= {"method": choice.method, "seconds": seconds}
     print(json.dumps(figures)) if args.json else print_partition(str(args.out), figures)

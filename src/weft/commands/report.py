@@ -62,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
             for name, given in _names(args.allocations).items()
         }
         comparer = Comparer(graph, task, cluster, batches=args.batches, threads=args.threads)
-        comparison = comparer.compare(allocations, measured, progress)
+        told = {name: made[given].shares for name, given in _names(args.allocations).items() if given in made}
+        shares = {name: of for name, of in told.items() if of is not None}
+        comparison = comparer.compare(allocations, measured, progress, shares)
     if args.html:
         write_allocations(args.html, comparison)
     print(json.dumps(asdict(comparison))) if args.json else print_allocations(comparison)

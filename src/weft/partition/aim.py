@@ -166,7 +166,7 @@ def limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.nda
     return np.maximum((1 + imbalance) * shares, shares + float(weights.max(initial=0)))
 
 
-def parts_of_whole(parts: int, shares: Sequence[float] | None, what: str = "share") -> np.ndarray:
+def parts_of_whole(parts: int, shares: Sequence[float] | np.ndarray | None, what: str = "share") -> np.ndarray:
     """What each part shall have of the whole, [parts] float64 that sum to 1; None: equal parts."""
     if shares is None:
         return np.full(parts, 1 / parts)

@@ -11,6 +11,7 @@ import torch
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.nn import BlockModel
+from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster
 from weft.planner.planner import Planner
@@ -19,7 +20,7 @@ from weft.planner.sweeps import link_sweep, sweep
 from weft.training.models import make_model
 from weft.training.planning import task_of, title_of
 from weft.training.settings import Settings
-from weft.training.team import owner_bounds
+from weft.training.team import owners_of
 
 _WIDTHS = (8, 16, 32, 64, 128, 256, 512)
 
@@ -72,9 +73,9 @@ class WhatIf:
             title = title_of(self._settings, self._depth, batch, len(hosts))
             with tempfile.TemporaryDirectory() as folder:
                 graph = self._partitioned(len(hosts), Path(folder))
-                one = np.array([0, graph.num_vertices])
-                bounds = owner_bounds(graph, len(hosts)) if len(hosts) > 1 else one
-                self._planners[key] = Planner(graph, self._model, task, bounds, hosts, title=title)
+                one = Owners(np.array([0, graph.num_vertices]))
+                owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
+                self._planners[key] = Planner(graph, self._model, task, owners, hosts, title=title)
         return self._planners[key]
 
     def _partitioned(self, workers: int, folder: Path) -> Graph:
