@@ -38,7 +38,7 @@ def main(rank, size, port, job, out):
             prefetch=0,
             threads=1,
             plan="gdp",
-            slack=100.0,
+            slack=job["slack"],
             **options,
         )
         trainer = Trainer(graph, make_model(settings, graph), settings, world=world)

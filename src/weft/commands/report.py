@@ -62,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
             for name, given in _names(args.allocations).items()
         }
         comparer = Comparer(graph, task, cluster, batches=args.batches, threads=args.threads)
-        told = {name: made[given].shares for name, given in _names(args.allocations).items() if given in made}
-        shares = {name: of for name, of in told.items() if of is not None}
+        shares = {name: made[given].shares for name, given in _names(args.allocations).items() if given in made}
         comparison = comparer.compare(allocations, measured, progress, shares)
     if args.html:
         write_allocations(args.html, comparison)

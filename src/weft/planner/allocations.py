@@ -88,9 +88,9 @@ class Comparer:
         allocations: Mapping[str, np.ndarray],
         measured: Measured,
         progress: Progress,
-        shares: Mapping[str, np.ndarray] | None = None,
+        shares: Mapping[str, Shares] | None = None,
     ) -> Comparison:
-        """The figures of allocations by name; `shares`: those that directories were partitioned for, where not equal."""
+        """The figures of allocations by name; `shares`: those that they were made for, where they are not the cluster's."""
         found = []
         for number, (name, owners) in enumerate(allocations.items()):
             progress("comparing", number, len(allocations))

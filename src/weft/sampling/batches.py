@@ -11,7 +11,9 @@ def dealt(count: int, shares: np.ndarray) -> np.ndarray:
     A worker's seeds come as evenly as can be, so that it has its share of the first ones too, however many these are.
     """
     most = min(count, int((count + len(shares)) * float(shares.max())) + 1)
-    turns = (np.arange(most)[:, None] + 0.5) / shares  # when each worker's next seed is due
+    turns = np.round(
+        (np.arange(most)[:, None] + 0.5) / shares, 6
+    )  # when each seed is due; ties stay ties, if just about
     return np.argsort(turns, axis=None, kind="stable")[:count] % len(shares)
 
 
