@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -14,6 +15,11 @@ class Grouped:
 
     order: np.ndarray  # [n] int64: positions in the array that was grouped
     counts: list[int]
+
+    @classmethod
+    def by(cls, members: np.ndarray, size: int) -> Self:
+        """Of ids whose members are known."""
+        return cls(np.argsort(members, kind="stable"), np.bincount(members, minlength=size).tolist())
 
     def of(self, member: int) -> np.ndarray:
         """The positions of one member's ids."""

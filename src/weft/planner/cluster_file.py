@@ -19,7 +19,7 @@ from weft.planner.work import KINDS
 _TOP = ("version", "host", "link", "exchange", "work")
 _HOST = ("name", "workers", "cores", "busy_cores", "speed", "bandwidth", "burst", "memory")
 _LINK = ("between", "bandwidth", "latency")
-_EXCHANGE = ("latency", "near_latency", "near_bandwidth")
+_EXCHANGE = ("latency", "near_latency", "near_bandwidth", "together")
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -80,6 +80,7 @@ def cluster_of(text: str, where: str) -> Cluster:
         exchange.number("near_bandwidth", _BANDWIDTH, None if near else NEVER),
         {kind: work.number(kind, _RATE) for kind in work.data},
         links,
+        exchange.number("together", _SHARE, 1.0),
     )
 
 
@@ -91,6 +92,7 @@ class _Measure:
     of_text: Callable[[str], float | None] = lambda text: None
     zero: bool = False  # may be 0
     whole: bool = False
+    most: float = math.inf
 
 
 _BANDWIDTH = _Measure('bytes a second, or bits a second as text such as "1gbit"', bandwidth_of)
@@ -100,6 +102,7 @@ _SECONDS = _Measure("seconds, such as 0.0005", zero=True)
 _RATE = _Measure("processor seconds a unit, such as 1e-8", zero=True)
 _CORES = _Measure("a number of processors, such as 2 or 0.5")
 _SPEED = _Measure("a speed relative to the other hosts', such as 1")
+_SHARE = _Measure("a share of the hosts' bandwidths, such as 0.9", most=1.0)
 _COUNT = _Measure("a whole number, such as 4", whole=True)
 
 
@@ -130,6 +133,8 @@ class _Table:
             raise self.wrong(key, f"it must be finite: give {measure.wanted}")
         if value < 0 or (value == 0 and not measure.zero):
             raise self.wrong(key, f"it must be {'0 or more' if measure.zero else 'above 0'}: give {measure.wanted}")
+        if value > measure.most:
+            raise self.wrong(key, f"it must be at most {measure.most:g}: give {measure.wanted}")
         return value if measure.whole else float(value)
 
     def tables(self, key: str) -> list[Any]:

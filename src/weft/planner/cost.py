@@ -5,7 +5,7 @@ exchange its latency and the bytes of the busiest link. Threads that prepare bat
 epoch is held up by whatever takes longest of four things: processors, links, training and preparing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -44,6 +44,10 @@ class Price:
             self.links + other.links,
             self.memory + other.memory,
         )
+
+    def times(self, share: float) -> "Price":
+        """So much of it."""
+        return Price(*(getattr(self, field.name) * share for field in fields(self)))
 
     @cached_property
     def vector(self) -> np.ndarray:
@@ -91,7 +95,8 @@ class Prices:
         busy = np.array([host.cores if host.busy_cores is None else host.busy_cores for host in cluster.hosts])
         self._shared = busy < self._cores * 0.9  # hosts that take processors from each other
         self._pool = float(busy[self._shared].sum())
-        self._bandwidth = _bandwidths(cluster)
+        self._bandwidth = _bandwidths(cluster) * cluster.together
+        self._nic = np.array([host.bandwidth for host in cluster.hosts]) * cluster.together
         many = len(self._cores) > 1
         slowest = [link.latency or 0.0 for link in cluster.links] if many else []
         self._latency = max([cluster.latency if many else cluster.near_latency, *slowest])  # of an exchange of nothing
@@ -170,8 +175,8 @@ class Prices:
         between = np.bincount(at, move.sent.ravel(), hosts * hosts).reshape(hosts, hosts)
         within = np.diag(between) / self._cluster.near_bandwidth
         np.fill_diagonal(between, 0.0)
-        nic = np.array([host.bandwidth for host in self._cluster.hosts])
-        return np.concatenate([between.sum(1) / nic, between.sum(0) / nic, within, (between / self._bandwidth).ravel()])
+        nics = [between.sum(way) / self._nic for way in (1, 0)]
+        return np.concatenate([*nics, within, (between / self._bandwidth).ravel()])
 
     def _memory(self, load: Load, layer: int | None) -> np.ndarray:
         """Bytes of the worker with most: of a prepared batch's inputs and lists, and of its rows while they are computed."""
