@@ -35,6 +35,9 @@ PLANS = ("leap", "split", "push", "pull")
 METHODS = ("random", "metis", "kaminpar", "adagl", "traffic", "traffic-pull", "traffic-push")
 UNTOLD = ("random", "metis", "kaminpar")  # of hosts that are not equal
 TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2)}
+BUSY = (
+    0.8  # of this machine's processors, that such hosts have together: the rest is for links, and keeps shares binding
+)
 COLUMNS = {"CPU s": 8, "cut": 8, "leap s": 9, "waiting": 9, "MB": 8, "best mix": 10, "s": 8, " waiting": 9, " MB": 8}
 OURS = ("traffic", "traffic-pull", "traffic-push")
 
@@ -74,10 +77,17 @@ def task_of(name, parts, method="traffic"):
     return Training(FANOUTS, GRAPHS[name] * parts, 1, layers)  # training's own seed is another: its rows are not known
 
 
+def told_of(method, unequal):
+    return TOLD if unequal and method not in UNTOLD else {}
+
+
+def directory(name, parts, method, unequal):
+    return f"allocation-{name}-{method}-{parts}{'-unequal' if told_of(method, unequal) else ''}"
+
+
 def allocated(graph, name, parts, method, args):
     """The partitioned graph, and what making it took: seconds, kept beside it."""
-    told = TOLD if args.unequal and method not in UNTOLD else {}
-    path = args.data / f"allocation-{name}-{method}-{parts}{'-unequal' if told else ''}"
+    told, path = told_of(method, args.unequal), args.data / directory(name, parts, method, args.unequal)
     note = path.with_suffix(".json")
     if not (path.exists() and note.exists()):
         start, busy = time.perf_counter(), time.process_time()
@@ -85,7 +95,7 @@ def allocated(graph, name, parts, method, args):
         owners = allocate(graph, parts, method.partition("-")[0], task=task, threads=args.threads, **told)
         took = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - busy}
         np.save(path.with_suffix(".npy"), owners)
-        write_partitioned(graph, owners, parts, path, overwrite=True)
+        write_partitioned(graph, owners, parts, path, shares=told.get("shares"), overwrite=True)
         note.write_text(json.dumps(took))
     return path, np.load(path.with_suffix(".npy")), json.loads(note.read_text())
 
@@ -93,7 +103,6 @@ def allocated(graph, name, parts, method, args):
 def measured(graph, name, parts, method, args):
     path, owners, took = allocated(graph, name, parts, method, args)
     settings = {"batch_size": GRAPHS[name], "fanouts": FANOUTS, "hidden": HIDDEN, "loaders": 1, "prefetch": 0}
-    settings["slack"] = 1.0 if args.unequal else 0.1  # seeds stay at home where homes are uneven by intent
     job = {"graph": str(path), "cluster": None, "known": [], "named": PLANS, "settings": settings}
     job |= {"rounds": args.rounds, "epochs": args.epochs, "enough": 60.0, "slow": 100.0}
     with tempfile.TemporaryDirectory() as folder:
@@ -111,6 +120,7 @@ def measured(graph, name, parts, method, args):
         plans[plan] = {
             "seconds": figures["seconds"],
             "communication": max(waits),
+            "processor": [sum(w["processor"].values()) for w in figures["workers"]],
             "bytes": sum(sent),
             "most": max(sent),
         }
@@ -126,7 +136,7 @@ def sandbox_of(parts, args):
     """Hosts that are equal, or four with processors 2:2:1:1 and the last one's link at a fifth."""
     if not args.unequal:
         return Sandbox(hosts=parts, link=args.link)
-    whole = os.cpu_count() / sum(TOLD["shares"])
+    whole = BUSY * os.cpu_count() / sum(TOLD["shares"])
     shares = {f"h{number}": share * whole for number, share in enumerate(TOLD["shares"], 1)}
     rate, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", args.link).groups()
     slow = f"{float(rate) * TOLD['bandwidths'][-1]:g}{unit}"
@@ -169,6 +179,15 @@ def run(args):
         print(f"{time.monotonic() - begun:.0f} s", flush=True)
 
 
+def write_measured(records, file):
+    """What each allocation waited for under each plan, as `weft report partition --measured` reads it."""
+    with open(file, "w") as out:
+        for r in records:
+            name = directory(r["graph"], r["parts"], r["method"], r["unequal"])
+            for plan, figures in r["plans"].items():
+                out.write(json.dumps({"allocation": name, "plan": plan, "seconds": figures["communication"]}) + "\n")
+
+
 def report(records):
     for name, parts in dict.fromkeys((r["graph"], r["parts"]) for r in records):
         rows = [r for r in records if (r["graph"], r["parts"]) == (name, parts)]
@@ -179,7 +198,7 @@ def report(records):
         columns = "".join(f"{title:>{width}}" for title, width in COLUMNS.items())
         print(f"{'':14}{columns}")
         for method, record in by.items():
-            mix = best_mix(record)
+            mix = best_mix(record, "communication")
             leap, best = record["plans"]["leap"], record["plans"][mix]
             print(
                 f"{method:14}{record['took']['cpu']:8.1f}{record['figures']['cut']:8.1%}{leap['seconds']:9.2f}"
@@ -188,21 +207,22 @@ def report(records):
             )
         for other in ("metis", "random"):
             if other in by and set(OURS) & set(by):
-                gains = ", ".join(f"{what} {gain(by, other, what):+.1%}" for what in ("leap", "mix"))
-                print(f"our best against {other}: {gains}")
+                for figure, meant in (("communication", "waiting"), ("seconds", "an epoch")):
+                    gains = ", ".join(f"{what} {gain(by, other, what, figure):+.1%}" for what in ("leap", "mix"))
+                    print(f"our best against {other}, {meant}: {gains}")
     errors(records)
 
 
-def best_mix(record):
-    return min((plan for plan in record["plans"] if plan != "leap"), key=lambda p: record["plans"][p]["communication"])
+def best_mix(record, figure):
+    return min((plan for plan in record["plans"] if plan != "leap"), key=lambda p: record["plans"][p][figure])
 
 
-def waiting(record, what):
-    return record["plans"]["leap" if what == "leap" else best_mix(record)]["communication"]
+def seconds_of(record, what, figure):
+    return record["plans"]["leap" if what == "leap" else best_mix(record, figure)][figure]
 
 
-def gain(by, other, what):
-    return min(waiting(by[m], what) for m in OURS if m in by) / waiting(by[other], what) - 1
+def gain(by, other, what, figure):
+    return min(seconds_of(by[m], what, figure) for m in OURS if m in by) / seconds_of(by[other], what, figure) - 1
 
 
 def errors(records):
@@ -237,6 +257,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--minutes", type=float, help="start no run that would likely end later")
     parser.add_argument("--timeout", type=float, default=900.0)
+    parser.add_argument("--measured", type=Path, help="write a file for `weft report partition --measured`")
     parser.add_argument("--report", action="store_true", help="only print the tables of what was measured")
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -245,7 +266,10 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that sandboxes are removed
     if not args.report:
         run(args)
-    report(list(finished(args.out).values()))
+    records = list(finished(args.out).values())
+    report(records)
+    if args.measured:
+        write_measured(records, args.measured)
 
 
 if __name__ == "__main__":

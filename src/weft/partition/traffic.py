@@ -30,6 +30,7 @@ _STARTS = 7  # at random, besides one of small cut
 _POWERS = (2.0, 16.0)  # of the norm that stands for the longest wait: near the sum of all first, then near the longest
 _PASSES = 5  # at each power, at most
 _STILL = 0.001  # a share of vertices: fewer moves end a power's passes
+_UNITS = 1000  # of work that a vertex has on average
 _LOSSES = 40  # doublings of what a part that is too full may lose by giving away
 
 
@@ -54,10 +55,11 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
 
     Starts from KaMinPar's allocation by expected traffic where that is installed, and from random ones.
     """
-    task, weights, order = aim.task or _any_task(aim), _kinds(graph, aim), keyed_order(graph, aim.seed).astype(np.int32)
-    limits = _limits(weights, aim)
+    task, order = aim.task or _any_task(aim), keyed_order(graph, aim.seed).astype(np.int32)
+    draws = expected_draws(graph, task, aim.threads)
+    weights, limits = _balance(graph, aim, draws if aim.shares is not None and task.lowest_local else None)
     level = Level(_nets(graph, task, _FEW, aim), weights, order)
-    starts = _starts(graph, replace(aim, draws=expected_draws(graph, task, aim.threads)), level, limits)
+    starts = _starts(graph, replace(aim, draws=draws), level, limits)
     found = []
     for number, owners in enumerate(starts):
         found.append(settle(level, owners, limits, aim, number))
@@ -125,22 +127,24 @@ def _starts(graph: Graph, aim: Aim, level: Level, limits: np.ndarray) -> list[np
     return [small, *(owners[groups] for owners in settled[: len(settled) // 2])]
 
 
-def _kinds(graph: Graph, aim: Aim) -> np.ndarray:
-    """What is to be balanced, a row each: weights as everywhere and, where they count, training vertices by themselves."""
-    rows = [aim.weights(graph)]
-    if aim.weighing.training and graph.split is not None:
-        rows.append(training_of(graph))
-    return np.stack(rows)
+def _balance(graph: Graph, aim: Aim, draws: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """What is to be balanced, a row each, and the most that each part may have of it: [kinds, vertices], [kinds, parts].
 
-
-def _limits(weights: np.ndarray, aim: Aim) -> np.ndarray:
-    """The most of each kind that each part may have: of training vertices alone, what their share of the weights allows."""
+    Weights as everywhere; where they count, training vertices by themselves, as far above their share as those allow; and
+    the work of batches, what is drawn at each vertex, where owners do it and some are to do more than others.
+    """
     weighing = aim.weighing
-    slack = np.full(len(weights), weighing.imbalance)
-    if len(slack) > 1:
-        slack[1] *= (weighing.vertices + weighing.training + weighing.edges + weighing.work) / weighing.training
-    each = [limits(*kind) for kind in zip(weights, [aim.targets] * len(weights), slack, strict=True)]
-    return np.ceil(each).astype(np.int64)
+    kinds, slack = [aim.weights(graph)], [weighing.imbalance]
+    if weighing.training and graph.split is not None:
+        whole = weighing.vertices + weighing.training + weighing.edges + weighing.work
+        kinds.append(training_of(graph))
+        slack.append(weighing.imbalance * whole / weighing.training)
+    if draws is not None:
+        work = draws * np.diff(graph.indptr)
+        kinds.append(np.rint(work * (_UNITS / max(float(work.mean()), 1e-300))).astype(np.int64))
+        slack.append(weighing.imbalance)
+    each = [limits(kind, aim.targets, most) for kind, most in zip(kinds, slack, strict=True)]
+    return np.stack(kinds), np.ceil(each).astype(np.int64)
 
 
 def _badness(level: Level, owners: np.ndarray, limits: np.ndarray, aim: Aim) -> tuple[float, float]:

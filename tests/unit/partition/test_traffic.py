@@ -198,6 +198,20 @@ def test_shares_are_kept(graph):
     assert shares == pytest.approx([1 / 3, 1 / 3, 1 / 6, 1 / 6], rel=0.07)
 
 
+def test_the_work_of_owners_is_shared_out_too(tmp_path):
+    graph = rmat(tmp_path / "g", vertices=3000, edges=60_000, train=0.3)
+    shares, placements = (2, 2, 1, 1), ("pull", "pull")
+    task = Training((5, 5), 200, placements=placements)
+    owners = allocate(graph, 4, "traffic", shares=shares, task=task)
+    drawn = np.zeros(4)
+    sampler = NeighborSampler(graph, task.fanouts, seed=task.seed)
+    for number, seeds in enumerate(batches_of(graph, task, 40)):
+        sample = sampler.sample(seeds, 40, number)
+        for block in sample.blocks:
+            drawn += np.bincount(owners[sample.vertices.numpy()[block.dst().numpy()]], minlength=4)
+    assert drawn / drawn.sum() == pytest.approx(np.array(shares) / 6, rel=0.07)
+
+
 def test_nasty_graphs():
     nobody = Graph.from_arrays(np.zeros((2, 0), dtype=int), num_vertices=6)
     assert len(allocate(nobody, 3, "traffic")) == 6
