@@ -14,9 +14,9 @@ import numpy as np
 from weft import _kernels
 from weft.graph import Graph
 from weft.keys import Stream, generator
-from weft.partition.aim import Aim, Training, limits
+from weft.partition.aim import Aim, Training
+from weft.partition.balance import balance
 from weft.partition.libraries import kaminpar
-from weft.partition.mesh import training_of
 from weft.partition.nets import expected_draws, rows_between, sampled_nets
 from weft.partition.simulator import usual_task
 from weft.partition.streaming import keyed_order, random
@@ -30,7 +30,6 @@ _STARTS = 7  # at random, besides one of small cut
 _POWERS = (2.0, 16.0)  # of the norm that stands for the longest wait: near the sum of all first, then near the longest
 _PASSES = 5  # at each power, at most
 _STILL = 0.001  # a share of vertices: fewer moves end a power's passes
-_UNITS = 1000  # of work that a vertex has on average
 _LOSSES = 40  # doublings of what a part that is too full may lose by giving away
 
 
@@ -57,7 +56,7 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
     """
     task, order = aim.task or _any_task(aim), keyed_order(graph, aim.seed).astype(np.int32)
     draws = expected_draws(graph, task, aim.threads)
-    weights, limits = _balance(graph, aim, draws if aim.shares is not None and task.lowest_local else None)
+    weights, limits = balance(graph, aim, task, draws)
     level = Level(_nets(graph, task, _FEW, aim), weights, order)
     starts = _starts(graph, replace(aim, draws=draws), level, limits)
     found = []
@@ -125,26 +124,6 @@ def _starts(graph: Graph, aim: Aim, level: Level, limits: np.ndarray) -> list[np
     settled = [settle(folded, owners, limits, aim, run) for run, owners in enumerate(starts)]
     settled.sort(key=lambda owners: _badness(folded, owners, limits, aim))
     return [small, *(owners[groups] for owners in settled[: len(settled) // 2])]
-
-
-def _balance(graph: Graph, aim: Aim, draws: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """What is to be balanced, a row each, and the most that each part may have of it: [kinds, vertices], [kinds, parts].
-
-    Weights as everywhere; where they count, training vertices by themselves, as far above their share as those allow; and
-    the work of batches, what is drawn at each vertex, where owners do it and some are to do more than others.
-    """
-    weighing = aim.weighing
-    kinds, slack = [aim.weights(graph)], [weighing.imbalance]
-    if weighing.training and graph.split is not None:
-        whole = weighing.vertices + weighing.training + weighing.edges + weighing.work
-        kinds.append(training_of(graph))
-        slack.append(weighing.imbalance * whole / weighing.training)
-    if draws is not None:
-        work = draws * np.diff(graph.indptr)
-        kinds.append(np.rint(work * (_UNITS / max(float(work.mean()), 1e-300))).astype(np.int64))
-        slack.append(weighing.imbalance)
-    each = [limits(kind, aim.targets, most) for kind, most in zip(kinds, slack, strict=True)]
-    return np.stack(kinds), np.ceil(each).astype(np.int64)
 
 
 def _badness(level: Level, owners: np.ndarray, limits: np.ndarray, aim: Aim) -> tuple[float, float]:
