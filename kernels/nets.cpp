@@ -50,16 +50,21 @@ struct Traffic {
         out[owner] += count;
     }
 
-    // The slope of the norm of what comes in and goes out of each part, in seconds: with a high power, the longest counts.
-    void set_prices(const double *seconds, double power) {
+    // The slope of the norm of what comes in and goes out of each part, and over links that two parts have for themselves
+    // (`pairs`, 0: none), in seconds: with a high power, the longest counts.
+    void set_prices(const double *seconds, const double *pairs, double power) {
         double most = 1e-300;
         for (int64_t p = 0; p < parts; ++p) most = std::max({most, in[p] * seconds[p], out[p] * seconds[p]});
-        auto slope = [&](double load, int64_t p) {
-            return power == 1 ? seconds[p] : std::pow(load * seconds[p] / most, power - 1) * seconds[p];
+        for (int64_t i = 0; i < parts * parts; ++i) most = std::max(most, rows[i] * pairs[i]);
+        auto slope = [&](double load, double second) {
+            return power == 1 || second == 0 ? second : std::pow(std::max(load, 0.0) * second / most, power - 1) * second;
         };
         for (int64_t needs = 0; needs < parts; ++needs)
-            for (int64_t owner = 0; owner < parts; ++owner)
-                price[needs * parts + owner] = needs == owner ? 0 : slope(in[needs], needs) + slope(out[owner], owner);
+            for (int64_t owner = 0; owner < parts; ++owner) {
+                const int64_t i = needs * parts + owner;
+                const double shared = slope(in[needs], seconds[needs]) + slope(out[owner], seconds[owner]);
+                price[i] = needs == owner ? 0 : shared + slope(rows[i], pairs[i]);
+            }
     }
 };
 
@@ -168,12 +173,13 @@ class Nets {
     // gives vertices away at a loss, of so much a unit of weight. Only those are looked at that are awake: a look puts a
     // vertex to sleep, a move wakes those that share its nets. Returns how many moved.
     int64_t refine(Array<int32_t> parts, In<int32_t> order, Array<uint8_t> awake, In<int64_t, 2> weights,
-                   In<int64_t, 2> limits, In<double> seconds, double power, double loss) {
+                   In<int64_t, 2> limits, In<double> seconds, In<double, 2> pairs, double power, double loss) {
         const auto C = static_cast<int64_t>(limits.shape(1)), K = static_cast<int64_t>(limits.shape(0));
         check(parts, C);
-        if (static_cast<int64_t>(seconds.size()) != C || static_cast<int64_t>(weights.shape(0)) != K ||
+        if (static_cast<int64_t>(seconds.size()) != C || static_cast<int64_t>(pairs.size()) != C * C ||
+            static_cast<int64_t>(weights.shape(0)) != K ||
             static_cast<int64_t>(weights.shape(1)) != vertices_ || static_cast<int64_t>(awake.size()) != vertices_)
-            throw std::invalid_argument("nets: weights are [kinds, vertices], limits [kinds, parts], seconds [parts]");
+            throw std::invalid_argument("nets: weights are [kinds, vertices], limits [kinds, parts], seconds [parts], pairs [parts, parts]");
         nb::gil_scoped_release released;
         link();
         Moves moves(*this, parts.data(), weights.data(), limits.data(), C, K);
@@ -181,7 +187,7 @@ class Nets {
         const int64_t period = std::max<int64_t>(1, looks / PRICINGS);
         int64_t moved = 0;
         for (int64_t i = 0; i < looks; ++i) {
-            if (i % period == 0) moves.traffic.set_prices(seconds.data(), power);
+            if (i % period == 0) moves.traffic.set_prices(seconds.data(), pairs.data(), power);
             const int32_t v = order.data()[i];
             if (!awake.data()[v]) continue;
             awake.data()[v] = 0;
@@ -389,5 +395,5 @@ void bind_nets(nanobind::module_ &m) {
         .def("fold", &Nets::fold, nb::arg("groups"), nb::arg("onto"))
         .def("rows", &Nets::rows, nb::arg("parts"), nb::arg("rows"))
         .def("refine", &Nets::refine, nb::arg("parts"), nb::arg("order"), nb::arg("awake"), nb::arg("weights"),
-             nb::arg("limits"), nb::arg("seconds"), nb::arg("power"), nb::arg("loss"));
+             nb::arg("limits"), nb::arg("seconds"), nb::arg("pairs"), nb::arg("power"), nb::arg("loss"));
 }

@@ -423,6 +423,7 @@ class Nets:
         weights: ndarray,
         limits: ndarray,
         seconds: ndarray,
+        pairs: ndarray,
         power: float,
         loss: float,
     ) -> int: ...

@@ -18,7 +18,7 @@ from weft.graph.storage import DirectoryWriter
 from weft.partition import METHODS, Choice, Weighing, allocate, choose, measure, write_partitioned
 from weft.partition.choice import USUAL_MINUTES
 from weft.partition.nets import expected_draws
-from weft.planner.machines import bandwidths_of, shares_of, workers_of
+from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of
 from weft.report.partition_table import print_partition
 from weft.report.progress import StageProgress
 
@@ -114,6 +114,7 @@ def _allocated(
         draws=expected_draws(graph, task, args.threads) if choice.weighted else None,
         task=task,
         bandwidths=bandwidths_of(cluster),
+        pairs=pairs_of(cluster),
         hosts=workers_of(cluster),
         progress=progress,
     )

@@ -90,7 +90,7 @@ def settle(level: Level, owners: np.ndarray, limits: np.ndarray, aim: Aim, run: 
     """Move vertices until few gain by it, at rising powers; then until no part is above its limits."""
     owners = np.ascontiguousarray(owners, dtype=np.int32).copy()
     least = max(1, int(_STILL * len(owners)))
-    inputs = level.weights, limits, aim.seconds
+    inputs = level.weights, limits, aim.seconds, aim.pair_seconds
     for power in _POWERS:
         awake = np.ones(len(owners), dtype=np.uint8)
         for number in range(_PASSES):
@@ -114,7 +114,7 @@ def _starts(graph: Graph, aim: Aim, level: Level, limits: np.ndarray) -> list[np
     if find_spec("kaminpar") is None or count > graph.num_vertices // 4:
         return [small, *(random(graph, replace(aim, seed=aim.seed + run)) for run in range(_STARTS))]
     names, groups = np.unique(
-        kaminpar(graph, replace(aim, parts=count, shares=None, bandwidths=None)), return_inverse=True
+        kaminpar(graph, replace(aim, parts=count, shares=None, bandwidths=None, pairs=None)), return_inverse=True
     )
     folded = level.fold(groups.astype(np.int32), len(names))
     votes = np.bincount(groups * aim.parts + small, minlength=len(names) * aim.parts).reshape(-1, aim.parts)
@@ -131,7 +131,8 @@ def _badness(level: Level, owners: np.ndarray, limits: np.ndarray, aim: Aim) -> 
     rows = rows_between(level.nets, owners, aim.parts)
     np.fill_diagonal(rows, 0)
     over = float(np.maximum(0, _loads(level, owners, aim.parts) / np.maximum(limits, 1) - 1).max())
-    return over, float((np.maximum(rows.sum(0), rows.sum(1)) * aim.seconds).max())
+    busiest = (np.maximum(rows.sum(0), rows.sum(1)) * aim.seconds).max()
+    return over, float(max(busiest, (rows * aim.pair_seconds).max()))
 
 
 def _loads(level: Level, owners: np.ndarray, parts: int) -> np.ndarray:

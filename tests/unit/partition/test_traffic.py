@@ -91,14 +91,17 @@ def cost_of(nets, owners, parts, prices=None):
     return rows.sum() if prices is None else (rows * prices).sum()
 
 
-def refined(nets, owners, parts, *, power=1.0, loss=0.0, weights=None, limits=None, order=None, seconds=None):
+def refined(
+    nets, owners, parts, *, power=1.0, loss=0.0, weights=None, limits=None, order=None, seconds=None, pairs=None
+):
     count = len(owners)
     weights = np.ones((1, count), dtype=np.int64) if weights is None else weights
     limits = np.full((len(weights), parts), 1 << 40) if limits is None else limits
     order = np.arange(count, dtype=np.int32) if order is None else order
     owners, awake = owners.astype(np.int32).copy(), np.ones(count, dtype=np.uint8)
     seconds = np.ones(parts) if seconds is None else seconds
-    moved = nets.refine(owners, order, awake, weights, limits, seconds, power, loss)
+    pairs = np.zeros((parts, parts)) if pairs is None else pairs
+    moved = nets.refine(owners, order, awake, weights, limits, seconds, pairs, power, loss)
     return owners, moved
 
 
@@ -139,6 +142,40 @@ def test_high_powers_lower_the_busiest_link(tmp_path):
     rows = rows_between(nets, slow, 4)
     through = np.maximum(rows.sum(0), rows.sum(1))
     assert through[3] < 0.5 * through[:3].mean()
+
+
+def test_links_of_pairs_count_where_they_are_slow(graph):
+    nets = sampled_nets(graph, Training((5, 5), 200), pins=10**9, epochs=2)
+    start = np.random.default_rng(0).integers(0, 4, graph.num_vertices)
+    level = Level(nets, np.ones((1, graph.num_vertices), dtype=np.int64), np.arange(graph.num_vertices))
+    slow = np.full((4, 4), np.inf)
+    slow[0, 1] = slow[1, 0] = 0.05
+    between = {}
+    for name, pairs in (("none", None), ("slow", slow), ("wide", np.full((4, 4), 1e9))):
+        rows = rows_between(nets, settle(level, start, np.full((1, 4), 850), Aim(4, pairs=pairs)), 4)
+        between[name] = max(rows[0, 1], rows[1, 0])
+    assert between["slow"] < 0.5 * between["none"]
+    assert between["wide"] == pytest.approx(between["none"], rel=0.05)
+
+
+def test_a_move_knows_what_a_pairs_link_costs(graph):
+    """Twin: the cheapest part, found by counting all rows again, at prices of links and of pairs."""
+    task, rng = Training((3, 3), 150), np.random.default_rng(3)
+    nets = _kernels.Nets(graph.num_vertices)
+    add_batch(nets, NeighborSampler(graph, task.fanouts).sample(batches_of(graph, task)[0], 0, 0), task)
+    owners = rng.integers(0, 3, graph.num_vertices).astype(np.int32)
+    seconds, pairs = np.array([1.0, 3.0, 0.5]), np.array([[0, 7, 0], [2, 0, 0], [0, 4, 0.0]])
+    prices = seconds[:, None] + seconds + pairs
+    for v in seeds_of(graph)[:40].tolist():
+        costs = []
+        for part in range(3):
+            there = owners.copy()
+            there[v] = part
+            costs.append(cost_of(nets, there, 3, prices * (1 - np.eye(3))))
+        options = {"order": np.array([v], dtype=np.int32), "seconds": seconds, "pairs": pairs}
+        moved, _ = refined(nets, owners, 3, **options)
+        assert cost_of(nets, moved, 3, prices * (1 - np.eye(3))) == pytest.approx(min(costs))
+        owners = moved
 
 
 def test_full_parts_take_no_more_and_give_away_at_a_loss(graph):
@@ -242,6 +279,11 @@ class TestBadInput:
     def test_bandwidths(self):
         with pytest.raises(ConfigError, match="the bandwidth of part 1 is 0"):
             Aim(2, bandwidths=(1.0, 0.0))
+
+    @pytest.mark.parametrize("pairs", [np.ones((2, 3)), np.zeros((2, 2))])
+    def test_links_of_pairs(self, pairs):
+        with pytest.raises(ConfigError, match="a positive bandwidth for each two of 2 parts"):
+            Aim(2, pairs=pairs)
 
     def test_nets_refuse_what_does_not_fit(self):
         nets = _kernels.Nets(3)
