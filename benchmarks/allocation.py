@@ -35,9 +35,13 @@ PLANS = ("leap", "split", "push", "pull")
 METHODS = ("random", "metis", "kaminpar", "adagl", "traffic", "traffic-pull", "traffic-push")
 UNTOLD = ("random", "metis", "kaminpar")  # of hosts that are not equal
 TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2)}
-BUSY = (
-    0.8  # of this machine's processors, that such hosts have together: the rest is for links, and keeps shares binding
-)
+# What such hosts are given to do, so that processors and links both count, and shares of processors bind: seeds a worker, a
+# width between layers, and so much of this machine's processors together.
+UNEQUAL = {
+    "seeds": {"debian": 512, "facebook-johns": 128, "communities": 1024, "rmat": 1024},
+    "hidden": 128,
+    "busy": 0.5,
+}
 COLUMNS = {"CPU s": 8, "cut": 8, "leap s": 9, "waiting": 9, "MB": 8, "best mix": 10, "s": 8, " waiting": 9, " MB": 8}
 OURS = ("traffic", "traffic-pull", "traffic-push")
 
@@ -71,10 +75,15 @@ def real(folder):
     return Graph.from_arrays(both, num_vertices=len(split), **known)
 
 
-def task_of(name, parts, method="traffic"):
+def seeds_of(name, unequal):
+    return UNEQUAL["seeds"][name] if unequal else GRAPHS[name]
+
+
+def task_of(name, parts, unequal, method="traffic"):
     _, _, placement = method.partition("-")
     layers = (placement,) * len(FANOUTS) if placement else ()
-    return Training(FANOUTS, GRAPHS[name] * parts, 1, layers)  # training's own seed is another: its rows are not known
+    seeds = seeds_of(name, unequal) * parts
+    return Training(FANOUTS, seeds, 1, layers)  # training's own seed is another: its rows are not known
 
 
 def told_of(method, unequal):
@@ -91,7 +100,7 @@ def allocated(graph, name, parts, method, args):
     note = path.with_suffix(".json")
     if not (path.exists() and note.exists()):
         start, busy = time.perf_counter(), time.process_time()
-        task = task_of(name, parts, method)
+        task = task_of(name, parts, args.unequal, method)
         owners = allocate(graph, parts, method.partition("-")[0], task=task, threads=args.threads, **told)
         took = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - busy}
         np.save(path.with_suffix(".npy"), owners)
@@ -102,7 +111,9 @@ def allocated(graph, name, parts, method, args):
 
 def measured(graph, name, parts, method, args):
     path, owners, took = allocated(graph, name, parts, method, args)
-    settings = {"batch_size": GRAPHS[name], "fanouts": FANOUTS, "hidden": HIDDEN, "loaders": 1, "prefetch": 0}
+    hidden = UNEQUAL["hidden"] if args.unequal else HIDDEN
+    settings = {"batch_size": seeds_of(name, args.unequal), "fanouts": FANOUTS, "hidden": hidden}
+    settings |= {"loaders": 1, "prefetch": 0}
     job = {"graph": str(path), "cluster": None, "known": [], "named": PLANS, "settings": settings}
     job |= {"rounds": args.rounds, "epochs": args.epochs, "enough": 60.0, "slow": 100.0}
     with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +139,7 @@ def measured(graph, name, parts, method, args):
         "plans": plans,
         "took": took,
         "figures": measure(graph, owners, parts),
-        "simulated": simulated(graph, name, parts, owners),
+        "simulated": simulated(graph, name, parts, owners, args.unequal),
     }
 
 
@@ -136,16 +147,16 @@ def sandbox_of(parts, args):
     """Hosts that are equal, or four with processors 2:2:1:1 and the last one's link at a fifth."""
     if not args.unequal:
         return Sandbox(hosts=parts, link=args.link)
-    whole = BUSY * os.cpu_count() / sum(TOLD["shares"])
+    whole = UNEQUAL["busy"] * os.cpu_count() / sum(TOLD["shares"])
     shares = {f"h{number}": share * whole for number, share in enumerate(TOLD["shares"], 1)}
     rate, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", args.link).groups()
     slow = f"{float(rate) * TOLD['bandwidths'][-1]:g}{unit}"
     return Sandbox(hosts=len(shares), link=args.link, links={f"h{parts}": slow}, shares=shares)
 
 
-def simulated(graph, name, parts, owners):
+def simulated(graph, name, parts, owners, unequal):
     """Rows of an epoch as training draws them, seeds at home: each batch's busiest host, summed."""
-    traces = Traces(graph, task_of(name, parts), batches=10**6)
+    traces = Traces(graph, task_of(name, parts, unequal), batches=10**6)
     rows = traces.rows(owners, parts)
     rows[:, range(parts), range(parts)] = 0
     busiest = np.maximum(rows.sum(axis=1), rows.sum(axis=2)).max(axis=1)
@@ -192,8 +203,9 @@ def report(records):
     for name, parts in dict.fromkeys((r["graph"], r["parts"]) for r in records):
         rows = [r for r in records if (r["graph"], r["parts"]) == (name, parts)]
         by = {r["method"]: r for r in rows}
+        hidden = UNEQUAL["hidden"] if rows[0]["unequal"] else HIDDEN
         print(
-            f"\n{name}, {parts} hosts with links of {rows[0]['link']}, GraphSAGE {HIDDEN}, fanouts {FANOUTS}: an epoch"
+            f"\n{name}, {parts} hosts with links of {rows[0]['link']}, GraphSAGE {hidden}, fanouts {FANOUTS}: an epoch"
         )
         columns = "".join(f"{title:>{width}}" for title, width in COLUMNS.items())
         print(f"{'':14}{columns}")

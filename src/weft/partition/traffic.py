@@ -14,9 +14,9 @@ import numpy as np
 from weft import _kernels
 from weft.graph import Graph
 from weft.keys import Stream, generator
-from weft.partition.aim import Aim, Training
-from weft.partition.balance import balance
+from weft.partition.aim import Aim, Training, limits
 from weft.partition.libraries import kaminpar
+from weft.partition.mesh import training_of
 from weft.partition.nets import expected_draws, rows_between, sampled_nets
 from weft.partition.simulator import usual_task
 from weft.partition.streaming import keyed_order, random
@@ -56,7 +56,9 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
     """
     task, order = aim.task or _any_task(aim), keyed_order(graph, aim.seed).astype(np.int32)
     draws = expected_draws(graph, task, aim.threads)
-    weights, limits = balance(graph, aim, task, draws)
+    aim = _with_work(graph, aim, task, draws)
+    weights = _kinds(graph, aim)
+    limits = _limits(weights, aim)
     level = Level(_nets(graph, task, _FEW, aim), weights, order)
     starts = _starts(graph, replace(aim, draws=draws), level, limits)
     found = []
@@ -124,6 +126,31 @@ def _starts(graph: Graph, aim: Aim, level: Level, limits: np.ndarray) -> list[np
     settled = [settle(folded, owners, limits, aim, run) for run, owners in enumerate(starts)]
     settled.sort(key=lambda owners: _badness(folded, owners, limits, aim))
     return [small, *(owners[groups] for owners in settled[: len(settled) // 2])]
+
+
+def _with_work(graph: Graph, aim: Aim, task: Training, draws: np.ndarray) -> Aim:
+    """Where owners compute, and some are to do more than others: what batches draw at each vertex weighs as much as all."""
+    if aim.shares is None or not task.lowest_local or aim.weighing.work:
+        return aim
+    return replace(aim, work=draws * np.diff(graph.indptr), weighing=replace(aim.weighing, work=1.0))
+
+
+def _kinds(graph: Graph, aim: Aim) -> np.ndarray:
+    """What is to be balanced, a row each: weights as everywhere and, where they count, training vertices by themselves."""
+    rows = [aim.weights(graph)]
+    if aim.weighing.training and graph.split is not None:
+        rows.append(training_of(graph))
+    return np.stack(rows)
+
+
+def _limits(weights: np.ndarray, aim: Aim) -> np.ndarray:
+    """The most of each kind that each part may have: of training vertices alone, what their share of the weights allows."""
+    weighing = aim.weighing
+    slack = np.full(len(weights), weighing.imbalance)
+    if len(slack) > 1:
+        slack[1] *= (weighing.vertices + weighing.training + weighing.edges + weighing.work) / weighing.training
+    each = [limits(*kind) for kind in zip(weights, [aim.targets] * len(weights), slack, strict=True)]
+    return np.ceil(each).astype(np.int64)
 
 
 def _badness(level: Level, owners: np.ndarray, limits: np.ndarray, aim: Aim) -> tuple[float, float]:
