@@ -38,8 +38,8 @@ TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2)}
 # What such hosts are given to do, so that processors and links both count, and shares of processors bind: seeds a worker, a
 # width between layers, and so much of this machine's processors together.
 UNEQUAL = {
-    "seeds": {"debian": 512, "facebook-johns": 128, "communities": 1024, "rmat": 1024},
-    "hidden": 128,
+    "seeds": {"debian": 2048, "facebook-johns": 512, "communities": 1024, "rmat": 4096},
+    "hidden": 256,
     "busy": 0.5,
 }
 COLUMNS = {"CPU s": 8, "cut": 8, "leap s": 9, "waiting": 9, "MB": 8, "best mix": 10, "s": 8, " waiting": 9, " MB": 8}
