@@ -58,13 +58,13 @@ class Price:
 
     @property
     def limits(self) -> np.ndarray:
-        """Seconds by what may hold a batch up (LIMITS).
+        """Seconds by what may hold a batch up (LIMITS); and last, those that processors and training have in common.
 
         While a thread computes, its links rest and save up a burst; the next exchange takes so much less.
         """
         p = self.parts
         training, preparing = (p[at] + p[at + 1] + max(0.0, p[at + 2] - min(p[at + 3], p[at])) for at in (1, 5))
-        return np.array([p[0], self.links.max(), training, preparing])
+        return np.array([p[0], self.links.max(), training, preparing, min(p[0], p[1])])
 
     @classmethod
     def nothing(cls) -> "Price":
@@ -95,8 +95,8 @@ class Prices:
         busy = np.array([host.cores if host.busy_cores is None else host.busy_cores for host in cluster.hosts])
         self._shared = busy < self._cores * 0.9  # hosts that take processors from each other
         self._pool = float(busy[self._shared].sum())
-        self._bandwidth = _bandwidths(cluster) * cluster.together
-        self._nic = np.array([host.bandwidth for host in cluster.hosts]) * cluster.together
+        self._bandwidth = _bandwidths(cluster)
+        self._nic = np.array([host.bandwidth for host in cluster.hosts])
         many = len(self._cores) > 1
         slowest = [link.latency or 0.0 for link in cluster.links] if many else []
         self._latency = max([cluster.latency if many else cluster.near_latency, *slowest])  # of an exchange of nothing
@@ -114,7 +114,7 @@ class Prices:
         moved["fetch"] += self._absent * float(np.max(load.inputs)) * self._row * self._cluster.work["disk"]
         stages = [float(self._alone(seconds[stage]) + waited[stage] + moved[stage]) for stage in STAGES]
         parts = [self._processors(trains + prepares)]
-        links = sum((self._links(move) for move in load.moves), self._links(None))
+        links = sum((self._links(move) for move in load.moves), self._links(None)) / self._cluster.together
         for computes, names in (
             (self._alone(trains), _TRAINS),
             (float(np.max(prepares / self._own)), ("sample", "fetch")),
@@ -201,15 +201,21 @@ def _bandwidths(cluster: Cluster) -> np.ndarray:
 
 
 def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
-    """An epoch of so many batches: what holds it up most, and a part of the rest.
+    """An epoch of so many batches: what holds it up most, and a part of the rest (Price.limits).
 
     `overlap`: how well things run side by side: the exponent of a norm over the limits; infinite if nothing delayed
     anything else. `lanes`: threads that prepare batches, if they are prepared `ahead` at all.
     """
     if not ahead:
         return float(limits[2] + limits[3]) * batches
-    shared = limits / np.array([1, 1, 1, lanes])
-    return norm(shared, overlap) * batches
+    return held_up(limits / np.array([1, 1, 1, lanes, 1]), overlap) * batches
+
+
+def held_up(limits: np.ndarray, exponent: float) -> float:
+    """What limits (Price.limits) come to that hold each other up a little, but not by the work that two of them share."""
+    processors, links, training, preparing, common = limits
+    computes = common + norm(np.array([processors - common, training - common]), exponent)
+    return norm(np.array([computes, links, preparing]), exponent)
 
 
 def norm(limits: np.ndarray, exponent: float) -> float:

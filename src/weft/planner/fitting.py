@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.parallel import Plan
 from weft.planner.cluster import Cluster
-from weft.planner.cost import PARTS, norm
+from weft.planner.cost import PARTS, held_up
 from weft.planner.planner import Planner
 from weft.planner.work import KINDS
 
@@ -105,7 +105,7 @@ def exponent(limits: Sequence[np.ndarray], seconds: Sequence[float]) -> float:
     candidates = np.linspace(1.5, 12.0, 43)
 
     def miss(p: float) -> float:
-        said = [norm(limit, p) for limit in limits]
+        said = [held_up(limit, p) for limit in limits]
         return float(np.mean(np.log(np.array(said) / np.array(seconds)) ** 2))
 
     return float(min(candidates, key=miss))

@@ -240,7 +240,7 @@ class Planner:
         excluded = None
         if memory > room:
             excluded = f"would need {memory / 1e9:.1f} GB a worker, of {room / 1e9:.1f} GB"
-        limits = price.limits.copy()
+        limits = price.limits[: len(LIMITS)]
         limits[3] /= self._task.loaders
         return Prediction(
             name or self._name(plan),
