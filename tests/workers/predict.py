@@ -18,7 +18,6 @@ from weft.planner.work import KINDS
 from weft.training import Settings, Trainer, make_model
 from weft.training.planning import planner_for
 
-
 WORK = dict.fromkeys(KINDS, 1e-6) | {"overlap": 4.0}
 
 

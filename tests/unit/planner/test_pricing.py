@@ -21,10 +21,10 @@ class Counted:
         self._sent = np.array([[0.0, first], [second, 0.0]])
 
     def of(self, piece):
-        return Load(dict.fromkeys(STAGES, {}), [Move("exchange", self._sent)])
+        return Load({key: {} for key in STAGES}, [Move("exchange", self._sent)])
 
     def step(self):
-        return Load(dict.fromkeys(STAGES, {}))
+        return Load({key: {} for key in STAGES})
 
 
 def test_who_has_most_holds_up_each_batch():
