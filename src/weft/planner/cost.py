@@ -85,6 +85,7 @@ class Prices:
         """
         pace = cluster.work.get("pace", model.pace)
         self._now, self._there = (model.pace / pace, 1.0) if here else (1.0, pace / model.pace)
+        self._there *= cluster.work.get("layers", 1.0)  # of a cluster whose work is not known yet, as they are alone
         self._cluster, self._model, self._item, self._row = cluster, model, item, row
         self._absent = absent
         self._host = np.array([at for at, host in enumerate(cluster.hosts) for _ in range(host.workers)])

@@ -28,19 +28,20 @@ class Observation:
 
 def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     """What a unit of each kind of work takes, from epochs that were seen; of rows on disk, which were not, nothing."""
-    kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "overlap")]
+    kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "overlap", "layers")]
     rows, seconds, weights = [], [], []
     for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
         units, convolved = planner.units(plan, cluster)
         for stage in Observation.STAGES:
             spent = [one.processor[stage].sum() for one in seen if one.planner is planner and one.plan == plan]
             if units[stage]:
-                rows.append([float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds])
-                seconds.append(max(0.0, float(np.median(spent)) - (convolved if stage == "compute" else 0.0)))
+                of_layers = convolved if stage == "compute" else 0.0
+                rows.append([*(float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds), of_layers])
+                seconds.append(float(np.median(spent)))
                 weights.append(np.median([_busy(one, cluster) for one in seen if one.plan == plan]))
     pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
     found = least_squares(np.array(rows), np.array(seconds), np.array(weights)).tolist()
-    work = {"pace": pace, "disk": 0.0} | dict(zip(kinds, found, strict=True))
+    work = {"pace": pace, "disk": 0.0} | dict(zip([*kinds, "layers"], found, strict=True))
     priced = replace(cluster, work=work | {"overlap": 1.0})
     limits = [_limits(one, work, priced) * one.planner.batches for one in seen]
     return work | {"overlap": exponent(limits, [one.seconds for one in seen])}

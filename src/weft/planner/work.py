@@ -29,6 +29,7 @@ KINDS = {
     "carry": "seconds a byte that is sent or comes",
     "sum": "seconds a byte of gradients",
     "batch": "seconds a batch, whatever is in it",
+    "layers": "seconds in training of a second that the model's layers take by themselves",
     "pace": "seconds of a small fixed piece of work, by which these times are told from others and other machines'",
     "overlap": "how well processors, links, training and preparing run side by side: the exponent of a norm",
 }
