@@ -85,7 +85,8 @@ class Prices:
         """
         pace = cluster.work.get("pace", model.pace)
         self._now, self._there = (model.pace / pace, 1.0) if here else (1.0, pace / model.pace)
-        self._there *= cluster.work.get("layers", 1.0)  # of a cluster whose work is not known yet, as they are alone
+        known = cluster.work  # of a cluster whose work is not known yet, steps and layers take what they take alone
+        self._steps, self._layers = (self._there * known.get(kind, 1.0) for kind in ("step", "layers"))
         self._cluster, self._model, self._item, self._row = cluster, model, item, row
         self._absent = absent
         self._host = np.array([at for at, host in enumerate(cluster.hosts) for _ in range(host.workers)])
@@ -107,7 +108,7 @@ class Prices:
         """A load's price; of a layer's, its convolution's too."""
         seconds = {stage: self._work(load, stage) for stage in STAGES}
         ahead = self.ahead(load, layer)
-        seconds["compute"] = seconds["compute"] + self.convolved(load, layer) - ahead
+        seconds["compute"] = seconds["compute"] + sum(self.convolved(load, layer)) - ahead
         trains = sum((seconds[stage] for stage in _TRAINS), np.zeros(len(self._host)))
         prepares = seconds["sample"] + seconds["fetch"] + ahead
         waited = {stage: self._latency * sum(m.stage == stage for m in load.moves) for stage in STAGES}
@@ -130,24 +131,27 @@ class Prices:
         total = sum((work[kind] * units for kind, units in load.units[stage].items()), np.zeros(len(self._host)))
         return total * self._now / self._speed
 
-    def convolved(self, load: Load | None, layer: int | None = None) -> np.ndarray:
-        """Each worker's processor seconds in a layer's convolution; in what is left of a step, if no layer is given."""
+    def convolved(self, load: Load | None, layer: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Each worker's processor seconds in a layer's convolution, whatever its rows are, and for its rows and edges.
+
+        In what is left of a step, if no layer is given.
+        """
         if layer is None or load is None:
-            return self._model.step * self._there / self._speed
+            return self._model.step * self._steps / self._speed, np.zeros(len(self._host))
         cost, between = self._model.layers[layer], self._model.between if layer else 0.0
         if load.slices < 1:
-            rows = cost.destination * load.destinations
-            return (cost.fixed + rows + cost.column * load.edges) * self._there / self._speed
-        each = cost.edge if not load.pushes else cost.asked if load.by_request else cost.pushed
-        rows = (cost.source + between) * load.sources + cost.destination * load.destinations
-        return (cost.fixed + rows + each * load.edges) * self._there / self._speed
+            rows = cost.destination * load.destinations + cost.column * load.edges
+        else:
+            each = cost.edge if not load.pushes else cost.asked if load.by_request else cost.pushed
+            rows = (cost.source + between) * load.sources + cost.destination * load.destinations + each * load.edges
+        return cost.fixed * self._steps / self._speed, rows * self._layers / self._speed
 
     def ahead(self, load: Load, layer: int | None) -> np.ndarray:
         """What threads that prepare batches do of a convolution."""
         if layer is None or not load.ahead:
             return np.zeros(len(self._host))
         cost = self._model.layers[layer]
-        return min(cost.ahead, cost.edge) * load.edges * self._there / self._speed
+        return min(cost.ahead, cost.edge) * load.edges * self._layers / self._speed
 
     def _alone(self, seconds: np.ndarray) -> float:
         """Seconds of a stage in which all workers are, one thread each."""
