@@ -98,7 +98,7 @@ def measure(trainer, plans, job):
         middle = {name: statistics.median(map(elapsed, epochs)) for name, epochs in timed.items() if epochs}
         slowest = job["slow"] * min(middle.values(), default=0)
         for name in list(plans) if number % 2 == 0 else reversed(plans):
-            if not number or middle[name] <= slowest:
+            if not number or middle[name] <= min(slowest, 2 * job["enough"]):  # long ones vary little
                 timed[name] += a_round(trainer, plans[name], job)
                 if trainer.world.rank == 0:
                     print(f"{name} {elapsed(timed[name][-1]):.2f}", end=" ", file=sys.stderr, flush=True)

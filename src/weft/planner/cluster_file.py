@@ -71,6 +71,12 @@ def cluster_of(text: str, where: str) -> Cluster:
     links = tuple(_link(where, n, data, names) for n, data in enumerate(top.tables("link"), 1))
     _check_links(where, links)
     work = _Table(f"{where}: work", top.data.get("work", {}), KINDS)
+    costs = {kind: work.number(kind, _RATE) for kind in work.data}
+    for kind in KINDS:
+        if costs and kind not in costs:
+            raise ConfigError(
+                f"{work.where}: {kind} is missing; have it measured by `weft probe --out`, as all of [work]"
+            )
     exchange = _Table(f"{where}: exchange", top.data.get("exchange", {}), _EXCHANGE)
     far, near = len(hosts) > 1, any(host.workers > 1 for host in hosts)  # what is not needed may be left out
     return Cluster(
@@ -78,7 +84,7 @@ def cluster_of(text: str, where: str) -> Cluster:
         exchange.number("latency", _SECONDS, None if far else 0.0),
         exchange.number("near_latency", _SECONDS, None if near else 0.0),
         exchange.number("near_bandwidth", _BANDWIDTH, None if near else NEVER),
-        {kind: work.number(kind, _RATE) for kind in work.data},
+        costs,
         links,
         exchange.number("together", _SHARE, 1.0),
     )

@@ -122,14 +122,17 @@ class Planner:
         *_, first = pieces(plan)
         return self._runs[plan.group].reads(first.cell[1])
 
-    def units(self, plan: Plan, cluster: Cluster) -> tuple[dict[str, dict[str, np.ndarray]], float]:
-        """Units of work in an epoch by stage and kind, [workers]; all workers' processor seconds in convolutions."""
+    def units(self, plan: Plan, cluster: Cluster) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
+        """Units of work in an epoch by stage and kind, [workers]; all workers' processor seconds in convolutions.
+
+        The latter as two figures: whatever their rows are, and for rows and edges.
+        """
         priced = self._prices(cluster, plan.group, plan.wire)
         total: dict[str, dict[str, np.ndarray]] = {stage: {} for stage in STAGES}
-        convolved = 0.0
+        convolved = np.zeros(2)
         loads = [(priced.loads.step(), None), *((priced.loads.of(p), p.layer) for p in pieces(plan))]
         for load, layer in loads:
-            convolved += float(priced.prices.convolved(load, layer).sum()) * self.batches
+            convolved += [part.sum() * self.batches for part in priced.prices.convolved(load, layer)]
             for stage, kinds in load.units.items():
                 for kind, units in kinds.items():
                     total[stage][kind] = total[stage].get(kind, 0.0) + units * self.batches
@@ -240,7 +243,7 @@ class Planner:
         excluded = None
         if memory > room:
             excluded = f"would need {memory / 1e9:.1f} GB a worker, of {room / 1e9:.1f} GB"
-        limits = price.limits.copy()
+        limits = price.limits[: len(LIMITS)]
         limits[3] /= self._task.loaders
         return Prediction(
             name or self._name(plan),
