@@ -413,19 +413,30 @@ class Nets:
     def hop(self, indptr: ndarray, src: ndarray, num_src: int) -> None: ...
     def gather(self, indptr: ndarray, src: ndarray) -> None: ...
     def finish(self, owners: ndarray, weight: float) -> None: ...
+    def cover(
+        self,
+        indptr: ndarray,
+        src: ndarray,
+        vertices: ndarray,
+        parts: ndarray,
+        count: int,
+        pull: float,
+        push: float,
+    ) -> None: ...
+    def append(self, others: Nets) -> None: ...
+    def clear(self) -> None: ...
     def fold(self, groups: ndarray, onto: Nets) -> None: ...
     def rows(self, parts: ndarray, rows: ndarray) -> None: ...
-    def refine(
-        self,
-        parts: ndarray,
-        order: ndarray,
-        awake: ndarray,
-        weights: ndarray,
-        limits: ndarray,
-        seconds: ndarray,
-        power: float,
-        loss: float,
+
+class Moves:
+    def __init__(
+        self, nets: Nets, owners: ndarray, weights: ndarray, limits: ndarray, seconds: ndarray, threads: int
+    ) -> None: ...
+    def go(
+        self, order: ndarray, power: float, rent: float, loss: float, heat: float, key: int, threads: int
     ) -> int: ...
+    def rouse(self) -> None: ...
+    def rows(self, rows: ndarray) -> None: ...
 
 # kernels/coarsen.cpp, kernels/contract.cpp
 def balls(
