@@ -9,35 +9,44 @@
 
 namespace weft {
 
-// Rows that parts need of others: [needs][owner], and what one of them costs.
+// Rows that parts need of others, phase by phase: [needs][phase][owner], and what one of them costs. A slot is a phase and an
+// owner.
 struct Traffic {
-    int64_t parts;
-    std::vector<double> rows, price, in, out;
-    explicit Traffic(int64_t parts) : parts(parts), rows(parts * parts), price(parts * parts), in(parts), out(parts) {}
+    int64_t parts, phases;
+    std::vector<double> rows, price, in, out; // in and out: [phase][part]
+    Traffic(int64_t parts, int64_t phases)
+        : parts(parts), phases(phases), rows(parts * phases * parts), price(rows.size()), in(phases * parts), out(in.size()) {}
 
     double cost() const { return std::inner_product(rows.begin(), rows.end(), price.begin(), 0.0); }
 
-    void add(int64_t needs, int64_t owner, double count) {
+    void add(int64_t needs, int64_t slot, double count) {
+        const int64_t owner = slot % parts;
         if (needs == owner) return;
-        rows[needs * parts + owner] += count;
-        in[needs] += count;
-        out[owner] += count;
+        rows[needs * phases * parts + slot] += count;
+        in[slot - owner + needs] += count;
+        out[slot] += count;
     }
 
     // The slope of the norm of what comes in and goes out of each part, in seconds: with a high power, the longest counts.
     void set_prices(const double *seconds, double power) {
-        double most = 1e-300;
-        for (int64_t p = 0; p < parts; ++p) most = std::max({most, in[p] * seconds[p], out[p] * seconds[p]});
-        auto slope = [&](double load, int64_t p) {
-            return power == 1 ? seconds[p] : std::pow(std::max(load, 0.0) * seconds[p] / most, power - 1) * seconds[p];
-        };
-        for (int64_t needs = 0; needs < parts; ++needs)
-            for (int64_t owner = 0; owner < parts; ++owner)
-                price[needs * parts + owner] = needs == owner ? 0 : slope(in[needs], needs) + slope(out[owner], owner);
+        for (int64_t phase = 0; phase < phases; ++phase) {
+            const double *into = in.data() + phase * parts, *from = out.data() + phase * parts;
+            auto load = [&](double count, int64_t p) { return std::max(count, 0.0) * seconds[p]; };
+            double most = 1e-300, sum = 0;
+            for (int64_t p = 0; p < parts; ++p) most = std::max({most, load(into[p], p), load(from[p], p)});
+            for (int64_t p = 0; p < parts; ++p)
+                sum += std::pow(load(into[p], p) / most, power) + std::pow(load(from[p], p) / most, power);
+            const double norm = most * std::pow(std::max(sum, 1.0), 1 / power);
+            auto slope = [&](double count, int64_t p) { return std::pow(load(count, p) / norm, power - 1) * seconds[p]; };
+            for (int64_t needs = 0; needs < parts; ++needs)
+                for (int64_t owner = 0; owner < parts; ++owner)
+                    price[(needs * phases + phase) * parts + owner] =
+                        needs == owner ? 0 : slope(into[needs], needs) + slope(from[owner], owner);
+        }
     }
 };
 
-// How many pins of each net each part has, beside what the net weighs and which part its owner is in: one line of the cache.
+// How many pins of each net each part has, beside what the net weighs and its slot: in one line of the cache.
 class Counts {
   public:
     Counts(int64_t nets, int64_t parts)
@@ -45,7 +54,7 @@ class Counts {
         std::memset(bytes_, 0, nets * stride_);
     }
     float &weight(int64_t net) const { return *reinterpret_cast<float *>(bytes_ + net * stride_); }
-    uint16_t &holder(int64_t net) const { return *reinterpret_cast<uint16_t *>(bytes_ + net * stride_ + 4); }
+    uint16_t &slot(int64_t net) const { return *reinterpret_cast<uint16_t *>(bytes_ + net * stride_ + 4); }
     uint16_t *pins(int64_t net) const { return reinterpret_cast<uint16_t *>(bytes_ + net * stride_ + HEAD); }
     void fetch(int64_t net) const { __builtin_prefetch(bytes_ + net * stride_); }
 
@@ -60,10 +69,11 @@ class Moves {
   public:
     Moves(Nets &nets, Array<int32_t> owners, In<int64_t, 2> weights, In<int64_t, 2> limits, In<double> seconds, int threads)
         : nets_(nets), owners_(owners), weights_(weights), limits_(limits), seconds_(seconds), part_(owners.data()),
-          C(static_cast<int64_t>(limits.shape(1))), K(static_cast<int64_t>(limits.shape(0))), V(nets.vertices()), traffic_(C),
+          C(static_cast<int64_t>(limits.shape(1))), K(static_cast<int64_t>(limits.shape(0))), V(nets.vertices()),
+          F(nets.phases()), traffic_(C, F),
           counts_(nets.count(), C), loads_(K * C, 0), rents_(K * C, 0), awake_(V, 1) {
         if (static_cast<int64_t>(seconds.size()) != C || static_cast<int64_t>(weights.shape(0)) != K ||
-            static_cast<int64_t>(weights.shape(1)) != V || C > MOST_PINS)
+            static_cast<int64_t>(weights.shape(1)) != V || F * C > MOST_PINS)
             throw std::invalid_argument("nets: weights are [kinds, vertices], limits [kinds, parts], seconds [parts]");
         nets.check_parts(owners, C);
         nb::gil_scoped_release released;
@@ -92,7 +102,7 @@ class Moves {
             set_rents(rent);
             const double hot = heat * traffic_.cost() / static_cast<double>(V);
             parallel_for(here, threads, grain, [&](int64_t begin, int64_t end) {
-                Costs costs(C);
+                Costs costs(C, F);
                 for (int64_t i = begin; i < end; ++i) wish[i] = look(vertices[i], loss, hot, key, costs);
             });
             for (int64_t i = 0; i < here; ++i) moved += follow(vertices[i], wish[i]);
@@ -103,7 +113,8 @@ class Moves {
     // Wakes all.
     void rouse() { std::fill(awake_.begin(), awake_.end(), uint8_t{1}); }
 
-    void rows(Array<double, 2> rows) const { std::copy(traffic_.rows.begin(), traffic_.rows.end(), rows.data()); }
+    // [needs][phase][owner].
+    void rows(Array<double, 3> rows) const { std::copy(traffic_.rows.begin(), traffic_.rows.end(), rows.data()); }
 
   private:
     static constexpr int64_t AHEAD = 8;             // nets between prefetching what is known of one and using it
@@ -115,7 +126,7 @@ class Moves {
 
     struct Costs {
         std::vector<double> of, need;
-        explicit Costs(int64_t parts) : of(parts), need(parts) {}
+        Costs(int64_t parts, int64_t phases) : of(parts), need(phases * parts) {}
     };
 
     Nets &nets_;
@@ -123,7 +134,7 @@ class Moves {
     In<int64_t, 2> weights_, limits_;
     In<double> seconds_;
     int32_t *part_;
-    const int64_t C, K, V;
+    const int64_t C, K, V, F; // parts, kinds of weights, vertices, phases
     Traffic traffic_;
     Counts counts_;
     std::vector<int64_t> loads_; // [kinds, parts]
@@ -155,20 +166,20 @@ class Moves {
     }
 
     void count(int threads) {
-        std::vector<Traffic> pieces(PIECES, Traffic(C));
+        std::vector<Traffic> pieces(PIECES, Traffic(C, F));
         in_pieces(threads, PIECES, [&](int piece) {
             const int64_t *begin = nets_.members().begin.data();
             const int32_t *member = nets_.members().members.data();
             for (int64_t e = nets_.count() * piece / PIECES; e < nets_.count() * (piece + 1) / PIECES; ++e) {
                 counts_.weight(e) = nets_.weight(e);
-                counts_.holder(e) = static_cast<uint16_t>(part_[nets_.owner(e)]);
+                counts_.slot(e) = static_cast<uint16_t>(nets_.phase(e) * C + part_[nets_.owner(e)]);
                 uint16_t *has = counts_.pins(e);
                 for (int64_t at = begin[e]; at < begin[e + 1]; ++at)
-                    if (has[part_[member[at]]]++ == 0) pieces[piece].add(part_[member[at]], counts_.holder(e), nets_.weight(e));
+                    if (has[part_[member[at]]]++ == 0) pieces[piece].add(part_[member[at]], counts_.slot(e), nets_.weight(e));
             }
         });
         for (const Traffic &piece : pieces)
-            for (int64_t p = 0; p < C * C; ++p) traffic_.add(p / C, p % C, piece.rows[p]);
+            for (int64_t at = 0; at < C * F * C; ++at) traffic_.add(at / (F * C), at % (F * C), piece.rows[at]);
     }
 
     // The part that v should be in; -1: where it is.
@@ -205,21 +216,25 @@ class Moves {
         for (int64_t at = nets_.pinned().begin[v], end = nets_.pinned().begin[v + 1]; at < end; ++at) {
             if (at + AHEAD < end) counts_.fetch(net[at + AHEAD]);
             const uint16_t *has = counts_.pins(net[at]);
-            const double weight = counts_.weight(net[at]), *price = traffic_.price.data() + counts_.holder(net[at]);
+            const double weight = counts_.weight(net[at]), *price = traffic_.price.data() + counts_.slot(net[at]);
             for (int64_t to = 0; to < C; ++to)
-                if (has[to] == (to == from)) cost[to] += weight * price[to * C];
+                if (has[to] == (to == from)) cost[to] += weight * price[to * F * C];
         }
         net = nets_.owned().members.data();
         for (int64_t at = nets_.owned().begin[v], end = nets_.owned().begin[v + 1]; at < end; ++at) {
             if (at + AHEAD < end) counts_.fetch(net[at + AHEAD]);
             const uint16_t *has = counts_.pins(net[at]);
+            double *of_phase = need + counts_.slot(net[at]) - from;
             for (int64_t p = 0; p < C; ++p)
-                if (has[p]) need[p] += counts_.weight(net[at]);
+                if (has[p]) of_phase[p] += counts_.weight(net[at]);
         }
-        for (int64_t to = 0; to < C; ++to) {
-            for (int64_t p = 0; p < C; ++p) cost[to] += need[p] * traffic_.price[p * C + to];
-            for (int64_t k = 0; k < K; ++k) cost[to] += rents_[k * C + to] * static_cast<double>(weight(k, v));
-        }
+        for (int64_t phase = 0; phase < F; ++phase)
+            for (int64_t p = 0; p < C; ++p) {
+                const double count = need[phase * C + p], *price = traffic_.price.data() + (p * F + phase) * C;
+                for (int64_t to = 0; count > 0 && to < C; ++to) cost[to] += count * price[to];
+            }
+        for (int64_t k = 0; k < K; ++k)
+            for (int64_t to = 0; to < C; ++to) cost[to] += rents_[k * C + to] * static_cast<double>(weight(k, v));
     }
 
     bool follow(int32_t v, int32_t to) {
@@ -239,18 +254,19 @@ class Moves {
             const int32_t net = pinned.members[at];
             if (at + AHEAD < pinned.begin[v + 1]) counts_.fetch(pinned.members[at + AHEAD]);
             uint16_t *has = counts_.pins(net);
-            if (--has[from] == 0) traffic_.add(from, counts_.holder(net), -counts_.weight(net));
-            if (has[to]++ == 0) traffic_.add(to, counts_.holder(net), counts_.weight(net));
+            if (--has[from] == 0) traffic_.add(from, counts_.slot(net), -counts_.weight(net));
+            if (has[to]++ == 0) traffic_.add(to, counts_.slot(net), counts_.weight(net));
         }
         for (int64_t at = owned.begin[v]; at < owned.begin[v + 1]; ++at) {
             const int32_t net = owned.members[at];
             const uint16_t *has = counts_.pins(net);
+            const int64_t slot = counts_.slot(net);
             for (int64_t p = 0; p < C; ++p)
                 if (has[p]) {
-                    traffic_.add(p, from, -counts_.weight(net));
-                    traffic_.add(p, to, counts_.weight(net));
+                    traffic_.add(p, slot, -counts_.weight(net));
+                    traffic_.add(p, slot - from + to, counts_.weight(net));
                 }
-            counts_.holder(net) = static_cast<uint16_t>(to);
+            counts_.slot(net) = static_cast<uint16_t>(slot - from + to);
         }
         part_[v] = to;
         for (int64_t k = 0; k < K; ++k) {

@@ -41,6 +41,8 @@ class Nets {
     int64_t pins() const { return static_cast<int64_t>(nets_.members.size()); }
     int32_t owner(int64_t net) const { return owner_[net]; }
     float weight(int64_t net) const { return weight_[net]; }
+    int64_t phase(int64_t net) const { return phase_[net]; }
+    int64_t phases() const { return phases_; } // of a batch, one after the other: each waits for its own busiest link
     const Lists &members() const { return nets_; }
     const Lists &pinned() const { return pinned_; } // each vertex's nets, as a pin
     const Lists &owned() const { return owned_; }   // and as the owner
@@ -94,20 +96,21 @@ class Nets {
     }
 
     // The rows as they are now become nets: `owners` are their vertices. Rows that only their own vertex needs are left out.
-    void finish(In<int32_t> owners, float weight) {
+    void finish(In<int32_t> owners, float weight, uint8_t phase) {
         if (owners.size() + 1 != sets_.begin.size()) throw std::invalid_argument("nets: each row must have its vertex");
         check(owners.data(), owners.size());
         nb::gil_scoped_release released;
         for (size_t i = 0; i < owners.size(); ++i) {
             const int64_t begin = sets_.begin[i], end = sets_.begin[i + 1];
-            add(owners.data()[i], weight, end - begin, [&](int64_t at) { return needs_[sets_.members[begin + at]]; });
+            add(owners.data()[i], weight, phase, end - begin, [&](int64_t at) { return needs_[sets_.members[begin + at]]; });
         }
     }
 
     // A block whose edges are each served by the source's row or by the destination's sum, whichever serves more edges (of
-    // those between the two vertices' parts) for what it costs.
-    void cover(In<int64_t> indptr, In<int32_t> src, In<int32_t> vertices, In<int32_t> parts, int64_t count, float pull,
-               float push) {
+    // those between the two vertices' parts) for what it costs. Rows and sums have a phase each.
+    void cover(In<int64_t> indptr, In<int32_t> src, In<int32_t> vertices, In<int32_t> parts, int64_t count,
+               std::pair<float, float> costs, std::pair<uint8_t, uint8_t> phases) {
+        const auto [pull, push] = costs;
         const int64_t destinations = static_cast<int64_t>(indptr.size()) - 1, rows = static_cast<int64_t>(vertices.size());
         const int64_t *offset = indptr.data();
         const int32_t *vertex = vertices.data(), *part = parts.data(), *sources = src.data();
@@ -129,12 +132,13 @@ class Nets {
                 (by_source ? pulled.members : pushed).push_back(s);
             }
             pulled.begin.push_back(static_cast<int64_t>(pulled.members.size()));
-            add(vertex[d], push, static_cast<int64_t>(pushed.size()), [&](int64_t at) { return vertex[pushed[at]]; });
+            const auto sums = static_cast<int64_t>(pushed.size());
+            add(vertex[d], push, phases.second, sums, [&](int64_t at) { return vertex[pushed[at]]; });
         }
         const Lists readers_of = reversed(pulled.begin.data(), destinations, pulled.members.data(), rows);
         for (int64_t s = 0; s < rows; ++s) {
-            const int32_t *reader = readers_of.members.data() + readers_of.begin[s];
-            add(vertex[s], pull, readers_of.begin[s + 1] - readers_of.begin[s], [&](int64_t at) { return vertex[reader[at]]; });
+            const int64_t begin = readers_of.begin[s], end = readers_of.begin[s + 1];
+            add(vertex[s], pull, phases.first, end - begin, [&](int64_t at) { return vertex[readers_of.members[begin + at]]; });
         }
     }
 
@@ -147,6 +151,8 @@ class Nets {
         behind(nets_.members, others.nets_.members);
         behind(owner_, others.owner_);
         behind(weight_, others.weight_);
+        behind(phase_, others.phase_);
+        phases_ = std::max(phases_, others.phases_);
         for (int64_t e = 1; e <= others.count(); ++e) nets_.begin.push_back(before + others.nets_.begin[e]);
         linked_ = false;
     }
@@ -157,6 +163,7 @@ class Nets {
         nets_.members.clear();
         owner_.clear();
         weight_.clear();
+        phase_.clear();
         linked_ = false;
     }
 
@@ -167,7 +174,7 @@ class Nets {
         nb::gil_scoped_release released;
         for (int64_t e = 0; e < count(); ++e) {
             const int64_t begin = nets_.begin[e];
-            onto.add(group[owner_[e]], weight_[e], nets_.begin[e + 1] - begin,
+            onto.add(group[owner_[e]], weight_[e], phase_[e], nets_.begin[e + 1] - begin,
                      [&](int64_t at) { return group[nets_.members[begin + at]]; });
         }
         onto.merge();
@@ -195,6 +202,8 @@ class Nets {
     Lists nets_;                 // each net's pins
     std::vector<int32_t> owner_; // of each net
     std::vector<float> weight_;
+    std::vector<uint8_t> phase_;
+    int64_t phases_ = 1;
     Lists pinned_, owned_;
     bool linked_ = false;
     std::mutex mutex_; // of the links
@@ -221,7 +230,7 @@ class Nets {
     }
 
     // A row's owner is no pin of it: it is where the row is, wherever that may be.
-    template <class Pin> void add(int32_t owner, float weight, int64_t count, Pin &&pin) {
+    template <class Pin> void add(int32_t owner, float weight, uint8_t phase, int64_t count, Pin &&pin) {
         stamp_[owner] = ++stamped_;
         const size_t before = nets_.members.size();
         for (int64_t at = 0; at < count; ++at) {
@@ -235,15 +244,17 @@ class Nets {
         nets_.begin.push_back(static_cast<int64_t>(nets_.members.size()));
         owner_.push_back(owner);
         weight_.push_back(weight);
+        phase_.push_back(phase);
+        phases_ = std::max<int64_t>(phases_, phase + 1);
         linked_ = false;
     }
 
-    // Nets of the same owner and the same pins become one, which weighs as much; the first of them stays.
+    // Nets of the same owner, phase and pins become one, which weighs as much; the first of them stays.
     void merge() {
         std::vector<std::pair<uint64_t, int64_t>> named(count());
         for (int64_t e = 0; e < count(); ++e) {
             std::sort(nets_.members.begin() + nets_.begin[e], nets_.members.begin() + nets_.begin[e + 1]);
-            uint64_t name = mix64(owner_[e]);
+            uint64_t name = chain(phase_[e], owner_[e]);
             for (int64_t at = nets_.begin[e]; at < nets_.begin[e + 1]; ++at) name = mix64(name ^ nets_.members[at]);
             named[e] = {name, e};
         }
@@ -260,7 +271,8 @@ class Nets {
 
     bool equal(int64_t one, int64_t other) const {
         const int32_t *pin = nets_.members.data();
-        return owner_[one] == owner_[other] && std::equal(pin + nets_.begin[one], pin + nets_.begin[one + 1],
+        return owner_[one] == owner_[other] && phase_[one] == phase_[other] &&
+               std::equal(pin + nets_.begin[one], pin + nets_.begin[one + 1],
                                                           pin + nets_.begin[other], pin + nets_.begin[other + 1]);
     }
 
@@ -272,6 +284,7 @@ class Nets {
             std::copy(nets_.members.begin() + begin, nets_.members.begin() + end, nets_.members.begin() + at);
             owner_[kept] = owner_[e];
             weight_[kept] = weight_[e];
+            phase_[kept] = phase_[e];
             nets_.begin[kept++] = at;
             at += end - begin;
         }
@@ -280,6 +293,7 @@ class Nets {
         nets_.members.resize(at);
         owner_.resize(kept);
         weight_.resize(kept);
+        phase_.resize(kept);
         linked_ = false;
     }
 };

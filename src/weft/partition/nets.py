@@ -18,6 +18,7 @@ from weft.sampling import NeighborSampler, Sample
 from weft.sampling.batches import Batches
 
 _ID = np.int32
+_FETCH = 0  # the phase in which inputs come; layers have a phase each, in which their rows come and their sums go
 _CERTAIN = 1 - 1e-6  # a chance above this counts as this: its logarithm must be a number
 
 
@@ -66,25 +67,31 @@ def add_batch(nets: "_kernels.Nets", sample: Sample, task: Training, like: np.nd
         nets.start(vertices[: sample.num_seeds])
         for block in reversed(sample.blocks[lowest:]):
             nets.hop(block.indptr.numpy(), block.src.numpy(), block.num_src)
-        nets.finish(vertices[: sample.blocks[lowest].num_src], task.crossing(lowest))
+        nets.finish(vertices[: sample.blocks[lowest].num_src], task.crossing(lowest), lowest + 1 if lowest else _FETCH)
     for layer, (block, placement) in enumerate(zip(sample.blocks[:lowest], task.placements, strict=False)):
         pull, push = task.crossing(layer), task.crossing_sums(layer)
         indptr, src, rows = block.indptr.numpy(), block.src.numpy(), vertices[: block.num_src]
+        come, go = (layer + 1 if layer else _FETCH), layer + 1
         if placement == "pull":
             nets.start(rows[: block.num_dst])
             nets.hop(indptr, src, block.num_src)
-            nets.finish(rows, pull)
+            nets.finish(rows, pull, come)
         elif placement == "push":
             nets.start(rows)
             nets.gather(indptr, src)
-            nets.finish(rows[: block.num_dst], push)
+            nets.finish(rows[: block.num_dst], push, go)
         else:
-            nets.cover(indptr, src, rows, like, int(like.max(initial=0)) + 1, pull, push)
+            nets.cover(indptr, src, rows, like, int(like.max(initial=0)) + 1, (pull, push), (come, go))
 
 
 def rows_between(nets: "_kernels.Nets", owners: np.ndarray, parts: int) -> np.ndarray:
     """What each part (row) needs of each other one (column), summed over all batches, [parts, parts]."""
-    rows = np.empty((parts, parts))
+    return rows_by_phase(nets, owners, parts).sum(1)
+
+
+def rows_by_phase(nets: "_kernels.Nets", owners: np.ndarray, parts: int) -> np.ndarray:
+    """The same phase by phase, as each of them waits for its own busiest link: [parts, phases, parts]."""
+    rows = np.empty((parts, nets.phases(), parts))
     nets.rows(np.ascontiguousarray(owners, dtype=_ID), rows)
     return rows
 

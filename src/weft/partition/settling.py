@@ -12,7 +12,7 @@ import numpy as np
 from weft import _kernels
 from weft.keys import Stream, generator, key
 from weft.partition.aim import Aim
-from weft.partition.nets import rows_between
+from weft.partition.nets import rows_by_phase
 
 _POWERS = (2.0, 16.0)  # of the norm that stands for the longest wait: near the sum of all first, then near the longest
 _RENT = 10.0  # of a full part's room, in times of what weight costs on average
@@ -86,11 +86,11 @@ def settle(
 
 
 def badness(level: Level, owners: np.ndarray, aim: Aim) -> tuple[float, float]:
-    """How far above its limits the fullest part is, then the longest time that a link is busy."""
-    rows = rows_between(level.nets, owners, aim.parts)
-    np.fill_diagonal(rows, 0)
+    """How far above its limits the fullest part is, then the longest times that a link is busy, of all phases."""
+    rows = rows_by_phase(level.nets, owners, aim.parts)
     over = float(np.maximum(0, _loads(level, owners, aim.parts) / np.maximum(level.limits, 1) - 1).max())
-    return over, float((np.maximum(rows.sum(0), rows.sum(1)) * aim.seconds).max())
+    busy = np.maximum(rows.sum(2).T, rows.sum(0)) * aim.seconds  # what comes and what goes, [phases, parts]
+    return over, float(busy.max(1).sum())
 
 
 def _loads(level: Level, owners: np.ndarray, parts: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from weft.graph.generate import communities, rmat
 from weft.parallel.cover import exact
 from weft.partition import allocate
 from weft.partition.aim import Aim, Training, Weighing
-from weft.partition.nets import add_batch, expected_draws, rows_between, sampled_nets
+from weft.partition.nets import add_batch, expected_draws, rows_between, rows_by_phase, sampled_nets
 from weft.partition.settling import Level, badness, settle, settle_all
 from weft.partition.simulator import seeds_of
 from weft.sampling import NeighborSampler
@@ -65,6 +65,18 @@ def test_nets_count_the_rows_that_cross(graph, placements):
     for parts in (1, 2, 5):
         owners = np.random.default_rng(parts).integers(0, parts, graph.num_vertices).astype(np.int32)
         assert rows_between(nets, owners, parts) == pytest.approx(rows_by_hand(graph, task, owners, parts))
+
+
+def test_phases_wait_one_after_the_other(graph):
+    task = Training((5, 3), 300, 7, ("pull", "push"), (8.0, 3.0, 5.0))
+    nets = sampled_nets(graph, task, pins=10**9, epochs=1)
+    owners = np.random.default_rng(0).integers(0, 3, graph.num_vertices)
+    rows = rows_by_phase(nets, owners, 3)
+    assert rows.shape == (3, 3, 3) and not rows[:, 1].any()  # inputs are fetched, no sums of layer 1, sums of layer 2
+    assert set((rows[:, 0] % 8).ravel()) == set((rows[:, 2] % 10).ravel()) == {0}
+    level = Level(nets, np.ones((1, graph.num_vertices), dtype=np.int64), np.full((1, 3), 3000), np.zeros(0))
+    waits = [max(rows[:, phase].sum(0).max(), rows[:, phase].sum(1).max()) for phase in (0, 2)]
+    assert badness(level, owners, Aim(3)) == (0.0, pytest.approx(sum(waits)))
 
 
 def served_by_hand(graph, task, owners, like, parts):
@@ -156,7 +168,7 @@ def test_a_row_that_all_need_is_needed_everywhere():
     nets = _kernels.Nets(many + 1)
     nets.start(np.arange(many + 1, dtype=np.int32))
     nets.gather(np.array([0, many]), np.arange(1, many + 1, dtype=np.int32))
-    nets.finish(np.zeros(1, dtype=np.int32), 2.0)
+    nets.finish(np.zeros(1, dtype=np.int32), 2.0, 0)
     assert nets.count() == 1 and nets.pins() == 65_535
     owners = np.arange(many + 1) % 3
     assert rows_between(nets, owners, 3).tolist() == [[0, 0, 0], [2, 0, 0], [2, 0, 0]]
@@ -178,9 +190,9 @@ def refined(
     seconds = np.ones(parts) if seconds is None else seconds
     moves = _kernels.Moves(nets, owners, weights, limits, seconds, threads)
     moved = moves.go(order, power, how["rent"], how["loss"], how["heat"], key, threads)
-    rows = np.empty((parts, parts))
+    rows = np.empty((parts, nets.phases(), parts))
     moves.rows(rows)
-    assert rows == pytest.approx(rows_between(nets, owners, parts))
+    assert rows == pytest.approx(rows_by_phase(nets, owners, parts))
     return owners, moved
 
 
@@ -208,7 +220,7 @@ def test_heat_moves_with_the_chance_of_physics():
     nets = _kernels.Nets(3)
     for reader, weight in ((1, 0.5), (2, 1.0)):
         nets.start(np.array([reader], dtype=np.int32))
-        nets.finish(np.array([0], dtype=np.int32), weight)
+        nets.finish(np.array([0], dtype=np.int32), weight, 0)
     owners, order = np.array([1, 0, 1], dtype=np.int32), np.zeros(1, dtype=np.int32)
     hot = 1 / (2 * 0.5 / 3)  # so many times what a vertex costs on average: 1
     went = [refined(nets, owners, 2, order=order, heat=hot, key=key)[0][0] == 0 for key in range(4000)]
@@ -221,7 +233,7 @@ def test_rent_makes_room():
     nets = _kernels.Nets(33)
     for reader, row, weight in ((0, 32, 9.0), (1, 32, 9.0), *((v, 31, 0.01) for v in range(2, 12))):
         nets.start(np.array([reader], dtype=np.int32))
-        nets.finish(np.array([row], dtype=np.int32), weight)
+        nets.finish(np.array([row], dtype=np.int32), weight, 0)
     owners = np.concatenate([[0, 0], np.full(10, 1), np.full(19, 0), [1, 1]])
     limits = np.array([[40, 12, 40]])
     order = np.array([*range(2, 12), 0, 1], dtype=np.int32)
@@ -365,7 +377,7 @@ class TestBadInput:
         with pytest.raises(ValueError, match="rows of the hop before"):
             nets.hop(np.array([0, 1]), np.array([0], dtype=np.int32), 2)
         with pytest.raises(ValueError, match="each row must have its vertex"):
-            nets.finish(np.array([0], dtype=np.int32), 1.0)
+            nets.finish(np.array([0], dtype=np.int32), 1.0, 0)
         with pytest.raises(ValueError, match="each vertex must have its part"):
             rows_between(nets, np.zeros(2), 2)
         with pytest.raises(ValueError, match="a part that is not there"):
