@@ -84,11 +84,11 @@ class Moves {
     }
 
     // Looks at vertices in the order given, a block of them at a time, and moves those that cost less elsewhere; `loads[k]` of
-    // a part, the sum of its vertices' weights[k], stays within limits[k][part], and a part above its limit gives vertices away
-    // at a loss, of so much a unit of weight. Room has a rent, of `rent` times what weight costs on average in a full part.
-    // Only those are looked at that are awake: a look puts a vertex to sleep, a move wakes those that share its nets. With heat,
-    // of so many times what a vertex costs on average, all are looked at, and go to each part with the chance of physics
-    // (Gibbs): the dearer, the rarer. Returns how many moved.
+    // a part, the sum of its vertices' weights[k], stays within limits[k][part], and a part above its limit gives vertices
+    // away at a loss, of so much a unit of weight. Room has a rent, of `rent` times what weight costs on average in a full
+    // part. Only those are looked at that are awake: a look puts a vertex to sleep, a move wakes those that share its nets.
+    // With heat, of so many times what a vertex costs on average, all are looked at, and go to each part with the chance of
+    // physics (Gibbs): the dearer, the rarer. Returns how many moved.
     int64_t go(In<int32_t> order, double power, double rent, double loss, double heat, uint64_t key, int threads) {
         nb::gil_scoped_release released;
         const auto looks = static_cast<int64_t>(order.size()), block = std::max<int64_t>(1, looks / BLOCKS);
@@ -122,7 +122,7 @@ class Moves {
     static constexpr int64_t PINS_A_THREAD = 5000;  // fewer than this are not worth another thread
     static constexpr int64_t PIECES = 64;           // of the nets, whose rows are summed up in the same order by all threads
     static constexpr double FULLEST = 0.999;        // that all parts may be for room to be told from none
-    static constexpr int64_t WAKES = 64;            // pins of a net at most, for a move to wake them: one of many matters little
+    static constexpr int64_t WAKES = 64;            // pins of a net at most, for a move to wake them
 
     struct Costs {
         std::vector<double> of, need;
@@ -151,7 +151,7 @@ class Moves {
         return true;
     }
 
-    // The fuller a part, the dearer, from where all are equally full: so that those who gain little by it make room for others.
+    // The fuller a part, the dearer, from where all are equally full: so that those who gain little make room for others.
     void set_rents(double rent) {
         for (int64_t k = 0; k < K; ++k) {
             const int64_t *load = loads_.data() + k * C, *most = limits_.data() + k * C;
@@ -189,7 +189,9 @@ class Moves {
         const int32_t from = part_[v];
         price(v, from, costs);
         Stream random(key, static_cast<uint64_t>(v));
-        auto shaken = [&](double cost) { return heat == 0 ? cost : cost + heat * std::log(-std::log(unit(random.next()) * STEP)); };
+        auto shaken = [&](double cost) {
+            return heat == 0 ? cost : cost + heat * std::log(-std::log(unit(random.next()) * STEP));
+        };
         double stay = costs.of[from] - 1e-9 * std::abs(costs.of[from]);
         for (int64_t k = 0; k < K; ++k)
             if (over(k, from)) stay += loss * static_cast<double>(weight(k, v));

@@ -137,8 +137,9 @@ class Nets {
         }
         const Lists readers_of = reversed(pulled.begin.data(), destinations, pulled.members.data(), rows);
         for (int64_t s = 0; s < rows; ++s) {
-            const int64_t begin = readers_of.begin[s], end = readers_of.begin[s + 1];
-            add(vertex[s], pull, phases.first, end - begin, [&](int64_t at) { return vertex[readers_of.members[begin + at]]; });
+            const int64_t begin = readers_of.begin[s], readers_here = readers_of.begin[s + 1] - begin;
+            auto reader = [&](int64_t at) { return vertex[readers_of.members[begin + at]]; };
+            add(vertex[s], pull, phases.first, readers_here, reader);
         }
     }
 
