@@ -208,8 +208,8 @@ class Nets {
     Lists pinned_, owned_;
     bool linked_ = false;
     std::mutex mutex_; // of the links
-    std::vector<int64_t> stamp_; // of each vertex: the net that it was last put into, plus one
-    int64_t stamped_ = 0;
+    std::vector<uint32_t> stamp_; // of each vertex: the number of the net that it was last put into
+    uint32_t stamped_ = 0;
     // A batch under way: what each row is needed by, as places in `needs_`.
     std::vector<int32_t> needs_;
     Lists sets_;
@@ -232,7 +232,8 @@ class Nets {
 
     // A row's owner is no pin of it: it is where the row is, wherever that may be.
     template <class Pin> void add(int32_t owner, float weight, uint8_t phase, int64_t count, Pin &&pin) {
-        stamp_[owner] = ++stamped_;
+        if (++stamped_ == 0) std::fill(stamp_.begin(), stamp_.end(), stamped_++); // all numbers were used: begin anew
+        stamp_[owner] = stamped_;
         const size_t before = nets_.members.size();
         for (int64_t at = 0; at < count; ++at) {
             const int32_t v = pin(at);
