@@ -87,9 +87,8 @@ class Moves {
     // a part, the sum of its vertices' weights[k], stays within limits[k][part], and a part above its limit gives vertices
     // away at a loss, of so much a unit of weight. Room has a rent, of `rent` times what weight costs on average in a full
     // part. Only those are looked at that are awake: a look puts a vertex to sleep, a move wakes those that share its nets.
-    // With heat, of so many times what a vertex costs on average, all are looked at, and go to each part with the chance of
-    // physics (Gibbs): the dearer, the rarer. Returns how many moved.
-    int64_t go(In<int32_t> order, double power, double rent, double loss, double heat, uint64_t key, int threads) {
+    // Returns how many moved.
+    int64_t go(In<int32_t> order, double power, double rent, double loss, int threads) {
         nb::gil_scoped_release released;
         const auto looks = static_cast<int64_t>(order.size()), block = std::max<int64_t>(1, looks / BLOCKS);
         const int64_t grain = 1 + PINS_A_THREAD * V / (nets_.pins() + V);
@@ -100,10 +99,9 @@ class Moves {
             const int64_t here = std::min(block, looks - first);
             traffic_.set_prices(seconds_.data(), power);
             set_rents(rent);
-            const double hot = heat * traffic_.cost() / static_cast<double>(V);
             parallel_for(here, threads, grain, [&](int64_t begin, int64_t end) {
                 Costs costs(C, F);
-                for (int64_t i = begin; i < end; ++i) wish[i] = look(vertices[i], loss, hot, key, costs);
+                for (int64_t i = begin; i < end; ++i) wish[i] = look(vertices[i], loss, costs);
             });
             for (int64_t i = 0; i < here; ++i) moved += follow(vertices[i], wish[i]);
         }
@@ -183,31 +181,19 @@ class Moves {
     }
 
     // The part that v should be in; -1: where it is.
-    int32_t look(int32_t v, double loss, double heat, uint64_t key, Costs &costs) {
-        if (heat == 0 && !awake_[v]) return -1;
+    int32_t look(int32_t v, double loss, Costs &costs) {
+        if (!awake_[v]) return -1;
         awake_[v] = 0;
         const int32_t from = part_[v];
         price(v, from, costs);
-        Stream random(key, static_cast<uint64_t>(v));
-        auto shaken = [&](double cost) {
-            return heat == 0 ? cost : cost + heat * std::log(-std::log(unit(random.next()) * STEP));
-        };
-        double stay = costs.of[from] - 1e-9 * std::abs(costs.of[from]);
+        double least = costs.of[from] - 1e-9 * std::abs(costs.of[from]);
         for (int64_t k = 0; k < K; ++k)
-            if (over(k, from)) stay += loss * static_cast<double>(weight(k, v));
-        double least = shaken(stay);
+            if (over(k, from)) least += loss * static_cast<double>(weight(k, v));
         int32_t best = -1;
-        for (int32_t to = 0; to < C; ++to) {
-            if (to == from) continue;
-            const double cost = shaken(costs.of[to]);
-            if (cost < least && fits(v, to)) {
-                least = cost;
-                best = to;
-            }
-        }
+        for (int32_t to = 0; to < C; ++to)
+            if (to != from && costs.of[to] < least && fits(v, to)) least = costs.of[best = to];
         return best;
     }
-    static constexpr double STEP = 1 - 0x1.0p-53; // keeps a number in (0, 1] below 1
 
     // What v's rows, those that it needs and its room would cost with v in each part.
     void price(int32_t v, int32_t from, Costs &costs) const {

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import _kernels
-from weft.keys import Stream, generator, key
+from weft.keys import Stream, generator
 from weft.partition.aim import Aim
 from weft.partition.nets import rows_by_phase
 
 _POWERS = (2.0, 16.0)  # of the norm that stands for the longest wait: near the sum of all first, then near the longest
-_RENT = 10.0  # of a full part's room, in times of what weight costs on average
+_RENT = 30.0  # of a full part's room, in times of what weight costs on average
 _PASSES = 5  # at each power, at most
 _STILL = 0.001  # a share of vertices: fewer moves end a power's passes
 _LOSSES = 40  # doublings of what a part that is too full may lose by giving away
@@ -38,38 +38,27 @@ class Level:
         return Level(nets, np.rint(weights).astype(np.int64), self.limits, np.arange(count, dtype=np.int32))
 
 
-def settle_all(
-    level: Level, starts: Sequence[np.ndarray], aim: Aim, *, run: int, heats: Sequence[float] = ()
-) -> list[np.ndarray]:
+def settle_all(level: Level, starts: Sequence[np.ndarray], aim: Aim, *, run: int) -> list[np.ndarray]:
     """Each start settled, as many at once as there are threads; they are runs number `run` and so on."""
     threads = max(1, aim.threads // max(1, len(starts)))
     with ThreadPoolExecutor(aim.threads) as pool:
-        jobs = [
-            pool.submit(settle, level, owners, aim, run=run + number, heats=heats, threads=threads)
-            for number, owners in enumerate(starts)
-        ]
+        jobs = [pool.submit(settle, level, one, aim, run=run + n, threads=threads) for n, one in enumerate(starts)]
         return [job.result() for job in jobs]
 
 
-def settle(
-    level: Level, owners: np.ndarray, aim: Aim, *, run: int = 0, heats: Sequence[float] = (), threads: int = 1
-) -> np.ndarray:
+def settle(level: Level, owners: np.ndarray, aim: Aim, *, run: int = 0, threads: int = 1) -> np.ndarray:
     """Move vertices until few gain by it, at rising powers; then until no part is above its limits.
 
-    `heats`: passes before that, in which vertices also move to where they cost more, by so many times the mean of what one
-    costs, as often as heat lets them (annealing). The result hangs on `run`, but not on the number of threads.
+    The result hangs on `run`, but not on the number of threads.
     """
     owners = np.ascontiguousarray(owners, dtype=np.int32).copy()
     moves = _kernels.Moves(level.nets, owners, level.weights, level.limits, aim.seconds, threads)
     least = max(1, int(_STILL * len(owners)))
 
-    def go(stage: int, number: int, power: float, loss: float = 0.0, heat: float = 0.0) -> int:
-        name = (Stream.PARTITION, aim.seed, run, stage, number)
-        order = level.order[generator(*name).permutation(len(owners))]
-        return moves.go(order, power, _RENT, loss, heat, key(*name), threads)
+    def go(stage: int, number: int, power: float, loss: float = 0.0) -> int:
+        order = generator(Stream.PARTITION, aim.seed, run, stage, number).permutation(len(owners))
+        return moves.go(level.order[order], power, _RENT, loss, threads)
 
-    for number, heat in enumerate(heats):
-        go(0, number, _POWERS[-1], heat=heat)
     for power in _POWERS:
         moves.rouse()
         for number in range(_PASSES):
@@ -80,7 +69,7 @@ def settle(
         if (_loads(level, owners, aim.parts) <= level.limits).all():
             break
         moves.rouse()
-        go(1, number, _POWERS[-1], loss)
+        go(0, number, _POWERS[-1], loss)
         loss *= 2
     return owners
 
