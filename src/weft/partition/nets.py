@@ -4,7 +4,6 @@ A row that a batch reads becomes a net: the vertex whose owner holds it, and the
 pure functions of keys, so these are the very rows that training with the same seed will move.
 """
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
@@ -20,7 +19,7 @@ from weft.sampling.batches import Batches
 
 _ID = np.int32
 _FETCH = 0  # the phase in which inputs come; layers have a phase each, in which their rows come and their sums go
-_CERTAIN = np.float32(1 - 1e-6)  # a chance above this counts as this: its logarithm must be a number
+_CERTAIN = 1 - 1e-6  # a chance above this counts as this: its logarithm must be a number
 
 
 def sampled_nets(
@@ -98,36 +97,22 @@ def rows_by_phase(nets: "_kernels.Nets", owners: np.ndarray, parts: int) -> np.n
 
 
 def expected_draws(graph: Graph, task: Training, threads: int = 1) -> np.ndarray:
-    """How often each in-edge of a vertex is drawn in an average batch, [vertices] float64, without sampling."""
-    draws, degrees = np.zeros(graph.num_vertices), np.maximum(np.diff(graph.indptr), 1)
-    hops = _reached(graph, task, np.zeros(graph.num_vertices, dtype=_ID), 1, threads)
-    for fanout, reached in zip(task.fanouts, hops, strict=False):
-        draws += reached[:, 0] * (1.0 if fanout < 0 else np.minimum(1.0, fanout / degrees))
-    return draws
+    """How often each in-edge of a vertex is drawn in an average batch, [vertices] float64, without sampling.
 
-
-def expected_needs(graph: Graph, task: Training, owners: np.ndarray, parts: int, threads: int = 1) -> np.ndarray:
-    """How often the seeds of each part reach a vertex in an average batch, [vertices, parts] float32, without sampling."""
-    *_, reached = _reached(graph, task, owners, parts, threads)
-    return reached
-
-
-def _reached(graph: Graph, task: Training, owners: np.ndarray, parts: int, threads: int) -> Iterator[np.ndarray]:
-    """The chance that a part's seeds reach a vertex in no hop, one, two and so on, [vertices, parts] float32 each.
-
-    It is carried from the seeds outwards, as if a vertex's neighbours were reached independently of each other.
+    The chance that a vertex is reached is carried from the seeds outwards, a hop at a time, as if its neighbours were
+    reached independently of each other.
     """
     vertices, seeds = graph.num_vertices, seeds_of(graph)
     indptr, out = np.empty(vertices + 1, dtype=np.int64), np.empty(graph.num_edges, dtype=graph.indices.dtype)
     _kernels.out_lists(graph.indptr, graph.indices, indptr, out, threads)
-    reached = np.zeros((vertices, parts), dtype=np.float32)
-    reached[seeds, owners[seeds]] = min(1.0, task.batch_size / len(seeds))
-    degrees = np.maximum(np.diff(graph.indptr), 1)
+    reached = np.zeros((vertices, 1), dtype=np.float32)
+    reached[seeds] = min(1.0, task.batch_size / len(seeds))
+    draws, degrees = np.zeros(vertices), np.maximum(np.diff(graph.indptr), 1)
     for fanout in task.fanouts:
-        yield reached
         chance = np.ones(vertices) if fanout < 0 else np.minimum(1.0, fanout / degrees)
-        missed = np.log1p(-np.minimum(reached * chance[:, None].astype(np.float32), _CERTAIN)).astype(np.float32)
+        draws += reached[:, 0] * chance
+        missed = np.log1p(-np.minimum(reached * chance[:, None], _CERTAIN)).astype(np.float32)
         sums = np.empty_like(missed)
         _kernels.sum_rows(indptr, out, None, None, missed, sums, False, False, threads)
-        reached = -np.expm1(sums + np.log1p(-np.minimum(reached, _CERTAIN))).astype(np.float32)
-    yield reached
+        reached = -np.expm1(sums + np.log1p(-np.minimum(reached, _CERTAIN)))
+    return draws
