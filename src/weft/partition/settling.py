@@ -14,7 +14,7 @@ from weft.keys import Stream, generator
 from weft.partition.aim import Aim
 from weft.partition.nets import rows_by_phase
 
-_POWERS = (2.0, 16.0)  # of the norm that stands for the longest wait: near the sum of all first, then near the longest
+_POWERS = (8.0, 16.0)  # of the norm that stands for the longest wait: from lower ones, light links stay light
 _RENT = 30.0  # of a full part's room, in times of what weight costs on average
 _PASSES = 5  # at each power, at most
 _STILL = 0.001  # a share of vertices: fewer moves end a power's passes
