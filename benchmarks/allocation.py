@@ -4,8 +4,9 @@
     python benchmarks/allocation.py --report
 
 Each graph is allocated by each method; GraphSAGE then trains on that many hosts of a sandbox, a worker and a thread each,
-without preparing batches ahead, so that what a worker waits for rows is not hidden behind its work. Communication is the
-time that the slowest worker spends fetching and exchanging rows in an epoch. Real graphs are read from `--shared`.
+without preparing batches ahead, so that what a worker waits for rows is not hidden behind its work. Links are slow enough
+for a wait of about a second an epoch, and epochs are repeated until they have taken `--seconds`. Communication is the time
+that the slowest worker spends fetching and exchanging rows in an epoch. Real graphs are read from `--shared`.
 """
 
 import argparse
@@ -30,9 +31,10 @@ from weft.partition.simulator import Traces, fit
 
 WORKER = Path(__file__).resolve().parent / "peers" / "weft" / "plans.py"
 GRAPHS = {"debian": 128, "facebook-johns": 32, "communities": 256, "rmat": 256}  # seeds a worker
+LINKS = {"debian": "50mbit", "facebook-johns": "20mbit", "communities": "50mbit", "rmat": "200mbit"}
 FANOUTS, HIDDEN = (10, 10), 32
 PLANS = ("leap", "split", "push", "pull")
-METHODS = ("random", "metis", "kaminpar", "adagl", "traffic", "traffic-pull", "traffic-push")
+METHODS = ("random", "metis", "kaminpar", "adagl", "traffic", "traffic-cover")
 UNTOLD = ("random", "metis", "kaminpar")  # of hosts that are not equal
 TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2)}
 # What such hosts are given to do, so that processors and links both count, and shares of processors bind: seeds a worker, a
@@ -43,7 +45,7 @@ UNEQUAL = {
     "busy": 0.5,
 }
 COLUMNS = {"CPU s": 8, "cut": 8, "leap s": 9, "waiting": 9, "MB": 8, "best mix": 10, "s": 8, " waiting": 9, " MB": 8}
-OURS = ("traffic", "traffic-pull", "traffic-push")
+OURS = ("traffic", "traffic-cover")  # for leap, and for split
 
 
 def graph_of(name, args):
@@ -79,11 +81,17 @@ def seeds_of(name, unequal):
     return UNEQUAL["seeds"][name] if unequal else GRAPHS[name]
 
 
-def task_of(name, parts, unequal, method="traffic"):
+def hidden_of(unequal):
+    return UNEQUAL["hidden"] if unequal else HIDDEN
+
+
+def task_of(graph, name, parts, unequal, method="traffic"):
     _, _, placement = method.partition("-")
     layers = (placement,) * len(FANOUTS) if placement else ()
-    seeds = seeds_of(name, unequal) * parts
-    return Training(FANOUTS, seeds, 1, layers)  # training's own seed is another: its rows are not known
+    between = [float(hidden_of(unequal))] * (len(FANOUTS) - 1)
+    widths = (float(graph.num_features), *between, float(graph.num_classes))
+    seed = 1  # training has another one: its rows are not known
+    return Training(FANOUTS, seeds_of(name, unequal) * parts, seed, layers, widths)
 
 
 def told_of(method, unequal):
@@ -100,7 +108,7 @@ def allocated(graph, name, parts, method, args):
     note = path.with_suffix(".json")
     if not (path.exists() and note.exists()):
         start, busy = time.perf_counter(), time.process_time()
-        task = task_of(name, parts, args.unequal, method)
+        task = task_of(graph, name, parts, args.unequal, method)
         owners = allocate(graph, parts, method.partition("-")[0], task=task, threads=args.threads, **told)
         took = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - busy}
         np.save(path.with_suffix(".npy"), owners)
@@ -111,15 +119,14 @@ def allocated(graph, name, parts, method, args):
 
 def measured(graph, name, parts, method, args):
     path, owners, took = allocated(graph, name, parts, method, args)
-    hidden = UNEQUAL["hidden"] if args.unequal else HIDDEN
-    settings = {"batch_size": seeds_of(name, args.unequal), "fanouts": FANOUTS, "hidden": hidden}
+    settings = {"batch_size": seeds_of(name, args.unequal), "fanouts": FANOUTS, "hidden": hidden_of(args.unequal)}
     settings |= {"loaders": 1, "prefetch": 0}
     job = {"graph": str(path), "cluster": None, "known": [], "named": PLANS, "settings": settings}
-    job |= {"rounds": args.rounds, "epochs": args.epochs, "enough": 60.0, "slow": 100.0}
+    job |= {"rounds": args.rounds, "epochs": args.epochs, "enough": args.seconds, "slow": 100.0}
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
         file.write_text(json.dumps(job))
-        with sandbox_of(parts, args) as sandbox, open(out, "w") as output:
+        with sandbox_of(parts, link_of(name, args), args) as sandbox, open(out, "w") as output:
             code = sandbox.run([sys.executable, str(WORKER), str(file)], output=output, timeout=args.timeout)
         lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
     if code or not lines:
@@ -143,20 +150,24 @@ def measured(graph, name, parts, method, args):
     }
 
 
-def sandbox_of(parts, args):
+def link_of(name, args):
+    return args.link or LINKS[name]
+
+
+def sandbox_of(parts, link, args):
     """Hosts that are equal, or four with processors 2:2:1:1 and the last one's link at a fifth."""
     if not args.unequal:
-        return Sandbox(hosts=parts, link=args.link)
+        return Sandbox(hosts=parts, link=link)
     whole = UNEQUAL["busy"] * os.cpu_count() / sum(TOLD["shares"])
     shares = {f"h{number}": share * whole for number, share in enumerate(TOLD["shares"], 1)}
-    rate, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", args.link).groups()
+    rate, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", link).groups()
     slow = f"{float(rate) * TOLD['bandwidths'][-1]:g}{unit}"
-    return Sandbox(hosts=len(shares), link=args.link, links={f"h{parts}": slow}, shares=shares)
+    return Sandbox(hosts=len(shares), link=link, links={f"h{parts}": slow}, shares=shares)
 
 
 def simulated(graph, name, parts, owners, unequal):
     """Rows of an epoch as training draws them, seeds at home: each batch's busiest host, summed."""
-    traces = Traces(graph, task_of(name, parts, unequal), batches=10**6)
+    traces = Traces(graph, task_of(graph, name, parts, unequal), batches=10**6)
     rows = traces.rows(owners, parts)
     rows[:, range(parts), range(parts)] = 0
     busiest = np.maximum(rows.sum(axis=1), rows.sum(axis=2)).max(axis=1)
@@ -184,7 +195,7 @@ def run(args):
         if record is None:
             print("failed", flush=True)
             continue
-        what = {"graph": name, "parts": parts, "method": method, "link": args.link, "unequal": args.unequal}
+        what = {"graph": name, "parts": parts, "method": method, "link": link_of(name, args), "unequal": args.unequal}
         with open(args.out, "a") as out:
             out.write(json.dumps(what | record) + "\n")
         print(f"{time.monotonic() - begun:.0f} s", flush=True)
@@ -263,9 +274,10 @@ def main():
     parser.add_argument("--parts", type=lambda text: [*map(int, text.split(","))], default=[4, 8])
     parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
     parser.add_argument("--unequal", action="store_true", help="hosts with processors 2:2:1:1, one link at a fifth")
-    parser.add_argument("--link", default="200mbit")
+    parser.add_argument("--link", help="of each host (default: by graph)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=20, help="of a plan in a round, at most")
+    parser.add_argument("--seconds", type=float, default=8.0, help="that they take together, at least")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--minutes", type=float, help="start no run that would likely end later")
     parser.add_argument("--timeout", type=float, default=900.0)
