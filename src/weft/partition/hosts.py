@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def in_two_levels(
         aim.weighing, imbalance=(1 + aim.weighing.imbalance) ** 0.5 - 1
     )  # both levels together exceed as much
     aim = replace(aim, weighing=once)
-    hosts = _allocated(method, graph, _of_hosts(aim, first))
+    hosts = aim.once("hosts", partial(_allocated, method, graph, _of_hosts(aim, first)))
     owners = np.empty(graph.num_vertices, dtype=np.int32)
     for host, count in enumerate(workers):
         members = np.flatnonzero(hosts == host)
@@ -36,7 +37,8 @@ def in_two_levels(
             owners[members] = first[host] + np.arange(len(members))
             continue
         inner = _within(aim, members, host, slice(int(first[host]), int(first[host + 1])))
-        owners[members] = first[host] + _allocated(method, inside(graph, members), inner)
+        found = aim.once(f"host-{host}", lambda of=members, told=inner: _allocated(method, inside(graph, of), told))
+        owners[members] = first[host] + found
     return owners
 
 
