@@ -299,6 +299,7 @@ def community_edges(
     key: int,
     first: int,
     sums: ndarray,
+    guide: ndarray,
     block_bounds: ndarray,
     class_bounds: ndarray,
     in_block: float,

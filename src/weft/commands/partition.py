@@ -111,7 +111,9 @@ def _asked(args: argparse.Namespace, choice: Choice) -> dict[str, Any]:
     """All that the owners hang on: of a command that was stopped, what the next one may take over."""
     flags = {name: value for name, value in vars(args).items() if name not in _NO_MATTER}
     cluster = None if args.cluster is None else asdict(read_cluster(args.cluster))
-    return {"weft": __version__, "graph": read_manifest(args.graph), "flags": flags, "cluster": cluster} | asdict(choice)
+    return {"weft": __version__, "graph": read_manifest(args.graph), "flags": flags, "cluster": cluster} | asdict(
+        choice
+    )
 
 
 def _allocated(

@@ -14,6 +14,7 @@ from weft.graph.sources import Source
 from weft.keys import Stream, generator, key
 
 _CHUNK = 1 << 22
+_CELL = 8  # vertices, on average, among which one is searched by its weight
 
 
 def rmat(
@@ -119,6 +120,8 @@ def communities_source(
     block_bounds = np.append(np.concatenate(blocks).astype(np.int64), vertices)
     weights = np.minimum((1 - random.random(vertices)) ** (-1 / 1.5), vertices**0.5)
     sums = np.concatenate([[0.0], np.cumsum(weights)])
+    cells = np.linspace(0.0, sums[-1], max(1, vertices // _CELL) + 1)
+    guide = np.searchsorted(sums, cells, side="right")
     relabel = random.permutation(vertices).astype(np.int32)
     labels = np.empty(vertices, dtype=np.int32)
     labels[relabel] = np.repeat(np.arange(len(class_bounds) - 1, dtype=np.int32), np.diff(class_bounds))
@@ -127,7 +130,7 @@ def communities_source(
     def read() -> Iterator[EdgeChunk]:
         for first in range(0, pairs, _CHUNK):
             src, dst = (np.empty(min(_CHUNK, pairs - first), dtype=np.int32) for _ in range(2))
-            bounds = (sums, block_bounds, class_bounds, in_block, in_class)
+            bounds = (sums, guide, block_bounds, class_bounds, in_block, in_class)
             _kernels.community_edges(edge_key, first, *bounds, relabel, src, dst, threads)
             yield EdgeChunk(np.stack([src, dst], 1).reshape(-1), np.stack([dst, src], 1).reshape(-1))
 

@@ -10,6 +10,7 @@ import torch
 
 from weft.errors import ConfigError
 from weft.graph import Graph
+from weft.graph.graph import Progress
 from weft.nn import BlockModel
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster
@@ -27,9 +28,11 @@ _WIDTHS = (8, 16, 32, 64, 128, 256, 512)
 class WhatIf:
     """Planners for one run on several clusters. The batch stays as large, whatever the number of workers."""
 
-    def __init__(self, graph: Graph, settings: Settings, method: str = "metis") -> None:
+    def __init__(
+        self, graph: Graph, settings: Settings, method: str = "metis", progress: Progress | None = None
+    ) -> None:
         """`method`: how the graph is partitioned where it has another number of parts."""
-        self._graph, self._settings, self._method = graph, settings, method
+        self._graph, self._settings, self._method, self._progress = graph, settings, method, progress
         self._model = make_model(settings, graph)
         self._depth = BlockModel(self._model, graph.num_features).depth
         self._partitions = False  # are graphs without owners partitioned?
@@ -74,7 +77,9 @@ class WhatIf:
                 graph = self._partitioned(len(hosts), Path(folder))
                 one = np.array([0, graph.num_vertices])
                 bounds = owner_bounds(graph, len(hosts)) if len(hosts) > 1 else one
-                self._planners[key] = Planner(graph, self._model, task, bounds, hosts, title=title)
+                self._planners[key] = Planner(
+                    graph, self._model, task, bounds, hosts, title=title, progress=self._progress
+                )
         return self._planners[key]
 
     def _partitioned(self, workers: int, folder: Path) -> Graph:
