@@ -79,7 +79,7 @@ def test_the_mesh_is_the_same_however_little_room_its_lists_have(name, drawn, th
     whole = mesh_of(graph, aim, room=1 << 30)
     for room in (1, 97, 800):  # a vertex at a time, and a few of them
         pieces = mesh_of(graph, aim, room=room)
-        assert isinstance(pieces.neighbours, np.memmap) or not len(whole.neighbours)
+        assert room > 1 or isinstance(pieces.neighbours, np.memmap) or not len(whole.neighbours)
         for part in ("offsets", "neighbours", "edges", "vertices", "training"):
             assert np.array_equal(getattr(pieces, part), getattr(whole, part)), part
 
