@@ -212,8 +212,9 @@ def _clean(lists: Lists, first: int, options: Options) -> Lists:
     lengths = np.empty(rows, dtype=np.int64)
     indices, weight, type_ = lists.indices, lists.weight, lists.type
     if options.self_loops == "add":
-        given = (indices, weight, type_)
-        indices, weight, type_ = (None if a is None else np.empty(len(a) + rows, dtype=a.dtype) for a in given)
+        room = len(indices) + rows
+        indices = np.empty(room, dtype=indices.dtype)
+        weight, type_ = (None if a is None else np.empty(room, dtype=a.dtype) for a in (weight, type_))
     loops = _LOOPS[options.self_loops]
     inputs = (lists.lengths, lists.indices, lists.weight, lists.type, first, options.unique, loops)
     total = _kernels.clean_lists(*inputs, lengths, indices, weight, type_)

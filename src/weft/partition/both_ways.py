@@ -26,7 +26,7 @@ class Lists:
     out_indptr: np.ndarray  # [range + 1]
     out: np.ndarray  # destinations of the range's out-edges, in rising order
 
-    def arrays(self) -> tuple[np.ndarray, ...]:
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As kernels take them."""
         return self.indptr, self.indices, self.out_indptr, self.out
 
@@ -78,7 +78,7 @@ class Pieces:
             self._whole = piece
             return
         with named_errors(self._where, "keeping lists in"):
-            self._file.write(memoryview(piece).cast("B") if piece.size else b"")
+            self._file.write(piece.data.cast("B") if piece.size else b"")
 
     def whole(self) -> np.ndarray:
         """All of it, read-only where it lies in a file."""

@@ -37,8 +37,7 @@ def in_two_levels(
             owners[members] = first[host] + np.arange(len(members))
             continue
         inner = _within(aim, members, host, slice(int(first[host]), int(first[host + 1])))
-        found = aim.once(f"host-{host}", lambda of=members, told=inner: _allocated(method, inside(graph, of), told))
-        owners[members] = first[host] + found
+        owners[members] = first[host] + aim.once(f"host-{host}", partial(_inside, method, graph, members, inner))
     return owners
 
 
@@ -82,6 +81,10 @@ def inside(graph: Graph, members: np.ndarray) -> Graph:
 
 def _allocated(method: Callable[[Graph, Aim], np.ndarray], graph: Graph, aim: Aim) -> np.ndarray:
     return method(graph, aim) if aim.parts > 1 else np.zeros(graph.num_vertices, dtype=np.int32)
+
+
+def _inside(method: Callable[[Graph, Aim], np.ndarray], graph: Graph, members: np.ndarray, aim: Aim) -> np.ndarray:
+    return _allocated(method, inside(graph, members), aim)
 
 
 def _of_hosts(aim: Aim, first: np.ndarray) -> Aim:

@@ -29,13 +29,7 @@ def graph(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "method",
-    [
-        "random",
-        "ldg",
-        "fennel",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("blocks", "adagl", "traffic")),
-    ],
+    "method", ["random", "ldg", "fennel", *(pytest.param(name, marks=pytest.mark.slow) for name in ("blocks", "adagl"))]
 )
 def test_memory_is_at_most_24_bytes_an_edge_and_40_a_vertex(scale, graph, method):
     done, found = scale.partitioners.watched(graph.path, method, parts=8, threads=2)
