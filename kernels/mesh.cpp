@@ -95,8 +95,8 @@ template <class Id> struct Lists {
     }
 };
 
-// How many neighbours each vertex of a range has, whatever the direction and however often. `indptr` and `t_indptr` are those
-// of the vertices from `first` on, `indices` holds all sources.
+// How many neighbours each vertex of a range has, whatever the direction and however often. `indptr` and `t_indptr` are of
+// the vertices from `first` on, `indices` holds all sources.
 template <class Id>
 void count_neighbours(In<int64_t> indptr, In<Id> indices, In<int64_t> t_indptr, In<Id> t_dst, Array<int64_t> counts,
                       int threads, int64_t first) {
@@ -113,7 +113,7 @@ void count_neighbours(In<int64_t> indptr, In<Id> indices, In<int64_t> t_indptr, 
     });
 }
 
-// Writes the neighbours of each vertex of a range and, if wanted, the weight of the pair: an edge weighs what its destination
+// Writes the neighbours of each vertex of a range and, if wanted, the weight of the pair: an edge weighs what its end
 // draws, times `scale`, rounded, at least 1 and at most `heaviest`. Both ends of a pair compute the same sum. `offsets` say
 // where each vertex's begin in the whole, of which the outputs are this range's piece.
 template <class Id>

@@ -26,6 +26,11 @@ class Lists:
     out_indptr: np.ndarray  # [range + 1]
     out: np.ndarray  # destinations of the range's out-edges, in rising order
 
+    @property
+    def end(self) -> int:
+        """The vertex after the last one."""
+        return self.first + len(self.indptr) - 1
+
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As kernels take them."""
         return self.indptr, self.indices, self.out_indptr, self.out

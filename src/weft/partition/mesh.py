@@ -53,13 +53,13 @@ def mesh_of(graph: Graph, aim: Aim, room: int | None = None) -> Mesh:
             del lists  # before the next range's are made
         scale = _scale(graph, draws, int(offsets[-1]) // 2)
     neighbours, edges = (Pieces(dtype, len(both.ranges)) for dtype in (graph.indices.dtype, np.int32))
-    for done, lists in enumerate(both):
+    for lists in both:
         if draws is None:
             _count(lists, offsets, aim.threads)
         _join(lists, offsets, draws, scale, neighbours, edges, aim.threads)
-        del lists
         if aim.progress:
-            aim.progress("joining lists", done + 1, len(both.ranges))
+            aim.progress("joining lists", lists.end, graph.num_vertices)
+        del lists
     weights = None if draws is None else edges.whole()
     return Mesh(offsets, neighbours.whole(), weights, aim.weights(graph), training_of(graph))
 
