@@ -199,7 +199,12 @@ def main():
     )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=3, help="timed in each round, after one that is not")
-    parser.add_argument("--enough", type=float, default=8.0, help="seconds of timed epochs that end a plan's round")
+    parser.add_argument(
+        "--enough",
+        type=float,
+        default=8.0,
+        help="seconds of timed epochs that end a plan's round; its last, if twice that",
+    )
     parser.add_argument(
         "--slow", type=float, default=2.0, help="leave out of later rounds what takes so many times the best"
     )

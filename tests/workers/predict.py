@@ -18,15 +18,15 @@ from weft.planner.work import KINDS
 from weft.training import Settings, Trainer, make_model
 from weft.training.planning import planner_for
 
+WORK = dict.fromkeys(KINDS, 1e-6) | {"overlap": 4.0, "step": 1.0, "layers": 1.0}
+
 
 def main(rank, size, port, job, out):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": size}
     os.environ["GROUP_RANK"] = rank
     world = World.join(60)
     graph = Graph.open(job["graph"])
-    cluster = Cluster(
-        tuple(Host(f"h{n + 1}", 1e8, 1e10) for n in range(world.size)), 1e-4, 1e-4, 1e9, dict.fromkeys(KINDS, 1e-6)
-    )
+    cluster = Cluster(tuple(Host(f"h{n + 1}", 1e8, 1e10) for n in range(world.size)), 1e-4, 1e-4, 1e9, WORK)
     told = []
     for model in job["models"]:
         options = {"wire": "float16"} if model == "gin" else {}
@@ -35,16 +35,17 @@ def main(rank, size, port, job, out):
             hidden=8,
             fanouts=(4, 3),
             batch_size=80,
-            prefetch=0,
             threads=1,
             plan="gdp",
             slack=100.0,
+            cache=0.2,
+            cache_by="degree",
             **options,
         )
         trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
         planner = planner_for(settings, graph, trainer.model, world)
         for fields in job["plans"]:
-            plan = Plan.from_dict(fields | options)
+            plan = Plan.from_dict(fields | options | {"prefetch": 0})
             predicted = planner.predict(plan, cluster)
             if predicted.excluded:
                 told.append([model, str(plan), predicted.excluded, {}])

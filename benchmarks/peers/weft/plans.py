@@ -30,9 +30,7 @@ def main(job):
     model = make_model(settings, graph)
     trainer = Trainer(graph, model, replace(settings, plan="gdp"), world=world)
     trainer.prepare()
-    usual = {
-        name: replace(plan, slack=settings.slack) for name, plan in named(len(settings.fanouts), settings.cache).items()
-    }
+    usual = named(len(settings.fanouts), cache=settings.cache, slack=settings.slack, prefetch=settings.prefetch)
     wanted = [usual[name] for name in job.get("named", usual)]
     known = [Plan.from_dict(plan) for plan in job["known"]]
     asked, found = None, []
@@ -51,16 +49,17 @@ def main(job):
     world.leave()
 
 
-def named(depth, cache):
+def named(depth, **options):
     """The plans that are always measured."""
-    plans = {name: NAMED[name](depth, cache=cache) for name in ("gdp", "nfp", "snp", "dnp", "split", "leap")}
-    return plans | {name: mixed(*[name] * depth, cache=cache) for name in ("push", "pull")}
+    plans = {name: NAMED[name](depth, **options) for name in ("gdp", "nfp", "snp", "dnp", "split", "leap")}
+    return plans | {name: mixed(*[name] * depth, **options) for name in ("push", "pull")}
 
 
 def label(plan, usual):
     """A named plan's name, or the placements; and every option that differs from the task's."""
     like = {name: p for name, p in usual.items() if (p.layers, p.seeds) == (plan.layers, plan.seeds)}
-    name, base = next(iter(like.items()), ("+".join(plan.layers), mixed(*plan.layers, cache=usual["gdp"].cache)))
+    shared = {key: getattr(usual["gdp"], key) for key in ("cache", "slack", "prefetch")}
+    name, base = next(iter(like.items()), ("+".join(plan.layers), mixed(*plan.layers, **shared)))
     options, defaults = plan.as_dict(), base.as_dict()
     return " ".join([name, *(f"{key}={options[key]}" for key in options if options[key] != defaults[key])])
 
@@ -99,7 +98,7 @@ def measure(trainer, plans, job):
         middle = {name: statistics.median(map(elapsed, epochs)) for name, epochs in timed.items() if epochs}
         slowest = job["slow"] * min(middle.values(), default=0)
         for name in list(plans) if number % 2 == 0 else reversed(plans):
-            if not number or middle[name] <= slowest:
+            if not number or middle[name] <= min(slowest, 2 * job["enough"]):  # long ones vary little
                 timed[name] += a_round(trainer, plans[name], job)
                 if trainer.world.rank == 0:
                     print(f"{name} {elapsed(timed[name][-1]):.2f}", end=" ", file=sys.stderr, flush=True)

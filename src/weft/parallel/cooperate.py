@@ -15,7 +15,7 @@ from weft.keys import Stream
 from weft.parallel.cover import cover
 from weft.parallel.evening import Evenness, evened, limit, misses
 from weft.parallel.hops import Edges, Hop, Lists, Message, cut, ranges, relabelled
-from weft.parallel.owners import Owners
+from weft.parallel.owners import Grouped, Owners
 from weft.parallel.plan import Plan
 from weft.parallel.program import Columns, Layer, Program, Pushed
 from weft.sampling import Block, make_sampler
@@ -187,7 +187,7 @@ class Cooperation:
         fetch_counts = np.bincount(member[fetched], minlength=self._wire.size).tolist()
         asks = bool(index) and self.plan.layers[index] == "cover"  # inputs are fetched by the feature store
         ask_counts = fetch_counts if asks else [0] * self._wire.size
-        own_order = None if at_owner else self._owners.group(hop.destinations)
+        own_order = None if at_owner else Grouped.by(member[: len(hop.destinations)], self._wire.size)
         others, other_counts = own_order.without(rank) if own_order else (own[:0], [0] * self._wire.size)
         (requests, request_counts), (own_ids, own_counts), *sent = self._wire.arrays(
             [

@@ -1,6 +1,7 @@
 """Whose is each vertex: bounds of contiguous parts, and the worker of a group that answers for each part."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -13,6 +14,11 @@ class Grouped:
 
     order: np.ndarray  # [n] int64: positions in the array that was grouped
     counts: list[int]
+
+    @classmethod
+    def by(cls, members: np.ndarray, size: int) -> Self:
+        """Of ids whose members are known."""
+        return cls(np.argsort(members, kind="stable"), np.bincount(members, minlength=size).tolist())
 
     def of(self, member: int) -> np.ndarray:
         """The positions of one member's ids."""

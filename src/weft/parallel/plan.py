@@ -35,6 +35,7 @@ class Plan:
     models: str = "stay"  # or migrate: they visit the workers where their seeds are at home, a time step at each
     gather: str = "batch"  # migrating models: rows come in one fetch for all steps of a batch, or in one for each step
     merge: str = "fewest"  # migrating models: which time steps are tried to be dropped: of fewest seeds, random, none
+    prefetch: int = 2  # batches prepared ahead of the one that is computed; 0: each when its turn comes
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -54,6 +55,8 @@ class Plan:
                 )
         if self.cache < 0:
             raise ConfigError(f"plan: cache = {self.cache} is out of range: it is a share of all rows, or bytes")
+        if self.prefetch < 0:
+            raise ConfigError(f"plan: prefetch = {self.prefetch} is out of range: it is a number of batches, 0 or more")
         if not self.slack >= 0:
             raise ConfigError(f"plan: slack = {self.slack} is out of range: it is a share of the mean, 0 or more")
         _check_layers(self.layers, self.seeds)
@@ -86,6 +89,8 @@ class Plan:
             raise ConfigError("plan: layers are missing: name a placement for each, the one nearest the inputs first")
         if not isinstance(data["layers"], list | tuple):
             raise ConfigError("plan: layers must be a list of placements, the one nearest the inputs first")
+        if not isinstance(data.get("prefetch", 0), int):
+            raise ConfigError("plan: prefetch must be a whole number of batches")
         if not isinstance(data.get("cache", 0), int | float):
             raise ConfigError("plan: cache must be a number: a share of all rows, or bytes")
         return cls(**data)
@@ -113,7 +118,8 @@ class Plan:
         for name, usual in (("group", "all"), ("topology", "replicated"), ("wire", "float32")):
             text += f", {name} {getattr(self, name)}" if getattr(self, name) != usual else ""
         size = f"{self.cache:.0%}" if self.cache <= 1 else f"{self.cache / 1e6:.0f} MB"
-        return text + (f", cache {size}{' by degree' if self.cache_by == 'degree' else ''}" if self.cache else "")
+        text += f", cache {size}{' by degree' if self.cache_by == 'degree' else ''}" if self.cache else ""
+        return text + ("" if self.prefetch == 2 else f", {self.prefetch} batches ahead")
 
 
 def gdp(depth: int, **options: Any) -> Plan:

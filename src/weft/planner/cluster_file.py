@@ -19,7 +19,7 @@ from weft.planner.work import KINDS
 _TOP = ("version", "host", "link", "exchange", "work")
 _HOST = ("name", "workers", "cores", "busy_cores", "speed", "bandwidth", "burst", "memory")
 _LINK = ("between", "bandwidth", "latency")
-_EXCHANGE = ("latency", "near_latency", "near_bandwidth")
+_EXCHANGE = ("latency", "near_latency", "near_bandwidth", "together")
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -71,6 +71,12 @@ def cluster_of(text: str, where: str) -> Cluster:
     links = tuple(_link(where, n, data, names) for n, data in enumerate(top.tables("link"), 1))
     _check_links(where, links)
     work = _Table(f"{where}: work", top.data.get("work", {}), KINDS)
+    costs = {kind: work.number(kind, _RATE) for kind in work.data}
+    for kind in KINDS:
+        if costs and kind not in costs:
+            raise ConfigError(
+                f"{work.where}: {kind} is missing; have it measured by `weft probe --out`, as all of [work]"
+            )
     exchange = _Table(f"{where}: exchange", top.data.get("exchange", {}), _EXCHANGE)
     far, near = len(hosts) > 1, any(host.workers > 1 for host in hosts)  # what is not needed may be left out
     return Cluster(
@@ -78,8 +84,9 @@ def cluster_of(text: str, where: str) -> Cluster:
         exchange.number("latency", _SECONDS, None if far else 0.0),
         exchange.number("near_latency", _SECONDS, None if near else 0.0),
         exchange.number("near_bandwidth", _BANDWIDTH, None if near else NEVER),
-        {kind: work.number(kind, _RATE) for kind in work.data},
+        costs,
         links,
+        exchange.number("together", _SHARE, 1.0),
     )
 
 
@@ -91,6 +98,7 @@ class _Measure:
     of_text: Callable[[str], float | None] = lambda text: None
     zero: bool = False  # may be 0
     whole: bool = False
+    most: float = math.inf
 
 
 _BANDWIDTH = _Measure('bytes a second, or bits a second as text such as "1gbit"', bandwidth_of)
@@ -100,6 +108,7 @@ _SECONDS = _Measure("seconds, such as 0.0005", zero=True)
 _RATE = _Measure("processor seconds a unit, such as 1e-8", zero=True)
 _CORES = _Measure("a number of processors, such as 2 or 0.5")
 _SPEED = _Measure("a speed relative to the other hosts', such as 1")
+_SHARE = _Measure("a share of the hosts' bandwidths, such as 0.9", most=1.0)
 _COUNT = _Measure("a whole number, such as 4", whole=True)
 
 
@@ -130,6 +139,8 @@ class _Table:
             raise self.wrong(key, f"it must be finite: give {measure.wanted}")
         if value < 0 or (value == 0 and not measure.zero):
             raise self.wrong(key, f"it must be {'0 or more' if measure.zero else 'above 0'}: give {measure.wanted}")
+        if value > measure.most:
+            raise self.wrong(key, f"it must be at most {measure.most:g}: give {measure.wanted}")
         return value if measure.whole else float(value)
 
     def tables(self, key: str) -> list[Any]:

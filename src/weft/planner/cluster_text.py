@@ -51,6 +51,8 @@ def _exchange(cluster: Cluster) -> Iterator[str]:
     if len(cluster.hosts) > 1 or cluster.latency:
         told = "that an exchange of nothing takes among all workers"
         yield f"latency = {_number(cluster.latency)}  # {as_seconds(cluster.latency)} {told}"
+    if cluster.together < 1:
+        yield f"together = {_number(cluster.together)}  # of their bandwidths, what hosts keep while all send to all"
     if cluster.near_bandwidth != NEVER:
         near, speed = as_seconds(cluster.near_latency), as_bits(cluster.near_bandwidth)
         yield f"near_latency = {_number(cluster.near_latency)}  # {near} among the workers of one host"

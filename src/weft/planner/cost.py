@@ -5,7 +5,7 @@ exchange its latency and the bytes of the busiest link. Threads that prepare bat
 epoch is held up by whatever takes longest of four things: processors, links, training and preparing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -45,6 +45,10 @@ class Price:
             self.memory + other.memory,
         )
 
+    def times(self, share: float) -> "Price":
+        """So much of it."""
+        return Price(*(getattr(self, field.name) * share for field in fields(self)))
+
     @cached_property
     def vector(self) -> np.ndarray:
         """All figures that an epoch's seconds and memory hang on: none may grow without the plan getting worse."""
@@ -54,13 +58,13 @@ class Price:
 
     @property
     def limits(self) -> np.ndarray:
-        """Seconds by what may hold a batch up (LIMITS).
+        """Seconds by what may hold a batch up (LIMITS); and last, those that processors and training have in common.
 
         While a thread computes, its links rest and save up a burst; the next exchange takes so much less.
         """
         p = self.parts
         training, preparing = (p[at] + p[at + 1] + max(0.0, p[at + 2] - min(p[at + 3], p[at])) for at in (1, 5))
-        return np.array([p[0], self.links.max(), training, preparing])
+        return np.array([p[0], self.links.max(), training, preparing, min(p[0], p[1])])
 
     @classmethod
     def nothing(cls) -> "Price":
@@ -81,6 +85,8 @@ class Prices:
         """
         pace = cluster.work.get("pace", model.pace)
         self._now, self._there = (model.pace / pace, 1.0) if here else (1.0, pace / model.pace)
+        known = cluster.work  # of a cluster whose work is not known yet, steps and layers take what they take alone
+        self._steps, self._layers = (self._there * known.get(kind, 1.0) for kind in ("step", "layers"))
         self._cluster, self._model, self._item, self._row = cluster, model, item, row
         self._absent = absent
         self._host = np.array([at for at, host in enumerate(cluster.hosts) for _ in range(host.workers)])
@@ -92,6 +98,7 @@ class Prices:
         self._shared = busy < self._cores * 0.9  # hosts that take processors from each other
         self._pool = float(busy[self._shared].sum())
         self._bandwidth = _bandwidths(cluster)
+        self._nic = np.array([host.bandwidth for host in cluster.hosts])
         many = len(self._cores) > 1
         slowest = [link.latency or 0.0 for link in cluster.links] if many else []
         self._latency = max([cluster.latency if many else cluster.near_latency, *slowest])  # of an exchange of nothing
@@ -101,7 +108,7 @@ class Prices:
         """A load's price; of a layer's, its convolution's too."""
         seconds = {stage: self._work(load, stage) for stage in STAGES}
         ahead = self.ahead(load, layer)
-        seconds["compute"] = seconds["compute"] + self.convolved(load, layer) - ahead
+        seconds["compute"] = seconds["compute"] + sum(self.convolved(load, layer)) - ahead
         trains = sum((seconds[stage] for stage in _TRAINS), np.zeros(len(self._host)))
         prepares = seconds["sample"] + seconds["fetch"] + ahead
         waited = {stage: self._latency * sum(m.stage == stage for m in load.moves) for stage in STAGES}
@@ -109,7 +116,7 @@ class Prices:
         moved["fetch"] += self._absent * float(np.max(load.inputs)) * self._row * self._cluster.work["disk"]
         stages = [float(self._alone(seconds[stage]) + waited[stage] + moved[stage]) for stage in STAGES]
         parts = [self._processors(trains + prepares)]
-        links = sum((self._links(move) for move in load.moves), self._links(None))
+        links = sum((self._links(move) for move in load.moves), self._links(None)) / self._cluster.together
         for computes, names in (
             (self._alone(trains), _TRAINS),
             (float(np.max(prepares / self._own)), ("sample", "fetch")),
@@ -124,24 +131,27 @@ class Prices:
         total = sum((work[kind] * units for kind, units in load.units[stage].items()), np.zeros(len(self._host)))
         return total * self._now / self._speed
 
-    def convolved(self, load: Load | None, layer: int | None = None) -> np.ndarray:
-        """Each worker's processor seconds in a layer's convolution; in what is left of a step, if no layer is given."""
+    def convolved(self, load: Load | None, layer: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Each worker's processor seconds in a layer's convolution, whatever its rows are, and for its rows and edges.
+
+        In what is left of a step, if no layer is given.
+        """
         if layer is None or load is None:
-            return self._model.step * self._there / self._speed
+            return self._model.step * self._steps / self._speed, np.zeros(len(self._host))
         cost, between = self._model.layers[layer], self._model.between if layer else 0.0
         if load.slices < 1:
-            rows = cost.destination * load.destinations
-            return (cost.fixed + rows + cost.column * load.edges) * self._there / self._speed
-        each = cost.edge if not load.pushes else cost.asked if load.by_request else cost.pushed
-        rows = (cost.source + between) * load.sources + cost.destination * load.destinations
-        return (cost.fixed + rows + each * load.edges) * self._there / self._speed
+            rows = cost.destination * load.destinations + cost.column * load.edges
+        else:
+            each = cost.edge if not load.pushes else cost.asked if load.by_request else cost.pushed
+            rows = (cost.source + between) * load.sources + cost.destination * load.destinations + each * load.edges
+        return cost.fixed * self._steps / self._speed, rows * self._layers / self._speed
 
     def ahead(self, load: Load, layer: int | None) -> np.ndarray:
         """What threads that prepare batches do of a convolution."""
         if layer is None or not load.ahead:
             return np.zeros(len(self._host))
         cost = self._model.layers[layer]
-        return min(cost.ahead, cost.edge) * load.edges * self._there / self._speed
+        return min(cost.ahead, cost.edge) * load.edges * self._layers / self._speed
 
     def _alone(self, seconds: np.ndarray) -> float:
         """Seconds of a stage in which all workers are, one thread each."""
@@ -170,8 +180,8 @@ class Prices:
         between = np.bincount(at, move.sent.ravel(), hosts * hosts).reshape(hosts, hosts)
         within = np.diag(between) / self._cluster.near_bandwidth
         np.fill_diagonal(between, 0.0)
-        nic = np.array([host.bandwidth for host in self._cluster.hosts])
-        return np.concatenate([between.sum(1) / nic, between.sum(0) / nic, within, (between / self._bandwidth).ravel()])
+        nics = [between.sum(way) / self._nic for way in (1, 0)]
+        return np.concatenate([*nics, within, (between / self._bandwidth).ravel()])
 
     def _memory(self, load: Load, layer: int | None) -> np.ndarray:
         """Bytes of the worker with most: of a prepared batch's inputs and lists, and of its rows while they are computed."""
@@ -196,15 +206,21 @@ def _bandwidths(cluster: Cluster) -> np.ndarray:
 
 
 def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
-    """An epoch of so many batches: what holds it up most, and a part of the rest.
+    """An epoch of so many batches: what holds it up most, and a part of the rest (Price.limits).
 
     `overlap`: how well things run side by side: the exponent of a norm over the limits; infinite if nothing delayed
     anything else. `lanes`: threads that prepare batches, if they are prepared `ahead` at all.
     """
     if not ahead:
         return float(limits[2] + limits[3]) * batches
-    shared = limits / np.array([1, 1, 1, lanes])
-    return norm(shared, overlap) * batches
+    return held_up(limits / np.array([1, 1, 1, lanes, 1]), overlap) * batches
+
+
+def held_up(limits: np.ndarray, exponent: float) -> float:
+    """What limits (Price.limits) come to that hold each other up a little, but not by the work that two of them share."""
+    processors, links, training, preparing, common = limits
+    computes = common + norm(np.array([processors - common, training - common]), exponent)
+    return norm(np.array([computes, links, preparing]), exponent)
 
 
 def norm(limits: np.ndarray, exponent: float) -> float:

@@ -1,6 +1,6 @@
 """What a dry run counts: for each layer, way of holding its destinations and cache, rows and edges by worker."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,14 +27,6 @@ class Cell:
     cover_inputs: np.ndarray  # those of them that a cover pulls
     cached: np.ndarray  # [workers, 1]: sources of others that are in the cache
 
-    def times(self, weight: float) -> "Cell":
-        """Every figure times a weight."""
-        return Cell(*(getattr(self, field.name) * weight for field in fields(self)))
-
-    def plus(self, other: "Cell", weight: float) -> "Cell":
-        """The sum of this and of another's share."""
-        return Cell(*(getattr(self, field.name) + getattr(other, field.name) * weight for field in fields(self)))
-
     @property
     def edges(self) -> np.ndarray:
         """Edges that each worker draws."""
@@ -53,3 +45,4 @@ class Counts:
     of_epoch: int
     error: float  # standard error of the rows that a batch reaches, as a share of their mean
     seeds: float  # of a batch, all workers'
+    each: tuple[tuple[float, "Counts"], ...] = ()  # of each batch alone, with its share of the mean

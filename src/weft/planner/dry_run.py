@@ -67,20 +67,21 @@ class DryRun:
         rest = [number for number in range(len(batches)) if number not in whole]
         reached, error = [], 0.0
         for number in whole[:most]:
-            reached.append(self._walk(number, len(whole)))
+            reached.append(self._walk(number))
             error = float(np.std(reached, ddof=1) / np.mean(reached) / len(reached) ** 0.5) if number else 0.0
             if progress:
                 progress("dry run", number + 1, self._expected(number + 1, error, len(whole[:most])))
             if number + 1 >= _LEAST and error <= _ERROR:
                 break
         for number in rest:
-            self._walk(number, len(reached))
+            self._walk(number)
         room = rooms(self._task.cache, self._graph.num_vertices, self._row_bytes())
         if room:
             degrees = out_degrees(self._graph)
             for walk in self._walks.values():
                 walk.cache(room, degrees, self._task.cache_by)
-        return self._counts(len(batches) * len(reached), len(reached) + len(rest), error)
+        weights = np.array([len(whole) / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
+        return self._counts(weights, error)
 
     @staticmethod
     def _expected(done: int, error: float, most: int) -> int:
@@ -94,12 +95,12 @@ class DryRun:
     def _row_bytes(self) -> int:
         return self._graph.num_features * (0 if self._graph.features is None else self._graph.features.itemsize)
 
-    def _walk(self, number: int, weight: float) -> float:
+    def _walk(self, number: int) -> float:
         """Look at a batch; how many rows it reaches."""
         seeds = self._batches[number].astype(self._graph.indices.dtype)
         for worker, walk in self._walks.items():
             of_team = next(index for index, team in enumerate(self._teams) if worker in team)
-            walk.begin(np.ascontiguousarray(seeds[of_team :: len(self._teams)]), number, weight)
+            walk.begin(np.ascontiguousarray(seeds[of_team :: len(self._teams)]), number)
         for _ in self._task.fanouts:
             sent = {worker: walk.draw() for worker, walk in self._walks.items()}
             for worker, walk in self._walks.items():
@@ -121,18 +122,25 @@ class DryRun:
             return mine
         return torch.cat(self._wires[0].gather(torch.from_numpy(mine), "sample")).numpy()
 
-    def _counts(self, weight: float, batches: int, error: float) -> Counts:
-        """All workers' figures, of a mean batch."""
+    def _counts(self, weights: np.ndarray, error: float) -> Counts:
+        """All workers' figures, of a mean batch and of each; `weights`: of batches in the mean."""
         walks = list(self._walks.values())
         keys, names = list(walks[0].rows), list(Cell.__dataclass_fields__)
-        mine = [[walk.held, np.array([float(walk.cache_rows), walk.uneven])] for walk in walks]
-        for walk, row in zip(walks, mine, strict=True):
-            row += [getattr(walk.rows[key], name) for key in keys for name in names]
-        ends = np.cumsum([len(array) for array in mine[0]])
-        whole = self._gathered(np.stack([np.concatenate(row) for row in mine]))  # in one exchange
-        held, others, *arrays = np.split(whole, ends[:-1], axis=1)
-        cached, uneven = others[:, 0], float(others[:, 1].max()) / weight
-        each = iter(arrays)
-        cells = {key: Cell(*(next(each) / weight for _ in names)) for key in keys}
+
+        def row(walk: Walk, batch: int) -> list[np.ndarray]:
+            others = np.array([float(walk.cache_rows), float(walk.uneven[batch])])
+            return [walk.held[batch], others, *(getattr(walk.rows[key][batch], name) for key in keys for name in names)]
+
+        ends = np.cumsum([len(array) for array in row(walks[0], 0)])
+        mine = np.stack([[np.concatenate(row(walk, batch)) for batch in range(len(weights))] for walk in walks])
         seeds = sum(map(len, self._batches)) / len(self._batches)
-        return Counts(cells, held / weight, cached, uneven, batches, len(self._batches), error, seeds)
+
+        def counts(figures: np.ndarray, each: tuple[tuple[float, Counts], ...] = ()) -> Counts:
+            held, others, *arrays = np.split(figures, ends[:-1], axis=1)
+            cells = {key: Cell(*arrays[at * len(names) : (at + 1) * len(names)]) for at, key in enumerate(keys)}
+            uneven = float(others[:, 1].max())
+            return Counts(cells, held, others[:, 0], uneven, len(weights), len(self._batches), error, seeds, each)
+
+        whole = self._gathered(mine)  # in one exchange
+        each = tuple((float(weight), counts(whole[:, batch])) for batch, weight in enumerate(weights))
+        return counts(np.einsum("wbf,b->wf", whole, weights), each)

@@ -14,11 +14,16 @@ _IN_WORDS = {
     "preparing": "the threads that prepare batches",
 }
 
+_EXACTNESS = 1.05  # what saves less than this factor is not worth giving it up
+
 Predict = Callable[[Plan], Prediction]
 
 
-def reasons(best: Prediction, predict: Predict) -> list[str]:
-    """Sentences on a choice: what its epoch is held up by, and each layer and option against the next best."""
+def reasons(best: Prediction, predict: Predict, prefetch: int) -> list[str]:
+    """Sentences on a choice: what its epoch is held up by, and each layer and option against the next best.
+
+    `prefetch`: batches that could be prepared ahead, if there was memory.
+    """
     total = sum(best.sent.values())
     said = [
         f"{best.name} takes {seconds(best.seconds)} an epoch, held up most by {_IN_WORDS[best.limit]}; {megabytes(total)} "
@@ -39,7 +44,33 @@ def reasons(best: Prediction, predict: Predict) -> list[str]:
     if best.plan.cache:
         other = _next_best(iter([replace(best.plan, cache=0.0)]), predict)
         said += [] if other is None else [f"the cache: {_against(best, other)} (without)"]
-    return said
+    return [*said, *_wire(best, predict), *_ahead(best, predict, prefetch)]
+
+
+def _wire(best: Prediction, predict: Predict) -> Iterator[str]:
+    """What half as many bytes of rows save; or would, if that is worth knowing."""
+    if best.plan.wire == "float16":
+        other = predict(replace(best.plan, wire="float32"))
+        yield f"float16 on the wire, not exact: {_against(best, other)} (float32)"
+        return
+    other = predict(replace(best.plan, wire="float16"))
+    if other.excluded is None and worth(other.plan, other.seconds) < best.seconds:
+        yield (
+            f"float32 on the wire, exact: with float16 {best.name} would take {seconds(other.seconds)} (`--wire auto` lets "
+            f"the planner choose)"
+        )
+
+
+def _ahead(best: Prediction, predict: Predict, prefetch: int) -> Iterator[str]:
+    """Why fewer batches are prepared ahead than could be."""
+    if best.plan.prefetch < prefetch:
+        other = predict(replace(best.plan, prefetch=best.plan.prefetch + 1))
+        yield f"{best.plan.prefetch} batches prepared ahead: with {other.plan.prefetch} a worker {other.excluded}"
+
+
+def worth(plan: Plan, seconds: float) -> float:
+    """What an epoch's seconds count for, against those of other plans."""
+    return seconds if plan.wire == "float32" else seconds * _EXACTNESS
 
 
 def _other_layers(plan: Plan, at: int) -> Iterator[Plan]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.parallel import Plan
 from weft.planner.cluster import Cluster
-from weft.planner.cost import PARTS, norm
+from weft.planner.cost import PARTS, held_up
 from weft.planner.planner import Planner
 from weft.planner.work import KINDS
 
@@ -28,19 +28,21 @@ class Observation:
 
 def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     """What a unit of each kind of work takes, from epochs that were seen; of rows on disk, which were not, nothing."""
-    kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "overlap")]
+    kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "overlap", "step", "layers")]
     rows, seconds, weights = [], [], []
     for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
         units, convolved = planner.units(plan, cluster)
         for stage in Observation.STAGES:
             spent = [one.processor[stage].sum() for one in seen if one.planner is planner and one.plan == plan]
-            if units[stage]:
-                rows.append([float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds])
-                seconds.append(max(0.0, float(np.median(spent)) - (convolved if stage == "compute" else 0.0)))
+            computes = stage == "compute"
+            if units[stage] or computes:
+                work_of_stage = [float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds]
+                rows.append([*work_of_stage, *(convolved if computes else (0.0, 0.0))])
+                seconds.append(float(np.median(spent)))
                 weights.append(np.median([_busy(one, cluster) for one in seen if one.plan == plan]))
     pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
     found = least_squares(np.array(rows), np.array(seconds), np.array(weights)).tolist()
-    work = {"pace": pace, "disk": 0.0} | dict(zip(kinds, found, strict=True))
+    work = {"pace": pace, "disk": 0.0} | dict(zip([*kinds, "step", "layers"], found, strict=True))
     priced = replace(cluster, work=work | {"overlap": 1.0})
     limits = [_limits(one, work, priced) * one.planner.batches for one in seen]
     return work | {"overlap": exponent(limits, [one.seconds for one in seen])}
@@ -56,7 +58,7 @@ def _limits(one: Observation, work: dict[str, float], cluster: Cluster) -> np.nd
     """What may have held an epoch up, with the processor's seconds that were seen and not those predicted."""
     units, convolved = one.planner.units(one.plan, cluster)
     said = {s: sum(work[kind] * float(np.sum(of)) for kind, of in units[s].items()) for s in units}
-    said["compute"] += convolved
+    said["compute"] += float(convolved.sum())
 
     def seen(stages: Sequence[str]) -> float:
         return float(sum(one.processor[s].sum() for s in stages)) / max(1e-9, sum(said[s] for s in stages))
@@ -105,7 +107,7 @@ def exponent(limits: Sequence[np.ndarray], seconds: Sequence[float]) -> float:
     candidates = np.linspace(1.5, 12.0, 43)
 
     def miss(p: float) -> float:
-        said = [norm(limit, p) for limit in limits]
+        said = [held_up(limit, p) for limit in limits]
         return float(np.mean(np.log(np.array(said) / np.array(seconds)) ** 2))
 
     return float(min(candidates, key=miss))

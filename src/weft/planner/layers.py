@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 import torch
@@ -76,10 +77,12 @@ def model_cost(
     runs.append(lambda: [step_seconds(graph, model, [FEW] * (len(shapes) + 1)), step_seconds(graph, model, rows)])
     mine = torch.zeros(len(runs) + 1, 5, dtype=torch.float64)
     with Crowd() if wire.size > 1 else nullcontext():
-        mine[-1, 0] = pace() / wire.size
+        paces = [pace()]  # before, between and after, as the machine goes faster and slower
         for number in range(wire.rank, len(runs), wire.size):
             timed = torch.tensor(runs[number](), dtype=torch.float64)
             mine[number, : len(timed)] = timed
+            paces.append(pace())
+        mine[-1, 0] = median(paces) / wire.size
         figures: list[list[float]] = wire.sum(mine).tolist()
     (*figures, (paced, *_)) = figures
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)

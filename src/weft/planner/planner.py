@@ -2,8 +2,8 @@
 
 import copy
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -23,7 +23,7 @@ from weft.planner.cost import LIMITS, Price, Prices, epoch_seconds
 from weft.planner.counts import Counts
 from weft.planner.crossings import all_crossings
 from weft.planner.dry_run import DryRun
-from weft.planner.explain import reasons
+from weft.planner.explain import reasons, worth
 from weft.planner.layers import ModelCost, model_cost, shapes_of
 from weft.planner.prediction import STAGES, Answer, Prediction
 from weft.planner.pricing import Priced
@@ -82,7 +82,7 @@ class Planner:
     def _learn(self, model: nn.Module) -> None:
         """What the model's layers cost, and what crosses in them."""
         found = walk(model, self._graph.num_features)
-        self._priced: tuple[Cluster | None, dict[str, Priced]] = (None, {})
+        self._priced: tuple[Cluster | None, dict[tuple[str, str], Priced]] = (None, {})
         wire = None if self._wires is None else self._wires.all
         shapes = shapes_of(next(iter(self._counts.values())), self._depth)
         self.model: ModelCost = model_cost(self._graph, model, shapes, len(self._hosts), wire)
@@ -111,7 +111,7 @@ class Planner:
 
     def price(self, plan: Plan, cluster: Cluster) -> Price:
         """What a mean batch of a plan costs."""
-        prices = self._prices(cluster, plan.group)
+        prices = self._prices(cluster, plan.group, plan.wire)
         return sum((prices.layer(piece) for piece in pieces(plan)), prices.step)
 
     def reads(self, plan: Plan) -> np.ndarray | None:
@@ -124,14 +124,17 @@ class Planner:
         *_, first = pieces(plan)
         return self._runs[plan.group].reads(first.cell[1])
 
-    def units(self, plan: Plan, cluster: Cluster) -> tuple[dict[str, dict[str, np.ndarray]], float]:
-        """Units of work in an epoch by stage and kind, [workers]; all workers' processor seconds in convolutions."""
-        priced = self._prices(cluster, plan.group)
+    def units(self, plan: Plan, cluster: Cluster) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
+        """Units of work in an epoch by stage and kind, [workers]; all workers' processor seconds in convolutions.
+
+        The latter as two figures: whatever their rows are, and for rows and edges.
+        """
+        priced = self._prices(cluster, plan.group, plan.wire)
         total: dict[str, dict[str, np.ndarray]] = {stage: {} for stage in STAGES}
-        convolved = 0.0
+        convolved = np.zeros(2)
         loads = [(priced.loads.step(), None), *((priced.loads.of(p), p.layer) for p in pieces(plan))]
         for load, layer in loads:
-            convolved += float(priced.prices.convolved(load, layer).sum()) * self.batches
+            convolved += [part.sum() * self.batches for part in priced.prices.convolved(load, layer)]
             for stage, kinds in load.units.items():
                 for kind, units in kinds.items():
                     total[stage][kind] = total[stage].get(kind, 0.0) + units * self.batches
@@ -145,14 +148,14 @@ class Planner:
         found |= {p.plan: p for p in self._searched(cluster) if p.plan not in found}
         if also is not None and also not in found:
             found[also] = self.predict(also, cluster)
-        ranked = sorted(found.values(), key=lambda p: (p.excluded is not None, p.seconds))
+        ranked = sorted(found.values(), key=lambda p: (p.excluded is not None, worth(p.plan, p.seconds)))
         if ranked[0].excluded is not None:
             raise ConfigError(f"no plan fits this cluster: {ranked[0].name} {ranked[0].excluded}")
         names = set(named)
         shown = [p for at, p in enumerate(ranked) if p.name in names or at < _SHOWN or p.plan == also]
         counts = next(iter(self._counts.values()))
         took = self.took + time.perf_counter() - start
-        said = reasons(ranked[0], lambda plan: self.predict(plan, cluster))
+        said = reasons(ranked[0], lambda plan: self.predict(plan, cluster), self._task.prefetch)
         return Answer(self._title, ranked[0], shown, said, counts.of_epoch, counts.batches, counts.error, took)
 
     def named(self) -> dict[str, Plan]:
@@ -180,8 +183,9 @@ class Planner:
             "topology": "replicated" if task.topology == "auto" else task.topology,
             "cache": task.cache,
             "cache_by": task.cache_by,
-            "wire": task.wire,
+            "wire": "float32" if task.wire == "auto" else task.wire,
             "slack": task.slack,
+            "prefetch": task.prefetch,
         }
 
     def _searched(self, cluster: Cluster) -> list[Prediction]:
@@ -190,36 +194,50 @@ class Planner:
         seeds = ["spread", "home"] if task.seeds == "auto" else [task.seeds]
         topologies = ["replicated", "partitioned"] if task.topology == "auto" else [task.topology]
         caches = [task.cache, 0.0] if task.cache else [0.0]
+        wires = ["float32", "float16"] if task.wire == "auto" else [self._options()["wire"]]
         found: dict[tuple[Any, ...], _Ranked] = {}
         for topology in topologies:  # partitioned lists save memory, never time
-            for group, at, cache in product(self._groups(), seeds, caches):
-                options = self._options() | {"group": group, "seeds": at, "topology": topology, "cache": cache}
+            for group, at, cache, wire in product(self._groups(), seeds, caches, wires):
+                options = self._options() | {"group": group, "seeds": at, "topology": topology}
+                options |= {"cache": cache, "wire": wire}
                 if group == "all" or topology == "replicated":
                     self._search(cluster, options, found)
-            if any(not excluded for (excluded, _), _, _ in found.values()):
+            if any(not excluded and plan.prefetch == task.prefetch for (excluded, _), plan, _ in found.values()):
                 break
         first = sorted(found.values(), key=lambda one: one[0])[: _SHOWN + len(_NAMED)]
         return [self._prediction(plan, whole, cluster, None) for _, plan, whole in first]
 
     def _search(self, cluster: Cluster, options: dict[str, Any], found: dict[tuple[Any, ...], "_Ranked"]) -> None:
-        """Add the plans with some options; of those that differ in cache or topology alone, the best stays."""
-        prices = self._prices(cluster, options["group"])
+        """Add the plans with some options; of those that differ in cache, wire or topology alone, the best stays.
+
+        A plan that does not fit memory is tried with fewer batches ahead.
+        """
+        prices = self._prices(cluster, options["group"], options["wire"])
 
         def price(piece: Piece) -> Price | None:
             return None if self._impossible(piece) else prices.layer(piece)
 
         for plan, cost in best_plans(self._depth, options, price, _KEPT):
             whole = cost + prices.step
-            memory, room = self._memory(plan, whole, cluster)
-            rank = memory > room, self._seconds(whole, cluster)
+            fits = (shallow for shallow in self._shallower(plan) if self._fits(shallow, whole, cluster))
+            fitting = next(fits, None)
+            plan = fitting or plan
+            rank = fitting is None, worth(plan, self._seconds(plan, whole, cluster))
             kind = plan.layers, plan.seeds, plan.group
             if kind not in found or rank < found[kind][0]:
                 found[kind] = rank, plan, whole
 
-    def _seconds(self, price: Price, cluster: Cluster) -> float:
-        task = self._task
+    def _shallower(self, plan: Plan) -> Iterator[Plan]:
+        """The plan, and the same with fewer and fewer batches prepared ahead: never faster, but smaller."""
+        return (replace(plan, prefetch=depth) for depth in range(plan.prefetch, -1, -1))
+
+    def _fits(self, plan: Plan, price: Price, cluster: Cluster) -> bool:
+        memory, room = self._memory(plan, price, cluster)
+        return memory <= room
+
+    def _seconds(self, plan: Plan, price: Price, cluster: Cluster) -> float:
         overlap = cluster.work["overlap"]
-        return epoch_seconds(price.limits, self.batches, overlap, task.loaders, task.prefetch > 0)
+        return epoch_seconds(price.limits, self.batches, overlap, self._task.loaders, plan.prefetch > 0)
 
     def _prediction(self, plan: Plan, price: Price, cluster: Cluster, name: str | None) -> Prediction:
         batches = self.batches
@@ -227,12 +245,12 @@ class Planner:
         excluded = None
         if memory > room:
             excluded = f"would need {memory / 1e9:.1f} GB a worker, of {room / 1e9:.1f} GB"
-        limits = price.limits.copy()
+        limits = price.limits[: len(LIMITS)]
         limits[3] /= self._task.loaders
         return Prediction(
             name or self._name(plan),
             plan,
-            self._seconds(price, cluster),
+            self._seconds(plan, price, cluster),
             dict(zip(STAGES, (price.stages * batches).tolist(), strict=True)),
             dict(zip(LIMITS, (limits * batches).tolist(), strict=True)),
             dict(zip(STAGES, (price.sent * batches).tolist(), strict=True)),
@@ -256,7 +274,7 @@ class Planner:
         counts = self._counts[plan.group]
         cached = float(counts.cache_rows.max()) * self._row if plan.cache else 0.0
         prepared, computed = price.memory.tolist()
-        waiting = prepared * (self._task.prefetch + 1 + (self._task.loaders if self._task.prefetch else 0))
+        waiting = prepared * (plan.prefetch + 1 + (self._task.loaders if plan.prefetch else 0))
         return waiting + computed + cached + lists, host.memory / host.workers
 
     def _name(self, plan: Plan) -> str:
@@ -271,9 +289,11 @@ class Planner:
             text += " home"
         text += f" {plan.group}" if plan.group != options["group"] else ""
         text += f" {plan.topology}" if plan.topology != options["topology"] else ""
-        return text + (" without cache" if plan.cache != options["cache"] else "")
+        text += " without cache" if plan.cache != options["cache"] else ""
+        text += f" {plan.wire}" if plan.wire != options["wire"] else ""
+        return text + (f" {plan.prefetch} ahead" if plan.prefetch != options["prefetch"] else "")
 
-    def _prices(self, cluster: Cluster, group: str) -> Priced:
+    def _prices(self, cluster: Cluster, group: str, wire: str) -> Priced:
         if sum(host.workers for host in cluster.hosts) != len(self._hosts):
             raise ConfigError(
                 f"the cluster has {sum(host.workers for host in cluster.hosts)} workers, but {len(self._hosts)} are planned "
@@ -281,15 +301,20 @@ class Planner:
             )
         if self._priced[0] is not cluster:
             self._priced = (cluster, {})
-        known = self._priced[1]
-        if group not in known:
+        known, kind = self._priced[1], (group, wire)
+        if kind not in known:
             counts, id_bytes, size = self._counts[group], self._graph.indices.itemsize, float(self.model.parameters)
-            half = self._task.wire == "float16" and self._task.dtype == "float32"
-            loads = Loads(counts, self._crossings, self._hosts, self._row, id_bytes, size, self._places, half)
+            half = wire == "float16" and self._task.dtype == "float32"
+            crossings, hosts, row, places = self._crossings, self._hosts, self._row, self._places
+
+            def loads(of: Counts) -> Loads:
+                return Loads(of, crossings, hosts, row, id_bytes, size, places, half)
+
             item, here = 8 if self._task.dtype == "float64" else 4, self._wires is not None
             prices = Prices(cluster, self.model, item, self._row, here, self._absent(cluster))
-            known[group] = Priced(loads, prices)
-        return known[group]
+            each = [(share, loads(one)) for share, one in counts.each]
+            known[kind] = Priced(loads(counts), each, prices)
+        return known[kind]
 
     def _absent(self, cluster: Cluster) -> float:
         """The share of a host's rows that does not fit its memory, of the host with least."""

@@ -1,5 +1,10 @@
-"""Loads with their prices on one cluster, each found once."""
+"""Loads with their prices on one cluster, each found once.
 
+Workers wait for each other in every batch, so each batch that was looked at has a price of its own: who has most to do
+in it holds up the others. What the mean batch would take is less.
+"""
+
+from collections.abc import Sequence
 from functools import cached_property
 
 from weft.planner.cost import Price, Prices
@@ -9,8 +14,9 @@ from weft.planner.work import Loads, Piece
 class Priced:
     """What each piece of a plan costs, for what one dry run counted, on one cluster."""
 
-    def __init__(self, loads: Loads, prices: Prices) -> None:
-        self.loads, self.prices = loads, prices
+    def __init__(self, loads: Loads, each: Sequence[tuple[float, Loads]], prices: Prices) -> None:
+        """`loads`: of the mean batch. `each`: of single batches, with their shares of the mean."""
+        self.loads, self.prices, self._each = loads, prices, each
         self._found: dict[Piece, Price] = {}
 
     @cached_property
@@ -21,5 +27,6 @@ class Priced:
     def layer(self, piece: Piece) -> Price:
         """A layer's price."""
         if piece not in self._found:
-            self._found[piece] = self.prices.of(self.loads.of(piece), piece.layer)
+            priced = (self.prices.of(loads.of(piece), piece.layer).times(share) for share, loads in self._each)
+            self._found[piece] = sum(priced, Price.nothing())
         return self._found[piece]

@@ -52,6 +52,7 @@ class _Ways:
     bandwidths: list[float]  # by host
     bursts: list[float]
     links: tuple[Link, ...]
+    together: float
 
 
 def probe(world: World, tell: Tell | None = None) -> Cluster:
@@ -63,7 +64,7 @@ def probe(world: World, tell: Tell | None = None) -> Cluster:
     tell(f"timing exchanges among {world.size} workers on {hosts.count} hosts")
     near = max(everyone(wire, latency(mates, _FIRST.latency / 3)))
     near_rate = near_bandwidth(mates, wire) if max(hosts.workers) > 1 else NEVER
-    ways = _ways(hosts, names, _FIRST, None, tell)
+    ways = _ways(hosts, names, _FIRST, None)
     tell("timing processors: one host of a machine at a time, then all")
     machines = hosts.slowest(machine())
     cores, speeds = _cores(hosts, machines)
@@ -82,7 +83,7 @@ def probe(world: World, tell: Tell | None = None) -> Cluster:
         )
         for host in range(hosts.count)
     )
-    cluster = Cluster(found, ways.latency, _figure(near), _figure(near_rate), links=ways.links)
+    cluster = Cluster(found, ways.latency, _figure(near), _figure(near_rate), links=ways.links, together=ways.together)
     cluster = _shared(wire, cluster)
     mates.close()
     wire.close()
@@ -102,7 +103,7 @@ def probe_again(world: World, cluster: Cluster) -> Cluster:
             f"{world.size} on {hosts.count}: measure this one with `weft probe`"
         )
     names = [host.name for host in cluster.hosts]
-    ways = _ways(hosts, names, _AGAIN, _known(cluster), _say_nothing)
+    ways = _ways(hosts, names, _AGAIN, cluster)
     everyone(hosts.wire, 0.0)
     together = hosts.sums(busy(_AGAIN.busy)[0])
     found = tuple(
@@ -114,31 +115,30 @@ def probe_again(world: World, cluster: Cluster) -> Cluster:
         )
         for n, host in enumerate(cluster.hosts)
     )
-    cluster = _shared(hosts.wire, replace(cluster, hosts=found, latency=ways.latency, links=ways.links))
+    cluster = replace(cluster, hosts=found, latency=ways.latency, links=ways.links, together=ways.together)
+    cluster = _shared(hosts.wire, cluster)
     hosts.wire.close()
     return cluster
 
 
-def _ways(hosts: Hosts, names: list[str], pace: _Pace, known: dict[Pair, float] | None, tell: Tell) -> _Ways:
-    """The ways between hosts: each two by themselves, then all at once."""
+def _ways(hosts: Hosts, names: list[str], pace: _Pace, before: Cluster | None) -> _Ways:
+    """The ways between hosts: each two by themselves, then all at once; `before`: as they were measured first."""
     if hosts.count == 1:
-        return _Ways(0.0, [NEVER], [0.0], ())
+        return _Ways(0.0, [NEVER], [0.0], (), 1.0)
     empty = latency(hosts.wire, pace.latency)
-    pairs = pair_bandwidths(hosts, pace.pair, known)
+    pairs = pair_bandwidths(hosts, pace.pair, None if before is None else _known(before))
     rates = best_of_each(hosts, pairs)
     kept = kept_together(hosts, pairs, pace.pair) if hosts.count > 2 else 1.0
-    if kept < _LESS:
-        tell(
-            f"note: while all hosts send to all, each gets {kept:.0%} of what two get alone; bandwidths are scaled to that"
-        )
-        rates = [rate * kept for rate in rates]
+    if before is not None and kept >= _LESS * before.together:
+        kept = before.together  # a short look can't tell them apart
     links = [
         Link((names[a], names[b]), _figure(rate))
         for (a, b), rate in sorted(pairs.items())
         if rate < _LESS * min(rates[a], rates[b])
     ]
-    burst = bursts(hosts, pairs) if known is None else [0.0] * hosts.count
-    return _Ways(_figure(empty), [_figure(rate) for rate in rates], [_figure(b) for b in burst], tuple(links))
+    burst = bursts(hosts, pairs) if before is None else [0.0] * hosts.count
+    rates, burst = ([_figure(of) for of in one] for one in (rates, burst))
+    return _Ways(_figure(empty), rates, burst, tuple(links), _figure(kept))
 
 
 def _known(cluster: Cluster) -> dict[Pair, float]:

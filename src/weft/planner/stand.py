@@ -27,6 +27,7 @@ from weft.threads import yield_to_others
 FEW = 8  # rows of a run that shows what does not depend on rows
 MOST = 20_000  # rows of a run at most: beyond, they cost the same each
 _ROUNDS, _LONG = 3, 0.005  # times that a run is repeated, unless it takes so many seconds
+_AGREE = 1.1  # the most by which two long runs may differ
 _STEADY = 15  # times that the piece of work is repeated by which all others are told
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
 
@@ -185,14 +186,21 @@ def _block(sources: int, destinations: int, edges: int) -> Block:
 
 
 def _seconds(run: Callable[[], object], rounds: int = _ROUNDS) -> float:
-    """Processor seconds: the median of a few runs after one that is not counted; of long ones, the first in warm memory."""
+    """Processor seconds: the median of a few runs after one that is not counted.
+
+    Of long ones two in warm memory that agree will do.
+    """
     run()
     took: list[float] = []
+    warm: list[float] = []
     while len(took) < rounds:
         faults, before = getrusage(RUSAGE_SELF).ru_minflt, time.thread_time()
         run()
         took.append(time.thread_time() - before)
-        fresh = (getrusage(RUSAGE_SELF).ru_minflt - faults) * _FAULT
-        if took[-1] > _LONG and fresh < _WARM * took[-1]:
-            return took[-1]
+        if took[-1] > _LONG and (getrusage(RUSAGE_SELF).ru_minflt - faults) * _FAULT < _WARM * took[-1]:
+            near = [other for other in warm if max(other, took[-1]) < _AGREE * min(other, took[-1])]
+            if near:
+                return min(took[-1], *near)
+            warm.append(took[-1])
+            rounds = min(rounds + 1, _STEADY)  # what else the machine does may have held one of them up
     return statistics.median(took)

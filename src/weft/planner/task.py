@@ -16,7 +16,7 @@ class Task:
     dtype: str = "float32"
     cache: float = 0.0  # what a worker may keep of others' rows: a share of all (up to 1), or bytes
     cache_by: str = "reads"
-    wire: str = "float32"
+    wire: str = "float32"  # float32, float16, or (auto) as is best
     slack: float = 0.1
     loaders: int = 2
     prefetch: int = 2

@@ -38,16 +38,19 @@ class Walk:
     ) -> None:
         self._sampler, self._team, self._member = sampler, team, member
         self._costs, self._slack, self._vertices = costs, slack, vertices
-        self._inputs: dict[str, list[tuple[np.ndarray, Block, float]]] = defaultdict(list)  # of layer 1: its sources
-        self.rows: dict[Key, Cell] = {}  # this worker's rows of the cells, summed over batches
-        self.held = np.zeros(team.parts.size)
-        self.reached: list[float] = []  # inputs that each batch reached, of those that are this worker's
+        self._inputs: dict[str, list[tuple[np.ndarray, Block]]] = defaultdict(list)  # of layer 1: its sources
+        # Of each batch: this worker's rows of the cells; inputs held under owners, by who stores them; of those that are
+        # this worker's, how many were reached; and seeds of homes that were too full, of all members.
+        self.rows: dict[Key, list[Cell]] = defaultdict(list)
+        self.held: list[np.ndarray] = []
+        self.reached: list[float] = []
+        self.uneven: list[int] = []
         self.cache_rows = 0
-        self.uneven = 0.0  # seeds of homes that were too full, of all members
 
-    def begin(self, seeds: np.ndarray, batch: int, weight: float) -> None:
-        """Take the seeds that the team got of a batch, which stands for a share of an epoch's."""
-        self._batch, self._hop, self._weight = batch, 0, weight
+    def begin(self, seeds: np.ndarray, batch: int) -> None:
+        """Take the seeds that the team got of a batch."""
+        self._batch, self._hop = batch, 0
+        self.uneven.append(0)
         homes = self._team.owners.member_of(seeds)
         self._wanted = {
             SPREAD: seeds[self._member :: self._team.owners.size],
@@ -61,8 +64,8 @@ class Walk:
         for state in STATES:
             vertices, block = self._drawn(self._wanted[state], self._hop)
             if layer == 0:
-                self._inputs[state].append((vertices, block, self._weight))
-            self._add((layer, state, False), self._count((layer, state, False), vertices, block))
+                self._inputs[state].append((vertices, block))
+            self.rows[layer, state, False].append(self._count((layer, state, False), vertices, block))
             self._wanted[state] = vertices
         self._hop += 1
         reached = self._wanted[OWNER]
@@ -76,24 +79,24 @@ class Walk:
         self._wanted[OWNER] = np.unique(np.concatenate([self._wanted[OWNER], *reached]))
         if self._hop == len(self._sampler.fanouts):
             self.reached.append(float(len(self._wanted[OWNER])))
-            self.held += self._by(self._team.parts, self._wanted[OWNER]) * self._weight
+            self.held.append(self._by(self._team.parts, self._wanted[OWNER]))
 
     def cache(self, room: int, out_degrees: np.ndarray, by: str) -> None:
         """Count layer 1 again with so many rows cached: those of most out-edges, or read most by the other batches."""
         for state, batches in self._inputs.items():
-            reads = [self._reads(vertices, block) for vertices, block, _ in batches]
-            for number, (vertices, block, self._weight) in enumerate(batches):
+            reads = [self._reads(vertices, block) for vertices, block in batches]
+            for number, (vertices, block) in enumerate(batches):
                 others = [read for n, read in enumerate(reads) if n != number or len(reads) == 1]
                 worth = out_degrees if by == "degree" else by_reads(sum(others[1:], others[0]), out_degrees)
                 kept = hottest(worth, self._team.parts, self._team.near, room)
                 cached = np.zeros(self._vertices, dtype=bool)
                 cached[kept] = True
-                self._add((0, state, True), self._count((0, state, True), vertices, block, cached[vertices]))
+                self.rows[0, state, True].append(self._count((0, state, True), vertices, block, cached[vertices]))
                 self.cache_rows = max(self.cache_rows, len(kept))
 
     def reads(self, state: str) -> np.ndarray:
         """How often edges reached each vertex as an input, summed over the batches."""
-        batches = [self._reads(vertices, block) for vertices, block, _ in self._inputs[state]]
+        batches = [self._reads(vertices, block) for vertices, block in self._inputs[state]]
         return sum(batches[1:], batches[0])
 
     def _drawn(self, wanted: np.ndarray, hop: int) -> tuple[np.ndarray, Block]:
@@ -105,7 +108,7 @@ class Walk:
         known = np.flatnonzero(loads[homes] > most)
         if not len(known):
             return homes
-        self.uneven += len(known) * self._weight
+        self.uneven[-1] += len(known)
         vertices, block = self._drawn(seeds[known], 0)
         return evened(homes, known, misses(block, self._team.owners.member_of(vertices), size), most)
 
@@ -149,6 +152,3 @@ class Walk:
 
     def _by(self, owners: Owners, vertices: np.ndarray) -> np.ndarray:
         return np.array(owners.group(vertices).counts, dtype=float)
-
-    def _add(self, key: Key, row: Cell) -> None:
-        self.rows[key] = row.times(self._weight) if key not in self.rows else self.rows[key].plus(row, self._weight)

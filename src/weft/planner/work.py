@@ -28,7 +28,8 @@ KINDS = {
     "disk": "seconds a byte of rows that are not in memory",
     "carry": "seconds a byte that is sent or comes",
     "sum": "seconds a byte of gradients",
-    "batch": "seconds a batch, whatever is in it",
+    "step": "seconds in training of a second that the model takes by itself, whatever its rows",
+    "layers": "seconds in training of a second that its layers take by themselves for rows and edges",
     "pace": "seconds of a small fixed piece of work, by which these times are told from others and other machines'",
     "overlap": "how well processors, links, training and preparing run side by side: the exponent of a norm",
 }
@@ -128,10 +129,9 @@ class Loads:
         return load
 
     def step(self) -> Load:
-        """What every batch takes besides its layers: gradients that are summed, and whatever else."""
+        """What every batch takes besides its layers: gradients that are summed."""
         load = self._empty()
         load.units["sync"]["sum"] += self._parameters
-        load.units["compute"]["batch"] += 1
         self._sum(load, "sync", self._parameters)
         return load
 

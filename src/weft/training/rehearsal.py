@@ -48,7 +48,7 @@ def rehearse(world: World, cluster: Cluster) -> Cluster:
             Path(folder) / "graph", vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0
         )
         wire, seen = world.wire(), []
-        for batch_size, plans, epochs in ((256, _PLANS, 3), (12, _PLANS[-2:], 1)):
+        for batch_size, plans, epochs in ((256, _PLANS, 3), (12, (_PLANS[0], *_PLANS[-2:]), 2)):
             settings = Settings(
                 hidden=32, fanouts=(10, 10, 10), batch_size=batch_size, threads=1, plan="gdp", slack=0.0, cache=1.0
             )

@@ -79,7 +79,10 @@ class Settings:
         "reads", "which rows: the most read in a dry run, or of most out-edges", "workers", choices=("reads", "degree")
     )
     wire: str = setting(
-        "float32", "how rows travel; float16 gives up exactness", "workers", choices=("float32", "float16")
+        "float32",
+        "how rows travel; float16 gives up exactness; auto: float16 where the planner finds it faster",
+        "workers",
+        choices=("float32", "float16", "auto"),
     )
     slack: float = setting(
         0.1,
@@ -119,7 +122,9 @@ class Settings:
     loaders: int = setting(
         0, "threads that prepare batches, each a batch of its own; 0: one, or two with other workers", "running", low=0
     )
-    prefetch: int = setting(2, "batches (or pieces of them) prepared ahead; 0: none", "running", low=0)
+    prefetch: int = setting(
+        2, "batches (or pieces of them) prepared ahead; the planner takes fewer where memory is short", "running", low=0
+    )
     micro_batches: int = setting(
         1, "pieces that a batch is computed in, one after the other: the same model from less memory", "running", low=1
     )

@@ -27,7 +27,7 @@ from weft.training.settings import Settings
 Programmer = Callable[[np.ndarray, int, int, Stream, int], Program]
 
 # What a plan has besides layers and seeds, and the settings too.
-_OPTIONS = ("group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge")
+_OPTIONS = ("group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge", "prefetch")
 
 _DRY_RUN = 8  # batches whose accesses decide what is cached
 
@@ -35,6 +35,8 @@ _DRY_RUN = 8  # batches whose accesses decide what is cached
 def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
     """The plan that the settings name."""
     options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
+    if settings.wire == "auto":
+        options["wire"] = "float32"
     if settings.seeds != "auto":
         options["seeds"] = settings.seeds
     name = settings.plan

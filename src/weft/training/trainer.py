@@ -114,9 +114,9 @@ class Trainer:
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
         self._features.read.update(read)
         team.prepare(self._batches.of(0), self._features, self._reads(plan))
-        prefetch, turns = self.settings.prefetch, team.turns
+        turns = team.turns
         exchanges = set(plan.layers) != {"local"}  # else only the threads that prepare batches wait for others
-        self._loader = Loader(team.programmers, self._features, self.meter, prefetch, turns, yields=exchanges)
+        self._loader = Loader(team.programmers, self._features, self.meter, plan.prefetch, turns, yields=exchanges)
         self.parallel, self._team = plan, team
         self._merging = Merging(turns, plan.merge, self.settings.seed) if isinstance(turns, TimeSteps) else None
 
@@ -141,7 +141,7 @@ class Trainer:
             + "fanouts "
             + ",".join("full" if f < 0 else str(f) for f in self._fanouts),
             f"{len(self._seeds['train']):,} seeds in {len(self._batches)} batches of {self.batch_size:,}",
-            f"{s.prefetch} batches ahead",
+            f"{s.prefetch if self.parallel is None else self.parallel.prefetch} batches ahead",
         ]
         return " | ".join(parts)
 

@@ -25,8 +25,9 @@ MEASURED = Cluster(
     latency=0.0021,
     near_latency=1.7e-05,
     near_bandwidth=2.3e9,
-    work={"draw": 3.1e-08, "gather": 0.0},
+    work=dict.fromkeys(KINDS, 0.0) | {"draw": 3.1e-08},
     links=(Link(("h1", "h3"), 1e6), Link(("h3", 'a "quoted" one'), 2.5e6, 0.04)),
+    together=0.87,
 )
 
 
@@ -84,6 +85,11 @@ WRONG = {
     f"{TWO}\n[zzz]": "c.toml: there is no key 'zzz'; known ones are version, host, link, exchange, work",
     f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}",
     f"{TWO}\n[work]\ndrwa = 1": "c.toml: work: there is no key 'drwa'; did you mean 'draw'?",
+    f"{TWO}\n[work]\ndraw = 1": "c.toml: work: hop is missing; have it measured by `weft probe --out`, as all of [work]",
+    of_b(
+        "latency = 0.001", "latency = 0.001\ntogether = 1.5"
+    ): "c.toml: exchange: together = 1.5 is not possible; it must "
+    "be at most 1: give a share of the hosts' bandwidths, such as 0.9",
     f"{TWO}\n[work]\ndraw = -1": "c.toml: work: draw = -1 is not possible; it must be 0 or more: give processor seconds a "
     "unit, such as 1e-8",
     of_b("bandwidth", "bandwith"): "c.toml: host b: there is no key 'bandwith'; did you mean 'bandwidth'?",

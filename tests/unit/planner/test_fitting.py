@@ -30,6 +30,6 @@ def test_no_cost_is_negative_and_what_was_never_seen_costs_nothing():
 
 def test_the_exponent_is_that_of_the_norm():
     rng = np.random.default_rng(2)
-    limits = list(rng.random((20, 4)))
+    limits = list(np.pad(rng.random((20, 4)), ((0, 0), (0, 1))))  # with nothing in common
     seconds = [float(np.sum(limit**3.0) ** (1 / 3.0)) for limit in limits]
     assert abs(exponent(limits, seconds) - 3.0) < 0.25

@@ -17,6 +17,9 @@ from weft.planner.cluster import NEVER
 from weft.planner.probe import probe, probe_again
 from weft.planner.probe_links import _rounds, best_of_each, kept_together, pair_bandwidths
 from weft.planner.probe_processors import busy
+from weft.planner.work import KINDS
+
+WORK = dict.fromkeys(KINDS, 1e-8)
 
 
 class Computed:
@@ -144,7 +147,7 @@ def test_all_workers_come_to_the_same_cluster(hosts):
 def test_measured_again():
     def work(world):
         before = probe(world)
-        before = replace(before, work={"draw": 1e-8}, hosts=tuple(replace(h, memory=5.0) for h in before.hosts))
+        before = replace(before, work=WORK, hosts=tuple(replace(h, memory=5.0) for h in before.hosts))
         after = probe_again(world, before)
         with pytest.raises(ConfigError, match="has 1 workers on 1 hosts, this run has 2 on 2: measure this one with"):
             probe_again(world, before.scaled_to(1))
@@ -152,7 +155,7 @@ def test_measured_again():
 
     (before, after), other = by_all([0, 1], work)
     assert (before, after) == other
-    assert (after.work, after.hosts[1].memory) == ({"draw": 1e-8}, 5.0)
+    assert (after.work, after.hosts[1].memory) == (WORK, 5.0)
     assert [host.cores for host in after.hosts] == [host.cores for host in before.hosts]
     assert after.latency > 0
 

@@ -1,0 +1,77 @@
+"""What the planner chooses besides placements: batches prepared ahead, and how rows travel."""
+
+from dataclasses import replace
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.graph.generate import communities
+from weft.partition import allocate, write_partitioned
+from weft.planner.cluster import Cluster, Host
+from weft.planner.planner import Planner
+from weft.planner.work import KINDS
+from weft.training import Settings, make_model
+from weft.training.planning import task_of
+
+WORK = dict.fromkeys(KINDS, 1e-9) | {"pace": 1e-3, "overlap": 4.0, "step": 1.0, "layers": 1.0}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("options")
+    whole = communities(folder / "whole", vertices=1500, edges=20_000, width=64, classes=5, train=0.4, block=100)
+    write_partitioned(whole, allocate(whole, 2, "random"), 2, folder / "parts")
+    return Graph.open(folder / "parts")
+
+
+@pytest.fixture(scope="module")
+def asked(graph):
+    """A planner for settings; with the same costs of the model every time."""
+    first = []
+
+    def asked(**options):
+        settings = Settings(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, **options)
+        planner = Planner(graph, make_model(settings, graph), task_of(settings, 2, 2), graph.bounds, [0, 1])
+        first.append(planner.model)
+        planner.model = first[0]
+        return planner
+
+    return asked
+
+
+def cluster(bandwidth, memory=1e12):
+    return Cluster(tuple(Host(f"h{n}", bandwidth, memory) for n in (1, 2)), 1e-4, 1e-4, 1e10, WORK)
+
+
+def test_fewer_batches_are_prepared_ahead_where_memory_is_short(asked):
+    planner, ample = asked(prefetch=6), cluster(1e7)
+    best = planner.answer(ample).best
+    assert best.plan.prefetch == 6
+    most = {depth: planner.predict(replace(best.plan, prefetch=depth), ample).memory for depth in range(7)}
+    assert sorted(most.values()) == list(most.values()) and most[0] < most[1] < most[6]
+    answer = planner.answer(cluster(1e7, memory=(most[3] + most[4]) / 2))
+    assert answer.best.excluded is None and answer.best.memory <= answer.best.room
+    assert answer.best.plan.prefetch < 6
+    assert answer.best.seconds == pytest.approx(best.seconds)  # something is ahead, so that all goes on side by side
+    assert any("batches prepared ahead: with" in reason and "would need" in reason for reason in answer.reasons)
+    answer = planner.answer(cluster(1e7, memory=min(most.values()) * 1.01))
+    assert answer.best.plan.prefetch == 0 and answer.best.seconds > best.seconds
+    with pytest.raises(ConfigError, match="no plan fits this cluster"):
+        planner.answer(cluster(1e7, memory=most[0] / 100))
+
+
+def test_rows_travel_as_is_fastest_where_that_is_allowed(asked):
+    slow, fast = cluster(1e6), cluster(1e15)
+    exact, free = asked(), asked(wire="auto")
+    assert exact.answer(slow).best.plan.wire == free.answer(fast).best.plan.wire == "float32"
+    chosen = free.answer(slow)
+    assert chosen.best.plan.wire == "float16" and chosen.best.name.endswith(" float16")
+    as_exact = free.predict(replace(chosen.best.plan, wire="float32"), slow)
+    assert chosen.best.seconds < as_exact.seconds
+    assert sum(chosen.best.sent.values()) < sum(as_exact.sent.values())
+    assert as_exact.seconds >= exact.answer(slow).best.seconds * 0.999
+    assert any(reason.startswith("float16 on the wire, not exact: ") for reason in chosen.reasons)
+    assert any("`--wire auto`" in reason for reason in exact.answer(slow).reasons)
+    assert not any("--wire" in reason for reason in exact.answer(fast).reasons)
+    assert all(p.plan.wire == "float32" for p in free.answer(slow).predictions if p.name in free.named())
