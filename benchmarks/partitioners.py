@@ -2,28 +2,29 @@
 
     python benchmarks/partitioners.py --sizes 240000x5000000,2400000x54500000 --methods metis,kaminpar,traffic
 
-Graphs are communities, or rmat with --kind rmat, made where they are not there yet.
+Graphs are communities, or rmat with --kind rmat, made where they are not there yet. A method that is expected to take more
+memory than there is says so and is not run.
 """
 
 import argparse
 import json
 import os
-import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
+import watch
 
 from weft.graph import Graph
 from weft.graph.generate import communities, rmat
 from weft.partition import METHODS, allocate, measure
+from weft.partition.choice import too_large
 
 COLUMNS = {
     "seconds": 9,
     "CPU s": 9,
     "GB": 8,
+    "bytes/edge": 12,
     "of 24/edge+40/vertex": 22,
     "cut": 8,
     "halo": 7,
@@ -32,27 +33,64 @@ COLUMNS = {
 }
 
 
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def one(path, method, parts, threads):
     """Allocate once, in this process; the figures as a line of JSON."""
     graph = Graph.open(path)
-    for array in (graph.indptr, graph.indices, graph.split):
-        np.asarray(array).max()  # read, so that its pages count as the graph's
-    before, start, busy = peak(), time.perf_counter(), time.process_time()
+    begin, busy = time.monotonic(), time.process_time()
     owners = allocate(graph, parts, method, threads=threads)
-    took = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - busy, "bytes": peak() - before}
-    figures = measure(graph, owners, parts)
+    took = {"begin": begin, "end": time.monotonic(), "cpu": time.process_time() - busy}
+    figures = measure(graph, owners, parts, threads=threads)
     print(json.dumps(took | {name: figures[name] for name in ("cut", "halo_share", "balance")}))
 
 
-def graph_of(kind, vertices, edges, data):
+def watched(path, method, parts, threads):
+    """One allocation in a process of its own: how it ended, and its figures with the bytes that it took above the graph."""
+    options = ["--parts", str(parts), "--threads", str(threads), "--one", str(path), method]
+    done = watch.run([sys.executable, __file__, *options])
+    if done.code:
+        return done, None
+    found = json.loads(done.out.splitlines()[-1])
+    return done, found | {"bytes": done.own(found["begin"], found["end"]) - done.at(found["begin"])}
+
+
+def allowed(graph):
+    """The bytes that an allocation may take."""
+    return 24 * graph.num_edges + 40 * graph.num_vertices
+
+
+def compare(path, methods, parts, threads):
+    """A table of methods on one graph."""
+    graph = Graph.open(path)
+    print(f"\n{path}: {graph.num_vertices:,} vertices, {graph.num_edges:,} edges, {parts} parts, {threads} threads")
+    print(f"{'':12}" + "".join(f"{title:>{width}}" for title, width in COLUMNS.items()), flush=True)
+    for method in methods:
+        short = too_large(method, graph)
+        if short:
+            print(f"{method:12} not run: {short}", flush=True)
+            continue
+        done, found = watched(path, method, parts, threads)
+        if found is None:
+            print(f"{method:12} failed: {(done.err.strip().splitlines() or ['without a word'])[-1]}", flush=True)
+        else:
+            print(row(method, found, graph), flush=True)
+
+
+def row(method, found, graph):
+    """One method's figures."""
+    size, balance = found["bytes"], found["balance"]
+    return (
+        f"{method:12}{found['end'] - found['begin']:9.1f}{found['cpu']:9.1f}{size / 1e9:8.2f}"
+        f"{size / graph.num_edges:12.1f}{size / allowed(graph):22.0%}{found['cut']:8.1%}{found['halo_share']:7.2f}"
+        f"{balance['vertices'] - 1:9.1%}{balance.get('training', 1) - 1:9.1%}"
+    )
+
+
+def graph_of(kind, vertices, edges, data, threads):
+    """A made-up graph, kept for the next time."""
     path = data / f"{kind}-{vertices}-{edges}-bare"
     if not path.exists():
         make = communities if kind == "communities" else rmat
-        make(path, vertices=vertices, edges=edges, width=1, threads=os.cpu_count())
+        make(path, vertices=vertices, edges=edges, width=1, threads=threads)
     return path
 
 
@@ -70,24 +108,8 @@ def main():
         return one(Path(args.one[0]), args.one[1], args.parts, args.threads)
     for size in args.sizes.split(","):
         vertices, edges = map(int, size.split("x"))
-        path = graph_of(args.kind, vertices, edges, args.data)
-        allowed = 24 * edges + 40 * vertices
-        print(f"\n{args.kind}, {vertices:,} vertices, {edges:,} edges, {args.parts} parts, {args.threads} threads")
-        print(f"{'':12}" + "".join(f"{title:>{width}}" for title, width in COLUMNS.items()))
-        for method in args.methods.split(","):
-            options = ["--parts", str(args.parts), "--threads", str(args.threads), "--one", str(path), method]
-            done = subprocess.run([sys.executable, __file__, *options], capture_output=True, text=True, check=False)
-            if done.returncode:
-                print(f"{method:12} failed: {(done.stderr.strip().splitlines() or ['without a word'])[-1]}", flush=True)
-                continue
-            figures = json.loads(done.stdout.splitlines()[-1])
-            balance = figures["balance"]
-            print(
-                f"{method:12}{figures['seconds']:9.1f}{figures['cpu']:9.1f}{figures['bytes'] / 1e9:8.2f}"
-                f"{figures['bytes'] / allowed:22.0%}{figures['cut']:8.1%}{figures['halo_share']:7.2f}"
-                f"{balance['vertices'] - 1:9.1%}{balance.get('training', 1) - 1:9.1%}",
-                flush=True,
-            )
+        path = graph_of(args.kind, vertices, edges, args.data, args.threads)
+        compare(path, args.methods.split(","), args.parts, args.threads)
 
 
 if __name__ == "__main__":

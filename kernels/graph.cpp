@@ -230,15 +230,21 @@ void rmat_edges(uint64_t key, int64_t first, int64_t vertices, double a, double 
 }
 
 // Edges of communities: one end by weight among all vertices, the other by weight within its block, its class, or among
-// all. Vertices of a block lie side by side, so do the blocks of a class; `sums` are the running sums of weights.
-void community_edges(uint64_t key, int64_t first, In<double> sums, In<int64_t> block_bounds, In<int64_t> class_bounds,
-                     double in_block, double in_class, In<int32_t> relabel, Array<int32_t> src, Array<int32_t> dst,
-                     int threads) {
+// all. Vertices of a block lie side by side, so do the blocks of a class; `sums` are the running sums of weights, and `guide`
+// says where the sums that are cut into equal cells first exceed the bounds of each, so that few need to be searched.
+void community_edges(uint64_t key, int64_t first, In<double> sums, In<int64_t> guide, In<int64_t> block_bounds,
+                     In<int64_t> class_bounds, double in_block, double in_class, In<int32_t> relabel, Array<int32_t> src,
+                     Array<int32_t> dst, int threads) {
     const double *sum = sums.data();
-    const int64_t vertices = sums.shape(0) - 1;
+    const int64_t vertices = sums.shape(0) - 1, cells = static_cast<int64_t>(guide.shape(0)) - 1, *at = guide.data();
+    auto find = [&](double target, int64_t begin, int64_t end, int64_t low, int64_t high) {
+        return std::clamp<int64_t>(std::upper_bound(sum + begin, sum + end, target) - sum - 1, low, high - 1);
+    };
     auto draw = [&](Stream &stream, int64_t low, int64_t high) {
-        const double target = sum[low] + (1.0 - unit(stream.next())) * (sum[high] - sum[low]);
-        return std::clamp<int64_t>(std::upper_bound(sum + low, sum + high + 1, target) - sum - 1, low, high - 1);
+        const double share = 1.0 - unit(stream.next()), target = sum[low] + share * (sum[high] - sum[low]);
+        if (low > 0 || high < vertices) return find(target, low, high + 1, low, high);
+        const auto cell = static_cast<int64_t>(share * static_cast<double>(cells)); // or one beside it, as sums are rounded
+        return find(target, at[std::max<int64_t>(cell - 1, 0)], at[std::min(cell + 2, cells)], low, high);
     };
     auto around = [&](In<int64_t> &bounds, int64_t vertex) {
         const int64_t *begin = bounds.data(), *end = begin + bounds.shape(0);
@@ -295,7 +301,7 @@ void bind_graph(nanobind::module_ &m) {
         .def("offsets", &NameTable::offsets, nb::arg("out"));
     m.def("rmat_edges", &rmat_edges, nb::arg("key"), nb::arg("first"), nb::arg("vertices"), nb::arg("a"), nb::arg("b"),
           nb::arg("c"), nb::arg("relabel"), nb::arg("src"), nb::arg("dst"), nb::arg("threads"));
-    m.def("community_edges", &community_edges, nb::arg("key"), nb::arg("first"), nb::arg("sums"), nb::arg("block_bounds"),
-          nb::arg("class_bounds"), nb::arg("in_block"), nb::arg("in_class"), nb::arg("relabel"), nb::arg("src"),
-          nb::arg("dst"), nb::arg("threads"));
+    m.def("community_edges", &community_edges, nb::arg("key"), nb::arg("first"), nb::arg("sums"), nb::arg("guide"),
+          nb::arg("block_bounds"), nb::arg("class_bounds"), nb::arg("in_block"), nb::arg("in_class"), nb::arg("relabel"),
+          nb::arg("src"), nb::arg("dst"), nb::arg("threads"));
 }

@@ -16,6 +16,7 @@ void bind_graph(nb::module_ &m);
 void bind_growing(nb::module_ &m);
 void bind_linear(nb::module_ &m);
 void bind_links(nb::module_ &m);
+void bind_lists(nb::module_ &m);
 void bind_mesh(nb::module_ &m);
 void bind_nets(nb::module_ &m);
 void bind_quality(nb::module_ &m);
@@ -41,6 +42,7 @@ NB_MODULE(_kernels, m) {
     bind_growing(m);
     bind_linear(m);
     bind_links(m);
+    bind_lists(m);
     bind_mesh(m);
     bind_nets(m);
     bind_quality(m);

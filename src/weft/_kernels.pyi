@@ -299,6 +299,7 @@ def community_edges(
     key: int,
     first: int,
     sums: ndarray,
+    guide: ndarray,
     block_bounds: ndarray,
     class_bounds: ndarray,
     in_block: float,
@@ -309,10 +310,27 @@ def community_edges(
     threads: int,
 ) -> None: ...
 
+# kernels/lists.cpp
+def add_by_source(indptr: ndarray, indices: ndarray, terms: ndarray | None, sums: ndarray) -> None: ...
+def describe_edges(
+    indptr: ndarray, indices: ndarray, labels: ndarray | None, uses: ndarray
+) -> tuple[int, int, int]: ...
+def renumber_lists(
+    indptr: ndarray,
+    indices: ndarray,
+    order: ndarray,
+    new_ids: ndarray,
+    offsets: ndarray,
+    out: ndarray,
+    threads: int,
+) -> None: ...
+
 # kernels/mesh.cpp
-def out_lists(indptr: ndarray, indices: ndarray, t_indptr: ndarray, t_dst: ndarray, threads: int) -> None: ...
+def out_lists(
+    indptr: ndarray, indices: ndarray, t_indptr: ndarray, t_dst: ndarray, threads: int, first: int = 0
+) -> None: ...
 def count_neighbours(
-    indptr: ndarray, indices: ndarray, t_indptr: ndarray, t_dst: ndarray, counts: ndarray, threads: int
+    indptr: ndarray, indices: ndarray, t_indptr: ndarray, t_dst: ndarray, counts: ndarray, threads: int, first: int = 0
 ) -> None: ...
 def join_neighbours(
     indptr: ndarray,
@@ -326,6 +344,7 @@ def join_neighbours(
     neighbours: ndarray,
     weights: ndarray | None,
     threads: int,
+    first: int = 0,
 ) -> None: ...
 
 # kernels/quality.cpp

@@ -5,22 +5,28 @@ import json
 import os
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from weft import __version__
 from weft.commands.asked import add_flags, cluster_asked, parts_asked, task_asked
 from weft.commands.lists import numbers
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import Progress
-from weft.graph.storage import DirectoryWriter
-from weft.partition import METHODS, Choice, Weighing, allocate, choose, measure, write_partitioned
-from weft.partition.choice import USUAL_MINUTES
+from weft.graph.storage import DirectoryWriter, read_manifest
+from weft.partition import METHODS, Choice, Steps, Weighing, allocate, choose, measure, write_partitioned
+from weft.partition.choice import USUAL_MINUTES, too_large
 from weft.partition.nets import expected_draws
+from weft.planner.cluster_file import read_cluster
 from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of
 from weft.report.partition_table import print_partition
 from weft.report.progress import StageProgress
+
+_NO_MATTER = ("run", "argv", "graph", "out", "json", "overwrite", "threads", "minutes")  # to who owns what
 
 HELP = "Allocate a graph's vertices to owners, and renumber it so that each owner's are contiguous."
 
@@ -73,11 +79,14 @@ def run(args: argparse.Namespace) -> int:
     DirectoryWriter(args.out, overwrite=args.overwrite).check()
     parts = parts_asked(args)
     choice = _chosen(args, graph)
+    steps = Steps(args.out, _asked(args, choice))
     with StageProgress() as progress:
         start = time.perf_counter()
-        owners, shares = _allocated(args, graph, parts, choice, progress)
+        owners, shares = _allocated(args, graph, parts, choice, steps, progress)
         seconds = time.perf_counter() - start
-        write_partitioned(graph, owners, parts, args.out, shares=shares, overwrite=args.overwrite, progress=progress)
+        more = {"overwrite": args.overwrite, "threads": args.threads}
+        write_partitioned(graph, owners, parts, args.out, shares=shares, **more, progress=progress)
+    steps.forget()
     figures = measure(graph, owners, parts, shares=shares, threads=args.threads)
     figures |= {"method": choice.method, "seconds": seconds}
     print(json.dumps(figures)) if args.json else print_partition(str(args.out), figures)
@@ -85,8 +94,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen(args: argparse.Namespace, graph: Graph) -> Choice:
-    """The method; where it was left open, a line says which one and why."""
+    """The method; where it was left open, a line says which one and why, and where memory may not do for it, another."""
     if args.method != "auto":
+        short = too_large(args.method, graph)
+        if short:
+            print(f"method {args.method}: {short}", file=sys.stderr)
         return Choice(args.method, "", args.by_draws)
     if not args.minutes > 0:
         raise ConfigError(f"--minutes {args.minutes:g} is out of range: it must be above 0")
@@ -95,8 +107,17 @@ def _chosen(args: argparse.Namespace, graph: Graph) -> Choice:
     return choice
 
 
+def _asked(args: argparse.Namespace, choice: Choice) -> dict[str, Any]:
+    """All that the owners hang on: of a command that was stopped, what the next one may take over."""
+    flags = {name: value for name, value in vars(args).items() if name not in _NO_MATTER}
+    cluster = None if args.cluster is None else asdict(read_cluster(args.cluster))
+    return {"weft": __version__, "graph": read_manifest(args.graph), "flags": flags, "cluster": cluster} | asdict(
+        choice
+    )
+
+
 def _allocated(
-    args: argparse.Namespace, graph: Graph, parts: int, choice: Choice, progress: Progress
+    args: argparse.Namespace, graph: Graph, parts: int, choice: Choice, steps: Steps, progress: Progress
 ) -> tuple[np.ndarray, tuple[float, ...] | None]:
     """The owners, and what was asked for as their shares."""
     if parts < 1:
@@ -117,5 +138,8 @@ def _allocated(
         pairs=pairs_of(cluster),
         hosts=workers_of(cluster),
         progress=progress,
+        steps=steps,
     )
+    if steps.resumed:
+        print(f"taken over from a command that was stopped: {', '.join(steps.resumed)}", file=sys.stderr)
     return owners, shares

@@ -17,6 +17,7 @@ from weft.planner.prediction import Answer
 from weft.report.answer_json import answer_as_dict
 from weft.report.plan_page import write_page
 from weft.report.plan_table import print_answer
+from weft.report.progress import StageProgress
 from weft.training import Settings, Trainer, make_model
 from weft.training.measuring import measured
 from weft.training.planning import planner_for
@@ -66,18 +67,19 @@ def run(args: argparse.Namespace) -> int:
     graph = Graph.open(args.graph)
     if args.measure and settings.workers > 1 and "RANK" not in os.environ:
         return launch(args.argv, settings.workers)
-    what_if = WhatIf(graph, settings, args.method)
-    if args.measure:
-        answer = _measured(graph, settings, cluster, args.measure)
-        if answer is None:
-            return 0
-    else:
-        answer = what_if.answer(cluster)
-    sweeps = []
-    if args.hosts:
-        sweeps.append(what_if.hosts(cluster, host_counts(args.hosts)))
-    if args.html or args.json:
-        sweeps += what_if.sensitivity(cluster)
+    with StageProgress() as progress:
+        what_if = WhatIf(graph, settings, args.method, progress)
+        if args.measure:
+            answer = _measured(graph, settings, cluster, args.measure)
+            if answer is None:
+                return 0
+        else:
+            answer = what_if.answer(cluster)
+        sweeps = []
+        if args.hosts:
+            sweeps.append(what_if.hosts(cluster, host_counts(args.hosts)))
+        if args.html or args.json:
+            sweeps += what_if.sensitivity(cluster)
     answer = replace(answer, sweeps=sweeps)
     if args.html:
         write_page(args.html, answer)

@@ -4,18 +4,19 @@ from typing import Any
 
 import numpy as np
 
+from weft import _kernels
 from weft.graph.graph import SPLITS, Graph
-from weft.graph.pieces import sums_by_source, vertex_ranges
+from weft.graph.pieces import sums_by_source
 
 # The bins of APT's Table 3: shares of the vertices, hottest first.
 SKEW_BINS = ((0.0, 0.01), (0.01, 0.05), (0.05, 0.1), (0.1, 0.2), (0.2, 0.5), (0.5, 1.0))
-_CHUNK = 1 << 22
 
 
 def describe(graph: Graph) -> dict[str, Any]:
-    """Figures of a graph, as plain data; reads the edges once, a piece at a time."""
-    in_degrees = np.diff(graph.indptr)
-    uses, loops, same, labelled = _over_edges(graph)
+    """Figures of a graph, as plain data; reads the edges once."""
+    in_degrees, uses = np.diff(graph.indptr), np.zeros(graph.num_vertices, dtype=np.int64)
+    labels = None if graph.labels is None or graph.multi_label else np.ascontiguousarray(graph.labels, dtype=np.int32)
+    loops, same, labelled = _kernels.describe_edges(graph.indptr, graph.indices, labels, uses)
     figures: dict[str, Any] = {
         "vertices": graph.num_vertices,
         "edges": graph.num_edges,
@@ -38,23 +39,6 @@ def describe(graph: Graph) -> dict[str, Any]:
     if graph.split is not None:
         figures["split"] = {name: int((graph.split == value).sum()) for name, value in SPLITS.items()}
     return figures
-
-
-def _over_edges(graph: Graph) -> tuple[np.ndarray, int, int, int]:
-    """How often each vertex is a source; self-loops; edges between equal labels, and between labelled vertices."""
-    uses = np.zeros(graph.num_vertices, dtype=np.int64)
-    labels = None if graph.labels is None or graph.multi_label else np.asarray(graph.labels)
-    loops = same = labelled = 0
-    for first, end in vertex_ranges(graph.indptr, _CHUNK):
-        src = graph.indices[graph.indptr[first] : graph.indptr[end]]
-        dst = np.repeat(np.arange(first, end), np.diff(graph.indptr[first : end + 1]))
-        uses += np.bincount(src, minlength=graph.num_vertices)
-        loops += int((src == dst).sum())
-        if labels is not None:
-            known = (labels[src] >= 0) & (labels[dst] >= 0)
-            labelled += int(known.sum())
-            same += int((known & (labels[src] == labels[dst])).sum())
-    return uses, loops, same, labelled
 
 
 def _skew(uses: np.ndarray) -> list[dict[str, float]]:
@@ -83,5 +67,5 @@ def _bytes(graph: Graph) -> int:
 
 
 def out_degrees(graph: Graph) -> np.ndarray:
-    """How often each vertex is a source; reads the edges a piece at a time."""
+    """How often each vertex is a source; reads the edges once."""
     return sums_by_source(graph.indptr, graph.indices).astype(np.int64)

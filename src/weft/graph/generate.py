@@ -14,6 +14,7 @@ from weft.graph.sources import Source
 from weft.keys import Stream, generator, key
 
 _CHUNK = 1 << 22
+_CELL = 8  # vertices, on average, among which one is searched by its weight
 
 
 def rmat(
@@ -47,7 +48,8 @@ def rmat(
             yield EdgeChunk(src, dst)
 
     labels = random.integers(0, classes, vertices).astype(np.int32)
-    source = Source(vertices, read, labels=labels, split=_split(vertices, train, random))
+    split = _split(vertices, train, random)
+    source = Source(vertices, read, labels=labels, split=split, num_edges=edges)
     if width:
         source.feature_width = width
         source.feature_rows = lambda: _noise(vertices, width, seed)
@@ -77,6 +79,38 @@ def communities(
     Every edge is there both ways. Degrees follow a power law. A vertex's features are its class's centre times `signal`,
     plus noise of unit variance: little by themselves, telling when averaged over neighbours.
     """
+    source = communities_source(
+        vertices=vertices,
+        edges=edges,
+        width=width,
+        classes=classes,
+        train=train,
+        block=block,
+        in_block=in_block,
+        in_class=in_class,
+        signal=signal,
+        seed=seed,
+        threads=threads,
+    )
+    import_graph(source, out, Options(), overwrite=overwrite, progress=progress)
+    return Graph.open(out)
+
+
+def communities_source(
+    *,
+    vertices: int,
+    edges: int,
+    width: int = 100,
+    classes: int = 47,
+    train: float = 0.08,
+    block: int = 500,
+    in_block: float = 0.7,
+    in_class: float = 0.15,
+    signal: float = 0.2,
+    seed: int = 0,
+    threads: int = 1,
+) -> Source:
+    """The graph of `communities` as it is made, edges a piece at a time."""
     _check(vertices, edges, train, classes)
     if in_block < 0 or in_class < 0 or in_block + in_class > 1:
         raise ConfigError(f"in_block = {in_block} and in_class = {in_class} must be positive and sum to at most 1")
@@ -86,6 +120,8 @@ def communities(
     block_bounds = np.append(np.concatenate(blocks).astype(np.int64), vertices)
     weights = np.minimum((1 - random.random(vertices)) ** (-1 / 1.5), vertices**0.5)
     sums = np.concatenate([[0.0], np.cumsum(weights)])
+    cells = np.linspace(0.0, sums[-1], max(1, vertices // _CELL) + 1)
+    guide = np.searchsorted(sums, cells, side="right")
     relabel = random.permutation(vertices).astype(np.int32)
     labels = np.empty(vertices, dtype=np.int32)
     labels[relabel] = np.repeat(np.arange(len(class_bounds) - 1, dtype=np.int32), np.diff(class_bounds))
@@ -94,7 +130,7 @@ def communities(
     def read() -> Iterator[EdgeChunk]:
         for first in range(0, pairs, _CHUNK):
             src, dst = (np.empty(min(_CHUNK, pairs - first), dtype=np.int32) for _ in range(2))
-            bounds = (sums, block_bounds, class_bounds, in_block, in_class)
+            bounds = (sums, guide, block_bounds, class_bounds, in_block, in_class)
             _kernels.community_edges(edge_key, first, *bounds, relabel, src, dst, threads)
             yield EdgeChunk(np.stack([src, dst], 1).reshape(-1), np.stack([dst, src], 1).reshape(-1))
 
@@ -106,9 +142,8 @@ def communities(
             yield noise + centres[labels[first : first + len(noise)]]
             first += len(noise)
 
-    source = Source(vertices, read, width, rows if width else None, labels, _split(vertices, train, random))
-    import_graph(source, out, Options(), overwrite=overwrite, progress=progress)
-    return Graph.open(out)
+    split = _split(vertices, train, random)
+    return Source(vertices, read, width, rows if width else None, labels, split, num_edges=2 * pairs)
 
 
 def _pairs(bounds: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -34,7 +34,7 @@ def import_graph(
     if labels is not None and labels.size and labels.min() < -1:
         raise InputError(f"label {labels.min()} is negative: classes are counted from 0, and -1 means unknown")
     with DirectoryWriter(out, overwrite=overwrite) as directory:
-        write_lists(source.edges, source.num_vertices, options, directory, memory, progress)
+        write_lists(source.edges, source.num_vertices, options, directory, memory, progress, source.num_edges)
         _write_features(source, directory, np.dtype(_FEATURE_TYPES[feature_dtype]), progress)
         directory.add("labels", labels)
         directory.add("split", parts)

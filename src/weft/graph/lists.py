@@ -12,7 +12,7 @@ import numpy as np
 from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph.graph import Progress, id_type
-from weft.graph.pieces import running_sum
+from weft.graph.pieces import running_sum, vertex_ranges
 from weft.graph.storage import DirectoryWriter
 
 _LOOPS = {"keep": 0, "remove": 1, "add": 2}
@@ -64,12 +64,22 @@ class Lists:
     type: np.ndarray | None
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """What reading the edges once told."""
+
+    degrees: np.ndarray  # [vertices] int64: edges that each destination gets, before cleaning
+    edges: int  # in the input
+    weighted: bool
+    typed: bool
+
+
 def lists_in_memory(
     edges: Edges, vertices: int, options: Options
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
     """indptr, indices, weights and types, all at once."""
-    counts = _count(edges, vertices, options, None)
-    lists = _make(edges, 0, counts, vertices, options)
+    counted = _count(edges, vertices, options)
+    lists = _make(edges, 0, counted.degrees, vertices, options)
     return running_sum(lists.lengths), lists.indices, lists.weight, lists.type
 
 
@@ -80,34 +90,42 @@ def write_lists(
     directory: DirectoryWriter,
     memory: int,
     progress: Progress | None = None,
+    expected: int = 0,
 ) -> None:
-    """Write indptr, indices, edge_weight and edge_type into a graph directory, using about `memory` bytes."""
-    counts = _count(edges, vertices, options, progress)
-    ranges = _ranges(counts, vertices, options, memory)
+    """Write indptr, indices, edge_weight and edge_type into a graph directory, using about `memory` bytes.
+
+    `expected`: how many edges will come, where somebody knows.
+    """
+    counted = _count(edges, vertices, options, progress, expected)
+    ranges = _ranges(counted, options, memory)
     lengths = np.empty(vertices, dtype=np.int64)
     indices = directory.array("indices", id_type(vertices))
-    weight = type_ = None
-    for done, (first, end) in enumerate(ranges):
-        lists = _make(edges, first, counts[first:end], vertices, options)
+    weight = directory.array("edge_weight", np.float32) if counted.weighted else None
+    type_ = directory.array("edge_type", np.int32) if counted.typed else None
+    for number, (first, end) in enumerate(ranges):
+        tell = None if progress is None else _onward(progress, number * counted.edges, len(ranges) * counted.edges)
+        lists = _make(edges, first, counted.degrees[first:end], vertices, options, tell)
         lengths[first:end] = lists.lengths
-        indices.append(lists.indices)
-        if lists.weight is not None:
-            weight = weight or directory.array("edge_weight", np.float32)
-            weight.append(lists.weight)
-        if lists.type is not None:
-            type_ = type_ or directory.array("edge_type", np.int32)
-            type_.append(lists.type)
-        if progress:
-            progress("placing edges", done + 1, len(ranges))
+        for writer, values in ((indices, lists.indices), (weight, lists.weight), (type_, lists.type)):
+            if writer is not None and values is not None:
+                writer.append(values)
+        del lists, values  # before the next range's are made
     directory.add("indptr", running_sum(lengths))
 
 
-def _count(edges: Edges, vertices: int, options: Options, progress: Progress | None) -> np.ndarray:
-    """How many edges each destination gets, before cleaning; ids are checked here."""
+def _onward(progress: Progress, before: int, total: int) -> Callable[[int], None]:
+    """Tells of edges that are placed, after so many in earlier ranges."""
+    return lambda placed: progress("placing edges", before + placed, total)
+
+
+def _count(
+    edges: Edges, vertices: int, options: Options, progress: Progress | None = None, expected: int = 0
+) -> _Counted:
+    """How many edges each destination gets; ids and weights are checked here."""
     if vertices < 1:
         raise InputError("the graph is empty: it needs at least one vertex")
     counts = np.zeros(vertices, dtype=np.int64)
-    seen = 0
+    seen, weighted, typed = 0, False, False
     for chunk in edges():
         bad = _kernels.count_edges(*_ids(chunk), counts, options.undirected)
         if bad >= 0:
@@ -115,16 +133,21 @@ def _count(edges: Edges, vertices: int, options: Options, progress: Progress | N
                 f"edge {seen + bad} goes from {chunk.src[bad]} to {chunk.dst[bad]}, but vertex ids are 0 to {vertices - 1}: "
                 f"mend the edge, or give the number of vertices that there really are"
             )
-        for name, values in (("weight", chunk.weight), ("type", chunk.type)):
-            if values is not None and len(values) != len(chunk.src):
-                raise InputError(f"edge {name}s: {len(values)} values for {len(chunk.src)} edges; give one for each")
-        if chunk.weight is not None and not np.isfinite(chunk.weight).all():
-            at = int(np.flatnonzero(~np.isfinite(chunk.weight))[0])
-            raise InputError(f"the weight of edge {seen + at} is {chunk.weight[at]}: weights must be finite numbers")
+        _check_values(chunk, seen)
+        weighted, typed = weighted or chunk.weight is not None, typed or chunk.type is not None
         seen += len(chunk.src)
         if progress:
-            progress("counting edges", seen, 0)
-    return counts
+            progress("counting edges", seen, expected)
+    return _Counted(counts, seen, weighted, typed)
+
+
+def _check_values(chunk: EdgeChunk, seen: int) -> None:
+    for name, values in (("weight", chunk.weight), ("type", chunk.type)):
+        if values is not None and len(values) != len(chunk.src):
+            raise InputError(f"edge {name}s: {len(values)} values for {len(chunk.src)} edges; give one for each")
+    if chunk.weight is not None and not np.isfinite(chunk.weight).all():
+        at = int(np.flatnonzero(~np.isfinite(chunk.weight))[0])
+        raise InputError(f"the weight of edge {seen + at} is {chunk.weight[at]}: weights must be finite numbers")
 
 
 def _ids(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:
@@ -138,25 +161,27 @@ def _ids(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(chunk.src, dtype=dtype), np.ascontiguousarray(chunk.dst, dtype=dtype)
 
 
-def _ranges(counts: np.ndarray, vertices: int, options: Options, memory: int) -> list[tuple[int, int]]:
-    """Ranges of destinations whose lists fit a third of the memory that counts and lengths leave."""
-    bytes_an_edge = (np.dtype(id_type(vertices)).itemsize + 8) * (2 if options.cleans else 1)
-    room = max(memory - 24 * vertices, memory // 8) // 3
-    sums = np.cumsum(counts + 1)
-    ranges, first = [], 0
-    while first < vertices:
-        before = int(sums[first - 1]) if first else 0
-        end = int(np.searchsorted(sums, before + room // bytes_an_edge, side="right"))
-        end = min(max(end, first + 1), vertices)
-        ranges.append((first, end))
-        first = end
-    return ranges
+def _ranges(counted: _Counted, options: Options, memory: int) -> list[tuple[int, int]]:
+    """Ranges of destinations whose lists fit half of what degrees and lengths leave; edges are read in the rest."""
+    vertices = len(counted.degrees)
+    bytes_an_edge = np.dtype(id_type(vertices)).itemsize + 4 * counted.weighted + 4 * counted.typed
+    if options.self_loops == "add":  # all other lists are cleaned where they are
+        bytes_an_edge *= 2
+    room = max(memory - 40 * vertices, memory // 8) // 2
+    return list(vertex_ranges(running_sum(counted.degrees + 1), room // bytes_an_edge))
 
 
-def _make(edges: Edges, first: int, counts: np.ndarray, vertices: int, options: Options) -> Lists:
-    """The lists of the destinations from `first` on, in input order, cleaned as wanted."""
+def _make(
+    edges: Edges,
+    first: int,
+    counts: np.ndarray,
+    vertices: int,
+    options: Options,
+    tell: Callable[[int], None] | None = None,
+) -> Lists:
+    """The lists of the destinations from `first` on, in input order, cleaned as wanted; tells of edges that are read."""
     offsets = running_sum(counts)
-    place, total = offsets[:-1].copy(), int(offsets[-1])
+    place, total, seen = offsets[:-1].copy(), int(offsets[-1]), 0
     indices: np.ndarray = np.empty(total, dtype=id_type(vertices))
     weight = type_ = None
     for chunk in edges():
@@ -170,18 +195,26 @@ def _make(edges: Edges, first: int, counts: np.ndarray, vertices: int, options: 
         _kernels.place_edges(
             src, dst, first, place, indices, given_weight, weight, given_type, type_, options.undirected
         )
+        seen += len(src)
+        if tell:
+            tell(seen)
     return _clean(Lists(offsets, indices, weight, type_), first, options)
 
 
 def _clean(lists: Lists, first: int, options: Options) -> Lists:
-    """Drop repeated edges and self-loops, or add them; `lists.lengths` holds offsets on the way in."""
+    """Drop repeated edges and self-loops, or add them; `lists.lengths` holds offsets on the way in.
+
+    Lists that only get shorter are cleaned where they are.
+    """
     rows = len(lists.lengths) - 1
     if not options.cleans:
         return Lists(np.diff(lists.lengths), lists.indices, lists.weight, lists.type)
-    room = len(lists.indices) + (rows if options.self_loops == "add" else 0)
     lengths = np.empty(rows, dtype=np.int64)
-    indices = np.empty(room, dtype=lists.indices.dtype)
-    weight, type_ = (None if a is None else np.empty(room, dtype=a.dtype) for a in (lists.weight, lists.type))
+    indices, weight, type_ = lists.indices, lists.weight, lists.type
+    if options.self_loops == "add":
+        room = len(indices) + rows
+        indices = np.empty(room, dtype=indices.dtype)
+        weight, type_ = (None if a is None else np.empty(room, dtype=a.dtype) for a in (weight, type_))
     loops = _LOOPS[options.self_loops]
     inputs = (lists.lengths, lists.indices, lists.weight, lists.type, first, options.unique, loops)
     total = _kernels.clean_lists(*inputs, lengths, indices, weight, type_)

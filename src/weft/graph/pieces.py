@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-_CHUNK = 1 << 22  # edges
+from weft import _kernels
 
 
 def vertex_ranges(indptr: np.ndarray, edges: int, vertices: int | None = None) -> Iterator[tuple[int, int]]:
@@ -23,10 +23,7 @@ def running_sum(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def sums_by_source(indptr: np.ndarray, indices: np.ndarray, terms: np.ndarray | None = None) -> np.ndarray:
-    """The destinations' terms (None: 1), summed over each vertex's out-edges, [vertices] float64; a piece at a time."""
+    """The destinations' terms (None: 1), summed over each vertex's out-edges, [vertices] float64."""
     sums = np.zeros(len(indptr) - 1)
-    for first, end in vertex_ranges(indptr, _CHUNK):
-        sources = indices[indptr[first] : indptr[end]]
-        of_edges = None if terms is None else np.repeat(terms[first:end], np.diff(indptr[first : end + 1]))
-        sums += np.bincount(sources, of_edges, len(sums))
+    _kernels.add_by_source(indptr, indices, terms, sums)
     return sums

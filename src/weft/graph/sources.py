@@ -34,6 +34,7 @@ class Source:
     split: np.ndarray | None = None
     names: Names | None = None
     class_names: tuple[str, ...] | None = None
+    num_edges: int = 0  # as they are in the input; 0 where nobody knows yet
 
 
 def built_in() -> list[str]:
@@ -82,6 +83,7 @@ def from_folder(folder: Path) -> Source:
         arrays["label"],
         arrays["split"],
         class_names=tuple(classes.read_text().split("\n")[:-1]) if classes.exists() else None,
+        num_edges=edge_index.shape[1],
     )
 
 
@@ -105,7 +107,7 @@ def from_arrays(
     chunk = EdgeChunk(edge_index[0], edge_index[1], edge_weight, edge_type)
     rows = None if features is None else (lambda: iter([features]))
     width = 0 if features is None else int(features.shape[1])
-    return Source(num_vertices, lambda: iter([chunk]), width, rows, labels, split)
+    return Source(num_vertices, lambda: iter([chunk]), width, rows, labels, split, num_edges=len(chunk.src))
 
 
 def from_ogb(name: str, root: Path) -> Source:

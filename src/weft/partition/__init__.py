@@ -7,12 +7,14 @@ from weft.partition.mesh import Mesh, mesh_of
 from weft.partition.methods import METHODS, allocate
 from weft.partition.quality import measure
 from weft.partition.renumber import write_partitioned
+from weft.partition.steps import Steps
 
 __all__ = [
     "METHODS",
     "Aim",
     "Choice",
     "Mesh",
+    "Steps",
     "Training",
     "Weighing",
     "allocate",

@@ -1,6 +1,6 @@
 """What is asked of an allocation: how many parts, how large, balanced by what, made for which training."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import SPLITS, Progress
+from weft.partition.steps import Steps
 
 _PLACEMENTS = ("local", "pull", "push", "cover")
 _UNITS = 1000  # of weight that a vertex has on average: partitioners want whole numbers
@@ -117,6 +118,7 @@ class Aim:
     pairs: np.ndarray | None = (
         None  # [parts, parts] bandwidths of single pairs' links, in the unit of `bandwidths`; inf: none
     )
+    steps: Steps | None = None  # where results of finished steps are kept, if anywhere
 
     def __post_init__(self) -> None:
         if self.parts < 1:
@@ -157,6 +159,10 @@ class Aim:
     def targets(self) -> np.ndarray:
         """Each part's share of the whole, [parts] float64 that sum to 1."""
         return parts_of_whole(self.parts, self.shares)
+
+    def once(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """What a long step gives, or gave before it was stopped."""
+        return make() if self.steps is None else self.steps.once(name, make)
 
     def weights(self, graph: Graph) -> np.ndarray:
         """What each vertex weighs in the balance, [vertices] int64 of at least 1."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def in_two_levels(
         aim.weighing, imbalance=(1 + aim.weighing.imbalance) ** 0.5 - 1
     )  # both levels together exceed as much
     aim = replace(aim, weighing=once)
-    hosts = _allocated(method, graph, _of_hosts(aim, first))
+    hosts = aim.once("hosts", partial(_allocated, method, graph, _of_hosts(aim, first)))
     owners = np.empty(graph.num_vertices, dtype=np.int32)
     for host, count in enumerate(workers):
         members = np.flatnonzero(hosts == host)
@@ -36,7 +37,7 @@ def in_two_levels(
             owners[members] = first[host] + np.arange(len(members))
             continue
         inner = _within(aim, members, host, slice(int(first[host]), int(first[host + 1])))
-        owners[members] = first[host] + _allocated(method, inside(graph, members), inner)
+        owners[members] = first[host] + aim.once(f"host-{host}", partial(_inside, method, graph, members, inner))
     return owners
 
 
@@ -80,6 +81,10 @@ def inside(graph: Graph, members: np.ndarray) -> Graph:
 
 def _allocated(method: Callable[[Graph, Aim], np.ndarray], graph: Graph, aim: Aim) -> np.ndarray:
     return method(graph, aim) if aim.parts > 1 else np.zeros(graph.num_vertices, dtype=np.int32)
+
+
+def _inside(method: Callable[[Graph, Aim], np.ndarray], graph: Graph, members: np.ndarray, aim: Aim) -> np.ndarray:
+    return _allocated(method, inside(graph, members), aim)
 
 
 def _of_hosts(aim: Aim, first: np.ndarray) -> Aim:

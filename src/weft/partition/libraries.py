@@ -120,7 +120,7 @@ def write_parhip(file: Path, mesh: Mesh) -> None:
         kind = no_edge_weights | narrow_ids | narrow_edge_weights
         np.array([kind, mesh.num_vertices, len(mesh.neighbours)], dtype=np.uint64).tofile(out)
         (base + mesh.offsets.astype(np.uint64) * np.uint64(id_type.itemsize)).tofile(out)
-        mesh.neighbours.astype(id_type, copy=False).tofile(out)
+        mesh.neighbours.view(id_type).tofile(out)
         mesh.vertices.tofile(out)
         if mesh.edges is not None:
             mesh.edges.tofile(out)
@@ -192,7 +192,8 @@ def _folder(size: int) -> Iterator[Path]:
     """A folder for so many bytes: in memory where that has ample room, else on disk."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     ample = _MEMORY_FOLDER.is_dir() and size < min(shutil.disk_usage(_MEMORY_FOLDER).free, memory) // 4
-    with tempfile.TemporaryDirectory(prefix="weft-", dir=_MEMORY_FOLDER if ample else None) as folder:
+    prefix = f"weft-{os.getpid()}-"  # so that one can see whose memory it is
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=_MEMORY_FOLDER if ample else None) as folder:
         yield Path(folder)
 
 

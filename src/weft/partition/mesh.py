@@ -7,11 +7,13 @@ import numpy as np
 from weft import _kernels
 from weft.graph import Graph
 from weft.graph.graph import SPLITS
-from weft.graph.pieces import running_sum
+from weft.memory import available_memory
 from weft.partition.aim import Aim
+from weft.partition.both_ways import BothWays, Lists, Pieces
 
 _MEAN = 100  # of edge weights: whole numbers fine enough to tell edges apart
 _HEAVIEST = 1 << 20
+_SHARE = 4  # of the memory that is free, lists in the making take one part of so many
 
 
 @dataclass(frozen=True)
@@ -35,21 +37,59 @@ class Mesh:
         return len(self.neighbours) // 2
 
 
-def mesh_of(graph: Graph, aim: Aim) -> Mesh:
-    """The mesh of a graph. With `aim.draws` an edge weighs what is drawn over it, to and fro: 100 on average, at least 1."""
-    vertices, ids, threads = graph.num_vertices, graph.indices.dtype, aim.threads
-    out_indptr, out_dst = np.empty(vertices + 1, dtype=np.int64), np.empty(graph.num_edges, dtype=ids)
-    lists = graph.indptr, graph.indices, out_indptr, out_dst
-    _kernels.out_lists(*lists, threads)
-    counts = np.empty(vertices, dtype=np.int64)
-    _kernels.count_neighbours(*lists, counts, threads)
-    offsets = running_sum(counts)
-    neighbours: np.ndarray = np.empty(int(offsets[-1]), dtype=ids)
+def mesh_of(graph: Graph, aim: Aim, room: int | None = None) -> Mesh:
+    """The mesh of a graph. With `aim.draws` an edge weighs what is drawn over it, to and fro: 100 on average, at least 1.
+
+    `room`: bytes that lists may take (default: a part of the memory there is); larger ones are made a range of vertices at a
+    time and kept in a temporary file, which is mapped. The mesh is the same.
+    """
     draws = None if aim.draws is None else np.ascontiguousarray(aim.draws, dtype=np.float64)
-    edges = None if draws is None else np.empty(len(neighbours), dtype=np.int32)
-    scale = 0.0 if draws is None else _scale(graph, draws, len(neighbours) // 2)
-    _kernels.join_neighbours(*lists, draws, scale, _HEAVIEST, offsets, neighbours, edges, threads)
-    return Mesh(offsets, neighbours, edges, aim.weights(graph), training_of(graph))
+    both = BothWays(graph, available_memory() // _SHARE if room is None else room, draws is not None, aim.threads)
+    offsets: np.ndarray = np.zeros(graph.num_vertices + 1, dtype=np.int64)
+    scale = 0.0
+    if draws is not None:  # weights hang on how many pairs there are
+        for lists in both:
+            _count(lists, offsets, aim.threads)
+            del lists  # before the next range's are made
+        scale = _scale(graph, draws, int(offsets[-1]) // 2)
+    neighbours, edges = (Pieces(dtype, len(both.ranges)) for dtype in (graph.indices.dtype, np.int32))
+    for lists in both:
+        if draws is None:
+            _count(lists, offsets, aim.threads)
+        _join(lists, offsets, draws, scale, neighbours, edges, aim.threads)
+        if aim.progress:
+            aim.progress("joining lists", lists.end, graph.num_vertices)
+        del lists
+    weights = None if draws is None else edges.whole()
+    return Mesh(offsets, neighbours.whole(), weights, aim.weights(graph), training_of(graph))
+
+
+def _count(lists: Lists, offsets: np.ndarray, threads: int) -> None:
+    """Where the neighbours of a range's vertices begin, after those of the ranges before."""
+    first, rows = lists.first, len(lists.indptr) - 1
+    counts = offsets[first + 1 : first + rows + 1]
+    _kernels.count_neighbours(*lists.arrays(), counts, threads, first)
+    counts[:] = np.cumsum(counts)
+    counts += offsets[first]
+
+
+def _join(
+    lists: Lists,
+    offsets: np.ndarray,
+    draws: np.ndarray | None,
+    scale: float,
+    neighbours: Pieces,
+    edges: Pieces,
+    threads: int,
+) -> None:
+    """Add the neighbours of a range's vertices, and the weights of the edges if there are any."""
+    own = offsets[lists.first : lists.first + len(lists.indptr)]
+    found = np.empty(int(own[-1] - own[0]), dtype=lists.indices.dtype)
+    weights = None if draws is None else np.empty(len(found), dtype=np.int32)
+    _kernels.join_neighbours(*lists.arrays(), draws, scale, _HEAVIEST, own, found, weights, threads, lists.first)
+    neighbours.append(found)
+    if weights is not None:
+        edges.append(weights)
 
 
 def _scale(graph: Graph, draws: np.ndarray, pairs: int) -> float:

@@ -1,6 +1,7 @@
 """Allocations of vertices to parts, by name. Each method gives the part of every vertex."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from weft.partition.aim import Aim, Training, Weighing
 from weft.partition.blocks import blocks
 from weft.partition.hosts import in_two_levels
 from weft.partition.libraries import kaminpar, metis, mtkahypar
+from weft.partition.steps import Steps
 from weft.partition.streaming import fennel, ldg, random
 from weft.partition.traffic import traffic
 
@@ -44,6 +46,7 @@ def allocate(
     pairs: np.ndarray | None = None,
     hosts: Sequence[int] | None = None,
     progress: Progress | None = None,
+    steps: Steps | None = None,
 ) -> np.ndarray:
     """The part of each vertex, [vertices] int32; the arguments are those of `Aim`.
 
@@ -52,8 +55,9 @@ def allocate(
     if method not in METHODS:
         raise ConfigError(f"method {method!r} is not known: choose one of {', '.join(METHODS)}")
     unequal, links = (None if given is None else tuple(map(float, given)) for given in (shares, bandwidths))
-    aim = Aim(parts, weighing or Weighing(), unequal, draws, work, task, links, seed, threads, progress, pairs)
+    aim = Aim(parts, weighing or Weighing(), unequal, draws, work, task, links, seed, threads, progress, pairs, steps)
     aim.check(graph)
     if parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)
-    return METHODS[method](graph, aim) if hosts is None else in_two_levels(METHODS[method], graph, aim, hosts)
+    whole = partial(METHODS[method], graph, aim)
+    return aim.once("owners", whole if hosts is None else partial(in_two_levels, METHODS[method], graph, aim, hosts))

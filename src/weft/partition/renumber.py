@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from weft import _kernels
 from weft.graph import Graph
 from weft.graph.graph import Progress
 from weft.graph.pieces import running_sum, vertex_ranges
@@ -26,21 +27,19 @@ def write_partitioned(
     *,
     shares: Sequence[float] | None = None,
     overwrite: bool = False,
+    threads: int = 1,
     progress: Progress | None = None,
 ) -> None:
     """Write the graph renumbered, with its owners' bounds, as a graph directory.
 
     `shares`: what each owner is to do, in any unit, where that is not the same for all; training goes by it.
     """
-    order = np.argsort(owners, kind="stable")  # new id -> old id
+    narrow = owners.astype(np.uint16) if parts < 1 << 16 else owners  # which sort in linear time
+    order = np.argsort(narrow, kind="stable")  # new id -> old id
     bounds = running_sum(np.bincount(owners, minlength=parts))
     with DirectoryWriter(out, overwrite=overwrite) as directory:
-        _write_lists(graph, order, directory, progress)
-        if graph.features is not None:
-            writer = directory.array("features", graph.features.dtype, graph.features.shape[1:])
-            rows = max(1, _CHUNK // max(1, graph.num_features))
-            for first in range(0, len(order), rows):
-                writer.append(graph.features[order[first : first + rows]])
+        _write_lists(graph, order, directory, threads, progress)
+        _write_features(graph, order, directory, progress)
         for name in ("labels", "split"):
             values = getattr(graph, name)
             directory.add(name, None if values is None else values[order])
@@ -53,20 +52,36 @@ def write_partitioned(
         directory.facts = {"num_classes": graph.num_classes, "class_names": graph.class_names}
 
 
-def _write_lists(graph: Graph, order: np.ndarray, directory: DirectoryWriter, progress: Progress | None) -> None:
+def _write_lists(
+    graph: Graph, order: np.ndarray, directory: DirectoryWriter, threads: int, progress: Progress | None
+) -> None:
     new_ids = np.empty(len(order), dtype=graph.indices.dtype)
     new_ids[order] = np.arange(len(order), dtype=graph.indices.dtype)
-    lengths = np.diff(graph.indptr)[order]
-    indptr = running_sum(lengths)
+    indptr = running_sum(np.diff(graph.indptr)[order])
     directory.add("indptr", indptr)
     names = [name for name in ("edge_weight", "edge_type") if getattr(graph, name) is not None]
     writers = {name: directory.array(name, getattr(graph, name).dtype) for name in names}
     indices = directory.array("indices", graph.indices.dtype)
     for first, end in vertex_ranges(indptr, _CHUNK):
-        starts = graph.indptr[order[first:end]] - indptr[first:end]
-        positions = np.repeat(starts, lengths[first:end]) + np.arange(indptr[first], indptr[end])
-        indices.append(new_ids[graph.indices[positions]])
+        begins, here = indptr[first : end + 1], order[first:end]
+        piece = np.empty(int(begins[-1] - begins[0]), dtype=graph.indices.dtype)
+        _kernels.renumber_lists(graph.indptr, graph.indices, here, new_ids, begins, piece, threads)
+        indices.append(piece)
+        if writers:
+            starts = graph.indptr[here] - begins[:-1]
+            positions = np.repeat(starts, np.diff(begins)) + np.arange(begins[0], begins[-1])
         for name, writer in writers.items():
             writer.append(getattr(graph, name)[positions])
         if progress:
             progress("renumbering", end, len(order))
+
+
+def _write_features(graph: Graph, order: np.ndarray, directory: DirectoryWriter, progress: Progress | None) -> None:
+    if graph.features is None:
+        return
+    writer = directory.array("features", graph.features.dtype, graph.features.shape[1:])
+    rows = max(1, _CHUNK // max(1, graph.num_features))
+    for first in range(0, len(order), rows):
+        writer.append(graph.features[order[first : first + rows]])
+        if progress:
+            progress("copying features", min(first + rows, len(order)), len(order))

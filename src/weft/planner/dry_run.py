@@ -4,6 +4,7 @@ One process can walk for all workers, of any number; or each worker walks for it
 reached.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from weft.exchange import Wire
 from weft.features.cache import rooms
 from weft.graph import Graph
 from weft.graph.describe import out_degrees
+from weft.graph.graph import Progress
 from weft.parallel.owners import Owners
 from weft.planner.counts import Cell, Counts
 from weft.planner.task import Task
@@ -57,7 +59,7 @@ class DryRun:
             )
             self._walks[worker] = Walk(sampler, team, ranks.index(worker), costs, task.slack, graph.num_vertices)
 
-    def run(self, most: int | None = None) -> Counts:
+    def run(self, most: int | None = None, progress: Progress | None = None) -> Counts:
         """Look at batches until their mean is steady, at most an epoch's or so many. A short last one is looked at too."""
         batches = self._batches
         whole = [number for number, seeds in enumerate(batches) if len(seeds) == len(batches[0])]
@@ -66,6 +68,8 @@ class DryRun:
         for number in whole[:most]:
             reached.append(self._walk(number))
             error = float(np.std(reached, ddof=1) / np.mean(reached) / len(reached) ** 0.5) if number else 0.0
+            if progress:
+                progress("dry run", number + 1, self._expected(number + 1, error, len(whole[:most])))
             if number + 1 >= _LEAST and error <= _ERROR:
                 break
         for number in rest:
@@ -77,6 +81,11 @@ class DryRun:
                 walk.cache(room, degrees, self._task.cache_by)
         weights = np.array([len(whole) / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
         return self._counts(weights, error)
+
+    @staticmethod
+    def _expected(done: int, error: float, most: int) -> int:
+        """How many batches will do, as it looks after so many: an error falls with the square root of their number."""
+        return min(most, max(done, _LEAST, math.ceil(done * (error / _ERROR) ** 2)))
 
     def reads(self, state: str) -> np.ndarray:
         """How often edges reached each vertex as an input, summed over the batches and workers of this process."""

@@ -14,6 +14,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ConfigError
 from weft.exchange import Wire
 from weft.graph import Graph
+from weft.graph.graph import Progress
 from weft.nn import crossing_costs
 from weft.nn.block_model import walk
 from weft.parallel import NAMED, Owners, Plan
@@ -55,6 +56,7 @@ class Planner:
         hosts: Sequence[int],
         wires: Wires | None = None,
         title: str = "",
+        progress: Progress | None = None,
     ) -> None:
         """`owners`: all workers. `hosts`: of each. With wires, all workers call this together."""
         start = time.perf_counter()
@@ -67,7 +69,7 @@ class Planner:
         for group in self._groups():
             team = None if wires is None else (wires.all, wires.all if group == "all" else wires.host)
             run = DryRun(graph, task, owners, hosts, costs, group, team)
-            self._counts[group], self._runs[group] = run.run(), run
+            self._counts[group], self._runs[group] = run.run(progress=progress), run
         self._learn(model)
         self.took = time.perf_counter() - start
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from weft.errors import ConfigError
 from weft.exchange import Wire, World
+from weft.memory import available_memory
 from weft.planner.cluster import NEVER, Cluster, Host, Link
 from weft.planner.cluster_file import cluster_of
 from weft.planner.cluster_text import cluster_text
@@ -23,7 +24,7 @@ from weft.planner.probe_links import (
     near_bandwidth,
     pair_bandwidths,
 )
-from weft.planner.probe_processors import busy, machine, memory
+from weft.planner.probe_processors import busy, machine
 
 _LESS = 0.8  # of what was to be expected: what is below is told apart
 _SAME_SPEED = 0.05  # processors that differ by less are of one speed
@@ -68,7 +69,7 @@ def probe(world: World, tell: Tell | None = None) -> Cluster:
     machines = hosts.slowest(machine())
     cores, speeds = _cores(hosts, machines)
     together = cores if len(set(machines)) == hosts.count else hosts.sums(busy(_FIRST.busy)[0])
-    room = hosts.slowest(memory())
+    room = hosts.slowest(float(available_memory()))
     found = tuple(
         Host(
             names[host],

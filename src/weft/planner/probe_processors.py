@@ -1,7 +1,6 @@
-"""What the hosts' processors and memory are good for: seconds of a processor that busy threads get, and bytes."""
+"""What the hosts' processors are good for: seconds of a processor that busy threads get; and who is on one machine."""
 
 import hashlib
-import os
 import socket
 import threading
 import time
@@ -10,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 _THREADS = 3  # of a worker: one that trains and two that load
-_MEMORY_GROUPS = (("memory.max", ""), ("memory.limit_in_bytes", "memory"))  # cgroup version 2, and 1
 
 
 def busy(seconds: float) -> tuple[float, float]:
@@ -45,41 +43,3 @@ def machine() -> int:
     except OSError:
         name = socket.gethostname()
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")  # a float holds it exactly
-
-
-def memory() -> float:
-    """Bytes that this machine has left for programs, or that this process's group may have, if that is less."""
-    return float(min([_available(), *_limits()]))
-
-
-def _available() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # not Linux
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _limits() -> list[int]:
-    """The limits of this process's control group and of those around it."""
-    found: list[int] = []
-    try:
-        groups = [line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    except OSError:
-        return found
-    for file, controller in _MEMORY_GROUPS:
-        root = Path("/sys/fs/cgroup", controller)
-        for inside in (path for controllers, path in groups if controller in controllers.split(",")):
-            folder = root / inside.lstrip("/")
-            for group in (folder, *folder.parents):
-                found += _limit(group / file)
-                if group == root:
-                    break
-    return found
-
-
-def _limit(file: Path) -> list[int]:
-    try:
-        return [int(file.read_text())]
-    except (OSError, ValueError):  # no such group here, or "max"
-        return []

@@ -11,6 +11,7 @@ import torch
 
 from weft.errors import ConfigError
 from weft.graph import Graph
+from weft.graph.graph import Progress
 from weft.nn import BlockModel
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
@@ -30,9 +31,11 @@ _WIDTHS = (8, 16, 32, 64, 128, 256, 512)
 class WhatIf:
     """Planners for one run on several clusters. The batch stays as large, whatever the number of workers."""
 
-    def __init__(self, graph: Graph, settings: Settings, method: str = "metis") -> None:
+    def __init__(
+        self, graph: Graph, settings: Settings, method: str = "metis", progress: Progress | None = None
+    ) -> None:
         """`method`: how the graph is partitioned where it has another number of parts."""
-        self._graph, self._settings, self._method = graph, settings, method
+        self._graph, self._settings, self._method, self._progress = graph, settings, method, progress
         self._model = make_model(settings, graph)
         self._depth = BlockModel(self._model, graph.num_features).depth
         self._partitions = False  # are graphs without owners partitioned?
@@ -78,7 +81,8 @@ class WhatIf:
                 graph = self._partitioned(len(hosts), shares, Path(folder))
                 one = Owners(np.array([0, graph.num_vertices]))
                 owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
-                self._planners[key] = Planner(graph, self._model, task, owners, hosts, title=title)
+                planner = Planner(graph, self._model, task, owners, hosts, title=title, progress=self._progress)
+                self._planners[key] = planner
         return self._planners[key]
 
     def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:

@@ -6,13 +6,15 @@ from slow_partition import random_graph
 
 from weft.graph import Graph
 from weft.partition import METHODS, choice, choose
+from weft.partition.choice import too_large
 
 
 class Large:
     """A graph of any size, as far as the choice looks."""
 
     def __init__(self, edges, training=True):
-        self.num_edges, self.split = edges, np.zeros(3, dtype=np.uint8) if training else None
+        self.num_edges, self.num_vertices = edges, edges // 20
+        self.split = np.zeros(3, dtype=np.uint8) if training else None
 
 
 def test_small_graphs_that_train_get_traffic():
@@ -26,7 +28,7 @@ def test_small_graphs_that_train_get_traffic():
     [(30e6, 5, "traffic"), (60e6, 2, "kaminpar"), (60e6, 10, "traffic"), (1e9, 20, "kaminpar"), (1e9, 1, "fennel")],
 )
 def test_size_and_time_decide(edges, minutes, method):
-    chosen = choose(Large(int(edges)), minutes)
+    chosen = choose(Large(int(edges)), minutes, memory=1e12)
     assert chosen.method == method and method in METHODS
     assert chosen.weighted == (method == "kaminpar")
     assert ("traffic would take about" in chosen.why) == (method != "traffic")
@@ -41,7 +43,19 @@ def test_nothing_to_train_on(graph):
 
 def test_what_is_not_installed_is_passed_over(monkeypatch):
     monkeypatch.setattr(choice, "find_spec", lambda name: None if name == "kaminpar" else object())
-    assert choose(Large(60_000_000, training=False)).method == "metis"
+    assert choose(Large(60_000_000, training=False), memory=1e12).method == "metis"
     monkeypatch.setattr(choice, "find_spec", lambda name: None)
-    chosen = choose(Large(90_000_000))
+    chosen = choose(Large(90_000_000), memory=1e12)
     assert chosen.method == "fennel" and "kaminpar is not installed; metis is not installed" in chosen.why
+
+
+def test_memory_decides(monkeypatch):
+    monkeypatch.setattr(choice, "available_memory", lambda: 8e9)
+    chosen = choose(Large(1_000_000_000), minutes=600)
+    assert chosen.method == "fennel"
+    for method in ("traffic", "kaminpar", "metis"):
+        assert f"{method} would need about" in chosen.why
+    assert "of 8 GB free" in chosen.why
+    assert choose(Large(1_000_000_000), minutes=600, memory=1e12).method == "traffic"
+    assert too_large("metis", Large(300_000_000)).startswith("would need about")
+    assert too_large("metis", Large(3_000_000)) == "" == too_large("blocks", Large(10**12))

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from slow_partition import NASTY, random_graph, slow_mesh
+from slow_partition import NASTY, edges_of, random_graph, slow_mesh
 
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.generate import communities
 from weft.partition import Aim, Training, Weighing, allocate, mesh_of
+from weft.partition.both_ways import BothWays
 
 
 def lists_of(mesh):
@@ -69,10 +70,46 @@ def test_any_number_of_threads_and_wide_ids(tmp_path):
             assert (getattr(first, name) == getattr(other, name)).all()
 
 
+@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_mesh_is_the_same_however_little_room_its_lists_have(name, drawn, threads):
+    graph = NASTY[name]()
+    aim = Aim(2, draws=np.random.default_rng(6).random(graph.num_vertices) if drawn else None, threads=threads)
+    whole = mesh_of(graph, aim, room=1 << 30)
+    for room in (1, 97, 800):  # a vertex at a time, and a few of them
+        pieces = mesh_of(graph, aim, room=room)
+        assert room > 1 or isinstance(pieces.neighbours, np.memmap) or not len(whole.neighbours)
+        for part in ("offsets", "neighbours", "edges", "vertices", "training"):
+            assert np.array_equal(getattr(pieces, part), getattr(whole, part)), part
+
+
+def test_methods_work_on_lists_that_stay_in_a_file(monkeypatch):
+    graph = random_graph(5, 400, 6000)
+    whole = [allocate(graph, 3, method) for method in ("fennel", "ldg", "blocks", "kaminpar", "metis")]
+    monkeypatch.setattr("weft.partition.mesh.available_memory", lambda: 4000)
+    pieces = [allocate(graph, 3, method) for method in ("fennel", "ldg", "blocks", "kaminpar", "metis")]
+    assert all((a == b).all() for a, b in zip(whole, pieces, strict=True))
+
+
+def test_ranges_of_lists_by_source_are_those_of_the_whole():
+    graph = random_graph(3)
+    found = []
+    for room in (1 << 20, 300):
+        lists = [
+            [row.tolist() for row in np.split(own.out, own.out_indptr[1:-1])] for own in BothWays(graph, room, False, 2)
+        ]
+        found.append([row for own in lists for row in own])
+    assert len(lists) > 5 and found[0] == found[1]
+    assert found[0] == [sorted(v for u, v in edges_of(graph) if u == vertex) for vertex in range(graph.num_vertices)]
+
+
 def test_out_lists_refuse_outputs_that_do_not_fit():
     graph = random_graph(0)
     with pytest.raises(ValueError, match="do not fit the graph"):
         _kernels.out_lists(graph.indptr, graph.indices, np.empty(3, dtype=np.int64), np.empty(300, dtype=np.int32), 1)
+    with pytest.raises(ValueError, match="do not fit the graph"):
+        _kernels.out_lists(graph.indptr, graph.indices, np.empty(3, dtype=np.int64), np.empty(0, dtype=np.int32), 1, 59)
 
 
 class TestAim:

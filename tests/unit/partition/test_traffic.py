@@ -374,14 +374,14 @@ def test_the_work_of_owners_is_shared_out_too(tmp_path):
         sample = sampler.sample(seeds, 40, number)
         for block in sample.blocks:
             drawn += np.bincount(owners[sample.vertices.numpy()[block.dst().numpy()]], minlength=4)
-    assert drawn / drawn.sum() == pytest.approx(np.array(shares) / 6, rel=0.12)
+    assert drawn / drawn.sum() == pytest.approx(np.array(shares) / 6, rel=0.16)
     unweighed = allocate(graph, 4, "traffic", shares=shares, task=Training((5, 5), 200, placements=("local", "local")))
     work = expected_draws(graph, task) * np.diff(graph.indptr)
     off = [
         np.abs(np.bincount(found, work, 4) / work.sum() / (np.array(shares) / 6) - 1).max()
         for found in (owners, unweighed)
     ]
-    assert off[0] < 0.5 * off[1]
+    assert off[0] < 0.7 * off[1]
 
 
 def test_nasty_graphs():

@@ -12,10 +12,11 @@ import pytest
 from weft.errors import ConfigError
 from weft.exchange import Traffic, Wire, World
 from weft.exchange.carrier import Links
+from weft.memory import available_memory
 from weft.planner.cluster import NEVER
 from weft.planner.probe import probe, probe_again
 from weft.planner.probe_links import _rounds, best_of_each, kept_together, pair_bandwidths
-from weft.planner.probe_processors import busy, memory
+from weft.planner.probe_processors import busy
 from weft.planner.work import KINDS
 
 WORK = dict.fromkeys(KINDS, 1e-8)
@@ -172,4 +173,4 @@ def test_busy_threads_and_memory():
     assert 0.1 <= time.perf_counter() - start < 5
     assert 0 < cores <= 3
     assert rate > 100
-    assert 1 << 20 < memory() < 1 << 50
+    assert 1 << 20 < available_memory() < 1 << 50

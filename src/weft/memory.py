@@ -1,0 +1,44 @@
+"""How much memory there is for what one is about to do."""
+
+import os
+from pathlib import Path
+
+_GROUPS = (("memory.max", ""), ("memory.limit_in_bytes", "memory"))  # cgroup version 2, and 1
+
+
+def available_memory() -> int:
+    """Bytes that this machine has left for programs, or that this process's group may have, if that is less."""
+    return min([_available(), *_limits()])
+
+
+def _available() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # not Linux
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _limits() -> list[int]:
+    """The limits of this process's control group and of those around it."""
+    found: list[int] = []
+    try:
+        groups = [line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    except OSError:
+        return found
+    for file, controller in _GROUPS:
+        root = Path("/sys/fs/cgroup", controller)
+        for inside in (path for controllers, path in groups if controller in controllers.split(",")):
+            folder = root / inside.lstrip("/")
+            for group in (folder, *folder.parents):
+                found += _limit(group / file)
+                if group == root:
+                    break
+    return found
+
+
+def _limit(file: Path) -> list[int]:
+    try:
+        return [int(file.read_text())]
+    except (OSError, ValueError):  # no such group here, or "max"
+        return []

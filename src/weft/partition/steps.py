@@ -1,0 +1,47 @@
+"""Finished steps of something long, kept beside its target until that is there, so that what was stopped goes on."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.graph.storage import named_errors
+
+
+class Steps:
+    """Arrays that take long to compute, by name, in a hidden folder beside the target; a folder for each thing asked."""
+
+    def __init__(self, target: Path, asked: Any) -> None:
+        """`asked`: all that results hang on, as plain data."""
+        text = json.dumps(asked, sort_keys=True, default=str)
+        self._target = Path(target)
+        self._folder = self._hidden(hashlib.sha256(text.encode()).hexdigest()[:16])
+        self.resumed: list[str] = []  # steps that were finished already
+
+    def once(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """What `make` gives, or gave when the same was asked before."""
+        file = self._folder / f"{name}.npy"
+        if file.exists():
+            with named_errors(file, "reading"):
+                found: np.ndarray = np.load(file, allow_pickle=False)
+            self.resumed.append(name)
+            return found
+        found, unfinished = make(), file.with_suffix(".unfinished")
+        with named_errors(file, "writing"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with open(unfinished, "wb") as out:
+                np.save(out, found)
+            unfinished.rename(file)
+        return found
+
+    def forget(self) -> None:
+        """The target is there: drop the steps towards it, whatever was asked."""
+        for folder in self._target.parent.glob(self._hidden("*").name):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _hidden(self, key: str) -> Path:
+        return self._target.parent / f".{self._target.name}.steps-{key}"

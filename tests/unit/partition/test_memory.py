@@ -1,0 +1,64 @@
+"""What methods of our own take in memory, measured from outside; and the benchmark of large graphs, whose steps run once."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft import cli
+from weft.graph import Graph
+from weft.graph.generate import communities
+
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+
+
+@pytest.fixture
+def scale(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import scale
+
+    yield scale
+    for name in ("scale", "partitioners", "watch"):
+        sys.modules.pop(name)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return communities(tmp_path_factory.mktemp("graphs") / "g", vertices=120_000, edges=3_000_000, width=1, train=0.05)
+
+
+@pytest.mark.parametrize(
+    "method", ["random", "ldg", "fennel", *(pytest.param(name, marks=pytest.mark.slow) for name in ("blocks", "adagl"))]
+)
+def test_memory_is_at_most_24_bytes_an_edge_and_40_a_vertex(scale, graph, method):
+    done, found = scale.partitioners.watched(graph.path, method, parts=8, threads=2)
+    assert done.code == 0, done.err
+    assert found["bytes"] <= 24 * graph.num_edges + 40 * graph.num_vertices == scale.partitioners.allowed(graph)
+
+
+def test_what_a_process_writes_is_seen(scale):
+    code = "import time; x = bytearray(200 << 20); x[::4096] = b'a' * len(x[::4096]); time.sleep(0.3); print(7)"
+    seen = scale.watch.run([sys.executable, "-c", code])
+    assert (seen.code, seen.out) == (0, "7\n") and seen.seconds > 0.3
+    assert 200 << 20 < seen.own() < 260 << 20 and seen.resident >= 200 << 20
+
+
+def test_steps_run_once(scale, tmp_path):
+    made = tmp_path / "made"
+    code = f"import os; os.mkdir({str(made)!r}); open({str(made / 'file')!r}, 'w').write('x' * 100)"
+    for _ in range(2):  # a second time it would fail
+        scale.Steps(tmp_path / "steps").run("make", [sys.executable, "-c", code], made)
+    taken = json.loads((tmp_path / "steps" / "steps.json").read_text())
+    assert taken["make"]["disk"] == 100 and taken["make"]["seconds"] > 0
+    with pytest.raises(SystemExit, match="other failed"):
+        scale.Steps(tmp_path / "steps").run("other", [sys.executable, "-c", "raise ValueError('no')"], made)
+
+
+def test_raw_files_are_those_of_the_generated_graph(scale, tmp_path):
+    scale.make_raw(tmp_path / "raw", 50_000, 1)
+    assert cli.main(["import", str(tmp_path / "raw"), str(tmp_path / "g"), "--feature-dtype", "float16"]) == 0
+    found = Graph.open(tmp_path / "g")
+    made = communities(tmp_path / "c", vertices=2000, edges=50_000, width=scale.WIDTH, train=scale.TRAIN)
+    assert (found.indices == made.indices).all() and (found.split == made.split).all()
+    assert (found.features == made.features.astype("float16")).all() and (found.labels == made.labels).all()

@@ -1,0 +1,93 @@
+"""What was stopped goes on from the last step that it finished, if the same is asked."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from slow_partition import random_graph
+
+from weft import cli
+from weft.graph import Graph
+from weft.graph.generate import communities
+from weft.partition import Steps, allocate
+from weft.partition.methods import METHODS
+
+
+def test_a_step_is_made_once_for_each_thing_asked(tmp_path):
+    made = []
+
+    def make(value):
+        made.append(value)
+        return np.full(3, value)
+
+    for asked, value in (("a", 1), ("a", 2), ("b", 3)):
+        steps = Steps(tmp_path / "out", {"asked": asked})
+        assert steps.once("owners", partial(make, value)).tolist() == [1 if asked == "a" else 3] * 3
+        assert steps.resumed == (["owners"] if value == 2 else [])
+    assert made == [1, 3]
+    steps.forget()
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unfinished_step_is_made_again(tmp_path):
+    steps = Steps(tmp_path / "out", "asked")
+    steps.once("first", lambda: np.zeros(2))
+    (folder,) = tmp_path.iterdir()
+    (folder / "second.unfinished").write_bytes(b"half")
+    assert steps.once("second", lambda: np.ones(2)).tolist() == [1, 1] and not steps.resumed
+
+
+def test_hosts_that_are_through_are_not_allocated_again(tmp_path, monkeypatch):
+    graph, calls = random_graph(3, 200, 3000), []
+
+    def method(most, graph, aim):
+        if len(calls) == most:
+            raise KeyboardInterrupt
+        calls.append(graph.num_vertices)
+        return METHODS["ldg"](graph, aim)
+
+    expected = allocate(graph, 4, "ldg", hosts=(2, 2), shares=(1, 1, 1, 1))
+    monkeypatch.setitem(METHODS, "fennel", partial(method, 2))
+    with pytest.raises(KeyboardInterrupt):
+        allocate(graph, 4, "fennel", hosts=(2, 2), shares=(1, 1, 1, 1), steps=Steps(tmp_path / "out", 1))
+    monkeypatch.setitem(METHODS, "fennel", partial(method, 3))
+    steps = Steps(tmp_path / "out", 1)
+    assert (allocate(graph, 4, "fennel", hosts=(2, 2), shares=(1, 1, 1, 1), steps=steps) == expected).all()
+    assert steps.resumed == ["hosts", "host-0"] and len(calls) == 3
+
+
+@pytest.fixture
+def graph(tmp_path):
+    return communities(tmp_path / "g", vertices=2000, edges=20_000, width=2, classes=4, train=0.3)
+
+
+def test_a_command_that_was_stopped_goes_on_with_writing(graph, tmp_path, monkeypatch, capsys):
+    command = ["partition", str(graph.path), str(tmp_path / "p"), "--parts", "3", "--method", "fennel"]
+
+    def stopped(*args, **more):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as here:
+        here.setattr("weft.commands.partition.write_partitioned", stopped)
+        assert cli.main(command) == 130
+    with monkeypatch.context() as here:
+        here.setitem(METHODS, "fennel", stopped)  # is not called again
+        assert cli.main([*command, "--seed", "1"]) == 130  # other owners are asked for
+        assert cli.main([*command, "--threads", "1"]) == 0
+    assert "taken over from a command that was stopped: owners" in capsys.readouterr().err
+    owners = allocate(graph, 3, "fennel")
+    parts = Graph.open(tmp_path / "p")
+    assert (np.repeat(np.arange(3), np.diff(parts.bounds)) == owners[parts.original_ids]).all()
+    assert {path.name for path in tmp_path.iterdir()} == {"g", "p"}
+
+
+def test_another_graph_in_its_place_is_allocated_anew(graph, tmp_path, monkeypatch):
+    command = ["partition", str(graph.path), str(tmp_path / "p"), "--parts", "3", "--method", "fennel"]
+    with monkeypatch.context() as here:
+        here.setattr("weft.commands.partition.write_partitioned", None)
+        with pytest.raises(TypeError):
+            cli.main(command)
+    other = communities(graph.path, vertices=2000, edges=22_000, width=2, classes=4, train=0.3, overwrite=True)
+    assert cli.main(command) == 0
+    parts, owners = Graph.open(tmp_path / "p"), allocate(other, 3, "fennel")
+    assert (np.repeat(np.arange(3), np.diff(parts.bounds)) == owners[parts.original_ids]).all()
