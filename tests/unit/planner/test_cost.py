@@ -13,7 +13,14 @@ MODEL = ModelCost([LayerCost(1.0, 0.1, 0.2, 0.01, 0.05, 0.08, 0.02, 0.004)], 0.5
 
 
 def cluster(hosts=2, **more):
-    work = dict.fromkeys(KINDS, 0.0) | {"draw": 0.5, "carry": 0.001, "pace": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
+    work = dict.fromkeys(KINDS, 0.0) | {
+        "draw": 0.5,
+        "carry": 0.001,
+        "pace": 1.0,
+        "overlap": 4.0,
+        "step": 1.0,
+        "layers": 1.0,
+    }
     return Cluster(tuple(Host(f"h{n + 1}", 100.0, 1e9, **more) for n in range(hosts)), 0.25, 0.125, 1000.0, work)
 
 
