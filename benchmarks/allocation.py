@@ -4,8 +4,9 @@
     python benchmarks/allocation.py --report
 
 Each graph is allocated by each method; GraphSAGE then trains on that many hosts of a sandbox, a worker and a thread each,
-without preparing batches ahead, so that what a worker waits for rows is not hidden behind its work. Communication is the
-time that the slowest worker spends fetching and exchanging rows in an epoch. Real graphs are read from `--shared`.
+without preparing batches ahead, so that what a worker waits for rows is not hidden behind its work. Links are slow enough
+for a wait of about a second an epoch, and epochs are repeated until they have taken `--seconds`. Communication is the time
+that the slowest worker spends fetching and exchanging rows in an epoch. Real graphs are read from `--shared`.
 """
 
 import argparse
@@ -30,13 +31,21 @@ from weft.partition.simulator import Traces, fit
 
 WORKER = Path(__file__).resolve().parent / "peers" / "weft" / "plans.py"
 GRAPHS = {"debian": 128, "facebook-johns": 32, "communities": 256, "rmat": 256}  # seeds a worker
+LINKS = {"debian": "50mbit", "facebook-johns": "20mbit", "communities": "50mbit", "rmat": "200mbit"}
 FANOUTS, HIDDEN = (10, 10), 32
 PLANS = ("leap", "split", "push", "pull")
-METHODS = ("random", "metis", "kaminpar", "adagl", "traffic", "traffic-pull", "traffic-push")
+METHODS = ("random", "metis", "kaminpar", "adagl", "traffic", "traffic-cover")
 UNTOLD = ("random", "metis", "kaminpar")  # of hosts that are not equal
 TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2)}
+# What such hosts are given to do, so that processors and links both count, and shares of processors bind: seeds a worker, a
+# width between layers, and so much of this machine's processors together.
+UNEQUAL = {
+    "seeds": {"debian": 2048, "facebook-johns": 512, "communities": 1024, "rmat": 4096},
+    "hidden": 256,
+    "busy": 0.5,
+}
 COLUMNS = {"CPU s": 8, "cut": 8, "leap s": 9, "waiting": 9, "MB": 8, "best mix": 10, "s": 8, " waiting": 9, " MB": 8}
-OURS = ("traffic", "traffic-pull", "traffic-push")
+OURS = ("traffic", "traffic-cover")  # for leap, and for split
 
 
 def graph_of(name, args):
@@ -68,38 +77,56 @@ def real(folder):
     return Graph.from_arrays(both, num_vertices=len(split), **known)
 
 
-def task_of(name, parts, method="traffic"):
+def seeds_of(name, unequal):
+    return UNEQUAL["seeds"][name] if unequal else GRAPHS[name]
+
+
+def hidden_of(unequal):
+    return UNEQUAL["hidden"] if unequal else HIDDEN
+
+
+def task_of(graph, name, parts, unequal, method="traffic"):
     _, _, placement = method.partition("-")
     layers = (placement,) * len(FANOUTS) if placement else ()
-    return Training(FANOUTS, GRAPHS[name] * parts, 1, layers)  # training's own seed is another: its rows are not known
+    between = [float(hidden_of(unequal))] * (len(FANOUTS) - 1)
+    widths = (float(graph.num_features), *between, float(graph.num_classes))
+    seed = 1  # training has another one: its rows are not known
+    return Training(FANOUTS, seeds_of(name, unequal) * parts, seed, layers, widths)
+
+
+def told_of(method, unequal):
+    return TOLD if unequal and method not in UNTOLD else {}
+
+
+def directory(name, parts, method, unequal):
+    return f"allocation-{name}-{method}-{parts}{'-unequal' if told_of(method, unequal) else ''}"
 
 
 def allocated(graph, name, parts, method, args):
     """The partitioned graph, and what making it took: seconds, kept beside it."""
-    told = TOLD if args.unequal and method not in UNTOLD else {}
-    path = args.data / f"allocation-{name}-{method}-{parts}{'-unequal' if told else ''}"
+    told, path = told_of(method, args.unequal), args.data / directory(name, parts, method, args.unequal)
     note = path.with_suffix(".json")
     if not (path.exists() and note.exists()):
         start, busy = time.perf_counter(), time.process_time()
-        task = task_of(name, parts, method)
+        task = task_of(graph, name, parts, args.unequal, method)
         owners = allocate(graph, parts, method.partition("-")[0], task=task, threads=args.threads, **told)
         took = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - busy}
         np.save(path.with_suffix(".npy"), owners)
-        write_partitioned(graph, owners, parts, path, overwrite=True)
+        write_partitioned(graph, owners, parts, path, shares=told.get("shares"), overwrite=True)
         note.write_text(json.dumps(took))
     return path, np.load(path.with_suffix(".npy")), json.loads(note.read_text())
 
 
 def measured(graph, name, parts, method, args):
     path, owners, took = allocated(graph, name, parts, method, args)
-    settings = {"batch_size": GRAPHS[name], "fanouts": FANOUTS, "hidden": HIDDEN, "loaders": 1, "prefetch": 0}
-    settings["slack"] = 1.0 if args.unequal else 0.1  # seeds stay at home where homes are uneven by intent
+    settings = {"batch_size": seeds_of(name, args.unequal), "fanouts": FANOUTS, "hidden": hidden_of(args.unequal)}
+    settings |= {"loaders": 1, "prefetch": 0}
     job = {"graph": str(path), "cluster": None, "known": [], "named": PLANS, "settings": settings}
-    job |= {"rounds": args.rounds, "epochs": args.epochs, "enough": 60.0, "slow": 100.0}
+    job |= {"rounds": args.rounds, "epochs": args.epochs, "enough": args.seconds, "slow": 100.0}
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
         file.write_text(json.dumps(job))
-        with sandbox_of(parts, args) as sandbox, open(out, "w") as output:
+        with sandbox_of(parts, link_of(name, args), args) as sandbox, open(out, "w") as output:
             code = sandbox.run([sys.executable, str(WORKER), str(file)], output=output, timeout=args.timeout)
         lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
     if code or not lines:
@@ -111,6 +138,7 @@ def measured(graph, name, parts, method, args):
         plans[plan] = {
             "seconds": figures["seconds"],
             "communication": max(waits),
+            "processor": [sum(w["processor"].values()) for w in figures["workers"]],
             "bytes": sum(sent),
             "most": max(sent),
         }
@@ -118,24 +146,28 @@ def measured(graph, name, parts, method, args):
         "plans": plans,
         "took": took,
         "figures": measure(graph, owners, parts),
-        "simulated": simulated(graph, name, parts, owners),
+        "simulated": simulated(graph, name, parts, owners, args.unequal),
     }
 
 
-def sandbox_of(parts, args):
+def link_of(name, args):
+    return args.link or LINKS[name]
+
+
+def sandbox_of(parts, link, args):
     """Hosts that are equal, or four with processors 2:2:1:1 and the last one's link at a fifth."""
     if not args.unequal:
-        return Sandbox(hosts=parts, link=args.link)
-    whole = os.cpu_count() / sum(TOLD["shares"])
+        return Sandbox(hosts=parts, link=link)
+    whole = UNEQUAL["busy"] * os.cpu_count() / sum(TOLD["shares"])
     shares = {f"h{number}": share * whole for number, share in enumerate(TOLD["shares"], 1)}
-    rate, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", args.link).groups()
+    rate, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", link).groups()
     slow = f"{float(rate) * TOLD['bandwidths'][-1]:g}{unit}"
-    return Sandbox(hosts=len(shares), link=args.link, links={f"h{parts}": slow}, shares=shares)
+    return Sandbox(hosts=len(shares), link=link, links={f"h{parts}": slow}, shares=shares)
 
 
-def simulated(graph, name, parts, owners):
+def simulated(graph, name, parts, owners, unequal):
     """Rows of an epoch as training draws them, seeds at home: each batch's busiest host, summed."""
-    traces = Traces(graph, task_of(name, parts), batches=10**6)
+    traces = Traces(graph, task_of(graph, name, parts, unequal), batches=10**6)
     rows = traces.rows(owners, parts)
     rows[:, range(parts), range(parts)] = 0
     busiest = np.maximum(rows.sum(axis=1), rows.sum(axis=2)).max(axis=1)
@@ -163,23 +195,33 @@ def run(args):
         if record is None:
             print("failed", flush=True)
             continue
-        what = {"graph": name, "parts": parts, "method": method, "link": args.link, "unequal": args.unequal}
+        what = {"graph": name, "parts": parts, "method": method, "link": link_of(name, args), "unequal": args.unequal}
         with open(args.out, "a") as out:
             out.write(json.dumps(what | record) + "\n")
         print(f"{time.monotonic() - begun:.0f} s", flush=True)
+
+
+def write_measured(records, file):
+    """What each allocation waited for under each plan, as `weft report partition --measured` reads it."""
+    with open(file, "w") as out:
+        for r in records:
+            name = directory(r["graph"], r["parts"], r["method"], r["unequal"])
+            for plan, figures in r["plans"].items():
+                out.write(json.dumps({"allocation": name, "plan": plan, "seconds": figures["communication"]}) + "\n")
 
 
 def report(records):
     for name, parts in dict.fromkeys((r["graph"], r["parts"]) for r in records):
         rows = [r for r in records if (r["graph"], r["parts"]) == (name, parts)]
         by = {r["method"]: r for r in rows}
+        hidden = UNEQUAL["hidden"] if rows[0]["unequal"] else HIDDEN
         print(
-            f"\n{name}, {parts} hosts with links of {rows[0]['link']}, GraphSAGE {HIDDEN}, fanouts {FANOUTS}: an epoch"
+            f"\n{name}, {parts} hosts with links of {rows[0]['link']}, GraphSAGE {hidden}, fanouts {FANOUTS}: an epoch"
         )
         columns = "".join(f"{title:>{width}}" for title, width in COLUMNS.items())
         print(f"{'':14}{columns}")
         for method, record in by.items():
-            mix = best_mix(record)
+            mix = best_mix(record, "communication")
             leap, best = record["plans"]["leap"], record["plans"][mix]
             print(
                 f"{method:14}{record['took']['cpu']:8.1f}{record['figures']['cut']:8.1%}{leap['seconds']:9.2f}"
@@ -188,21 +230,22 @@ def report(records):
             )
         for other in ("metis", "random"):
             if other in by and set(OURS) & set(by):
-                gains = ", ".join(f"{what} {gain(by, other, what):+.1%}" for what in ("leap", "mix"))
-                print(f"our best against {other}: {gains}")
+                for figure, meant in (("communication", "waiting"), ("seconds", "an epoch")):
+                    gains = ", ".join(f"{what} {gain(by, other, what, figure):+.1%}" for what in ("leap", "mix"))
+                    print(f"our best against {other}, {meant}: {gains}")
     errors(records)
 
 
-def best_mix(record):
-    return min((plan for plan in record["plans"] if plan != "leap"), key=lambda p: record["plans"][p]["communication"])
+def best_mix(record, figure):
+    return min((plan for plan in record["plans"] if plan != "leap"), key=lambda p: record["plans"][p][figure])
 
 
-def waiting(record, what):
-    return record["plans"]["leap" if what == "leap" else best_mix(record)]["communication"]
+def seconds_of(record, what, figure):
+    return record["plans"]["leap" if what == "leap" else best_mix(record, figure)][figure]
 
 
-def gain(by, other, what):
-    return min(waiting(by[m], what) for m in OURS if m in by) / waiting(by[other], what) - 1
+def gain(by, other, what, figure):
+    return min(seconds_of(by[m], what, figure) for m in OURS if m in by) / seconds_of(by[other], what, figure) - 1
 
 
 def errors(records):
@@ -231,12 +274,14 @@ def main():
     parser.add_argument("--parts", type=lambda text: [*map(int, text.split(","))], default=[4, 8])
     parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
     parser.add_argument("--unequal", action="store_true", help="hosts with processors 2:2:1:1, one link at a fifth")
-    parser.add_argument("--link", default="200mbit")
+    parser.add_argument("--link", help="of each host (default: by graph)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=20, help="of a plan in a round, at most")
+    parser.add_argument("--seconds", type=float, default=8.0, help="that they take together, at least")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--minutes", type=float, help="start no run that would likely end later")
     parser.add_argument("--timeout", type=float, default=900.0)
+    parser.add_argument("--measured", type=Path, help="write a file for `weft report partition --measured`")
     parser.add_argument("--report", action="store_true", help="only print the tables of what was measured")
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -245,7 +290,10 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that sandboxes are removed
     if not args.report:
         run(args)
-    report(list(finished(args.out).values()))
+    records = list(finished(args.out).values())
+    report(records)
+    if args.measured:
+        write_measured(records, args.measured)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def main(rank, size, port, job, out):
             batch_size=80,
             threads=1,
             plan="gdp",
-            slack=100.0,
+            slack=job["slack"],
             cache=0.2,
             cache_by="degree",
             **options,

@@ -52,6 +52,7 @@ PLANS = {
     "pull by host": plan("pull", "pull", group="host", **HOME),
 }
 METHODS = ("random", "metis", "kaminpar")
+SHARES = {2: (5, 1), 3: (1, 4, 2), 4: (2, 2, 1, 1)}  # of workers that are not to do the same
 WHOLE = [name for name in PLANS if not {"push", "cover", "columns"} & set(PLANS[name]["layers"])]  # neighbourhoods meet
 NO_COLUMNS = [name for name in PLANS if "columns" not in PLANS[name]["layers"]]
 
@@ -95,6 +96,9 @@ def graphs(tmp_path_factory):
         write_partitioned(graph, allocate(graph, 1, "random", seed=3), 1, folder / f"{name}-1")
         for parts, method in itertools.product((2, 3, 4), METHODS):
             write_partitioned(graph, allocate(graph, parts, method, seed=3), parts, folder / f"{name}-{parts}-{method}")
+    for parts, shares in SHARES.items():  # vertices are as even as ever, which leaves much to even
+        owners = allocate(made["plain"], parts, "metis", seed=3)
+        write_partitioned(made["plain"], owners, parts, folder / f"plain-{parts}-shares", shares=shares)
     uneven = np.zeros(600, dtype=np.int32)  # one owner holds nothing, another next to nothing
     uneven[:5] = 2
     write_partitioned(made["plain"], uneven, 3, folder / "uneven-3")
@@ -228,6 +232,16 @@ def test_fast_plans(graphs, alone, workers, tmp_path):
     names = [(model, name) for model, plans in FAST.items() for name in plans]
     got = run([case(graphs, model, name, workers) for model, name in names], workers, tmp_path / "run")
     compare([alone[model, "{}"] for model, _ in names], got, names)
+
+
+@pytest.mark.parametrize("workers", SHARES)
+def test_uneven_shares(graphs, alone, workers, tmp_path):
+    """Which worker computes a seed changes nothing: dealt out or evened by shares, in teams too."""
+    chosen = ["gdp", "leap", "snp", "dnp", "nfp", "split by cover", "push, seeds spread", "gdp, partitioned"]
+    chosen += ["leap, evened", "leap, evened, partitioned", "snp by host", "split by host, cache", "gdp, cache"]
+    plans = PLANS | {name: plan for name, (plan, _) in TURNS.items()}
+    cases = [case(graphs, "sage-mean", "gdp", workers, "shares", plan=plans[name]) for name in chosen]
+    compare([alone["sage-mean", "{}"]] * len(chosen), run(cases, workers, tmp_path / "run"), chosen)
 
 
 def test_nasty_batches(graphs, alone, tmp_path):

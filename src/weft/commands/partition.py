@@ -22,7 +22,7 @@ from weft.partition import METHODS, Choice, Steps, Weighing, allocate, choose, m
 from weft.partition.choice import USUAL_MINUTES, too_large
 from weft.partition.nets import expected_draws
 from weft.planner.cluster_file import read_cluster
-from weft.planner.machines import bandwidths_of, shares_of, workers_of
+from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of
 from weft.report.partition_table import print_partition
 from weft.report.progress import StageProgress
 
@@ -84,8 +84,16 @@ def run(args: argparse.Namespace) -> int:
         start = time.perf_counter()
         owners, shares = _allocated(args, graph, parts, choice, steps, progress)
         seconds = time.perf_counter() - start
-        more = {"overwrite": args.overwrite, "threads": args.threads}
-        write_partitioned(graph, owners, parts, args.out, **more, progress=progress)
+        write_partitioned(
+            graph,
+            owners,
+            parts,
+            args.out,
+            shares=shares,
+            overwrite=args.overwrite,
+            threads=args.threads,
+            progress=progress,
+        )
     steps.forget()
     figures = measure(graph, owners, parts, shares=shares, threads=args.threads)
     figures |= {"method": choice.method, "seconds": seconds}
@@ -135,6 +143,7 @@ def _allocated(
         draws=expected_draws(graph, task, args.threads) if choice.weighted else None,
         task=task,
         bandwidths=bandwidths_of(cluster),
+        pairs=pairs_of(cluster),
         hosts=workers_of(cluster),
         progress=progress,
         steps=steps,

@@ -17,7 +17,7 @@ from weft.graph.storage import MANIFEST
 from weft.partition import METHODS, Training, allocate
 from weft.planner.allocations import Comparer, owners_in, read_measured
 from weft.planner.cluster import Cluster
-from weft.planner.machines import bandwidths_of, shares_of, workers_of
+from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of
 from weft.report.allocation_page import write_allocations
 from weft.report.allocation_table import print_allocations
 from weft.report.progress import StageProgress
@@ -62,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
             for name, given in _names(args.allocations).items()
         }
         comparer = Comparer(graph, task, cluster, batches=args.batches, threads=args.threads)
-        comparison = comparer.compare(allocations, measured, progress)
+        shares = {name: made[given].shares for name, given in _names(args.allocations).items() if given in made}
+        comparison = comparer.compare(allocations, measured, progress, shares)
     if args.html:
         write_allocations(args.html, comparison)
     print(json.dumps(asdict(comparison))) if args.json else print_allocations(comparison)
@@ -84,9 +85,19 @@ def _computed(
         raise ConfigError(
             f"{method} is neither a partitioned graph directory nor a method: give a path, or one of {', '.join(METHODS)}"
         )
-    links, hosts = bandwidths_of(cluster), workers_of(cluster)
-    machines = {"shares": shares_of(cluster), "bandwidths": links, "hosts": hosts, "threads": args.threads}
-    return allocate(graph, cluster.workers, method, seed=args.seed, task=task, progress=progress, **machines)
+    return allocate(
+        graph,
+        cluster.workers,
+        method,
+        seed=args.seed,
+        threads=args.threads,
+        shares=shares_of(cluster),
+        task=task,
+        bandwidths=bandwidths_of(cluster),
+        pairs=pairs_of(cluster),
+        hosts=workers_of(cluster),
+        progress=progress,
+    )
 
 
 def _names(given: Sequence[str]) -> dict[str, str]:

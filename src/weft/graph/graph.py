@@ -43,6 +43,9 @@ class Graph:
     bounds: np.ndarray | None = (
         None  # [owners + 1] int64: owner p holds vertices bounds[p] to bounds[p + 1]; None: one owner
     )
+    shares: np.ndarray | None = (
+        None  # [owners] float64: what each is to do of the whole, as it was partitioned for; None: all the same
+    )
     names: Names | None = None  # what the user's tables call the vertices, by original id
     num_classes: int = 0
     class_names: tuple[str, ...] | None = None
@@ -159,6 +162,7 @@ class Graph:
                 "split",
                 "original_ids",
                 "bounds",
+                "shares",
             ):
                 directory.add(name, getattr(self, name))
             for name, values in (self.names.arrays() if self.names else {}).items():
@@ -261,6 +265,13 @@ def _check_shapes(graph: Graph) -> None:
     if bounds is not None and (bounds[0] != 0 or bounds[-1] != vertices or (np.diff(bounds) < 0).any()):
         raise GraphFormatError(
             "the owners' bounds do not fit the vertices (they must rise from 0 to their number): partition the graph again"
+        )
+    shares = graph.shares
+    if shares is not None and (
+        shares.shape != (graph.num_owners,) or not (shares > 0).all() or not np.isfinite(shares).all()
+    ):
+        raise GraphFormatError(
+            f"the owners' shares are not {graph.num_owners} positive numbers, one for each: partition the graph again"
         )
 
 

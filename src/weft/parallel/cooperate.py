@@ -13,12 +13,13 @@ from weft.exchange import Route, Wire
 from weft.graph.pieces import running_sum
 from weft.keys import Stream
 from weft.parallel.cover import cover
-from weft.parallel.evening import Evenness, evened, limit, misses
+from weft.parallel.evening import Evenness, evened, limits, misses
 from weft.parallel.hops import Edges, Hop, Lists, Message, cut, ranges, relabelled
 from weft.parallel.owners import Grouped, Owners
 from weft.parallel.plan import Plan
 from weft.parallel.program import Columns, Layer, Program, Pushed
 from weft.sampling import Block, make_sampler
+from weft.sampling.batches import dealt
 from weft.sampling.block import Topology, edge_values, keys_of
 from weft.sampling.sampler import ARRAY_UP_TO
 
@@ -64,16 +65,15 @@ class Cooperation:
     def share(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> np.ndarray:
         """This worker's seeds of those that its group got."""
         if self.plan.seeds == "spread":
-            return seeds[self._wire.rank :: self._wire.size]
+            return seeds[dealt(len(seeds), self._owners.shares) == self._wire.rank]
         shares = homes = self.homes(seeds)
         if self.plan.layers[-1] == "local":  # whoever holds a seed asks for what it needs
-            most = limit(len(seeds), self._wire.size, self.plan.slack)
-            loads = np.bincount(homes, minlength=self._wire.size)
-            if loads.max() > most:
-                known = np.flatnonzero(loads[homes] > most)
+            most = limits(len(seeds), self._owners.shares, self.plan.slack)
+            known = np.flatnonzero((np.bincount(homes, minlength=self._wire.size) > most)[homes])
+            if len(known):
                 shares = evened(homes, known, self._misses(seeds[known], homes[known], (epoch, batch, stream)), most)
             if stream == Stream.SAMPLE:
-                self.evenness.count(homes, shares, self._wire.size)
+                self.evenness.count(homes, shares, self._owners.shares)
         return seeds[shares == self._wire.rank]
 
     def _misses(self, seeds: np.ndarray, homes: np.ndarray, when: tuple[int, int, Stream]) -> np.ndarray:

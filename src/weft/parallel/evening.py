@@ -6,29 +6,31 @@ import numpy as np
 
 from weft.sampling import Block
 
+_TINY = 1e-6  # of a seed: what rounding may make of a whole number
+
 
 @dataclass
 class Evenness:
-    """How even the seeds at home were, over the batches so far."""
+    """How well the seeds at home fit the workers' shares, over the batches so far."""
 
     batches: int = 0
-    homes: float = 0.0  # the largest worker's share over the mean, summed over batches: if all seeds were at home
+    homes: float = 0.0  # the most that a worker has over its share, summed over batches: if all seeds were at home
     shares: float = 0.0  # likewise, as they were computed
     moved: int = 0
     seeds: int = 0
 
-    def count(self, homes: np.ndarray, shares: np.ndarray, workers: int) -> None:
-        """Add a batch: each seed's home, and the worker that computed it."""
+    def count(self, homes: np.ndarray, workers: np.ndarray, shares: np.ndarray) -> None:
+        """Add a batch: each seed's home, and the worker that computed it; the workers' shares, which sum to 1."""
         if len(homes):
-            mean = len(homes) / workers
+            fair = len(homes) * shares
             self.batches += 1
-            self.homes += float(np.bincount(homes, minlength=workers).max()) / mean
-            self.shares += float(np.bincount(shares, minlength=workers).max()) / mean
-            self.moved += int((homes != shares).sum())
+            self.homes += float((np.bincount(homes, minlength=len(shares)) / fair).max())
+            self.shares += float((np.bincount(workers, minlength=len(shares)) / fair).max())
+            self.moved += int((homes != workers).sum())
             self.seeds += len(homes)
 
     def figures(self) -> dict[str, float]:
-        """The largest worker's share over the mean, at home and evened, and the share of seeds moved; none of no batch."""
+        """The most that a worker has over its share, at home and evened, and how many seeds moved; none of no batch."""
         if not self.batches:
             return {}
         largest, evened = self.homes / self.batches, self.shares / self.batches
@@ -39,9 +41,10 @@ class Evenness:
         return Evenness(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
 
-def limit(seeds: int, workers: int, slack: float) -> int:
-    """The most seeds that a worker may get."""
-    return max(-(-seeds // workers), int((1 + slack) * seeds / workers))
+def limits(seeds: int, shares: np.ndarray, slack: float) -> np.ndarray:
+    """The most seeds that each worker may get, [workers] int64; their shares sum to 1."""
+    fair = seeds * shares
+    return np.maximum(np.ceil(fair - _TINY), np.floor((1 + slack) * fair + _TINY)).astype(np.int64)
 
 
 def misses(block: Block, holders: np.ndarray, workers: int) -> np.ndarray:
@@ -51,8 +54,8 @@ def misses(block: Block, holders: np.ndarray, workers: int) -> np.ndarray:
     return block.indptr.diff().numpy()[:, None] - held.reshape(block.num_dst, workers)
 
 
-def evened(homes: np.ndarray, known: np.ndarray, misses: np.ndarray, most: int) -> np.ndarray:
-    """Each seed's worker, none with more than `most`: seeds leave full homes, those that lose least by it first.
+def evened(homes: np.ndarray, known: np.ndarray, misses: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Each seed's worker, none with more than its `most`: seeds leave full homes, those that lose least by it first.
 
     `misses[i]` says for the seed at known[i] how many of its neighbours each worker lacks; seeds of homes that are not
     too full need not be known. Every worker gets the same answer from the same numbers.
@@ -62,11 +65,11 @@ def evened(homes: np.ndarray, known: np.ndarray, misses: np.ndarray, most: int) 
     own = misses[np.arange(len(known)), homes[known]]
     extra = misses - own[:, None]
     for cell in np.argsort(extra, axis=None, kind="stable"):
-        if loads.max() <= most:
+        if (loads <= most).all():
             break
         row, to = divmod(int(cell), workers)
         seed, home = known[row], homes[known[row]]
-        if shares[seed] == home != to and loads[home] > most and loads[to] < most:
+        if shares[seed] == home != to and loads[home] > most[home] and loads[to] < most[to]:
             shares[seed] = to
             loads[home] -= 1
             loads[to] += 1

@@ -1,5 +1,6 @@
 """Whose is each vertex: bounds of contiguous parts, and the worker of a group that answers for each part."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -33,14 +34,26 @@ class Grouped:
 
 
 class Owners:
-    """The members of a group as owners of vertices."""
+    """The members of a group as owners of vertices, and what each is to do of the whole."""
 
-    def __init__(self, bounds: np.ndarray, members: list[int] | None = None) -> None:
+    def __init__(
+        self, bounds: np.ndarray, members: list[int] | None = None, shares: Sequence[float] | np.ndarray | None = None
+    ) -> None:
+        """`members`: who answers for each part (None: its own worker). `shares`: of each one, in any unit (None: equal)."""
         self.bounds = np.ascontiguousarray(bounds, dtype=np.int64)
         parts = len(self.bounds) - 1
         self._members = list(range(parts)) if members is None else members
         self.size = max(self._members) + 1
         assert len(self._members) == parts
+        whole = np.ones(self.size) if shares is None else np.asarray(shares, dtype=np.float64)
+        assert len(whole) == self.size
+        self.shares = whole / whole.sum()  # [members] float64: of a batch's seeds, wherever these are dealt out
+
+    def among(self, workers: Sequence[int]) -> "Owners":
+        """Some workers by themselves: each answers for its own part, and they take turns at those of all others."""
+        parts = range(len(self.bounds) - 1)
+        members = [workers.index(part) if part in workers else part % len(workers) for part in parts]
+        return Owners(self.bounds, members, self.shares[list(workers)])
 
     def group(self, ids: np.ndarray) -> Grouped:
         """Ids by member."""

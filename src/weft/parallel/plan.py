@@ -31,7 +31,7 @@ class Plan:
     cache: float = 0.0  # feature rows that a worker keeps besides its own: a share of all (up to 1), or bytes
     cache_by: str = "reads"  # which: those most read in a dry run, or of most out-edges (degree)
     wire: str = "float32"  # how rows travel; float16 halves the bytes and gives up exactness
-    slack: float = 0.1  # seeds at home under local layers: how far above the mean a worker's may be before some move
+    slack: float = 0.1  # seeds at home under local layers: how far above its share a worker's may be
     models: str = "stay"  # or migrate: they visit the workers where their seeds are at home, a time step at each
     gather: str = "batch"  # migrating models: rows come in one fetch for all steps of a batch, or in one for each step
     merge: str = "fewest"  # migrating models: which time steps are tried to be dropped: of fewest seeds, random, none
@@ -58,7 +58,9 @@ class Plan:
         if self.prefetch < 0:
             raise ConfigError(f"plan: prefetch = {self.prefetch} is out of range: it is a number of batches, 0 or more")
         if not self.slack >= 0:
-            raise ConfigError(f"plan: slack = {self.slack} is out of range: it is a share of the mean, 0 or more")
+            raise ConfigError(
+                f"plan: slack = {self.slack} is out of range: it is a part of a worker's share, 0 or more"
+            )
         _check_layers(self.layers, self.seeds)
         if self.models == "migrate" and (set(self.layers) != {"local"} or self.seeds != "home" or self.group != "all"):
             raise ConfigError(

@@ -115,6 +115,9 @@ class Aim:
     seed: int = 0
     threads: int = 1
     progress: Progress | None = None
+    pairs: np.ndarray | None = (
+        None  # [parts, parts] bandwidths of single pairs' links, in the unit of `bandwidths`; inf: none
+    )
     steps: Steps | None = None  # where results of finished steps are kept, if anywhere
 
     def __post_init__(self) -> None:
@@ -124,6 +127,8 @@ class Aim:
             raise ConfigError(f"threads = {self.threads} is out of range: it must be at least 1")
         parts_of_whole(self.parts, self.shares)
         parts_of_whole(self.parts, self.bandwidths, "bandwidth")
+        if self.pairs is not None and not (self.pairs.shape == (self.parts, self.parts) and (self.pairs > 0).all()):
+            raise ConfigError(f"links of pairs need a positive bandwidth for each two of {self.parts} parts")
         if self.weighing.work and self.work is None:
             raise ConfigError(
                 "parts can't be balanced by work that is not known: give each vertex's work, or no weight"
@@ -136,8 +141,19 @@ class Aim:
     @property
     def seconds(self) -> np.ndarray:
         """What a row takes on each part's link, [parts] float64 of mean 1."""
-        slowness = 1 / parts_of_whole(self.parts, self.bandwidths, "bandwidth")
+        slowness = 1 / self._bandwidths
         return slowness / slowness.mean()
+
+    @property
+    def pair_seconds(self) -> np.ndarray:
+        """What a row takes on a link of two parts alone, [parts, parts] float64 in the unit of `seconds`; 0: on none."""
+        if self.pairs is None:
+            return np.zeros((self.parts, self.parts))
+        return 1 / self.pairs / (1 / self._bandwidths).mean()
+
+    @property
+    def _bandwidths(self) -> np.ndarray:
+        return np.ones(self.parts) if self.bandwidths is None else np.array(self.bandwidths, dtype=np.float64)
 
     @property
     def targets(self) -> np.ndarray:
@@ -172,7 +188,7 @@ def limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.nda
     return np.maximum((1 + imbalance) * shares, shares + float(weights.max(initial=0)))
 
 
-def parts_of_whole(parts: int, shares: Sequence[float] | None, what: str = "share") -> np.ndarray:
+def parts_of_whole(parts: int, shares: Sequence[float] | np.ndarray | None, what: str = "share") -> np.ndarray:
     """What each part shall have of the whole, [parts] float64 that sum to 1; None: equal parts."""
     if shares is None:
         return np.full(parts, 1 / parts)

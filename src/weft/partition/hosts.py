@@ -89,13 +89,15 @@ def _inside(method: Callable[[Graph, Aim], np.ndarray], graph: Graph, members: n
 
 def _of_hosts(aim: Aim, first: np.ndarray) -> Aim:
     """What is asked of hosts: each shall have what its workers shall have together."""
-    shares, links = aim.targets, 1 / aim.seconds
+    shares, each = aim.targets, first[:-1]
+    pairs = None if aim.pairs is None else np.add.reduceat(np.add.reduceat(aim.pairs, each, axis=0), each, axis=1)
     equal = aim.shares is None and len(set(np.diff(first).tolist())) == 1
     return replace(
         aim,
         parts=len(first) - 1,
-        shares=None if equal else tuple(np.add.reduceat(shares, first[:-1]).tolist()),
-        bandwidths=None if aim.bandwidths is None else tuple(np.add.reduceat(links, first[:-1]).tolist()),
+        shares=None if equal else tuple(np.add.reduceat(shares, each).tolist()),
+        bandwidths=None if aim.bandwidths is None else tuple(np.add.reduceat(np.array(aim.bandwidths), each).tolist()),
+        pairs=pairs,
         progress=_named(aim.progress, "hosts"),
     )
 
@@ -112,6 +114,7 @@ def _within(aim: Aim, members: np.ndarray, host: int, workers: slice) -> Aim:
         work=None if aim.work is None else aim.work[members],
         task=task,
         bandwidths=None if aim.bandwidths is None else aim.bandwidths[workers],
+        pairs=None,
         seed=key(Stream.PARTITION, aim.seed, host) & _SEEDS,
         progress=_named(aim.progress, f"host {host}"),
     )

@@ -5,12 +5,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -65,22 +65,42 @@ def kaminpar(graph: Graph, aim: Aim) -> np.ndarray:
 
     On one thread the same seed gives the same allocation; on more, each run gives another one, as good.
     """
-    library = _library("kaminpar", "KaMinPar")
-    mesh = mesh_of(graph, aim)
-    limits, large = most_a_part(mesh.vertices, aim), mesh.num_edges > _LARGE
-    with _folder(8 * len(mesh.offsets) + 16 * len(mesh.neighbours)) as folder:
-        file = folder / "graph.parhip"
-        write_parhip(file, mesh)
-        del mesh
-        loaded = library.load_graph(str(file), library.GraphFileFormat.PARHIP, compress=large)
-        file.unlink()
-    library.reseed(aim.seed & _SEEDS)
-    instance = library.KaMinPar(aim.threads, library.fast_context() if large else library.default_context())
-    if limits is None:
-        owners = instance.compute_partition(loaded, aim.parts, aim.weighing.imbalance)
-    else:
-        owners = instance.compute_partition(loaded, max_block_weights=limits)
-    return np.asarray(owners, dtype=np.int32)
+    return ForKaminpar.load(graph, aim).owners(aim)
+
+
+@dataclass(frozen=True)
+class ForKaminpar:
+    """A graph as KaMinPar holds it, to be allocated as often as wanted."""
+
+    library: ModuleType
+    loaded: Any
+    weights: np.ndarray  # [vertices] int64: what each weighs in the balance
+    large: bool
+
+    @classmethod
+    def load(cls, graph: Graph, aim: Aim) -> Self:
+        """The mesh of a graph in KaMinPar's hands."""
+        library = _library("kaminpar", "KaMinPar")
+        mesh = mesh_of(graph, aim)
+        weights, large = mesh.vertices, mesh.num_edges > _LARGE
+        with _folder(8 * len(mesh.offsets) + 16 * len(mesh.neighbours)) as folder:
+            file = folder / "graph.parhip"
+            write_parhip(file, mesh)
+            del mesh
+            loaded = library.load_graph(str(file), library.GraphFileFormat.PARHIP, compress=large)
+            file.unlink()
+        return cls(library, loaded, weights, large)
+
+    def owners(self, aim: Aim) -> np.ndarray:
+        """The part of each vertex, [vertices] int32."""
+        library, limits = self.library, most_a_part(self.weights, aim)
+        library.reseed(aim.seed & _SEEDS)
+        instance = library.KaMinPar(aim.threads, library.fast_context() if self.large else library.default_context())
+        if limits is None:
+            owners = instance.compute_partition(self.loaded, aim.parts, aim.weighing.imbalance)
+        else:
+            owners = instance.compute_partition(self.loaded, max_block_weights=limits)
+        return np.asarray(owners, dtype=np.int32)
 
 
 def most_a_part(weights: np.ndarray, aim: Aim) -> list[int] | None:

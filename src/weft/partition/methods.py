@@ -43,6 +43,7 @@ def allocate(
     work: np.ndarray | None = None,
     task: Training | None = None,
     bandwidths: Sequence[float] | None = None,
+    pairs: np.ndarray | None = None,
     hosts: Sequence[int] | None = None,
     progress: Progress | None = None,
     steps: Steps | None = None,
@@ -54,7 +55,7 @@ def allocate(
     if method not in METHODS:
         raise ConfigError(f"method {method!r} is not known: choose one of {', '.join(METHODS)}")
     unequal, links = (None if given is None else tuple(map(float, given)) for given in (shares, bandwidths))
-    aim = Aim(parts, weighing or Weighing(), unequal, draws, work, task, links, seed, threads, progress, steps)
+    aim = Aim(parts, weighing or Weighing(), unequal, draws, work, task, links, seed, threads, progress, pairs, steps)
     aim.check(graph)
     if parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)

@@ -4,6 +4,9 @@ A row that a batch reads becomes a net: the vertex whose owner holds it, and the
 pure functions of keys, so these are the very rows that training with the same seed will move.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
 import numpy as np
 
 from weft import _kernels
@@ -15,50 +18,80 @@ from weft.sampling import NeighborSampler, Sample
 from weft.sampling.batches import Batches
 
 _ID = np.int32
+_FETCH = 0  # the phase in which inputs come; layers have a phase each, in which their rows come and their sums go
 _CERTAIN = 1 - 1e-6  # a chance above this counts as this: its logarithm must be a number
 
 
 def sampled_nets(
-    graph: Graph, task: Training, *, pins: int, epochs: int, progress: Progress | None = None
+    graph: Graph,
+    task: Training,
+    *,
+    pins: int,
+    epochs: int,
+    like: np.ndarray | None = None,
+    threads: int = 1,
+    progress: Progress | None = None,
 ) -> "_kernels.Nets":
-    """Nets of whole batches, from the first epoch on, until they have so many pins or so many epochs are through."""
-    nets, seeds = _kernels.Nets(graph.num_vertices), seeds_of(graph)
-    sampler = NeighborSampler(graph, task.fanouts, seed=task.seed)
-    batches = Batches(seeds, graph.original_ids, task.batch_size, task.seed)
-    for epoch in range(epochs):
-        for number, batch in enumerate(batches.of(epoch)):
-            add_batch(nets, sampler.sample(batch, epoch, number), task)
-            if progress:
-                progress("sampling", min(nets.pins(), pins), pins)
-            if nets.pins() >= pins:
-                return nets
+    """Nets of whole batches, from the first epoch on, until they have so many pins or so many epochs are through.
+
+    `like`: an allocation that the wanted one is like, by which layers under `cover` choose what to pull and what to push.
+    """
+    nets, each = _kernels.Nets(graph.num_vertices), range(threads)
+    samplers = [NeighborSampler(graph, task.fanouts, seed=task.seed) for _ in each]
+    batches = Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed)
+    todo = ((batch, epoch, number) for epoch in range(epochs) for number, batch in enumerate(batches.of(epoch)))
+    pieces = [_kernels.Nets(graph.num_vertices) for _ in each]
+
+    def sample(thread: int, which: tuple[np.ndarray, int, int]) -> "_kernels.Nets":
+        pieces[thread].clear()
+        add_batch(pieces[thread], samplers[thread].sample(*which), task, like)
+        return pieces[thread]
+
+    with ThreadPoolExecutor(threads) as pool:
+        while together := list(islice(todo, threads)):
+            for piece in pool.map(sample, each, together):
+                nets.append(piece)
+                if progress:
+                    progress("sampling", min(nets.pins(), pins), pins)
+                if nets.pins() >= pins:
+                    return nets
     return nets
 
 
-def add_batch(nets: "_kernels.Nets", sample: Sample, task: Training) -> None:
+def add_batch(nets: "_kernels.Nets", sample: Sample, task: Training, like: np.ndarray | None = None) -> None:
     """The rows that cross in a batch, layer by layer, with seeds at home."""
+    like = np.zeros(nets.vertices(), dtype=_ID) if like is None else like
     vertices = np.ascontiguousarray(sample.vertices.numpy(), dtype=_ID)
     lowest = task.lowest_local
-    nets.start(vertices[: sample.num_seeds])
-    for block in reversed(sample.blocks[lowest:]):
-        nets.hop(block.indptr.numpy(), block.src.numpy(), block.num_src)
     if lowest < len(sample.blocks):
-        nets.finish(vertices[: sample.blocks[lowest].num_src], task.crossing(lowest))
+        nets.start(vertices[: sample.num_seeds])
+        for block in reversed(sample.blocks[lowest:]):
+            nets.hop(block.indptr.numpy(), block.src.numpy(), block.num_src)
+        nets.finish(vertices[: sample.blocks[lowest].num_src], task.crossing(lowest), lowest + 1 if lowest else _FETCH)
     for layer, (block, placement) in enumerate(zip(sample.blocks[:lowest], task.placements, strict=False)):
         pull, push = task.crossing(layer), task.crossing_sums(layer)
-        if placement == "pull" or (placement == "cover" and pull <= push):
-            nets.start(vertices[: block.num_dst])
-            nets.hop(block.indptr.numpy(), block.src.numpy(), block.num_src)
-            nets.finish(vertices[: block.num_src], pull)
+        indptr, src, rows = block.indptr.numpy(), block.src.numpy(), vertices[: block.num_src]
+        come, go = (layer + 1 if layer else _FETCH), layer + 1
+        if placement == "pull":
+            nets.start(rows[: block.num_dst])
+            nets.hop(indptr, src, block.num_src)
+            nets.finish(rows, pull, come)
+        elif placement == "push":
+            nets.start(rows)
+            nets.gather(indptr, src)
+            nets.finish(rows[: block.num_dst], push, go)
         else:
-            nets.start(vertices[: block.num_src])
-            nets.gather(block.indptr.numpy(), block.src.numpy())
-            nets.finish(vertices[: block.num_dst], push)
+            nets.cover(indptr, src, rows, like, int(like.max(initial=0)) + 1, (pull, push), (come, go))
 
 
 def rows_between(nets: "_kernels.Nets", owners: np.ndarray, parts: int) -> np.ndarray:
     """What each part (row) needs of each other one (column), summed over all batches, [parts, parts]."""
-    rows = np.empty((parts, parts))
+    return rows_by_phase(nets, owners, parts).sum(1)
+
+
+def rows_by_phase(nets: "_kernels.Nets", owners: np.ndarray, parts: int) -> np.ndarray:
+    """The same phase by phase, as each of them waits for its own busiest link: [parts, phases, parts]."""
+    rows = np.empty((parts, nets.phases(), parts))
     nets.rows(np.ascontiguousarray(owners, dtype=_ID), rows)
     return rows
 

@@ -17,7 +17,7 @@ def measure(
     owners: np.ndarray,
     parts: int,
     *,
-    shares: Sequence[float] | None = None,
+    shares: Sequence[float] | np.ndarray | None = None,
     work: np.ndarray | None = None,
     threads: int = 1,
 ) -> dict[str, Any]:

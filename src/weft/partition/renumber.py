@@ -4,6 +4,7 @@ The order inside each neighbour list stays, and original ids stay the keys of al
 same neighbours, and training draws the same from the renumbered graph.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from weft.graph import Graph
 from weft.graph.graph import Progress
 from weft.graph.pieces import running_sum, vertex_ranges
 from weft.graph.storage import DirectoryWriter
+from weft.partition.aim import parts_of_whole
 
 _CHUNK = 1 << 22  # edges, or feature values, at a time
 
@@ -23,11 +25,15 @@ def write_partitioned(
     parts: int,
     out: Path,
     *,
+    shares: Sequence[float] | None = None,
     overwrite: bool = False,
     threads: int = 1,
     progress: Progress | None = None,
 ) -> None:
-    """Write the graph renumbered, with its owners' bounds, as a graph directory."""
+    """Write the graph renumbered, with its owners' bounds, as a graph directory.
+
+    `shares`: what each owner is to do, in any unit, where that is not the same for all; training goes by it.
+    """
     narrow = owners.astype(np.uint16) if parts < 1 << 16 else owners  # which sort in linear time
     order = np.argsort(narrow, kind="stable")  # new id -> old id
     bounds = running_sum(np.bincount(owners, minlength=parts))
@@ -39,6 +45,8 @@ def write_partitioned(
             directory.add(name, None if values is None else values[order])
         directory.add("original_ids", order if graph.original_ids is None else graph.original_ids[order])
         directory.add("bounds", bounds)
+        if shares is not None and min(shares) < max(shares):
+            directory.add("shares", parts_of_whole(parts, shares))
         for name, values in (graph.names.arrays() if graph.names else {}).items():
             directory.add(name, values)
         directory.facts = {"num_classes": graph.num_classes, "class_names": graph.class_names}

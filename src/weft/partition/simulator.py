@@ -4,7 +4,7 @@ Draws are pure functions of keys, so what a server's seeds reach is known from o
 allocation: batches are sampled once, and every allocation is then counted exactly, without sampling again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +14,9 @@ from weft.errors import ConfigError, InputError
 from weft.graph import Graph
 from weft.graph.graph import SPLITS, Progress
 from weft.keys import Stream, key, mix64_array
-from weft.partition.aim import Training
+from weft.partition.aim import Training, parts_of_whole
 from weft.sampling import NeighborSampler, Sample
-from weft.sampling.batches import Batches
+from weft.sampling.batches import Batches, dealt
 
 _SERVERS = 64  # in one mask
 _EPOCH = 0
@@ -92,20 +92,27 @@ class Traces:
         return len(self._batches)
 
     def rows(
-        self, owners: np.ndarray, parts: int, *, seeds: str = "home", turns: np.ndarray | None = None
+        self,
+        owners: np.ndarray,
+        parts: int,
+        *,
+        seeds: str = "home",
+        turns: np.ndarray | None = None,
+        shares: Sequence[float] | np.ndarray | None = None,
     ) -> np.ndarray:
         """Rows that each server needs of each owner, once a batch: [batches, servers, owners] int64.
 
-        Seeds are computed at home (by their owners) or dealt out (`spread`: round-robin, the plan gdp; to the servers as
-        `turns` names them over and over, where these are hosts of several workers; None: to one after the other).
+        Seeds are computed at home (by their owners) or dealt out (`spread`, the plan gdp: round-robin, or by `shares`).
+        `turns` names the servers as they take turns, where these are hosts of several workers; None: each comes once.
         """
         turns = np.arange(parts) if turns is None else turns
+        targets = parts_of_whole(len(turns), shares)
         rows = np.zeros((len(self), parts, parts), dtype=np.int64)
         owners = np.ascontiguousarray(owners, dtype=np.int32)
         for number, sample in enumerate(self.samples()):
             vertices = sample.vertices.numpy()
             count = sample.num_seeds
-            servers = owners[vertices[:count]] if seeds == "home" else turns[np.arange(count) % len(turns)]
+            servers = owners[vertices[:count]] if seeds == "home" else turns[dealt(count, targets)]
             for first in range(0, parts, _SERVERS):
                 masks = _reached(sample, _bits(servers, first))
                 _kernels.count_reached(masks, owners[vertices], first, rows[number])

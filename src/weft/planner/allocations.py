@@ -6,7 +6,7 @@ graphs are told about the same batches), and each plan's rows are counted in the
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -26,6 +26,7 @@ from weft.planner.machines import apart, hosts_of, link_seconds, shares_of, work
 
 PLANS = ("gdp", "leap", "split")
 _EXAMPLE = '{"allocation": "metis", "plan": "leap", "seconds": 1.5}'
+Shares = Sequence[float] | np.ndarray | None  # what each part is to do, in any unit; None: the same
 Measured = dict[str, dict[str, float]]  # seconds of communication an epoch, by allocation and plan
 
 
@@ -82,27 +83,35 @@ class Comparer:
         seeds = len(seeds_of(graph))
         self._epoch = seeds / min(seeds, len(self._traces) * task.batch_size)  # in times of what is looked at
 
-    def compare(self, allocations: Mapping[str, np.ndarray], measured: Measured, progress: Progress) -> Comparison:
-        """The figures of allocations by name."""
+    def compare(
+        self,
+        allocations: Mapping[str, np.ndarray],
+        measured: Measured,
+        progress: Progress,
+        shares: Mapping[str, Shares] | None = None,
+    ) -> Comparison:
+        """The figures of allocations by name; `shares`: those that they were made for, where they are not the cluster's."""
         found = []
         for number, (name, owners) in enumerate(allocations.items()):
             progress("comparing", number, len(allocations))
-            found.append(Compared(name, self._figures(owners), self._flows(owners), measured.get(name, {})))
+            own = (shares or {}).get(name, self._shares)
+            figures = self._figures(owners, self._shares or own)
+            found.append(Compared(name, figures, self._flows(owners, own), measured.get(name, {})))
         progress("comparing", len(allocations), len(allocations))
         hosts, sizes = hosts_of(self._cluster), (len(self._traces), self._traces.epoch)
         task, name = self._task, str(self._graph.path or "the graph")
         return Comparison(name, len(hosts), int(hosts[-1]) + 1, task.fanouts, task.batch_size, *sizes, found)
 
-    def _figures(self, owners: np.ndarray) -> dict[str, Any]:
+    def _figures(self, owners: np.ndarray, shares: Shares) -> dict[str, Any]:
         parts = len(hosts_of(self._cluster))
-        return measure(self._graph, owners, parts, shares=self._shares, work=self._work, threads=self._threads)
+        return measure(self._graph, owners, parts, shares=shares, work=self._work, threads=self._threads)
 
-    def _flows(self, owners: np.ndarray) -> dict[str, Flow]:
+    def _flows(self, owners: np.ndarray, shares: Shares) -> dict[str, Flow]:
         """Rows are fetched once for all workers of a host, so that hosts stand for workers; split's go to each worker."""
         turns = hosts_of(self._cluster)
         at, count = turns[owners].astype(np.int32), len(workers_of(self._cluster))
         width = self._widths[0]
-        spread = self._traces.rows(at, count, seeds="spread", turns=turns).sum(0).astype(float)
+        spread = self._traces.rows(at, count, seeds="spread", turns=turns, shares=shares).sum(0).astype(float)
         home = self._traces.rows(at, count).sum(0).astype(float)
         rows, sent = (_by_host(table, turns, count) for table in self._split.between(owners, len(turns)))
         return {

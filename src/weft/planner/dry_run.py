@@ -20,7 +20,7 @@ from weft.planner.counts import Cell, Counts
 from weft.planner.task import Task
 from weft.planner.walk import Team, Walk
 from weft.sampling import make_sampler
-from weft.sampling.batches import Batches
+from weft.sampling.batches import Batches, dealt
 
 _LEAST = 2  # batches, if the epoch has as many: an error of one is not known
 _ERROR = 0.01  # standard error that is good enough, as a share of the mean
@@ -33,13 +33,13 @@ class DryRun:
         self,
         graph: Graph,
         task: Task,
-        bounds: np.ndarray,
+        owners: Owners,
         hosts: Sequence[int],
         costs: list[tuple[float, float]],
         group: str = "all",
         wires: tuple[Wire, Wire] | None = None,
     ) -> None:
-        """`hosts`: of each worker. `wires`: to all workers and to this one's team; None: walk for all in this process."""
+        """`hosts`: of each worker. `wires`: to all and to this one's team; None: walk for all in this process."""
         self._graph, self._task, self._wires = graph, task, wires
         seeds = graph.seeds("train")
         self._batches = Batches(seeds, graph.original_ids, task.batch_size, task.seed).of(0)
@@ -48,13 +48,12 @@ class DryRun:
         self._teams = [list(range(workers))]
         if group == "host":
             self._teams = [[w for w in range(workers) if hosts[w] == host] for host in sorted(set(hosts))]
+        self._shares = np.array([owners.shares[team].sum() for team in self._teams])
         self._walks = {}
         for worker in self._workers:
             ranks = next(team for team in self._teams if worker in team)
-            fold = [ranks.index(part) if part in ranks else part % len(ranks) for part in range(workers)]
             near = frozenset(w for w in range(workers) if hosts[w] == hosts[worker])
-            parts = Owners(bounds)
-            team = Team(parts if group == "all" else Owners(bounds, fold), parts, ranks, near)
+            team = Team(owners.among(ranks), owners, ranks, near)
             sampler = make_sampler(
                 task.sampler, graph, task.fanouts, replace=task.replace, weighted=task.weighted, seed=task.seed
             )
@@ -98,9 +97,10 @@ class DryRun:
     def _walk(self, number: int) -> float:
         """Look at a batch; how many rows it reaches."""
         seeds = self._batches[number].astype(self._graph.indices.dtype)
+        turns = dealt(len(seeds), self._shares)
         for worker, walk in self._walks.items():
             of_team = next(index for index, team in enumerate(self._teams) if worker in team)
-            walk.begin(np.ascontiguousarray(seeds[of_team :: len(self._teams)]), number)
+            walk.begin(np.ascontiguousarray(seeds[turns == of_team]), number)
         for _ in self._task.fanouts:
             sent = {worker: walk.draw() for worker, walk in self._walks.items()}
             for worker, walk in self._walks.items():

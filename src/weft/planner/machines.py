@@ -41,9 +41,22 @@ def shares_of(cluster: Cluster) -> tuple[float, ...] | None:
 
 
 def bandwidths_of(cluster: Cluster) -> tuple[float, ...] | None:
-    """What each part has of its host's link, bytes a second; None: about the same."""
+    """What each part has of its host's link, bytes a second; None: about the same, and no pair has a link of its own."""
     each = [host.bandwidth / host.workers for host in cluster.hosts for _ in range(host.workers)]
-    return None if max(each) < _ALIKE * min(each) else tuple(each)
+    return None if max(each) < _ALIKE * min(each) and not cluster.links else tuple(each)
+
+
+def pairs_of(cluster: Cluster) -> np.ndarray | None:
+    """What each two parts have of the link of their hosts alone, [parts, parts] bytes a second (inf: there is none)."""
+    if not cluster.links:
+        return None
+    hosts, names = hosts_of(cluster), [host.name for host in cluster.hosts]
+    found = np.full((len(hosts), len(hosts)), np.inf)
+    for link in cluster.links:
+        one, other = (np.flatnonzero(hosts == names.index(end)) for end in link.between)
+        found[np.ix_(one, other)] = link.bandwidth / (len(one) * len(other))
+        found[np.ix_(other, one)] = link.bandwidth / (len(one) * len(other))
+    return found
 
 
 def link_seconds(cluster: Cluster, sent: np.ndarray) -> float:

@@ -17,7 +17,7 @@ from weft.graph import Graph
 from weft.graph.graph import Progress
 from weft.nn import crossing_costs
 from weft.nn.block_model import walk
-from weft.parallel import NAMED, Plan
+from weft.parallel import NAMED, Owners, Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import LIMITS, Price, Prices, epoch_seconds
 from weft.planner.counts import Counts
@@ -52,13 +52,13 @@ class Planner:
         graph: Graph,
         model: nn.Module,
         task: Task,
-        bounds: np.ndarray,
+        owners: Owners,
         hosts: Sequence[int],
         wires: Wires | None = None,
         title: str = "",
         progress: Progress | None = None,
     ) -> None:
-        """`bounds`: of the owners' vertices. `hosts`: of each worker. With wires, all workers call this together."""
+        """`owners`: all workers. `hosts`: of each. With wires, all workers call this together."""
         start = time.perf_counter()
         self._task, self._hosts, self._title = task, tuple(hosts), title
         self._graph, self._wires = graph, wires
@@ -68,7 +68,7 @@ class Planner:
         self._runs: dict[str, DryRun] = {}
         for group in self._groups():
             team = None if wires is None else (wires.all, wires.all if group == "all" else wires.host)
-            run = DryRun(graph, task, bounds, hosts, costs, group, team)
+            run = DryRun(graph, task, owners, hosts, costs, group, team)
             self._counts[group], self._runs[group] = run.run(progress=progress), run
         self._learn(model)
         self.took = time.perf_counter() - start

@@ -8,11 +8,12 @@ import numpy as np
 
 from weft.features.cache import by_reads, edges_from, hottest
 from weft.parallel.cover import cover
-from weft.parallel.evening import evened, limit, misses
+from weft.parallel.evening import evened, limits, misses
 from weft.parallel.hops import cut
 from weft.parallel.owners import Owners
 from weft.planner.counts import HOME, OWNER, SPREAD, STATES, Cell, Key
 from weft.sampling import Block, Sampler
+from weft.sampling.batches import dealt
 
 _EPOCH = 0
 
@@ -53,7 +54,7 @@ class Walk:
         self.uneven.append(0)
         homes = self._team.owners.member_of(seeds)
         self._wanted = {
-            SPREAD: seeds[self._member :: self._team.owners.size],
+            SPREAD: seeds[dealt(len(seeds), self._team.owners.shares) == self._member],
             HOME: seeds[self._evened(seeds, homes) == self._member],
             OWNER: seeds[homes == self._member],
         }
@@ -104,8 +105,8 @@ class Walk:
 
     def _evened(self, seeds: np.ndarray, homes: np.ndarray) -> np.ndarray:
         size = self._team.owners.size
-        most, loads = limit(len(seeds), size, self._slack), np.bincount(homes, minlength=size)
-        known = np.flatnonzero(loads[homes] > most)
+        most = limits(len(seeds), self._team.owners.shares, self._slack)
+        known = np.flatnonzero((np.bincount(homes, minlength=size) > most)[homes])
         if not len(known):
             return homes
         self.uneven[-1] += len(known)

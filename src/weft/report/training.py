@@ -114,8 +114,8 @@ class Human:
             self._say(f"feature rows read: {whole:,} ({told})")
         if event.homes:
             self._say(
-                "seeds at home: the worker with most had {largest:.2f} of the mean; {evened:.2f} after {moved:.1%} of them "
-                "moved".format(**event.homes)
+                "seeds at home: the worker with most had {largest:.2f} times its share; {evened:.2f} times after "
+                "{moved:.1%} of them moved".format(**event.homes)
             )
         if event.best_epoch is not None:
             self._say(f"kept the model of epoch {event.best_epoch + 1}, the best on the validation split")

@@ -5,6 +5,18 @@ import numpy as np
 from weft.keys import Stream, key, mix64_array
 
 
+def dealt(count: int, shares: np.ndarray) -> np.ndarray:
+    """The worker of each of so many seeds in a row, [count] int64: round-robin, or by shares (that sum to 1) where uneven.
+
+    A worker's seeds come as evenly as can be, so that it has its share of the first ones too, however many these are.
+    """
+    most = min(count, int((count + len(shares)) * float(shares.max())) + 1)
+    turns = np.round(
+        (np.arange(most)[:, None] + 0.5) / shares, 6
+    )  # when each seed is due; ties stay ties, if just about
+    return np.argsort(turns, axis=None, kind="stable")[:count] % len(shares)
+
+
 class Batches:
     """The training seeds, cut into batches; the last one may be smaller, none is dropped."""
 

@@ -9,7 +9,7 @@ from weft.nn import BlockModel
 from weft.planner.planner import Planner, Wires
 from weft.planner.task import Task
 from weft.training.settings import Settings
-from weft.training.team import owner_bounds
+from weft.training.team import owners_of
 
 
 def task_of(settings: Settings, depth: int, workers: int) -> Task:
@@ -44,14 +44,14 @@ def title_of(settings: Settings, depth: int, batch: int, workers: int) -> str:
 def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World) -> Planner:
     """A planner for a run; all workers call this together, and each does a part of the dry run."""
     depth = BlockModel(model, graph.num_features).depth
-    bounds = owner_bounds(graph, world.size)
+    owners = owners_of(graph, world.size)
     several = 1 < len(set(world.hosts)) < world.size
     wires = Wires(world.wire("all"), world.wire("host") if several else Wire())
     title = title_of(settings, depth, settings.batch_size * world.size, world.size)
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads or 1)
     try:
-        return Planner(graph, model, task_of(settings, depth, world.size), bounds, world.hosts, wires, title)
+        return Planner(graph, model, task_of(settings, depth, world.size), owners, world.hosts, wires, title)
     finally:
         wires.all.close()
         wires.host.close()

@@ -86,7 +86,7 @@ class Settings:
     )
     slack: float = setting(
         0.1,
-        "seeds at home (leap): how far above the mean a worker's may be before some move to where they miss least",
+        "seeds at home (leap): how far above its share a worker's may be before some move to where they miss least",
         "workers",
         low=0.0,
     )

@@ -21,6 +21,7 @@ from weft.nn.convolve import check_sums, fast_path
 from weft.parallel import NAMED, Columns, Cooperation, Owners, Pieces, Plan, Program, TimeSteps, Turns, mixed
 from weft.parallel.evening import Evenness
 from weft.sampling import make_sampler
+from weft.sampling.batches import dealt
 from weft.training.settings import Settings
 
 # A batch's seeds, epoch, number, stream and a turn to this worker's program for that turn.
@@ -71,7 +72,7 @@ def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
 def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
     """Refuse what workers would refuse, before they are started."""
     check_sampler(settings, model)
-    owner_bounds(graph, settings.workers)
+    owners_of(graph, settings.workers)
     plan_for(settings, model, len(settings.fanouts_for(BlockModel(model, graph.num_features).depth)))
 
 
@@ -112,13 +113,12 @@ class Team:
     ) -> None:
         self._graph, self._plan = graph, plan
         members = world.members(plan.group)
-        bounds = owner_bounds(graph, world.size)
+        everybody = owners_of(graph, world.size)
         if plan.group == "host" and plan.topology == "partitioned":
             raise ConfigError(
                 "topology = partitioned needs group = all: a host's workers answer for all neighbour lists"
             )
-        part_of = [members.index(part) if part in members else part % len(members) for part in range(world.size)]
-        owners = Owners(bounds, None if plan.group == "all" else part_of)
+        owners = everybody.among(members)
         half, lanes = plan.wire == "float16", range(settings.loaders or 2)
         self.compute = world.wire(plan.group, half)
         ahead = [world.wire(plan.group, half) for _ in lanes]
@@ -143,12 +143,13 @@ class Team:
             for wire in ahead
         ]
         self.turns = turns_for(plan, settings, world.size)
-        self._groups = sorted(set(world.hosts)) if plan.group == "host" else [0]
-        self._group = self._groups.index(world.hosts[world.rank]) if plan.group == "host" else 0
+        of_group = world.hosts if plan.group == "host" else [0] * world.size
+        self._group = sorted(set(of_group)).index(of_group[world.rank])
+        self._shares = np.bincount(np.unique(of_group, return_inverse=True)[1], everybody.shares)  # of each group
         near = frozenset(rank for rank in range(world.size) if world.hosts[rank] == world.hosts[world.rank])
         everyone = ahead if plan.group == "all" else [world.wire("all", half) for _ in lanes]
         mates = ahead if plan.group == "host" else [world.wire("host", half) for _ in lanes]
-        self.sharing = Sharing(Owners(bounds), near, everyone, mates)
+        self.sharing = Sharing(everybody, near, everyone, mates)
         self._wires = [self.compute, *ahead, *everyone, *mates]
         self.programmers: list[Programmer] = [partial(self._program, one) for one in self._cooperations]  # by lane
 
@@ -168,7 +169,8 @@ class Team:
                 own = self.turns.own(seeds, cooperation.homes(seeds), self.compute.rank, turn)
                 return cooperation.program(own, epoch, batch, stream)
             part = self.turns.part(seeds, turn)
-        share = cooperation.share(part[self._group :: len(self._groups)], epoch, batch, stream)
+        part = part[dealt(len(part), self._shares) == self._group]
+        share = cooperation.share(part, epoch, batch, stream)
         return cooperation.program(share, epoch, batch, stream)
 
     def seeds_by_step(self, batches: list[np.ndarray]) -> dict[int, int]:
@@ -234,13 +236,13 @@ UNPARTITIONED = (
 )
 
 
-def owner_bounds(graph: Graph, workers: int) -> np.ndarray:
-    """The owners' bounds: the partition's, or equal ranges of ids where the graph has none."""
+def owners_of(graph: Graph, workers: int) -> Owners:
+    """The workers as owners: as the graph is partitioned, or of equal ranges of ids where it is not."""
     if graph.bounds is None:
-        return np.linspace(0, graph.num_vertices, workers + 1).astype(np.int64)
+        return Owners(np.linspace(0, graph.num_vertices, workers + 1).astype(np.int64))
     if graph.num_owners != workers:
         raise ConfigError(
             f"the graph is partitioned for {graph.num_owners} workers, but there are {workers}: start "
             f"{graph.num_owners}, or partition the graph again with `weft partition --parts {workers}`"
         )
-    return graph.bounds
+    return Owners(graph.bounds, shares=graph.shares)

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,15 +13,17 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import Progress
 from weft.nn import BlockModel
+from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster
+from weft.planner.machines import shares_of
 from weft.planner.planner import Planner
 from weft.planner.prediction import Answer, Sweep
 from weft.planner.sweeps import link_sweep, sweep
 from weft.training.models import make_model
 from weft.training.planning import task_of, title_of
 from weft.training.settings import Settings
-from weft.training.team import owner_bounds
+from weft.training.team import owners_of
 
 _WIDTHS = (8, 16, 32, 64, 128, 256, 512)
 
@@ -36,7 +39,7 @@ class WhatIf:
         self._model = make_model(settings, graph)
         self._depth = BlockModel(self._model, graph.num_features).depth
         self._partitions = False  # are graphs without owners partitioned?
-        self._planners: dict[tuple[bool | int, ...], Planner] = {}
+        self._planners: dict[tuple[Any, ...], Planner] = {}
 
     def answer(self, cluster: Cluster) -> Answer:
         """The planner's answer for a cluster."""
@@ -68,25 +71,27 @@ class WhatIf:
     def planner(self, cluster: Cluster, batch: int) -> Planner:
         """A planner for as many workers, hosts and seeds in a batch."""
         hosts = [number for number, host in enumerate(cluster.hosts) for _ in range(host.workers)]
-        key = (self._partitions, batch, *hosts)
+        shares = shares_of(cluster)
+        key = (self._partitions, batch, shares, *hosts)
         if key not in self._planners:
             torch.set_num_threads(self._settings.threads or 1)
             task = replace(task_of(self._settings, self._depth, 1), batch_size=batch)
             title = title_of(self._settings, self._depth, batch, len(hosts))
             with tempfile.TemporaryDirectory() as folder:
-                graph = self._partitioned(len(hosts), Path(folder))
-                one = np.array([0, graph.num_vertices])
-                bounds = owner_bounds(graph, len(hosts)) if len(hosts) > 1 else one
+                graph = self._partitioned(len(hosts), shares, Path(folder))
+                one = Owners(np.array([0, graph.num_vertices]))
+                owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
                 self._planners[key] = Planner(
-                    graph, self._model, task, bounds, hosts, title=title, progress=self._progress
+                    graph, self._model, task, owners, hosts, title=title, progress=self._progress
                 )
         return self._planners[key]
 
-    def _partitioned(self, workers: int, folder: Path) -> Graph:
+    def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:
         graph = self._graph
         if workers == 1 or graph.num_owners == workers or (graph.bounds is None and not self._partitions):
             return graph  # an unpartitioned one's owners have equal ranges of ids, as in training
         if workers > graph.num_vertices:
             raise ConfigError(f"{workers} workers are more than the graph has vertices ({graph.num_vertices})")
-        write_partitioned(graph, allocate(graph, workers, self._method, seed=0), workers, folder / "parts")
+        owners = allocate(graph, workers, self._method, seed=0, shares=shares)
+        write_partitioned(graph, owners, workers, folder / "parts", shares=shares)
         return Graph.open(folder / "parts")

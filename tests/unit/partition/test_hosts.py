@@ -67,6 +67,22 @@ def test_unequal_shares_and_hosts(graph):
     assert np.bincount(owners, weights) / weights.sum() == pytest.approx([3 / 8, 1 / 8, 2 / 8, 2 / 8], rel=0.06)
 
 
+def test_links_of_pairs_are_those_of_hosts(graph):
+    seen = []
+
+    def method(graph, aim):
+        seen.append(aim)
+        return allocate(graph, aim.parts, "random")
+
+    pairs = np.full((5, 5), np.inf)
+    pairs[:2, 2:4] = pairs[2:4, :2] = 2.0
+    in_two_levels(method, graph, Aim(5, bandwidths=(1.0, 1, 2, 2, 4), pairs=pairs), (2, 2, 1))
+    assert seen[0].bandwidths == (2, 4, 4) and seen[0].pairs[0, 1] == seen[0].pairs[1, 0] == 8
+    assert np.isinf(seen[0].pairs).sum() == 7
+    assert seen[0].pair_seconds[0, 1] == pytest.approx(1 / 8 / np.mean([1 / 2, 1 / 4, 1 / 4]))
+    assert all(aim.pairs is None for aim in seen[1:]) and len(seen) == 3
+
+
 def test_it_does_not_hang_on_how_vertices_are_numbered(graph, tmp_path):
     write_partitioned(graph, allocate(graph, 2, "random"), 2, tmp_path / "two")
     two, options = Graph.open(tmp_path / "two"), {"seed": 4, "hosts": (2, 2)}

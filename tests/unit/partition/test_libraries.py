@@ -38,6 +38,15 @@ def test_unweighted_edges_are_alike(method):
     assert (allocate(graph, 3, method, draws=np.ones(len(row))) >= 0).all()
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_kaminpar_allocates_a_loaded_graph_again_and_again(monkeypatch, large):
+    monkeypatch.setattr(libraries, "_LARGE", 10 if large else 1 << 24)
+    graph, draws, _ = grid(30)
+    loaded = libraries.ForKaminpar.load(graph, Aim(3, draws=draws))
+    for parts in (3, 40, 3):
+        assert (loaded.owners(Aim(parts)) == libraries.kaminpar(graph, Aim(parts, draws=draws))).all()
+
+
 def test_large_graphs_are_compressed(monkeypatch):
     graph, draws, _ = grid(30)
     usual = allocate(graph, 3, "kaminpar", draws=draws)

@@ -1,13 +1,14 @@
 """Allocations: complete, balanced and repeatable; renumbered graphs that train the same; bad input in one sentence."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from slow_partition import INSTALLED, NASTY
 
 from weft import cli
-from weft.errors import ConfigError
+from weft.errors import ConfigError, GraphFormatError
 from weft.graph import Graph
 from weft.graph.generate import communities
 from weft.partition import Aim, Weighing, allocate, measure, write_partitioned
@@ -148,7 +149,25 @@ def test_partitioning_again_keeps_original_ids(graph, tmp_path):
     assert (allocate(two, 3, "random")[np.argsort(two.original_ids)] == allocate(graph, 3, "random")).all()
 
 
+def test_directories_know_their_shares(graph, tmp_path):
+    owners = allocate(graph, 3, "random", shares=(2, 1, 1))
+    write_partitioned(graph, owners, 3, tmp_path / "parts", shares=(2, 1, 1))
+    parts = Graph.open(tmp_path / "parts")
+    parts.verify()
+    assert parts.shares.tolist() == [0.5, 0.25, 0.25]
+    parts.save(tmp_path / "copy")
+    assert Graph.open(tmp_path / "copy").shares.tolist() == [0.5, 0.25, 0.25]
+    for name, again in (("equal", (3, 3, 3)), ("untold", None)):
+        write_partitioned(parts, allocate(parts, 3, "random"), 3, tmp_path / name, shares=again)
+        assert Graph.open(tmp_path / name).shares is None
+
+
 class TestBadInput:
+    @pytest.mark.parametrize("shares", [np.array([1.0]), np.array([1.0, 0.0]), np.array([1.0, np.nan])])
+    def test_damaged_shares(self, graph, shares):
+        with pytest.raises(GraphFormatError, match="shares are not 2 positive numbers"):
+            replace(graph, bounds=np.array([0, 10, graph.num_vertices]), shares=shares)
+
     def test_more_parts_than_vertices(self):
         with pytest.raises(ConfigError, match="5 parts are not possible with 2 vertices"):
             allocate(Graph.from_arrays(np.array([[0], [1]])), 5, "random")
@@ -185,6 +204,7 @@ def test_command_with_shares(graph, tmp_path, capsys):
     assert cli.main([*arguments, "--shares", "2,1,1"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["vertices"] == [2000, 1000, 1000] and figures["balance"]["vertices"] == 1
+    assert Graph.open(tmp_path / "p").shares.tolist() == [0.5, 0.25, 0.25]
     for shares, sentence in (
         ("2,1", "2 shares do not fit 3 parts"),
         ("a,b,c", "--shares a,b,c is not a list of numbers"),

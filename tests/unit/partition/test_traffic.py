@@ -1,5 +1,7 @@
 """Nets count the rows that really cross, moves lower what they cost, and limits hold; each against a slow twin."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -7,11 +9,13 @@ from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.generate import communities, rmat
+from weft.parallel.cover import exact
 from weft.partition import allocate
 from weft.partition.aim import Aim, Training, Weighing
-from weft.partition.nets import add_batch, expected_draws, rows_between, sampled_nets
+from weft.partition.mesh import training_of
+from weft.partition.nets import add_batch, expected_draws, rows_between, rows_by_phase, sampled_nets
+from weft.partition.settling import Level, badness, settle, settle_all
 from weft.partition.simulator import seeds_of
-from weft.partition.traffic import Level, settle
 from weft.sampling import NeighborSampler
 from weft.sampling.batches import Batches
 
@@ -64,6 +68,91 @@ def test_nets_count_the_rows_that_cross(graph, placements):
         assert rows_between(nets, owners, parts) == pytest.approx(rows_by_hand(graph, task, owners, parts))
 
 
+def test_phases_wait_one_after_the_other(graph):
+    task = Training((5, 3), 300, 7, ("pull", "push"), (8.0, 3.0, 5.0))
+    nets = sampled_nets(graph, task, pins=10**9, epochs=1)
+    owners = np.random.default_rng(0).integers(0, 3, graph.num_vertices)
+    rows = rows_by_phase(nets, owners, 3)
+    assert rows.shape == (3, 3, 3) and not rows[:, 1].any()  # inputs are fetched, no sums of layer 1, sums of layer 2
+    assert set((rows[:, 0] % 8).ravel()) == set((rows[:, 2] % 10).ravel()) == {0}
+    level = Level(nets, np.ones((1, graph.num_vertices), dtype=np.int64), np.full((1, 3), 3000), np.zeros(0))
+    waits = [max(rows[:, phase].sum(0).max(), rows[:, phase].sum(1).max()) for phase in (0, 2)]
+    assert badness(level, owners, Aim(3)) == (0.0, pytest.approx(sum(waits)))
+
+
+def served_by_hand(graph, task, owners, like, parts):
+    """Twin: each drawn edge is served by its source's row or its destination's sum, whichever serves more for its cost."""
+    sampler, rows = NeighborSampler(graph, task.fanouts, seed=task.seed), np.zeros((parts, parts))
+    for number, seeds in enumerate(batches_of(graph, task)):
+        sample = sampler.sample(seeds, 0, number)
+        vertices = sample.vertices.numpy()
+        for layer, block in enumerate(sample.blocks):
+            edges = list(zip(vertices[block.src.numpy()].tolist(), vertices[block.dst().numpy()].tolist(), strict=True))
+            readers = Counter((s, like[d]) for s, d in edges)
+            sent = Counter((d, like[s]) for s, d in edges)
+            pull, push = np.float32(task.crossing(layer)), np.float32(task.crossing_sums(layer))
+            crossing = set()
+            for s, d in edges:
+                by_source = readers[s, like[d]] * push >= sent[d, like[s]] * pull
+                crossing.add((owners[d], owners[s], s, pull) if by_source else (owners[s], owners[d], -1 - d, push))
+            for needs, owner, _, cost in crossing:
+                rows[needs, owner] += cost
+    np.fill_diagonal(rows, 0)
+    return rows
+
+
+@pytest.mark.parametrize("widths", [(8.0, 3.0, 5.0), (1.0, 3.0, 5.0)])
+@pytest.mark.parametrize("known", [False, True])
+def test_nets_of_a_cover_serve_each_edge_once(graph, widths, known):
+    task = Training((5, 3), 300, 7, ("cover", "cover"), widths)
+    owners = np.random.default_rng(0).integers(0, 3, graph.num_vertices).astype(np.int32)
+    like = owners if known else None
+    nets = sampled_nets(graph, task, pins=10**9, epochs=1, like=like)
+    by_hand = served_by_hand(graph, task, owners, owners if known else 0 * owners, 3)
+    assert rows_between(nets, owners, 3) == pytest.approx(by_hand)
+    least = sum(cheapest_cover(graph, task, owners, 3))
+    assert least <= by_hand.sum() <= 1.5 * least
+
+
+def cheapest_cover(graph, task, owners, parts):
+    """What training under split would send, batch by batch and layer by layer."""
+    sampler = NeighborSampler(graph, task.fanouts, seed=task.seed)
+    for number, seeds in enumerate(batches_of(graph, task)):
+        sample = sampler.sample(seeds, 0, number)
+        at = owners[sample.vertices.numpy()]
+        for layer, block in enumerate(sample.blocks):
+            dst, src = block.dst().numpy(), block.src.numpy()
+            for part in range(parts):
+                for owner in set(range(parts)) - {part}:
+                    between = (at[dst] == part) & (at[src] == owner)
+                    costs = task.crossing(layer), task.crossing_sums(layer)
+                    lefts, left = np.unique(src[between], return_inverse=True)
+                    rights, right = np.unique(dst[between], return_inverse=True)
+                    pulled = exact(left, right, len(lefts), len(rights), *costs)
+                    yield costs[0] * pulled.sum() + costs[1] * len(set(right[~pulled[left]]))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_nets_are_the_same_on_any_number_of_threads(graph, threads):
+    task = Training((4, 4), 100, 3, ("pull", "local"))
+    one, many = (sampled_nets(graph, task, pins=60_000, epochs=9, threads=n) for n in (1, threads))
+    assert (one.count(), one.pins()) == (many.count(), many.pins())
+    owners = np.arange(graph.num_vertices) % 7
+    assert (rows_between(one, owners, 7) == rows_between(many, owners, 7)).all()
+
+
+def test_nets_behind_others_and_cleared_ones(graph):
+    a, b = (sampled_nets(graph, Training((4, 4), 200, seed), pins=10**9, epochs=1) for seed in (0, 1))
+    owners = np.arange(graph.num_vertices) % 3
+    rows = [rows_between(nets, owners, 3) for nets in (a, b)]
+    a.append(b)
+    assert rows_between(a, owners, 3) == pytest.approx(rows[0] + rows[1])
+    b.clear()
+    assert (b.count(), b.pins()) == (0, 0) and not rows_between(b, owners, 3).any()
+    with pytest.raises(ValueError, match="as many vertices"):
+        a.append(_kernels.Nets(3))
+
+
 def test_nets_between_groups_are_those_of_their_vertices(graph):
     nets = sampled_nets(graph, Training((4, 4), 200), pins=10**9, epochs=1)
     rng = np.random.default_rng(1)
@@ -72,7 +161,9 @@ def test_nets_between_groups_are_those_of_their_vertices(graph):
     nets.fold(groups, folded)
     of_groups = rng.integers(0, 3, 40).astype(np.int32)
     assert rows_between(folded, of_groups, 3) == pytest.approx(rows_between(nets, of_groups[groups], 3))
-    assert folded.count() < nets.count()
+    few = _kernels.Nets(3)
+    nets.fold(groups % 3, few)
+    assert few.count() == 3 * 3  # equal ones are one: each owner's rows are needed by one of the other two, or by both
 
 
 def test_a_row_that_all_need_is_needed_everywhere():
@@ -80,7 +171,7 @@ def test_a_row_that_all_need_is_needed_everywhere():
     nets = _kernels.Nets(many + 1)
     nets.start(np.arange(many + 1, dtype=np.int32))
     nets.gather(np.array([0, many]), np.arange(1, many + 1, dtype=np.int32))
-    nets.finish(np.zeros(1, dtype=np.int32), 2.0)
+    nets.finish(np.zeros(1, dtype=np.int32), 2.0, 0)
     assert nets.count() == 1 and nets.pins() == 65_535
     owners = np.arange(many + 1) % 3
     assert rows_between(nets, owners, 3).tolist() == [[0, 0, 0], [2, 0, 0], [2, 0, 0]]
@@ -91,14 +182,21 @@ def cost_of(nets, owners, parts, prices=None):
     return rows.sum() if prices is None else (rows * prices).sum()
 
 
-def refined(nets, owners, parts, *, power=1.0, loss=0.0, weights=None, limits=None, order=None, seconds=None):
+def refined(
+    nets, owners, parts, *, power=1.0, weights=None, limits=None, order=None, seconds=None, pairs=None, threads=1, **how
+):
     count = len(owners)
     weights = np.ones((1, count), dtype=np.int64) if weights is None else weights
     limits = np.full((len(weights), parts), 1 << 40) if limits is None else limits
     order = np.arange(count, dtype=np.int32) if order is None else order
-    owners, awake = owners.astype(np.int32).copy(), np.ones(count, dtype=np.uint8)
+    owners, how = owners.astype(np.int32).copy(), {"rent": 0.0, "loss": 0.0} | how
     seconds = np.ones(parts) if seconds is None else seconds
-    moved = nets.refine(owners, order, awake, weights, limits, seconds, power, loss)
+    pairs = np.zeros((parts, parts)) if pairs is None else pairs
+    moves = _kernels.Moves(nets, owners, weights, limits, seconds, pairs, threads)
+    moved = moves.go(order, power, how["rent"], how["loss"], threads)
+    rows = np.empty((parts, nets.phases(), parts))
+    moves.rows(rows)
+    assert rows == pytest.approx(rows_by_phase(nets, owners, parts))
     return owners, moved
 
 
@@ -121,6 +219,36 @@ def test_a_move_goes_where_rows_cost_least(graph):
         owners = moved
 
 
+def test_rent_makes_room():
+    """Two vertices would gain much in part 1, which is full of others that lose little by leaving for part 2."""
+    nets = _kernels.Nets(33)
+    for reader, row, weight in ((0, 32, 9.0), (1, 32, 9.0), *((v, 31, 0.01) for v in range(2, 12))):
+        nets.start(np.array([reader], dtype=np.int32))
+        nets.finish(np.array([row], dtype=np.int32), weight, 0)
+    owners = np.concatenate([[0, 0], np.full(10, 1), np.full(19, 0), [1, 1]])
+    limits = np.array([[40, 12, 40]])
+    order = np.array([*range(2, 12), 0, 1], dtype=np.int32)
+    stuck, _ = refined(nets, owners, 3, limits=limits, order=order)
+    assert (stuck == owners).all()
+    found, _ = refined(nets, owners, 3, limits=limits, order=order, rent=100.0)
+    assert (found[:2] == 1).all() and np.bincount(found)[1] <= 12
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_moves_are_the_same_on_any_number_of_threads(graph, threads):
+    nets = sampled_nets(graph, Training((10, 10), 300), pins=1_500_000, epochs=30)
+    assert nets.pins() >= 1_500_000  # enough for several threads
+    start = np.random.default_rng(0).integers(0, 4, graph.num_vertices)
+    how = {"limits": np.full((1, 4), 800), "power": 4.0, "rent": 5.0}
+    one, many = (refined(nets, start, 4, threads=n, **how) for n in (1, threads))
+    assert (one[0] == many[0]).all() and one[1] == many[1] > 0
+    level = Level(nets, np.ones((1, graph.num_vertices), dtype=np.int64), how["limits"], np.arange(graph.num_vertices))
+    starts = [start, (start + np.arange(len(start))) % 4]
+    each = [settle(level, owners, Aim(4), run=5 + run) for run, owners in enumerate(starts)]
+    for found, alone in zip(settle_all(level, starts, Aim(4, threads=threads), run=5), each, strict=True):
+        assert (found == alone).all()
+
+
 def test_high_powers_lower_the_busiest_link(tmp_path):
     graph = rmat(tmp_path / "g", vertices=3000, edges=40_000, train=0.3)
     nets = sampled_nets(graph, Training((5, 5), 200), pins=10**9, epochs=2)
@@ -130,15 +258,52 @@ def test_high_powers_lower_the_busiest_link(tmp_path):
         rows = rows_between(nets, owners, 4)
         return max(rows.sum(0).max(), rows.sum(1).max())
 
-    level = Level(nets, np.ones((1, graph.num_vertices), dtype=np.int64), np.arange(graph.num_vertices))
-    settled = settle(level, start, np.full((1, 4), 850), Aim(4))
+    weights, order = np.stack([np.ones(3000, dtype=np.int64), training_of(graph)]), np.arange(3000)
+    level = Level(nets, weights, np.array([[850] * 4, [int(0.27 * weights[1].sum())] * 4]), order)
+    settled = settle(level, start, Aim(4))
     assert busiest(settled) < 0.8 * busiest(start)
     rows = rows_between(nets, settled, 4)
     assert busiest(settled) < 1.2 * rows.sum() / 4
-    slow = settle(level, start, np.full((1, 4), 1500), Aim(4, bandwidths=(1, 1, 1, 0.2)))
+    assert badness(level, settled, Aim(4)) == (0.0, pytest.approx(busiest(settled)))
+    slow = settle(Level(nets, weights, np.full((2, 4), 1500), order), start, Aim(4, bandwidths=(1, 1, 1, 0.2)))
     rows = rows_between(nets, slow, 4)
     through = np.maximum(rows.sum(0), rows.sum(1))
     assert through[3] < 0.5 * through[:3].mean()
+
+
+def test_links_of_pairs_count_where_they_are_slow(graph):
+    nets = sampled_nets(graph, Training((5, 5), 200), pins=10**9, epochs=2)
+    start = np.random.default_rng(0).integers(0, 4, graph.num_vertices)
+    weights, limits = np.ones((1, graph.num_vertices), dtype=np.int64), np.full((1, 4), 850)
+    level = Level(nets, weights, limits, np.arange(graph.num_vertices))
+    slow = np.full((4, 4), np.inf)
+    slow[0, 1] = slow[1, 0] = 0.05
+    between = {}
+    for name, pairs in (("none", None), ("slow", slow), ("wide", np.full((4, 4), 1e9))):
+        rows = rows_between(nets, settle(level, start, Aim(4, pairs=pairs)), 4)
+        between[name] = max(rows[0, 1], rows[1, 0])
+    assert between["slow"] < 0.5 * between["none"]
+    assert between["wide"] == pytest.approx(between["none"], rel=0.05)
+
+
+def test_a_move_knows_what_a_pairs_link_costs(graph):
+    """Twin: the cheapest part, found by counting all rows again, at prices of links and of pairs."""
+    task, rng = Training((3, 3), 150), np.random.default_rng(3)
+    nets = _kernels.Nets(graph.num_vertices)
+    add_batch(nets, NeighborSampler(graph, task.fanouts).sample(batches_of(graph, task)[0], 0, 0), task)
+    owners = rng.integers(0, 3, graph.num_vertices).astype(np.int32)
+    seconds, pairs = np.array([1.0, 3.0, 0.5]), np.array([[0, 7, 0], [2, 0, 0], [0, 4, 0.0]])
+    prices = seconds[:, None] + seconds + pairs
+    for v in seeds_of(graph)[:40].tolist():
+        costs = []
+        for part in range(3):
+            there = owners.copy()
+            there[v] = part
+            costs.append(cost_of(nets, there, 3, prices * (1 - np.eye(3))))
+        options = {"order": np.array([v], dtype=np.int32), "seconds": seconds, "pairs": pairs}
+        moved, _ = refined(nets, owners, 3, **options)
+        assert cost_of(nets, moved, 3, prices * (1 - np.eye(3))) == pytest.approx(min(costs))
+        owners = moved
 
 
 def test_full_parts_take_no_more_and_give_away_at_a_loss(graph):
@@ -148,8 +313,8 @@ def test_full_parts_take_no_more_and_give_away_at_a_loss(graph):
     limits = np.array([[800, 1100, 1300]])
     _, moved = refined(nets, start, 3, limits=limits)
     assert moved == 0  # where all are together nothing crosses
-    level = Level(nets, np.ones((1, count), dtype=np.int64), np.arange(count))
-    owners = settle(level, start, limits, Aim(3))
+    level = Level(nets, np.ones((1, count), dtype=np.int64), limits, np.arange(count))
+    owners = settle(level, start, Aim(3))
     assert (np.bincount(owners, minlength=3) <= limits[0]).all()
 
 
@@ -176,7 +341,7 @@ def test_traffic_beats_a_cut_where_it_counts(tmp_path, parts):
     graph = rmat(tmp_path / "g", vertices=4000, edges=60_000, train=0.3)
     task = Training((5, 5), 64 * parts)
     found = allocate(graph, parts, "traffic", task=task, seed=3)
-    assert (allocate(graph, parts, "traffic", task=task, seed=3) == found).all()
+    assert all((allocate(graph, parts, "traffic", task=task, seed=3, threads=n) == found).all() for n in (2, 3))
     assert found.dtype == np.int32 and set(found) == set(range(parts))
     training = np.bincount(found[graph.seeds("train")], minlength=parts)
     assert training.max() <= 1.07 * training.mean() and np.bincount(found).max() <= 1.07 * 4000 / parts
@@ -196,6 +361,27 @@ def test_shares_are_kept(graph):
     owners = allocate(graph, 4, "traffic", shares=[2, 2, 1, 1], task=Training((5, 5), 200))
     shares = np.bincount(owners[graph.seeds("train")]) / len(graph.seeds("train"))
     assert shares == pytest.approx([1 / 3, 1 / 3, 1 / 6, 1 / 6], rel=0.07)
+
+
+def test_the_work_of_owners_is_shared_out_too(tmp_path):
+    graph = rmat(tmp_path / "g", vertices=3000, edges=60_000, train=0.3)
+    shares, placements = (2, 2, 1, 1), ("pull", "pull")
+    task = Training((5, 5), 200, placements=placements)
+    owners = allocate(graph, 4, "traffic", shares=shares, task=task)
+    drawn = np.zeros(4)
+    sampler = NeighborSampler(graph, task.fanouts, seed=task.seed)
+    for number, seeds in enumerate(batches_of(graph, task, 40)):
+        sample = sampler.sample(seeds, 40, number)
+        for block in sample.blocks:
+            drawn += np.bincount(owners[sample.vertices.numpy()[block.dst().numpy()]], minlength=4)
+    assert drawn / drawn.sum() == pytest.approx(np.array(shares) / 6, rel=0.12)
+    unweighed = allocate(graph, 4, "traffic", shares=shares, task=Training((5, 5), 200, placements=("local", "local")))
+    work = expected_draws(graph, task) * np.diff(graph.indptr)
+    off = [
+        np.abs(np.bincount(found, work, 4) / work.sum() / (np.array(shares) / 6) - 1).max()
+        for found in (owners, unweighed)
+    ]
+    assert off[0] < 0.5 * off[1]
 
 
 def test_nasty_graphs():
@@ -229,6 +415,11 @@ class TestBadInput:
         with pytest.raises(ConfigError, match="the bandwidth of part 1 is 0"):
             Aim(2, bandwidths=(1.0, 0.0))
 
+    @pytest.mark.parametrize("pairs", [np.ones((2, 3)), np.zeros((2, 2))])
+    def test_links_of_pairs(self, pairs):
+        with pytest.raises(ConfigError, match="a positive bandwidth for each two of 2 parts"):
+            Aim(2, pairs=pairs)
+
     def test_nets_refuse_what_does_not_fit(self):
         nets = _kernels.Nets(3)
         with pytest.raises(ValueError, match="not there"):
@@ -237,11 +428,13 @@ class TestBadInput:
         with pytest.raises(ValueError, match="rows of the hop before"):
             nets.hop(np.array([0, 1]), np.array([0], dtype=np.int32), 2)
         with pytest.raises(ValueError, match="each row must have its vertex"):
-            nets.finish(np.array([0], dtype=np.int32), 1.0)
+            nets.finish(np.array([0], dtype=np.int32), 1.0, 0)
         with pytest.raises(ValueError, match="each vertex must have its part"):
             rows_between(nets, np.zeros(2), 2)
         with pytest.raises(ValueError, match="a part that is not there"):
             rows_between(nets, np.array([0, 1, 2]), 2)
+        with pytest.raises(ValueError, match="weights are"):
+            refined(nets, np.zeros(3), 2, seconds=np.ones(1))
 
     def test_weighing_by_nothing(self):
         with pytest.raises(ConfigError, match="positive weight"):

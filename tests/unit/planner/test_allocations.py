@@ -13,7 +13,7 @@ from weft.partition import Training, allocate, measure, write_partitioned
 from weft.planner.allocations import Comparer, owners_in, read_measured
 from weft.planner.cluster import NEVER, Cluster, Host
 from weft.sampling import NeighborSampler
-from weft.sampling.batches import Batches
+from weft.sampling.batches import Batches, dealt
 
 TASK = Training((4, 3), 120, 5, widths=(24.0, 32.0, 20.0))  # of a layer, pulling is cheaper below and pushing above
 
@@ -25,7 +25,9 @@ def graph(tmp_path_factory):
 
 
 def machines(*workers, bandwidth=1e6):
-    return Cluster(tuple(Host(f"h{n}", bandwidth, 1.0, count) for n, count in enumerate(workers)), 0.0, 0.0, NEVER)
+    return Cluster(
+        tuple(Host(f"h{n}", bandwidth, 1.0, count, count) for n, count in enumerate(workers)), 0.0, 0.0, NEVER
+    )
 
 
 def compared(graph, allocations, cluster, batches=4, **options):
@@ -33,15 +35,16 @@ def compared(graph, allocations, cluster, batches=4, **options):
     return comparer.compare(allocations, options.get("measured", {}), lambda stage, done, total: None)
 
 
-def slow_flows(graph, owners, workers, batches):
+def slow_flows(graph, owners, workers, batches, shares=None):
     """Bytes between hosts by hand, [from what is needed, at whom], in the first batches: gdp, leap, split."""
     host = np.repeat(np.arange(len(workers)), workers)
     sampler, parts = NeighborSampler(graph, TASK.fanouts, seed=TASK.seed), sum(workers)
     sent = {plan: np.zeros((len(workers), len(workers))) for plan in ("gdp", "leap", "split")}
+    shares = np.full(parts, 1 / parts) if shares is None else shares
     for number, seeds in enumerate(
         Batches(graph.seeds("train"), graph.original_ids, TASK.batch_size, TASK.seed).of(0)[:batches]
     ):
-        for plan, worker in (("gdp", np.arange(len(seeds)) % parts), ("leap", owners[seeds])):
+        for plan, worker in (("gdp", dealt(len(seeds), shares)), ("leap", owners[seeds])):
             for h in range(len(workers)):
                 own = seeds[host[worker] == h]
                 if len(own):
@@ -74,6 +77,16 @@ def test_flows_are_those_counted_by_hand(graph, workers):
         assert flow.seconds == pytest.approx(max(flow.most_in, flow.most_out) / 1e6)
         assert flow.rows == pytest.approx(flow.bytes / 24) or plan == "split"
     assert (made.parts, made.hosts, made.looked_at, made.batches) == (sum(workers), len(workers), 2, 5)
+
+
+def test_directories_go_by_their_own_shares(graph, tmp_path):
+    owners, shares = allocate(graph, 3, "random", shares=(2, 1, 1)), {"random": np.array([0.5, 0.25, 0.25])}
+    comparer = Comparer(graph, TASK, machines(1, 1, 1), batches=2)
+    told = comparer.compare({"random": owners}, {}, lambda stage, done, total: None, shares).allocations[0]
+    scale = len(graph.seeds("train")) / (2 * TASK.batch_size)
+    sent = slow_flows(graph, owners, (1, 1, 1), 2, shares["random"])["gdp"]
+    assert told.flows["gdp"].bytes == pytest.approx(sent.sum() * scale)
+    assert told.figures["balance"]["vertices"] == pytest.approx(1, abs=0.01)
 
 
 def test_a_whole_epoch_is_not_scaled(graph):

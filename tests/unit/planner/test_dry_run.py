@@ -9,7 +9,7 @@ from weft.planner.counts import HOME, OWNER, SPREAD
 from weft.planner.dry_run import DryRun
 from weft.planner.task import Task
 from weft.sampling import NeighborSampler
-from weft.sampling.batches import Batches
+from weft.sampling.batches import Batches, dealt
 
 FANOUTS, WORKERS = (3, 2), 3
 COSTS = [(10.0, 7.0), (5.0, 6.0)]
@@ -25,12 +25,13 @@ def graph(tmp_path_factory):
 class Slow:
     """One batch, vertex by vertex."""
 
-    def __init__(self, graph, bounds, seeds, batch):
+    def __init__(self, graph, owners, seeds, batch):
         self.sampler = NeighborSampler(graph, FANOUTS)
-        self.owner = Owners(bounds).member_of(np.arange(graph.num_vertices, dtype=np.int32)).astype(int)
+        self.owner = owners.member_of(np.arange(graph.num_vertices, dtype=np.int32)).astype(int)
         self.batch = batch
+        turns = dealt(len(seeds), owners.shares)
         self.wanted = {
-            SPREAD: [list(map(int, seeds[worker::WORKERS])) for worker in range(WORKERS)],
+            SPREAD: [list(map(int, seeds[turns == worker])) for worker in range(WORKERS)],
             OWNER: [[int(v) for v in seeds if self.owner[v] == worker] for worker in range(WORKERS)],
         }
 
@@ -67,14 +68,15 @@ class Slow:
         return found
 
 
-def counts(graph, **more):
-    bounds = np.array([0, 250, 610, 900])
+def counts(graph, shares=None, **more):
+    owners = Owners(np.array([0, 250, 610, 900]), shares=shares)
     task = Task(FANOUTS, 120, slack=100.0, **more)  # so much slack that seeds stay at home
-    return bounds, DryRun(graph, task, bounds, [0, 1, 2], COSTS).run()
+    return owners, DryRun(graph, task, owners, [0, 1, 2], COSTS).run()
 
 
-def test_counts_are_those_of_sets_of_vertices(graph):
-    bounds, found = counts(graph)
+@pytest.mark.parametrize("shares", [None, (3, 2, 1)])
+def test_counts_are_those_of_sets_of_vertices(graph, shares):
+    owners, found = counts(graph, shares)
     batches = Batches(graph.seeds("train"), graph.original_ids, 120, 0).of(0)
     assert found.of_epoch == len(batches)
     whole = [number for number, seeds in enumerate(batches) if len(seeds) == 120]
@@ -83,7 +85,7 @@ def test_counts_are_those_of_sets_of_vertices(graph):
     total = {}
     held = np.zeros(WORKERS)
     for number, weight in weights.items():
-        slow = Slow(graph, bounds, batches[number], number)
+        slow = Slow(graph, owners, batches[number], number)
         for state in (SPREAD, OWNER):
             for hop, layer in ((0, 1), (1, 0)):
                 for name, value in slow.hop(state, hop).items():
@@ -123,15 +125,24 @@ def test_a_cache_takes_misses_away_and_larger_ones_more(graph, by):
 
 
 def test_hosts_walk_for_themselves_where_only_their_workers_cooperate(graph):
-    bounds = np.array([0, 250, 450, 700, 900])
+    owners = Owners(np.array([0, 250, 450, 700, 900]), shares=(1, 1, 2, 4))
     task = Task(FANOUTS, 120, slack=100.0)
-    found = DryRun(graph, task, bounds, [0, 0, 1, 1], COSTS, "host").run()
+    found = DryRun(graph, task, owners, [0, 0, 1, 1], COSTS, "host").run()
     cell = found.cells[0, OWNER, False]
     assert not cell.pairs[:2, 2:].any() and not cell.pairs[2:, :2].any()
     assert cell.inputs[:2, 2:].any()  # rows of other hosts are fetched all the same
+    seeds = found.cells[1, SPREAD, False].destinations.sum(1)
+    assert seeds / seeds.sum() == pytest.approx([1 / 8, 1 / 8, 2 / 8, 4 / 8], rel=0.05)
+
+
+@pytest.mark.parametrize("shares", [(3, 2, 1), (1, 1, 6)])
+def test_seeds_at_home_are_evened_by_shares(graph, shares):
+    task, owners = Task(FANOUTS, 120, slack=0.1), Owners(np.array([0, 250, 610, 900]), shares=shares)
+    seeds = DryRun(graph, task, owners, [0, 1, 2], COSTS).run().cells[1, HOME, False].destinations.sum(1)
+    assert (seeds <= 1.1 * owners.shares * seeds.sum() + 1).all()
 
 
 def test_an_epoch_of_one_batch_has_no_error(graph):
-    found = DryRun(graph, Task(FANOUTS, 5000), np.array([0, 300, 900]), [0, 1], COSTS).run()
+    found = DryRun(graph, Task(FANOUTS, 5000), Owners(np.array([0, 300, 900])), [0, 1], COSTS).run()
     assert found.batches == found.of_epoch == 1
     assert found.error == 0

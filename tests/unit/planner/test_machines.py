@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weft.planner.cluster import NEVER, Cluster, Host, Link
-from weft.planner.machines import apart, bandwidths_of, hosts_of, link_seconds, shares_of, workers_of
+from weft.planner.machines import apart, bandwidths_of, hosts_of, link_seconds, pairs_of, shares_of, workers_of
 
 
 def cluster(*hosts, links=(), near=1e9):
@@ -26,6 +26,15 @@ def test_shares_are_what_processors_do_while_all_work():
 def test_workers_share_their_hosts_link():
     assert bandwidths_of(cluster(Host("a", 1e8, 1e9, workers=2), Host("b", 1e8, 1e9))) == (5e7, 5e7, 1e8)
     assert bandwidths_of(cluster(Host("a", 1e8, 1e9), Host("b", 1.1e8, 1e9))) is None
+
+
+def test_links_of_pairs_are_shared_by_all_pairs_of_workers():
+    hosts, link = (Host("a", 1e8, 1e9, workers=2), Host("b", 1e8, 1e9), Host("c", 1e8, 1e9)), Link(("b", "a"), 4e7)
+    assert pairs_of(cluster(*hosts)) is None
+    slow = cluster(*hosts, links=(link,))
+    found = pairs_of(slow)
+    assert (found[:2, 2] == 2e7).all() and (found == found.T).all() and np.isinf(found).sum() == 12
+    assert bandwidths_of(slow) == (5e7, 5e7, 1e8, 1e8)  # told although a link a host is alike, for the unit
 
 
 def test_workers_of_a_single_host_stand_for_hosts():

@@ -7,6 +7,7 @@ import pytest
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.generate import communities
+from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster, Host
 from weft.planner.planner import Planner
@@ -32,7 +33,7 @@ def asked(graph):
 
     def asked(**options):
         settings = Settings(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, **options)
-        planner = Planner(graph, make_model(settings, graph), task_of(settings, 2, 2), graph.bounds, [0, 1])
+        planner = Planner(graph, make_model(settings, graph), task_of(settings, 2, 2), Owners(graph.bounds), [0, 1])
         first.append(planner.model)
         planner.model = first[0]
         return planner

@@ -59,6 +59,15 @@ class TestCommand:
             cli.main(["report", "--help"])
         assert set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) == {*FLAGS, "--help"}
 
+    def test_directories_are_held_against_their_own_shares(self, graph, tmp_path, capsys):
+        made = str(tmp_path / "made")
+        asked = ["partition", str(graph.path), made, "--method", "random", "--parts", "3", "--shares", "2,1,1"]
+        assert cli.main(asked) == 0
+        capsys.readouterr()
+        assert cli.main(["report", "partition", str(graph.path), made, "--batch-size", "50", "--json"]) == 0
+        (told,) = json.loads(capsys.readouterr().out)["allocations"]
+        assert told["figures"]["balance"]["vertices"] == pytest.approx(1, abs=0.01)
+
     def test_directories_methods_and_measurements(self, graph, tmp_path, capsys):
         made = str(tmp_path / "made")
         assert cli.main(["partition", str(graph.path), made, "--parts", "3", "--method", "metis"]) == 0
