@@ -17,8 +17,8 @@ _SECONDS = {
     "metis": (0.1, 1.5),
     "fennel": (0.0, 0.2),
 }
-# Bytes of memory for an edge and for a vertex. METIS's and KaMinPar's are those of 54.5 million edges; Fennel's of a
-# billion, as its lists stay in a file where memory is short; traffic's is taken to be near what it may use, 24 an edge.
+# Bytes of memory for an edge and for a vertex. METIS's are those of 54.5 million edges, KaMinPar's and
+# traffic's of 300 million; Fennel's of a billion, as its lists stay in a file where memory is short.
 _BYTES = {
     "traffic": (22.0, 60.0),
     "kaminpar": (14.0, 60.0),
