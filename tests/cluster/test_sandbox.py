@@ -136,7 +136,7 @@ def test_links_are_reshaped_while_they_are_used():
             with pytest.raises(ConfigError, match=reason):
                 box.reshape(host, rate)
     assert max(found["none"], found["400mbit"]) < found["200mbit"] < found["40mbit"]
-    assert found["none"] < found["400mbit"]
+    assert found["none"] == pytest.approx(found["400mbit"], rel=0.2)  # the other host's link stays as it is
     assert 0.6 < found["40mbit"] < 1.2  # 16 Mbit there, and back
     assert not left()
 
