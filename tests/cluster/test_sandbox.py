@@ -57,8 +57,22 @@ def test_hosts_have_networks_and_shared_memory_of_their_own(tmp_path):
     assert not left()
 
 
-SEND = """
-import os, socket, sys, time
+CONNECT = """
+import os, socket, time
+
+
+def connected():
+    for _ in range(100):
+        try:
+            return socket.create_connection(("10.77.0.1", 5000))
+        except OSError:
+            time.sleep(0.05)
+
+
+"""
+SEND = (
+    CONNECT
+    + """
 rank = int(os.environ["RANK"])
 if rank == 0:
     with socket.create_server(("10.77.0.1", 5000)) as server:
@@ -67,12 +81,7 @@ if rank == 0:
             while connection.recv(1 << 16):
                 pass
 else:
-    for _ in range(100):
-        try:
-            link = socket.create_connection(("10.77.0.1", 5000))
-            break
-        except OSError:
-            time.sleep(0.05)
+    link = connected()
     start = time.perf_counter()
     with link:
         link.sendall(bytes(4_000_000))
@@ -80,6 +89,7 @@ else:
         link.recv(1)
     print(time.perf_counter() - start)
 """
+)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +104,9 @@ def test_links_have_the_speed_that_was_asked_for(tmp_path, options, low, high):
     assert 4_000_000 < sent < 4_300_000
 
 
-PING = """
-import os, socket, time
+PING = (
+    CONNECT
+    + """
 rank, size = int(os.environ["RANK"]), 2_000_000
 if rank == 0:
     with socket.create_server(("10.77.0.1", 5000)) as server:
@@ -104,18 +115,14 @@ if rank == 0:
             while connection.recv(size, socket.MSG_WAITALL):
                 connection.sendall(bytes(size))
 else:
-    for _ in range(100):
-        try:
-            link = socket.create_connection(("10.77.0.1", 5000))
-            break
-        except OSError:
-            time.sleep(0.05)
+    link = connected()
     while True:
         start = time.perf_counter()
         link.sendall(bytes(size))
         link.recv(size, socket.MSG_WAITALL)
         print(time.perf_counter() - start, flush=True)
 """
+)
 
 
 def test_links_are_reshaped_while_they_are_used():
@@ -141,8 +148,9 @@ def test_links_are_reshaped_while_they_are_used():
     assert not left()
 
 
-REST = """
-import os, socket, time
+REST = (
+    CONNECT
+    + """
 rank, size = int(os.environ["RANK"]), 100_000
 if rank == 0:
     with socket.create_server(("10.77.0.1", 5000)) as server:
@@ -151,12 +159,7 @@ if rank == 0:
             while connection.recv(size, socket.MSG_WAITALL):
                 connection.sendall(b"1")
 else:
-    for _ in range(100):
-        try:
-            link = socket.create_connection(("10.77.0.1", 5000))
-            break
-        except OSError:
-            time.sleep(0.05)
+    link = connected()
     taken = []
     for _ in range(15):
         time.sleep(0.05)
@@ -166,6 +169,7 @@ else:
         taken.append(time.perf_counter() - start)
     print(sorted(taken)[7])
 """
+)
 
 
 def test_a_link_saves_nothing_up_while_it_rests(tmp_path):

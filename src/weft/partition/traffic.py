@@ -42,11 +42,20 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
     shape = weights, _limits(weights, aim), keyed_order(graph, aim.seed).astype(np.int32)
     small, groups = _small_and_groups(graph, replace(aim, draws=draws))
     few = Level(_nets(graph, task, _FEW, small, aim), *shape)
-    starts = [small, *_starts(few, small, groups, aim)]
-    best = _agreed(few, settle_all(few, starts, aim, run=_STARTS), groups, aim)
+    found = settle_all(few, [small, *_starts(few, small, groups, aim)], aim, run=_STARTS)
+    _tell(aim, 1)
+    best = _agreed(few, found, groups, aim)
+    _tell(aim, 2)
     del few
     many = Level(_nets(graph, task, _MANY, best, aim), *shape)
-    return settle(many, best, aim, run=3 * _STARTS, threads=aim.threads)
+    owners = settle(many, best, aim, run=3 * _STARTS, threads=aim.threads)
+    _tell(aim, 3)
+    return owners
+
+
+def _tell(aim: Aim, done: int) -> None:
+    if aim.progress:
+        aim.progress("moving vertices", done, 3)
 
 
 def _nets(graph: Graph, task: Training, pins: tuple[int, float], like: np.ndarray, aim: Aim) -> "_kernels.Nets":

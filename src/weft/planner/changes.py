@@ -14,6 +14,8 @@ def changes(before: Cluster, after: Cluster) -> str:
         if _differ(_processors(then), _processors(now)):
             told.append(f"{now.name}'s processors {_processors(then):.3g} -> {_processors(now):.3g}")
     told += _between_hosts(before, after)
+    if _differ(before.together, after.together):
+        told.append(f"of their bandwidths, all hosts at once keep {before.together:.0%} -> {after.together:.0%}")
     for name, old, new in (
         ("an exchange among hosts", before.latency, after.latency),
         ("an exchange within a host", before.near_latency, after.near_latency),

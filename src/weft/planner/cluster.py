@@ -43,7 +43,7 @@ class Cluster:
     near_bandwidth: float  # bytes a second among workers of one host, of each of them
     work: dict[str, float] = field(default_factory=dict)  # processor seconds a unit, by kind (weft.planner.work.KINDS)
     links: tuple[Link, ...] = ()
-    together: float = 1.0  # the share of their bandwidths that hosts keep while all send to all, as they do in training
+    together: float = 1.0  # the share of their bandwidths that hosts keep while all send to all without a rest
 
     @property
     def workers(self) -> int:

@@ -19,6 +19,8 @@ def print_cluster(cluster: Cluster) -> None:
         console.print(table)
     if len(cluster.hosts) > 1:
         console.print(f"An exchange of nothing among all workers takes {as_seconds(cluster.latency)}.")
+    if cluster.together < 1:
+        console.print(f"While all hosts send to all, they keep {cluster.together:.0%} of their bandwidths.")
     if cluster.near_bandwidth != NEVER:
         console.print(
             f"Among the workers of one host it takes {as_seconds(cluster.near_latency)}, and each gets "

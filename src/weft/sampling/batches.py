@@ -10,6 +10,8 @@ def dealt(count: int, shares: np.ndarray) -> np.ndarray:
 
     A worker's seeds come as evenly as can be, so that it has its share of the first ones too, however many these are.
     """
+    if shares.min() == shares.max():
+        return np.arange(count) % len(shares)
     most = min(count, int((count + len(shares)) * float(shares.max())) + 1)
     turns = np.round(
         (np.arange(most)[:, None] + 0.5) / shares, 6
