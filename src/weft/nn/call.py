@@ -88,6 +88,12 @@ def plain_linear(module: nn.Module) -> bool:
     return type(module) in (nn.Linear, Linear) and not module._forward_hooks and not module._forward_pre_hooks
 
 
+def drops(call: Call) -> bool:
+    """Does an attention convolution drop edges now?"""
+    conv: Any = call.conv
+    return bool(conv.training and conv.dropout)
+
+
 def edge_mask(
     call: Call, key: int, dst: Tensor, places: Tensor, columns: int, p: float, dst_keys: Tensor | None = None
 ) -> Tensor:

@@ -25,6 +25,11 @@ def convolve(call: Call) -> Tensor:
         raise ModelError(
             f"{call.conv} needs whole rows, so its layer can't be placed by columns: place it local, pull or push"
         )
+    if call.layer.slices is not None and (fast is None or call.others):
+        raise ModelError(
+            f"{call.conv} has no known split, so it can't be computed on slices of columns (plan tp): choose plan halo with "
+            f"pull, where whole neighbourhoods meet, or declare its split (docs/models.md)"
+        )
     if call.layer.weight is not None:
         _check_sums(call.conv, alone=not call.others)
     out = _black_box(call) if fast is None or call.others else fast(call)
