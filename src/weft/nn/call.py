@@ -1,9 +1,11 @@
 """A call of a convolution on a layer, and what all convolutions are written with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn import Linear, MessagePassing
 
@@ -53,7 +55,25 @@ class Call:
 
     def aggregate(self, x: Tensor, reduce: str = "sum") -> tuple[Tensor, Tensor]:
         """Rows x, merged into each destination without weights; and the destinations' own."""
-        return crossing.aggregate(self.layer, self.wire, x, reduce)
+        if x is not self.x:
+            return crossing.aggregate(self.layer, self.wire, x, reduce)
+        merged, own = self.once(reduce, lambda: crossing.aggregate(self.layer, self.wire, x, reduce))
+        return merged, own
+
+    @property
+    def stays(self) -> bool:
+        """Are its rows the inputs, as they are, the same in every epoch?"""
+        return self.layer.kept is not None and self.layer.fetched(self.x) and not self.x.requires_grad
+
+    def once(self, name: str, make: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """What `make` gives, without anything that is learned: made in the first epoch only where its rows stay."""
+        kept = self.layer.kept
+        if kept is None or not self.stays:
+            return make()
+        if name not in kept:
+            with torch.no_grad():
+                kept[name] = make()
+        return kept[name]
 
 
 def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:

@@ -35,7 +35,7 @@ def aggregate(
         return _aggregate_columns(layer, wire, x, reduce, weight, push_weight)
     if layer.pushed is None:  # destinations come first among whole neighbourhoods' sources
         plain = weight is None and reduce != "max" and not x.requires_grad
-        if plain and layer.inputs is not None and layer.inputs == (x.data_ptr(), x._version):
+        if plain and layer.fetched(x):
             layer.asked = reduce
             if layer.merged is not None and layer.merged[0] == reduce:
                 return layer.merged[1], x[: layer.num_dst]

@@ -57,7 +57,11 @@ def declared(call: Call) -> Tensor:
         raise ModelError(f"{call.conv} merges by max, which edge weights can't scale: drop edge_weight")
     weight = call.weights(layer.block)
     push_weight = None if layer.pushed is None else call.weights(layer.pushed.block)
-    merged, own = crossing.aggregate(layer, call.wire, x, reduce, weight, push_weight)
+
+    def merge() -> tuple[Tensor, ...]:
+        return crossing.aggregate(layer, call.wire, x, reduce, weight, push_weight)
+
+    merged, own = call.once(f"{reduce} {call.edge_weight}", merge) if split.source is None else merge()
     own = own if split.source is None else call.x_dst
     depth, run = call.depth + 1, call.run
     return _plain(split.finish(Rows.of(merged, depth, run), Rows.of(own, depth, run)))

@@ -26,7 +26,7 @@ def sage(call: Call) -> Tensor:
     pulls = layer.sources is not None and layer.own is None
     crosses = layer.columns is None and (layer.pushed is not None or pulls)
     linear = conv.aggr != "max" and not conv.project and plain_linear(conv.lin_l)
-    if crosses and linear and _narrow_first(call, conv.lin_l):
+    if crosses and linear and not call.stays and _narrow_first(call, conv.lin_l):
         return _sage_narrow(call)
     x = dense(conv.lin, call.x).relu() if conv.project else call.x
     neighbours, own = call.aggregate(x, REDUCE[conv.aggr])
@@ -100,26 +100,32 @@ def gcn(call: Call) -> Tensor:
     layer = call.layer
     crosses = layer.pushed is not None or layer.sources is not None
     narrows = _narrow_first(call, conv.lin) if crosses else conv.lin.weight.shape[1] > conv.lin.weight.shape[0]
-    project_first = narrows and layer.columns is None
-    x = dense(conv.lin, call.x) if project_first else call.x
-    if conv.normalize:
-        # PyG's own rule: `improved` doubles self-loops only where edges have weights.
-        fill = 2.0 if conv.improved and call.edge_weight else 1.0
-        at_src, at_dst, own_weight = _gcn_factors(call, fill, conv.add_self_loops)
-        x = x * at_src.to(x.dtype)[:, None]
-        loops = conv.add_self_loops
-        weight = call.weights(layer.block, layer.self_edges() if loops else None)
-        push_weight = _push_weights(call, loops)
-        out, own = crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight)
-        out = out * at_dst.to(x.dtype)[:, None]
-        if loops:
-            out = out + own_weight.to(x.dtype)[:, None] * own
+    if narrows and layer.columns is None and not call.stays:
+        out = _gcn_sums(call, dense(conv.lin, call.x))
     else:
-        weight, push_weight = call.weights(layer.block), _push_weights(call, False)
-        out, _ = crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight, with_own=False)
-    if not project_first:
-        out = dense(conv.lin, out)
+        name = f"gcn {conv.normalize} {conv.improved} {conv.add_self_loops} {call.edge_weight}"
+        (sums,) = call.once(name, lambda: (_gcn_sums(call, call.x),))
+        out = dense(conv.lin, sums)
     return out if conv.bias is None else out + conv.bias
+
+
+def _gcn_sums(call: Call, x: Tensor) -> Tensor:
+    """Rows x, summed into each destination with the weights that the convolution gives to edges."""
+    conv: Any = call.conv
+    layer = call.layer
+    if not conv.normalize:
+        weight, push_weight = call.weights(layer.block), _push_weights(call, False)
+        return crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight, with_own=False)[0]
+    # PyG's own rule: `improved` doubles self-loops only where edges have weights.
+    fill = 2.0 if conv.improved and call.edge_weight else 1.0
+    at_src, at_dst, own_weight = _gcn_factors(call, fill, conv.add_self_loops)
+    x = x * at_src.to(x.dtype)[:, None]
+    loops = conv.add_self_loops
+    weight = call.weights(layer.block, layer.self_edges() if loops else None)
+    push_weight = _push_weights(call, loops)
+    out, own = crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight)
+    out = out * at_dst.to(x.dtype)[:, None]
+    return out + own_weight.to(x.dtype)[:, None] * own if loops else out
 
 
 def _push_weights(call: Call, loops: bool) -> Tensor | None:

@@ -2,12 +2,13 @@
 
 from weft.parallel.cooperate import Cooperation
 from weft.parallel.owners import Owners
-from weft.parallel.plan import NAMED, PLACEMENTS, Plan, mixed
+from weft.parallel.plan import NAMED, OF_GRAPH, PLACEMENTS, Plan, mixed
 from weft.parallel.program import Columns, Layer, Program, Pushed
 from weft.parallel.turns import Merging, Pieces, TimeSteps, Turns
 
 __all__ = [
     "NAMED",
+    "OF_GRAPH",
     "PLACEMENTS",
     "Columns",
     "Cooperation",

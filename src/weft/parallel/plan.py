@@ -36,6 +36,11 @@ class Plan:
     gather: str = "batch"  # migrating models: rows come in one fetch for all steps of a batch, or in one for each step
     merge: str = "fewest"  # migrating models: which time steps are tried to be dropped: of fewest seeds, random, none
     prefetch: int = 2  # batches prepared ahead of the one that is computed; 0: each when its turn comes
+    scope: str = "batches"  # or graph: all vertices with all their neighbours are one batch, made ready once
+    decoupled: bool = False  # the whole graph by columns: dense layers first, then all aggregations (another model)
+    replicate: bool = False  # the whole graph at owners: rows that cost less to compute again than to send are
+    overlap: bool = True  # the whole graph by columns: what travels does so while something else is computed
+    chunks: int = 0  # the whole graph by columns: pieces that destinations are gone through in; 0: by the memory budget
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -48,6 +53,7 @@ class Plan:
             ("models", ("stay", "migrate")),
             ("gather", ("batch", "step")),
             ("merge", ("fewest", "random", "none")),
+            ("scope", ("batches", "graph")),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(
@@ -61,15 +67,18 @@ class Plan:
             raise ConfigError(
                 f"plan: slack = {self.slack} is out of range: it is a part of a worker's share, 0 or more"
             )
-        _check_layers(self.layers, self.seeds)
-        if self.models == "migrate" and (set(self.layers) != {"local"} or self.seeds != "home" or self.group != "all"):
-            raise ConfigError(
-                "plan: models that migrate compute whole neighbourhoods of seeds at home: set every layer local, seeds = "
-                "'home' and group = 'all'"
-            )
+        if self.chunks < 0:
+            raise ConfigError(f"plan: chunks = {self.chunks} is out of range: it is a number of pieces, 0 or more")
+        if self.scope == "graph":
+            _check_graph(self)
+        else:
+            _check_layers(self.layers, self.seeds)
+            _check_batches(self)
 
     def held(self, depth: int) -> str:
         """How the rows of a depth (0: inputs) are held: by their `owner`, or by `request`: where they are needed."""
+        if self.scope == "graph":
+            return "owner"
         last = depth == len(self.layers)
         below, above = self.layers[depth - 1], None if last else self.layers[depth]
         if below in ("pull", "cover"):
@@ -95,6 +104,11 @@ class Plan:
             raise ConfigError("plan: prefetch must be a whole number of batches")
         if not isinstance(data.get("cache", 0), int | float):
             raise ConfigError("plan: cache must be a number: a share of all rows, or bytes")
+        if not isinstance(data.get("chunks", 0), int):
+            raise ConfigError("plan: chunks must be a whole number")
+        for name in ("decoupled", "replicate", "overlap"):
+            if not isinstance(data.get(name, False), bool):
+                raise ConfigError(f"plan: {name} must be true or false")
         return cls(**data)
 
     @classmethod
@@ -114,6 +128,8 @@ class Plan:
         return cls.from_dict(data)
 
     def __str__(self) -> str:
+        if self.scope == "graph":
+            return self._of_graph()
         text = f"{'+'.join(self.layers)}, seeds {'at home' if self.seeds == 'home' else 'spread'}"
         if self.models == "migrate":
             text += f", models migrate, a fetch a {self.gather}, merging {self.merge}"
@@ -122,6 +138,16 @@ class Plan:
         size = f"{self.cache:.0%}" if self.cache <= 1 else f"{self.cache / 1e6:.0f} MB"
         text += f", cache {size}{' by degree' if self.cache_by == 'degree' else ''}" if self.cache else ""
         return text + ("" if self.prefetch == 2 else f", {self.prefetch} batches ahead")
+
+    def _of_graph(self) -> str:
+        text = f"the whole graph, {'decoupled, ' if self.decoupled else ''}{'+'.join(self.layers)}"
+        for name, usual in (("topology", "replicated"), ("wire", "float32")):
+            text += f", {name} {getattr(self, name)}" if getattr(self, name) != usual else ""
+        text += ", near halos computed again" if self.replicate else ""
+        if self.layers[0] == "columns":
+            text += "" if self.overlap else ", nothing overlapped"
+            text += f", {self.chunks} chunks" if self.chunks else ""
+        return text
 
 
 def gdp(depth: int, **options: Any) -> Plan:
@@ -161,6 +187,21 @@ def migrate(depth: int, **options: Any) -> Plan:
     return Plan(("local",) * depth, **({"seeds": "home", "models": "migrate"} | options))
 
 
+def halo(depth: int, placement: str = "cover", **options: Any) -> Plan:
+    """The whole graph, every vertex at its owner: rows of neighbours beyond come, or partial sums go, in every layer."""
+    return Plan((placement,) * depth, **({"scope": "graph", "seeds": "home"} | options))
+
+
+def tp(depth: int, **options: Any) -> Plan:
+    """The whole graph by tensor parallelism: every layer aggregates slices of all rows' columns; dense parts at owners."""
+    return Plan(("columns",) * depth, **({"scope": "graph", "seeds": "home"} | options))
+
+
+def tp_decoupled(depth: int, **options: Any) -> Plan:
+    """Tensor parallelism of the decoupled model: dense layers first, then all aggregations, between two exchanges."""
+    return tp(depth, **({"decoupled": True} | options))
+
+
 def mixed(*layers: str, **options: Any) -> Plan:
     """A placement for each layer."""
     at_owners = bool(layers) and layers[-1] in ("pull", "cover")
@@ -176,9 +217,10 @@ NAMED: dict[str, Callable[..., Plan]] = {
     "leap": leap,
     "migrate": migrate,
 }
+OF_GRAPH: dict[str, Callable[..., Plan]] = {"halo": halo, "tp": tp, "tp-decoupled": tp_decoupled}
 
 
-def _check_layers(layers: tuple[str, ...], seeds: str) -> None:
+def _check_known(layers: tuple[str, ...]) -> None:
     if not layers:
         raise ConfigError("plan: it needs a placement for each layer of the model")
     for number, placement in enumerate(layers):
@@ -186,6 +228,49 @@ def _check_layers(layers: tuple[str, ...], seeds: str) -> None:
             raise ConfigError(
                 f"plan: layer {number + 1} is {placement!r}, which is no placement: choose one of {', '.join(PLACEMENTS)}"
             )
+
+
+def _check_graph(plan: Plan) -> None:
+    _check_known(plan.layers)
+    by_column = set(plan.layers) == {"columns"}
+    if not by_column and not set(plan.layers) <= set(_AT_OWNERS):
+        raise ConfigError(
+            f"plan: {', '.join(plan.layers)} is not possible on the whole graph: place all layers at owners ("
+            f"{', '.join(_AT_OWNERS)}), or all of them by columns"
+        )
+    for name, usual, why in (
+        ("seeds", "home", "every vertex is computed at its owner"),
+        ("group", "all", "all workers share the one batch"),
+        ("models", "stay", "there are no time steps"),
+        ("cache", 0.0, "input rows of others that are needed are kept anyhow"),
+    ):
+        if getattr(plan, name) != usual:
+            raise ConfigError(f"plan: {name} must be {usual!r} on the whole graph, for {why}")
+    if plan.replicate and (by_column or plan.topology == "partitioned"):
+        raise ConfigError(
+            "plan: replicate needs layers at owners (pull, push, cover) and topology = 'replicated': what is computed "
+            "again are others' vertices, with their neighbours"
+        )
+    if by_column and plan.topology == "partitioned":
+        raise ConfigError("plan: layers by columns aggregate the whole graph everywhere: set topology = 'replicated'")
+    if not by_column and (plan.decoupled or plan.chunks):
+        raise ConfigError("plan: decoupled and chunks mean something to layers by columns only: place all layers so")
+
+
+def _check_batches(plan: Plan) -> None:
+    if plan.models == "migrate" and (set(plan.layers) != {"local"} or plan.seeds != "home" or plan.group != "all"):
+        raise ConfigError(
+            "plan: models that migrate compute whole neighbourhoods of seeds at home: set every layer local, seeds = "
+            "'home' and group = 'all'"
+        )
+    for name, usual in (("decoupled", False), ("replicate", False), ("chunks", 0)):
+        if getattr(plan, name) != usual:
+            raise ConfigError(f"plan: {name} means nothing to mini-batches: set scope = 'graph'")
+
+
+def _check_layers(layers: tuple[str, ...], seeds: str) -> None:
+    _check_known(layers)
+    for number, placement in enumerate(layers):
         if placement == "columns" and number:
             raise ConfigError(
                 f"plan: layer {number + 1} can't be columns: only the inputs are held by column in mini-batches"

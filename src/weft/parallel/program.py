@@ -62,9 +62,10 @@ class Layer:
     dst_at: Tensor | None = None  # by columns: where the rows here hold the destinations, int64
     src_vertices: Tensor | None = None  # [block.num_src] vertex ids
     dst_vertices: Tensor | None = None
-    inputs: tuple[int, int] | None = None  # of layer 1: which tensor the fetched rows are, and its version
+    inputs: tuple[Tensor, int] | None = None  # of layer 1: the fetched rows, and their version
     asked: str | None = None  # of layer 1: how the model merged the fetched rows as they are; None: it did not
     merged: tuple[str, Tensor] | None = None  # of layer 1: a merge of the fetched rows that was made ahead
+    kept: dict[str, tuple[Tensor, ...]] | None = None  # of layer 1, where inputs stay: what was made of them, by name
     weight: Tensor | None = None  # [block's edges] float64: what each counts for, as it was drawn; None: all the same
     push_weight: Tensor | None = None  # [pushed edges] float64, likewise
 
@@ -80,6 +81,13 @@ class Layer:
         self.weight = of_sources[self.block.src.long()]
         if self.pushed is not None:
             self.push_weight = of_sources[self.pushed.block.src.long()]
+
+    def fetched(self, x: Tensor) -> bool:
+        """Are these the rows that were fetched, as they are? Known without looking at them, where there are none too."""
+        if self.inputs is None:
+            return False
+        rows, version = self.inputs
+        return x.dtype == rows.dtype and x.is_set_to(rows) and x._version == version
 
     def self_edges(self) -> Tensor:
         """Which of the block's edges join a vertex to itself."""

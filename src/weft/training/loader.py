@@ -169,7 +169,7 @@ class Loader:
             fetched = self._features.fetch_all(inputs, lane, all(program.here for program in programs))
         for program, rows in zip(programs, fetched, strict=True):
             first = program.layers[0]
-            first.inputs = (rows.data_ptr(), rows._version)
+            first.inputs = (rows, rows._version)
             if self.merge is not None and first.pushed is None and first.columns is None:
                 with self._meter.stage("compute"):
                     first.merged = (self.merge, crossing.merged(first, rows, self.merge))

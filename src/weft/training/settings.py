@@ -7,9 +7,17 @@ from typing import Any
 from weft.config import setting
 from weft.errors import ConfigError
 from weft.nn import DEFAULT_LAYERS
+from weft.parallel import NAMED, OF_GRAPH
+from weft.planner.units import size_of
 from weft.sampling import check_options
 
 _ATTENTION = ("gat", "gatv2")
+# What means nothing without batches, and what means nothing with them.
+_OF_BATCHES = (
+    *("fanouts", "sampler", "replace", "weighted", "batch_size", "evaluation", "eval_batch_size", "seeds", "group"),
+    *("cache", "cache_by", "slack", "gather", "merge", "loaders", "prefetch", "micro_batches"),
+)
+_OF_GRAPH = ("replicate", "overlap", "chunks", "memory")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +48,9 @@ class Settings:
     replace: bool = setting(False, "draw neighbours with replacement", "sampling")
     weighted: bool = setting(False, "draw neighbours in proportion to edge weights", "sampling")
     batch_size: int = setting(1024, "seeds in a batch, for each worker", "sampling", low=1)
+    full_graph: bool = setting(
+        False, "no batches: each epoch is one update on all vertices with all their neighbours", "sampling"
+    )
 
     epochs: int = setting(10, "passes over the training vertices", "optimisation", low=1)
     optimizer: str = setting("adam", "the optimiser", "optimisation", choices=("adam", "adamw", "sgd"))
@@ -54,9 +65,8 @@ class Settings:
     workers: int = setting(1, "workers on this machine; under torchrun, as many as it starts", "workers", low=1)
     plan: str = setting(
         "auto",
-        "gdp nfp snp dnp split leap migrate, a placement a layer such as push,pull,local (inputs first), or a plan's file; "
-        "auto: the one that "
-        "the planner finds fastest",
+        "gdp nfp snp dnp split leap migrate, (full graph: halo tp tp-decoupled), a placement a layer such as "
+        "push,pull,local (inputs first), or a plan's file; auto: the one that the planner finds fastest",
         "workers",
     )
     seeds: str = setting(
@@ -102,6 +112,14 @@ class Settings:
         "workers",
         choices=("fewest", "random", "none"),
     )
+    replicate: bool = setting(
+        False, "full graph, halo: compute others' rows again where that moves less than sending them", "workers"
+    )
+    overlap: bool = setting(True, "full graph, tp: exchanges go on while something else is computed", "workers")
+    chunks: int = setting(
+        0, "full graph, tp: pieces that all vertices are gone through in; 0: by the memory budget", "workers", low=0
+    )
+    memory: str | None = setting(None, "full graph, tp: what a worker may use, such as 2GB; none: no limit", "workers")
     transport: str = setting(
         "sockets", "how rows in host memory travel; gloo: by torch.distributed", "workers", choices=("sockets", "gloo")
     )
@@ -156,6 +174,31 @@ class Settings:
         if self.checkpoint_every and self.checkpoint is None:
             raise ConfigError("checkpoint_every needs a folder: set checkpoint")
 
+        self._check_scope()
+
+    @property
+    def decoupled(self) -> bool:
+        """Is the model's decoupled variant trained, in place of the model itself?"""
+        return self.full_graph and self.plan == "tp-decoupled"
+
+    @property
+    def budget(self) -> float | None:
+        """Bytes that a worker may use, if they are limited."""
+        return None if self.memory is None else size_of(self.memory)
+
+    def _check_scope(self) -> None:
+        usual = {field.name: field.default for field in fields(self)}
+        for name in _OF_BATCHES if self.full_graph else _OF_GRAPH:
+            if getattr(self, name) != usual[name]:
+                whom, but = ("the full graph", "drop") if self.full_graph else ("batches", "set")
+                raise ConfigError(f"{name} means nothing to training on {whom}: drop it, or {but} full_graph")
+        if not self.full_graph and self.plan in OF_GRAPH:
+            raise ConfigError(f"plan = {self.plan!r} is for the full graph: set full_graph, or choose another plan")
+        if self.full_graph and self.plan in NAMED:
+            raise ConfigError(f"plan = {self.plan!r} is for batches: drop full_graph, or choose {', '.join(OF_GRAPH)}")
+        if self.memory is not None and not size_of(self.memory):
+            raise ConfigError(f"memory = {self.memory!r} is no size: give one such as 2GB or 512MiB")
+
     def _check_model(self) -> None:
         ignored = {
             "heads": self.model not in _ATTENTION,
@@ -171,6 +214,8 @@ class Settings:
 
     def fanouts_for(self, depth: int) -> list[int]:
         """A fanout for each of `depth` convolutions."""
+        if self.full_graph:
+            return [-1] * depth
         if self.fanouts is None:
             return [10] * depth
         if len(self.fanouts) == 1:
@@ -207,6 +252,10 @@ MAY_CHANGE = (
     "slack",
     "gather",
     "merge",
+    "replicate",
+    "overlap",
+    "chunks",
+    "memory",
     "checkpoint",
     "checkpoint_every",
     "keep",
