@@ -17,6 +17,7 @@ from weft.graph import Graph
 from weft.graph.describe import out_degrees
 from weft.keys import Stream
 from weft.nn import BlockModel, crossing_costs
+from weft.nn.binding import takes_types
 from weft.nn.convolve import check_sums, fast_path
 from weft.parallel import NAMED, Columns, Cooperation, Owners, Pieces, Plan, Program, TimeSteps, Turns, mixed
 from weft.parallel.evening import Evenness
@@ -124,6 +125,7 @@ class Team:
         ahead = [world.wire(plan.group, half) for _ in lanes]
         costs = crossing_costs(model, graph.num_features) if "cover" in plan.layers else None
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
+        types = graph.edge_type is not None and takes_types(model)
         self._cooperations = [
             Cooperation(
                 graph,
@@ -133,6 +135,7 @@ class Team:
                 wire,
                 compute=self.compute,
                 places=places,
+                types=types,
                 costs=costs,
                 width=graph.num_features,
                 sampler=settings.sampler,
