@@ -24,7 +24,7 @@ def _gat_columns(call: Call) -> Tensor:
     assert layer.dst_at is not None and pushed.dst_at is not None
     blocks = crossing.attention_blocks(layer, conv.add_self_loops, drops(call))
     totals = []
-    for block, dst_at, keep in zip(blocks, (layer.dst_at, pushed.dst_at), _masks(call, blocks), strict=True):
+    for block, dst_at, keep in zip(blocks, (layer.dst_at, pushed.dst_at), masks(call, blocks), strict=True):
         raw = a_src[block.src.long()] + a_dst[dst_at][block.dst().long()]
         logits = F.leaky_relu(raw, conv.negative_slope)
         totals.append(functional.edge_softmax_aggregate(block, logits, x, keep))
@@ -52,7 +52,7 @@ def gat(call: Call) -> Tensor:
     if layer.own is not None:
         rows, a_rows = torch.cat([rows, own]), torch.cat([a_rows, (own * att_src).sum(-1)])
     blocks = crossing.attention_blocks(layer, conv.add_self_loops, drops(call))
-    keep, keep_there = _masks(call, blocks)
+    keep, keep_there = masks(call, blocks)
     here = functional.attention_part(blocks[0], rows, (a_rows, a_dst), slope, keep)
     there = functional.attention_part(blocks[1], x, (a_src, a_there), slope, keep_there)
     return _finish_attention(call, crossing.merge_attention(layer, call.wire, here, there))
@@ -79,7 +79,7 @@ def gatv2(call: Call) -> Tensor:
     rows = torch.cat([sources, own]) if pushed_apart and own is not None else sources
     blocks = crossing.attention_blocks(layer, conv.add_self_loops, drops(call))
     parts = []
-    for block, side, terms, keep in zip(blocks, (rows, x), (to, to_there), _masks(call, blocks), strict=True):
+    for block, side, terms, keep in zip(blocks, (rows, x), (to, to_there), masks(call, blocks), strict=True):
         joined = F.leaky_relu(side[block.src.long()] + terms[block.dst().long()], slope)
         parts.append(functional.attention_part(block, side, (joined * att).sum(-1), 1.0, keep))
     return _finish_attention(call, crossing.merge_attention(layer, call.wire, *parts))
@@ -97,7 +97,7 @@ def _attended(call: Call) -> tuple[Block, Tensor | None]:
     return looped, edge_mask(call, key, looped.dst(), places, conv.heads, conv.dropout)
 
 
-def _masks(call: Call, blocks: tuple[Block, Block]) -> list[Tensor | None]:
+def masks(call: Call, blocks: tuple[Block, Block]) -> list[Tensor | None]:
     """Dropout of the edges here and of the pushed ones."""
     conv: Any = call.conv
     if not drops(call):

@@ -28,8 +28,13 @@ def aggregate(layer: Layer, wire: Wire, x: Tensor, reduce: str, weight: Tensor |
         parts = [functional.aggregate(piece.block, columns, _of(weight, piece), "max") for piece in pieces]
         merged = torch.cat(parts)
     else:
-        merged = _Sums.apply(columns, weight, pieces, reduce == "mean")
+        merged = sums(columns, pieces, weight, reduce == "mean")
     return to_owners(merged, spread, wire).view(-1, *x.shape[1:])
+
+
+def sums(x: Tensor, pieces: list[Piece], weight: Tensor | None = None, mean: bool = False) -> Tensor:
+    """Weighted sums (means) of sources' rows by destination, range by range; weights have no gradient."""
+    return _Sums.apply(x, weight, pieces, mean)
 
 
 def film(layer: Layer, wire: Wire, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str) -> Tensor:

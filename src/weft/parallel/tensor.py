@@ -13,7 +13,7 @@ from weft.exchange import Route, Wire
 from weft.parallel.owners import Owners
 from weft.parallel.plan import Plan
 from weft.parallel.program import Layer, Program, Slices
-from weft.sampling import Block
+from weft.parallel.whole import whole_block
 from weft.sampling.block import Topology, keys_of
 
 
@@ -23,6 +23,12 @@ def tensor_program(graph: Topology, owners: Owners, wire: Wire, plan: Plan, chun
     What is made of the inputs without parameters is made once: set `layers[0].inputs` to the rows that are fetched.
     """
     assert owners.size == len(owners.bounds) - 1 == wire.size
+    vertices = len(graph.indptr) - 1
+    if vertices > np.iinfo(np.int32).max:
+        raise ConfigError(
+            f"the graph has {vertices:,} vertices, more than a worker can hold columns of: choose plan = 'halo', where each "
+            f"holds its own vertices and what they need"
+        )
     block, bounds = whole_block(graph), tuple(owners.bounds.tolist())
     ids = np.arange(bounds[-1], dtype=graph.indices.dtype)
     own = ids[bounds[wire.rank] : bounds[wire.rank + 1]]
@@ -32,24 +38,8 @@ def tensor_program(graph: Topology, owners: Owners, wire: Wire, plan: Plan, chun
     layers = [Layer(block, degrees, slices=slices) for _ in plan.layers]
     layers[0].kept = {}
     depths = range(len(layers) + 1)
-    vertices, keys = torch.from_numpy(own), keys_of(graph, own)
-    return Program(layers, [vertices for _ in depths], [keys for _ in depths], graph, wire=wire, here=True)
-
-
-def whole_block(graph: Topology) -> Block:
-    """All edges: vertex i is destination i and source i."""
-    vertices = len(graph.indptr) - 1
-    if vertices > np.iinfo(np.int32).max:
-        raise ConfigError(
-            f"the graph has {vertices:,} vertices, more than a worker can hold columns of: choose plan = 'halo', where each "
-            f"holds its own vertices and what they need"
-        )
-    indptr, src = np.array(graph.indptr, dtype=np.int64), np.array(graph.indices, dtype=np.int32)
-    block = Block(torch.from_numpy(indptr), torch.from_numpy(src), vertices)
-    for name in ("edge_weight", "edge_type"):
-        if (values := getattr(graph, name)) is not None:
-            block.values[name] = torch.from_numpy(np.array(values))
-    return block
+    held, keys = torch.from_numpy(own), keys_of(graph, own)
+    return Program(layers, [held for _ in depths], [keys for _ in depths], graph, wire=wire, here=True)
 
 
 def ranges_of(indptr: np.ndarray, count: int) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """Blocks: one layer's bipartite piece of a batch, destinations first; and the sample that stacks them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from weft import _kernels
 from weft.graph.importance import Importance
 from weft.graph.loops import SelfLoops
+
+T = TypeVar("T")
 
 
 class Topology(Protocol):
@@ -71,6 +74,12 @@ class Block:
         if "looped" not in self._cache:
             self._cache["looped"] = _self_loops(self) if self.src.is_cpu else _self_loops_anywhere(self)
         return self._cache["looped"]
+
+    def remembered(self, name: str, make: Callable[[], T]) -> T:
+        """What is made of the block alone, under a name: made once, however often the block is gone over."""
+        if name not in self._cache:
+            self._cache[name] = make()
+        return cast(T, self._cache[name])
 
     def places(self) -> Tensor:
         """Each edge's place in its destination's whole list, [num_edges] int64."""
