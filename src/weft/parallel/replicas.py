@@ -30,8 +30,10 @@ def replicas(
     for depth in range(len(costs) - 1, 0, -1):
         sent = epochs * costs[depth][0]
         needed = costs[0][0] + epochs * sum(pull for pull, _ in costs[1:depth])
+        wanted = np.zeros(vertices, dtype=bool)
+        wanted[_sources(graph, np.flatnonzero(own | copies))] = True
         copies = copies.copy()
-        while len(more := _cheaper(graph, own | copies, known, sent, needed)):
+        while len(more := _cheaper(graph, np.flatnonzero(wanted & ~own & ~copies), known, sent, needed)):
             copies[more] = True
             known[_sources(graph, more)] = True
         if copies.any():
@@ -39,11 +41,8 @@ def replicas(
     return found
 
 
-def _cheaper(graph: Topology, here: np.ndarray, known: np.ndarray, sent: float, needed: float) -> np.ndarray:
-    """Of the sources that would be sent to `here`, those whose unknown neighbours would move less than they themselves."""
-    wanted = np.zeros(len(here), dtype=bool)
-    wanted[_sources(graph, np.flatnonzero(here))] = True
-    halo = np.flatnonzero(wanted & ~here)
+def _cheaper(graph: Topology, halo: np.ndarray, known: np.ndarray, sent: float, needed: float) -> np.ndarray:
+    """Of the vertices whose rows would be sent, those whose unknown neighbours would move less than they themselves."""
     starts, lengths = graph.indptr[halo], graph.indptr[halo + 1] - graph.indptr[halo]
     unknown = ~known[graph.indices[ranges(starts, lengths)]]
     at = np.repeat(np.arange(len(halo)), lengths)
