@@ -7,6 +7,7 @@
 Either way every number goes to one worker, so each way is the other's mirror, and its gradient.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,12 +54,13 @@ class Spread:
         first, end = self.span(worker)
         return end - first
 
-    def counts(self) -> tuple[list[int], list[int]]:
-        """Numbers that go from this worker's rows to each other one's slice, and from others' rows to this slice."""
-        others = [int(worker != self.rank) for worker in range(self.size)]
-        mine, held = self.rows(self.rank), self.columns(self.rank)
-        to = [mine * self.columns(worker) * other for worker, other in enumerate(others)]
-        return to, [held * self.rows(worker) * other for worker, other in enumerate(others)]
+    def all_of(self, worker: int) -> slice:
+        """All rows of a worker, among everyone's."""
+        return slice(self.bounds[worker], self.bounds[worker + 1])
+
+
+# Some rows: a range of them, or their places, int64.
+Some = slice | Tensor
 
 
 def to_columns(x: Tensor, spread: Spread, wire: Wire, stage: str = "exchange") -> Tensor:
@@ -77,50 +79,70 @@ def to_owners(y: Tensor, spread: Spread, wire: Wire, stage: str = "exchange") ->
     return _ToOwners.apply(y, spread, wire, stage)
 
 
-def slices_of(x: Tensor, spread: Spread, wire: Wire, stage: str) -> Tensor:
-    """`to_columns` without a gradient."""
-    send, receive = spread.counts()
+def send_rows(
+    x: Tensor, here: Some, out: Tensor, there: Sequence[Some], spread: Spread, wire: Wire, stage: str = "exchange"
+) -> None:
+    """Some rows of everyone's x, one slice of their columns to each worker: into out[there], as `there` says by owner.
+
+    All workers send together; `here` are this worker's own among them, so that `there[rank]` are the same vertices.
+    """
+    numbers, held = [_count(some) for some in there], spread.columns(spread.rank)
+    mine, own = numbers[spread.rank], slice(*spread.span(spread.rank))
+    send = _but([mine * spread.columns(worker) for worker in range(spread.size)], spread)
     packed = x.new_empty(sum(send))
-    for worker, piece in _others(packed, send, spread.rank):
-        first, end = spread.span(worker)
-        piece.view(len(x), end - first).copy_(x[:, first:end])
+    for worker, piece in _pieces(packed, send, spread):
+        piece.view(mine, spread.columns(worker)).copy_(x[here, slice(*spread.span(worker))])
+    receive = _but([number * held for number in numbers], spread)
     arriving = wire.begin(packed, send, receive, stage)
-    held = spread.columns(spread.rank)
-    out = x.new_empty(spread.num_rows, spread.width)
-    out[:, held:] = 0
-    first, end = spread.span(spread.rank)
-    _rows_of(out, spread, spread.rank)[:, :held] = x[:, first:end]
-    for worker, piece in _others(arriving(), receive, spread.rank):
-        rows = _rows_of(out, spread, worker)
-        rows[:, :held] = piece.view(len(rows), held)
-    return out
+    out[there[spread.rank], :held] = x[here, own]
+    for worker, piece in _pieces(arriving(), receive, spread):
+        out[there[worker], :held] = piece.view(numbers[worker], held)
 
 
-def rows_of(y: Tensor, spread: Spread, wire: Wire, stage: str) -> Tensor:
-    """`to_owners` without a gradient."""
-    receive, send = spread.counts()
-    held = spread.columns(spread.rank)
+def send_slices(
+    y: Tensor, there: Sequence[Some], out: Tensor, here: Some, spread: Spread, wire: Wire, stage: str = "exchange"
+) -> None:
+    """The other way: of everyone's slices y, rows `there` by owner, to their owners: into this worker's out[here]."""
+    numbers, held = [_count(some) for some in there], spread.columns(spread.rank)
+    mine, own = numbers[spread.rank], slice(*spread.span(spread.rank))
+    send = _but([number * held for number in numbers], spread)
     packed = y.new_empty(sum(send))
-    for worker, piece in _others(packed, send, spread.rank):
-        rows = _rows_of(y, spread, worker)
-        piece.view(len(rows), held).copy_(rows[:, :held])
+    for worker, piece in _pieces(packed, send, spread):
+        piece.view(numbers[worker], held).copy_(y[there[worker], :held])
+    receive = _but([mine * spread.columns(worker) for worker in range(spread.size)], spread)
     arriving = wire.begin(packed, send, receive, stage)
-    out = y.new_empty(spread.rows(spread.rank), spread.total)
-    first, end = spread.span(spread.rank)
-    out[:, first:end] = _rows_of(y, spread, spread.rank)[:, :held]
-    for worker, piece in _others(arriving(), receive, spread.rank):
-        first, end = spread.span(worker)
-        out[:, first:end] = piece.view(len(out), end - first)
+    out[here, own] = y[there[spread.rank], :held]
+    for worker, piece in _pieces(arriving(), receive, spread):
+        out[here, slice(*spread.span(worker))] = piece.view(mine, spread.columns(worker))
+
+
+def _count(some: Some) -> int:
+    return some.stop - some.start if isinstance(some, slice) else len(some)
+
+
+def _but(counts: list[int], spread: Spread) -> list[int]:
+    """Counts by worker, none for this one."""
+    return [count * int(worker != spread.rank) for worker, count in enumerate(counts)]
+
+
+def _pieces(flat: Tensor, counts: list[int], spread: Spread) -> list[tuple[int, Tensor]]:
+    """Each other worker's piece of a flat message."""
+    return [(worker, piece) for worker, piece in enumerate(flat.split(counts)) if worker != spread.rank]
+
+
+def _columns_of(x: Tensor, spread: Spread, wire: Wire, stage: str) -> Tensor:
+    out = x.new_empty(spread.num_rows, spread.width)
+    out[:, spread.columns(spread.rank) :] = 0
+    there = [spread.all_of(worker) for worker in range(spread.size)]
+    send_rows(x, slice(0, len(x)), out, there, spread, wire, stage)
     return out
 
 
-def _rows_of(y: Tensor, spread: Spread, worker: int) -> Tensor:
-    return y[spread.bounds[worker] : spread.bounds[worker + 1]]
-
-
-def _others(flat: Tensor, counts: list[int], rank: int) -> list[tuple[int, Tensor]]:
-    """Each other worker's piece of a flat message."""
-    return [(worker, piece) for worker, piece in enumerate(flat.split(counts)) if worker != rank]
+def _owned_of(y: Tensor, spread: Spread, wire: Wire, stage: str) -> Tensor:
+    out = y.new_empty(spread.rows(spread.rank), spread.total)
+    there = [spread.all_of(worker) for worker in range(spread.size)]
+    send_slices(y, there, out, slice(0, len(out)), spread, wire, stage)
+    return out
 
 
 class _ToColumns(torch.autograd.Function):
@@ -130,12 +152,12 @@ class _ToColumns(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, spread: Spread, wire: Wire, stage: str) -> Tensor:
         assert x.shape == (spread.rows(spread.rank), spread.total), (x.shape, spread)
         ctx.spread, ctx.wire, ctx.stage = spread, wire, stage
-        return slices_of(x, spread, wire, stage)
+        return _columns_of(x, spread, wire, stage)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        return rows_of(g, ctx.spread, ctx.wire, ctx.stage), None, None, None
+        return _owned_of(g, ctx.spread, ctx.wire, ctx.stage), None, None, None
 
 
 class _ToOwners(torch.autograd.Function):
@@ -145,9 +167,9 @@ class _ToOwners(torch.autograd.Function):
     def forward(ctx: Any, y: Tensor, spread: Spread, wire: Wire, stage: str) -> Tensor:
         assert y.shape == (spread.num_rows, spread.width), (y.shape, spread)
         ctx.spread, ctx.wire, ctx.stage = spread, wire, stage
-        return rows_of(y, spread, wire, stage)
+        return _owned_of(y, spread, wire, stage)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        return slices_of(g, ctx.spread, ctx.wire, ctx.stage), None, None, None
+        return _columns_of(g, ctx.spread, ctx.wire, ctx.stage), None, None, None
