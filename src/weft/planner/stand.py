@@ -146,7 +146,7 @@ class Stand:
 
     def _time(self, layer: Layer, x: Tensor | None = None) -> float:
         rows = (self._x if x is None else x)[: layer.block.num_src].detach().requires_grad_(self._depth > 0)
-        layer.inputs = (rows.data_ptr(), rows._version) if self._depth == 0 else None
+        layer.inputs = (rows, rows._version) if self._depth == 0 else None
         wire = Recorder() if layer.pushed is not None else None
         return _seconds(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth, wire))
 
@@ -180,9 +180,10 @@ def pace() -> float:
 
 
 def _block(sources: int, destinations: int, edges: int) -> Block:
-    """Random edges, as many to each destination."""
+    """Random edges, as many to each destination; of one type, unless a convolution asks for more."""
     indptr = torch.linspace(0, edges, destinations + 1).long()
-    return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources)
+    types = {"edge_type": torch.zeros(edges, dtype=torch.int64)}
+    return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources, values=types)
 
 
 def _seconds(run: Callable[[], object], rounds: int = _ROUNDS) -> float:
