@@ -17,7 +17,7 @@ from weft.nn.decoupled_model import DecoupledModel
 from weft.parallel import Owners, tensor_program
 from weft.parallel.plan import tp_decoupled
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "exchange")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
 from test_links import meshed, together
 from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, graph, of, on_workers, parameters
 from test_wire import wires
