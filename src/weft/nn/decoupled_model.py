@@ -157,12 +157,13 @@ class DecoupledModel:
     def _kept_a_row(self, program: Program, x: Tensor) -> int:
         """Bytes that the dense layers keep for the gradient of a row."""
         some = x[:_SAMPLE]
-        if not len(some) or not torch.is_grad_enabled():
+        if not len(some):
             return 0
         run = Pass([len(some)], [program.keys[0][: len(some)]], 0)
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         stay = [x, *self.model.parameters(), *self.model.buffers()]
-        kept = kept_by(lambda: self._dense(some, program, run), stay)
+        with torch.enable_grad():
+            kept = kept_by(lambda: self._dense(some, program, run), stay)
         for name, buffer in self.model.named_buffers():  # batch normalisation's running averages
             buffer.copy_(buffers[name])
         return -(-kept // len(some))
