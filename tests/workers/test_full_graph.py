@@ -31,8 +31,11 @@ PLANS |= {
     "replicas": {"plan": "halo", "replicate": True},
     "replicas, pull": plan("pull", "pull", replicate=True),
     "partitioned": {"plan": "halo", "topology": "partitioned"},
+    "tp": {"plan": "tp"},
+    "tp, chunks": {"plan": "tp", "chunks": 3},
 }
 DEEP = {
+    "tp": PLANS["tp"],
     "halo": PLANS["halo"],
     "pull": plan("pull", "pull", "pull", "pull"),
     "push": plan("push", "push", "push", "push"),
@@ -40,7 +43,7 @@ DEEP = {
     "replicas, mixed": plan("pull", "push", "cover", "pull", replicate=True),
     "pull, partitioned": plan("pull", "pull", "cover", "cover", topology="partitioned"),
 }
-SOME = ["halo", "pull+pull", "push+push", "cover+pull", "replicas"]
+SOME = ["halo", "pull+pull", "push+push", "cover+pull", "replicas", "tp"]
 
 # Models, and the plans that each is run under.
 CASES = {
@@ -51,7 +54,7 @@ CASES = {
     "gin": [*SOME, "partitioned"],
     "gat": [*SOME, "pull+push", "partitioned"],
     "gatv2": ["halo", "replicas"],
-    "film": ["halo", "push+push"],
+    "film": ["halo", "push+push", "tp"],
     "jk": SOME,
     "own": ["no name", "pull+pull", "replicas, pull"],
     "declared": SOME,

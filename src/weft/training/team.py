@@ -10,7 +10,7 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
-from weft.exchange import World
+from weft.exchange import Wire, World
 from weft.features import FeatureStore, Sharing
 from weft.features.cache import by_reads, edges_from, hottest, rooms
 from weft.graph import Graph
@@ -32,10 +32,11 @@ from weft.parallel import (
     TimeSteps,
     Turns,
     mixed,
+    tensor_program,
 )
 from weft.parallel.evening import Evenness
 from weft.parallel.replicas import replicas
-from weft.parallel.whole import program_together
+from weft.parallel.whole import program_alone, program_together
 from weft.sampling import make_sampler
 from weft.sampling.batches import dealt
 from weft.training.settings import Settings
@@ -154,6 +155,13 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programm
     return [programmer() for _ in range(settings.loaders or 1)]
 
 
+def whole_alone(graph: Graph, plan: Plan) -> Program:
+    """One worker: its program for all vertices with all their neighbours."""
+    if plan.layers[0] == "columns":
+        return tensor_program(graph, Owners(np.array([0, graph.num_vertices])), Wire(), plan)
+    return program_alone(graph, len(plan.layers))
+
+
 class Team:
     """Many workers: they cooperate on every batch, or those of each host on their share of it."""
 
@@ -218,6 +226,8 @@ class Team:
 
     def whole(self) -> Program:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
+        if self._plan.layers[0] == "columns":
+            return tensor_program(self._graph, self.sharing.owners, self.compute, self._plan)
         first, end = self.sharing.owners.bounds[self.compute.rank : self.compute.rank + 2]
         return program_together(self._graph, self._cooperations[0], np.arange(first, end), self.compute)
 
