@@ -1,5 +1,6 @@
 """Running the decoupled variant of a model on the whole graph, on any number of workers, within a budget of memory."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -34,10 +35,18 @@ class DecoupledModel:
     """
 
     def __init__(
-        self, model: Decoupled, ahead: Wire | None = None, budget: float | None = None, meter: Meter | None = None
+        self,
+        model: Decoupled,
+        ahead: Wire | None = None,
+        meter: Meter | None = None,
+        entering: Callable[[Tensor], None] | None = None,
+        budget: float | None = None,
     ) -> None:
-        """`ahead`: a wire for a thread of its own, so that rows travel while this one computes. `budget`: bytes."""
-        self.model = model
+        """`ahead`: a wire for a thread of its own, so that rows travel while this one computes; None: they do not.
+
+        `entering`: is told the rows that are about to be mixed. `budget`: bytes of memory that an epoch may take.
+        """
+        self.model, self._entering = model, entering
         self.fit = memory.Fit()
         self.needs: dict[str, int] = {}  # bytes at the peak, by what they are for
         self._ahead, self._budget, self._meter = ahead, budget, meter
@@ -52,6 +61,8 @@ class DecoupledModel:
 
         def through(rows: Tensor, steps: list[Step], scores: Scores | None) -> Tensor:
             plain = _plain(rows)
+            if self._entering is not None:
+                self._entering(plain)
             scores = scores and Scores(scores.conv, _plain(scores.src), _plain(scores.dst))
             mixes = coefficients.mixes(steps, scores, plain.dtype, run)
             return Rows.of(propagate(plain, course, mixes), 0, run)

@@ -1,6 +1,7 @@
 """Training on the full graph, by one worker: it learns, resumes to the same bits, and merges inputs that stay once."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,12 +10,13 @@ from torch import nn
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import weft
-from weft.errors import ConfigError
+from weft.errors import ConfigError, ModelError, TrainingError
 from weft.graph.generate import communities
 from weft.nn import crossing
 from weft.parallel import Plan
 from weft.training import Settings, Trainer, make_model
 from weft.training.events import EpochEnded, Finished, Started, Stepped
+from weft.training.saved import load_model, save_model
 from weft.training.team import plan_for
 
 
@@ -39,9 +41,12 @@ def same_bits(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage", "gat", "gin", "deepgcn"])
-def test_models_learn(graph, model):
-    result, _ = run(graph, model=model, epochs=40, lr=0.02)
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [*((model, "halo") for model in ("gcn", "sage", "gat", "gin", "deepgcn")), ("gcn", "tp"), ("gat", "tp-decoupled")],
+)
+def test_models_learn(graph, model, plan):
+    result, _ = run(graph, model=model, plan=plan, epochs=40, lr=0.02)
     assert result.history[-1]["loss"] < 0.7 * result.history[0]["loss"]
     assert result.test > 0.6  # five classes: chance is 0.2
 
@@ -62,11 +67,11 @@ def test_an_epoch_is_one_update_on_all_vertices(graph):
 
 def test_runs_resume_to_the_same_bits(graph, tmp_path):
     whole, _ = run(graph, epochs=5)
-    run(graph, epochs=5, checkpoint=tmp_path / "cut", patience=1, lr=0.0030)  # writes checkpoints of all epochs
+    run(graph, epochs=5, checkpoint=tmp_path / "cut")
     for step in (4, 5):
-        for file in (tmp_path / "cut" / f"step-{step:09d}").iterdir():
-            file.unlink()
-    resumed, _ = run(graph, epochs=5, checkpoint=tmp_path / "cut", resume=True, patience=1)
+        shutil.rmtree(tmp_path / "cut" / f"step-{step:09d}")
+    resumed, events = run(graph, epochs=5, checkpoint=tmp_path / "cut", resume=True)
+    assert sum(isinstance(event, EpochEnded) for event in events) == 2
     assert same_bits(whole.model, resumed.model)
     assert resumed.history == whole.history
 
@@ -86,6 +91,22 @@ def test_inputs_that_stay_are_merged_once(graph, monkeypatch):
         assert merges(None, model=model)[0] == epochs + evaluations + 1  # the second layer's, and the inputs once
     changed, _ = merges(Changing(graph.num_features, graph.num_classes))
     assert changed == 2 * (epochs + evaluations)
+
+
+def test_inputs_that_a_model_changes_in_place_are_refused(graph):
+    class InPlace(Changing):
+        def forward(self, x, edge_index):
+            return super().forward(x.mul_(2), edge_index)
+
+    chosen = settings()
+    with pytest.raises(ModelError, match="changes its inputs in place"):
+        Trainer(graph, InPlace(graph.num_features, graph.num_classes), chosen).fit()
+
+
+def test_the_decoupled_model_is_another_one(graph, tmp_path):
+    run(graph, checkpoint=tmp_path / "model")
+    with pytest.raises(TrainingError, match=r"plan = auto \(now tp-decoupled\)"):
+        run(graph, checkpoint=tmp_path / "model", resume=True, plan="tp-decoupled")
 
 
 class Changing(nn.Module):
@@ -160,11 +181,11 @@ def test_plans_of_files(graph, tmp_path):
         plan_for(settings(plan=str(file)), model, 2)
 
 
-def test_a_model_that_was_trained_is_written_and_read(graph, tmp_path):
-    from weft.training.saved import load_model, save_model
-
-    result, _ = run(graph)
-    save_model(tmp_path / "model", result.model, settings(), graph)
+@pytest.mark.parametrize("plan", ["auto", "tp-decoupled"])
+def test_a_model_that_was_trained_is_written_and_read(graph, tmp_path, plan):
+    result, events = run(graph, plan=plan)
+    assert ("decoupled (another model)" in events[0].plan) is (plan == "tp-decoupled")
+    save_model(tmp_path / "model", result.model, settings(plan=plan), graph)
     model, _ = load_model(tmp_path / "model", graph)
     assert same_bits(result.model, model)
     outputs = weft.infer(model, graph).outputs
