@@ -32,6 +32,7 @@ from weft.parallel import (
     TimeSteps,
     Turns,
     mixed,
+    tensor_program,
 )
 from weft.parallel.evening import Evenness
 from weft.parallel.replicas import replicas
@@ -218,6 +219,8 @@ class Team:
 
     def whole(self) -> Program:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
+        if self._plan.layers[0] == "columns":
+            return tensor_program(self._graph, self.sharing.owners, self.compute, self._plan)
         first, end = self.sharing.owners.bounds[self.compute.rank : self.compute.rank + 2]
         return program_together(self._graph, self._cooperations[0], np.arange(first, end), self.compute)
 
@@ -251,7 +254,7 @@ class Team:
 
         `reads`: how often each vertex was reached in a dry run of some batches; None: find out now.
         """
-        if self._plan.layers[0] == "columns":
+        if self._plan.layers[0] == "columns" and self._plan.scope == "batches":
             columns = Columns(self.compute.rank, self.compute.size, self._graph.num_features)
             store.slices(*columns.span, columns.width)
             return
