@@ -21,7 +21,8 @@ from weft.exchange import Traffic, Wire
 from weft.exchange.carrier import Links
 from weft.graph import Graph
 from weft.graph.generate import rmat
-from weft.nn import BlockModel, build, row_costs
+from weft.nn import BlockModel, build
+from weft.nn.costs import row_costs
 from weft.parallel import OF_GRAPH, Cooperation, Owners, Plan, tensor_program
 from weft.parallel.whole import program_together
 from weft.partition import allocate, write_partitioned
@@ -58,7 +59,8 @@ def loads(graph: Graph, model, plan: Plan, bounds: np.ndarray) -> tuple[np.ndarr
     owners = Owners(bounds)
 
     def work(wire: Wire) -> tuple[int, list[int]]:
-        mine, program = copy.deepcopy(model), program_of(graph, mine, plan, owners, wire)
+        mine = copy.deepcopy(model)
+        program = program_of(graph, mine, plan, owners, wire)
         rows = torch.from_numpy(np.array(graph.features[program.vertices[0].numpy()]))
         program.layers[0].inputs = (rows, rows._version)
         epoch(graph, mine, program, rows)
