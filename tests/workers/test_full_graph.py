@@ -31,8 +31,11 @@ PLANS |= {
     "replicas": {"plan": "halo", "replicate": True},
     "replicas, pull": plan("pull", "pull", replicate=True),
     "partitioned": {"plan": "halo", "topology": "partitioned"},
+    "tp": {"plan": "tp"},
+    "tp, chunks": {"plan": "tp", "chunks": 3},
 }
 DEEP = {
+    "tp": PLANS["tp"],
     "halo": PLANS["halo"],
     "pull": plan("pull", "pull", "pull", "pull"),
     "push": plan("push", "push", "push", "push"),
@@ -40,8 +43,7 @@ DEEP = {
     "replicas, mixed": plan("pull", "push", "cover", "pull", replicate=True),
     "pull, partitioned": plan("pull", "pull", "cover", "cover", topology="partitioned"),
 }
-BY_COLUMN = {"tp": {"plan": "tp"}, "tp in chunks": {"plan": "tp", "chunks": 3}}
-SOME = ["halo", "pull+pull", "push+push", "cover+pull", "replicas"]
+SOME = ["halo", "pull+pull", "push+push", "cover+pull", "replicas", "tp"]
 
 # Models, and the plans that each is run under.
 CASES = {
@@ -52,7 +54,7 @@ CASES = {
     "gin": [*SOME, "partitioned"],
     "gat": [*SOME, "pull+push", "partitioned"],
     "gatv2": ["halo", "replicas"],
-    "film": ["halo", "push+push"],
+    "film": ["halo", "push+push", "tp"],
     "jk": SOME,
     "own": ["no name", "pull+pull", "replicas, pull"],
     "declared": SOME,
@@ -88,7 +90,7 @@ def graphs(tmp_path_factory):
 
 def case(graphs, model, name, workers, dropout=0.0):
     kind = "weights" if model.endswith("weights") else "plain"
-    chosen = (BY_COLUMN | (DEEP if model == "deep" else PLANS))[name]
+    chosen = (DEEP if model == "deep" else PLANS)[name]
     placed = {"plan": chosen} if "layers" in chosen else {"plan": {}, "settings": chosen}
     return {"model": model, "graph": str(graphs / f"{kind}-{workers}"), "dropout": dropout, **placed}
 
@@ -149,13 +151,3 @@ def test_halo_is_pyg(graphs, pyg, with_dropout, workers, tmp_path):
     wanted += [with_dropout[model] for model, name in names if name in ("halo", "no name", "replicas")]
     labels = [(one["model"], str(one["plan"] or one["settings"]), one["dropout"]) for one in cases]
     compare(wanted, run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS), labels)
-
-
-@pytest.mark.parametrize("workers", [2, 3, 4, "uneven"])
-def test_tp_is_pyg(graphs, pyg, with_dropout, workers, tmp_path):
-    models = [model for model in CASES if model != "own"]  # a black box
-    names = [(model, name) for model in models for name in BY_COLUMN]
-    cases = [case(graphs, *name, workers) for name in names] + [case(graphs, one, "tp", workers, 0.3) for one in models]
-    wanted = [pyg[model] for model, _ in names] + [with_dropout[model] for model in models]
-    names += [(model, "tp", "dropout") for model in models]
-    compare(wanted, run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS), names)

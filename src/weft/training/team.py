@@ -10,7 +10,7 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
-from weft.exchange import World
+from weft.exchange import Wire, World
 from weft.features import FeatureStore, Sharing
 from weft.features.cache import by_reads, edges_from, hottest, rooms
 from weft.graph import Graph
@@ -36,7 +36,7 @@ from weft.parallel import (
 )
 from weft.parallel.evening import Evenness
 from weft.parallel.replicas import replicas
-from weft.parallel.whole import program_together
+from weft.parallel.whole import program_alone, program_together
 from weft.sampling import make_sampler
 from weft.sampling.batches import dealt
 from weft.training.settings import Settings
@@ -153,6 +153,13 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programm
         return program
 
     return [programmer() for _ in range(settings.loaders or 1)]
+
+
+def whole_alone(graph: Graph, plan: Plan) -> Program:
+    """One worker: its program for all vertices with all their neighbours."""
+    if plan.layers[0] == "columns":
+        return tensor_program(graph, Owners(np.array([0, graph.num_vertices])), Wire(), plan)
+    return program_alone(graph, len(plan.layers))
 
 
 class Team:

@@ -23,7 +23,6 @@ from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.nn import BlockModel
 from weft.parallel import Merging, Pieces, Plan, TimeSteps
-from weft.parallel.whole import program_alone
 from weft.sampling.batches import Batches, WholeBatch
 from weft.training import checkpoint, metrics
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
@@ -35,7 +34,7 @@ from weft.training.moving import packed, pass_on, unpack
 from weft.training.optimisation import make_optimizer, rate
 from weft.training.resuming import Progress, check_same_run, newest
 from weft.training.settings import Settings
-from weft.training.team import UNPARTITIONED, Team, alone, check_sampler, plan_for
+from weft.training.team import UNPARTITIONED, Team, alone, check_sampler, plan_for, whole_alone
 from weft.training.watch import Watch
 
 
@@ -102,9 +101,8 @@ class Trainer:
             self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
             self._loader: Loader | FullGraph
             if settings.full_graph:
-                depth = len(self._fanouts)
-                plan_for(settings, model, depth)  # one that makes no sense is refused
-                self._loader = FullGraph(lambda: program_alone(graph, depth), self._features, self.meter)
+                alone_by = plan or plan_for(settings, model, len(self._fanouts))
+                self._loader = FullGraph(lambda: whole_alone(graph, alone_by), self._features, self.meter)
             else:
                 programmers, turns = alone(graph, settings, self._fanouts), Pieces(settings.micro_batches)
                 self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
