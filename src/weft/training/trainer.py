@@ -23,9 +23,11 @@ from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.nn import BlockModel
 from weft.parallel import Merging, Pieces, Plan, TimeSteps
-from weft.sampling.batches import Batches
+from weft.parallel.whole import program_alone
+from weft.sampling.batches import Batches, WholeBatch
 from weft.training import checkpoint, metrics
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
+from weft.training.full_graph import FullGraph
 from weft.training.inference import infer
 from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loader import Batch, Loader
@@ -84,8 +86,13 @@ class Trainer:
         assert graph.labels is not None
         labels = np.array(graph.labels) if graph.multi_label else graph.labels.astype(np.int64)
         self._labels = torch.from_numpy(labels)
-        self.batch_size = settings.batch_size * self.world.size
-        self._batches = Batches(self._seeds["train"], graph.original_ids, self.batch_size, settings.seed)
+        self._batches: Batches | WholeBatch
+        if settings.full_graph:
+            self.batch_size = len(self._seeds["train"])
+            self._batches = WholeBatch(self._seeds["train"])
+        else:
+            self.batch_size = settings.batch_size * self.world.size
+            self._batches = Batches(self._seeds["train"], graph.original_ids, self.batch_size, settings.seed)
         self.parallel: Plan | None = None
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._team: Team | None = None
@@ -93,8 +100,14 @@ class Trainer:
         self._sync = Wire(meter=self.meter)
         if self.world.size == 1:
             self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
-            programmers, turns = alone(graph, settings, self._fanouts), Pieces(settings.micro_batches)
-            self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
+            self._loader: Loader | FullGraph
+            if settings.full_graph:
+                depth = len(self._fanouts)
+                plan_for(settings, model, depth)  # one that makes no sense is refused
+                self._loader = FullGraph(lambda: program_alone(graph, depth), self._features, self.meter)
+            else:
+                programmers, turns = alone(graph, settings, self._fanouts), Pieces(settings.micro_batches)
+                self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
         else:
             self._sync = self.world.wire()
             self.use(plan or plan_for(settings, model, len(self._fanouts)))
@@ -113,11 +126,14 @@ class Trainer:
         team = Team(self.graph, self.settings, plan, self._fanouts, self.world, self.model)
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
         self._features.read.update(read)
+        self.parallel, self._team = plan, team
+        if plan.scope == "graph":
+            self._loader, self._merging = FullGraph(team.whole, self._features, self.meter), None
+            return
         team.prepare(self._batches.of(0), self._features, self._reads(plan))
         turns = team.turns
         exchanges = set(plan.layers) != {"local"}  # else only the threads that prepare batches wait for others
         self._loader = Loader(team.programmers, self._features, self.meter, plan.prefetch, turns, yields=exchanges)
-        self.parallel, self._team = plan, team
         self._merging = Merging(turns, plan.merge, self.settings.seed) if isinstance(turns, TimeSteps) else None
 
     @property
@@ -134,13 +150,19 @@ class Trainer:
             s.model if s.model in type(self.model).__name__.lower() or ".py" in s.model else type(self.model).__name__
         )
         workers = "one worker" if self.world.size == 1 else f"{self.world.size} workers: {self.parallel}"
+        seeds, many = f"{len(self._seeds['train']):,} seeds", len(self._batches)
         parts = [
             f"{workers}, {self._threads} thread{'s' if self._threads > 1 else ''}",
             f"{name}, {len(self._fanouts)} layers ({fast} fast{f', {others} as black boxes' if others else ''})",
+        ]
+        if s.full_graph:
+            size = f"all {self.graph.num_vertices:,} vertices and {self.graph.num_edges:,} edges at once"
+            return " | ".join([*parts, f"{seeds}, {size}"])
+        parts += [
             ("" if s.sampler == "neighbor" else f"{s.sampler} sampling, ")
             + "fanouts "
             + ",".join("full" if f < 0 else str(f) for f in self._fanouts),
-            f"{len(self._seeds['train']):,} seeds in {len(self._batches)} batches of {self.batch_size:,}",
+            f"{seeds} in {many} batches of {self.batch_size:,}",
             f"{s.prefetch if self.parallel is None else self.parallel.prefetch} batches ahead",
         ]
         return " | ".join(parts)
@@ -264,7 +286,8 @@ class Trainer:
                     continue  # a model without seeds here is only passed on
                 out = self._block_model(piece.rows, piece.program, key(Stream.DROPOUT, s.seed, p.epoch, batch.index))
                 self._loader.merge = piece.program.layers[0].asked
-                loss = metrics.loss_sum(out, self._labels[piece.program.vertices[-1].long()])
+                rows, seeds = piece.seeds(out)
+                loss = metrics.loss_sum(rows, self._labels[seeds])
                 (loss / batch.size).backward()
                 total, edges = total + float(loss.detach()), edges + piece.program.num_edges
             total, edges, signum = self._summed(total, edges, signum or 0)
@@ -342,13 +365,15 @@ class Trainer:
         return right / max(whole, 1)
 
     def _count_sampled(self, split: str) -> tuple[int, int]:
-        seeds, size = self._seeds[split], self.settings.eval_batch_size * self.world.size
+        seeds = self._seeds[split]
+        size = len(seeds) if self.settings.full_graph else self.settings.eval_batch_size * self.world.size
         parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
         counted = torch.zeros(2, dtype=torch.int64)
         for batch in self._loader.batches(parts, 0, stream=Stream.EVALUATE):
             for piece in batch.pieces:
                 out = self._block_model(piece.rows, piece.program)
-                counted += torch.tensor(metrics.counts(out, self._labels[piece.program.vertices[-1].long()]))
+                rows, ids = piece.seeds(out)
+                counted += torch.tensor(metrics.counts(rows, self._labels[ids]))
         right, whole = self._sync.sum(counted).tolist()
         return right, whole
 
