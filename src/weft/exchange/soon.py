@@ -27,6 +27,11 @@ class Soon:
 
         return wait
 
+    @property
+    def overlaps(self) -> bool:
+        """Is anything done by another thread?"""
+        return self._thread is not None
+
     def close(self) -> None:
         """End the thread, when what was asked for is done."""
         if self._thread is not None:

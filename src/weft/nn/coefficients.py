@@ -1,6 +1,5 @@
 """What rows count for when the decoupled model's aggregations mix them: its own, and each neighbour's."""
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -11,28 +10,13 @@ from torch import Tensor
 from weft.exchange import Wire
 from weft.nn import functional, mixing
 from weft.nn.decoupled import Scores, Step
+from weft.nn.mixing import Mix
 from weft.nn.rows import Pass, edge_keys
 from weft.parallel.program import Slices
 from weft.parallel.rounds import Lists
 from weft.sampling.block import Topology
 
 _EDGES = 1 << 22  # whose coefficients are computed at a time
-
-
-@dataclass(eq=False)
-class Mix:
-    """One aggregation: out = own x row + sum over edges of weight x neighbour's row."""
-
-    weight: Tensor | None  # [edges]; None: 1
-    own: Tensor | None  # [vertices or 1, 1]; None: 0
-    _turned: Tensor | None = field(default=None, repr=False)
-
-    def turned(self, turned: Lists) -> Tensor | None:
-        """The weights by the edges' other end."""
-        if self.weight is not None and self._turned is None:
-            assert turned.edge is not None
-            self._turned = self.weight.detach()[turned.edge.long()]
-        return self._turned
 
 
 class Coefficients:

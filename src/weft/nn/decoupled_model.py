@@ -12,6 +12,7 @@ from weft.nn.propagate import Course, propagate
 from weft.nn.rows import Pass, Rows
 from weft.parallel.program import Program
 from weft.parallel.rounds import Lists, Rounds
+from weft.parallel.tensor import ROUNDS
 
 
 class DecoupledModel:
@@ -63,17 +64,12 @@ class DecoupledModel:
         self._soon = Soon(program.wire, self._ahead, self._meter)
         coefficients = Coefficients(program.graph, slices, program.wire, Lists(layer.block.indptr, layer.block.src))
         chunks = len(slices.chunks) - 1
-        count = _ROUNDS if chunks == 1 and self._ahead is not None else chunks
+        count = ROUNDS if chunks == 1 and self._ahead is not None else chunks
 
         def rounds(of: Lists) -> Rounds:
             return Rounds(of, slices.bounds, slices.rank, count)
 
         return Course(rounds(coefficients.lists), lambda: rounds(coefficients.turned), self._soon), coefficients
-
-
-# Rounds where nothing else says how many: the first one's rows come before anything is computed, the last one's results go
-# when all is, so of what travels an eighth is not overlapped.
-_ROUNDS = 8
 
 
 def _plain(x: Tensor) -> Tensor:

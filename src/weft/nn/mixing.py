@@ -1,5 +1,6 @@
 """The operations that mix rows over the whole graph, and attention's shares of edges: kernels, and twins in torch."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -9,6 +10,22 @@ from torch.autograd.function import once_differentiable
 from weft import _kernels
 from weft.nn.functional import array
 from weft.parallel.rounds import Lists
+
+
+@dataclass(eq=False)
+class Mix:
+    """One aggregation: out = own x row + sum over edges of weight x neighbour's row."""
+
+    weight: Tensor | None  # [edges]; None: 1
+    own: Tensor | None  # [vertices or 1, 1]; None: 0
+    _turned: Tensor | None = field(default=None, repr=False)
+
+    def turned(self, turned: Lists) -> Tensor | None:
+        """The weights by the edges' other end."""
+        if self.weight is not None and self._turned is None:
+            assert turned.edge is not None
+            self._turned = self.weight.detach()[turned.edge.long()]
+        return self._turned
 
 
 def mix(lists: Lists, rows: slice, weight: Tensor | None, own: Tensor | None, h: Tensor, out: Tensor) -> None:

@@ -19,7 +19,7 @@ from weft.exchange import Wire
 from weft.exchange.columns import Spread, send_rows, send_slices
 from weft.exchange.soon import Soon
 from weft.nn import mixing
-from weft.nn.coefficients import Mix
+from weft.nn.mixing import Mix
 from weft.parallel.rounds import Round, Rounds
 
 # Weights and own coefficients of a mixing, in the order of the lists that it goes over.

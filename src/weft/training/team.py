@@ -11,6 +11,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.exchange import Wire, World
+from weft.exchange.soon import Soon
 from weft.features import FeatureStore, Sharing
 from weft.features.cache import by_reads, edges_from, hottest, rooms
 from weft.graph import Graph
@@ -203,6 +204,8 @@ class Team:
             )
             for wire in ahead
         ]
+        # Inputs are fetched before anything is overlapped, so both can go by the same wire.
+        self._soon = Soon(self.compute, ahead[0] if plan.scope == "graph" and plan.overlap else None, world.meter)
         self.turns = turns_for(plan, settings, world.size)
         if plan.replicate:
             assert costs is not None
@@ -220,6 +223,7 @@ class Team:
 
     def close(self) -> None:
         """Give up the wires to the others. All workers do, once no thread prepares batches any more."""
+        self._soon.close()
         for wire in self._wires:
             wire.close()
         self.programmers.clear()  # they hold this team, which would wait for the garbage collector
@@ -227,7 +231,7 @@ class Team:
     def whole(self) -> Program:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
         if self._plan.layers[0] == "columns":
-            return tensor_program(self._graph, self.sharing.owners, self.compute, self._plan)
+            return tensor_program(self._graph, self.sharing.owners, self.compute, self._plan, soon=self._soon)
         first, end = self.sharing.owners.bounds[self.compute.rank : self.compute.rank + 2]
         return program_together(self._graph, self._cooperations[0], np.arange(first, end), self.compute)
 
