@@ -14,6 +14,7 @@ from test_exact import compare, run
 
 from weft.graph import Graph
 from weft.graph.generate import communities
+from weft.nn.decoupled import Decoupled
 from weft.partition import allocate, write_partitioned
 
 STEPS = Path(__file__).parent / "full_steps.py"
@@ -101,7 +102,9 @@ def by_pyg(graph, model):
     labels = torch.from_numpy(graph.labels.astype(np.int64))
     dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
     edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
-    given = {} if graph.edge_weight is None else {"edge_weight": torch.from_numpy(graph.edge_weight).double()}
+    given = {}
+    if graph.edge_weight is not None:
+        given["edge_weight"] = torch.from_numpy(graph.edge_weight).double()
     seeds, held_out = (torch.from_numpy(graph.seeds(split).astype(np.int64)) for split in ("train", "validation"))
     optimizer, seen = torch.optim.Adam(model.parameters(), lr=0.01), []
     for _ in range(EPOCHS):
@@ -128,6 +131,31 @@ def pyg(graphs):
         graph = Graph.open(graphs / f"{'weights' if model.endswith('weights') else 'plain'}-1")
         found[model] = by_pyg(graph, full_model(model, graph.num_features, graph.num_classes, 0.0))
     return found
+
+
+DECOUPLED = ("sage-mean", "gcn", "gcn-weights", "gin", "gat", "deep")
+
+
+@pytest.fixture(scope="module")
+def pyg_decoupled(graphs):
+    """What a plain module makes of each model's decoupled variant."""
+    found = {}
+    for model in DECOUPLED:
+        graph = Graph.open(graphs / f"{'weights' if model.endswith('weights') else 'plain'}-1")
+        found[model] = by_pyg(graph, Decoupled(full_model(model, graph.num_features, graph.num_classes, 0.0)))
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, "uneven"])
+def test_tp_decoupled_is_the_decoupled_model_in_one_process(graphs, pyg_decoupled, workers, tmp_path):
+    ways = ({}, {"overlap": False}, {"chunks": 3})
+    names = list(itertools.product(DECOUPLED, ways))
+    cases = []
+    for model, way in names:
+        settings = {"plan": "tp-decoupled", **way}
+        cases.append(case(graphs, model, "halo", workers) | {"settings": settings})
+    got = run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS)
+    compare([pyg_decoupled[model] for model, _ in names], got, [(model, str(way)) for model, way in names])
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Running the decoupled variant of a model on the whole graph, on any number of workers."""
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from weft.exchange import Wire
@@ -22,9 +24,18 @@ class DecoupledModel:
     them and what the model does in the end, rows travel twice.
     """
 
-    def __init__(self, model: Decoupled, ahead: Wire | None = None, meter: Meter | None = None) -> None:
-        """`ahead`: a wire for a thread of its own, so that rows travel while this one computes; None: they do not."""
-        self.model = model
+    def __init__(
+        self,
+        model: Decoupled,
+        ahead: Wire | None = None,
+        meter: Meter | None = None,
+        entering: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        """`ahead`: a wire for a thread of its own, so that rows travel while this one computes; None: they do not.
+
+        `entering`: is told the rows that are about to be mixed.
+        """
+        self.model, self._entering = model, entering
         self._ahead, self._meter = ahead, meter
         self._soon: Soon | None = None
         self._made: tuple[Program, Course, Coefficients] | None = None
@@ -36,6 +47,8 @@ class DecoupledModel:
 
         def through(rows: Tensor, steps: list[Step], scores: Scores | None) -> Tensor:
             plain = _plain(rows)
+            if self._entering is not None:
+                self._entering(plain)
             scores = scores and Scores(scores.conv, _plain(scores.src), _plain(scores.dst))
             mixes = coefficients.mixes(steps, scores, plain.dtype, run)
             return Rows.of(propagate(plain, course, mixes), 0, run)

@@ -9,12 +9,27 @@ from torch import nn
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
 from weft.keys import Stream, key
-from weft.nn import DEFAULT_LAYERS, build
+from weft.nn import DEFAULT_LAYERS, BlockModel, build
+from weft.nn.decoupled import Decoupled
 from weft.training.settings import Settings
 
 
 def make_model(settings: Settings, graph: Graph) -> nn.Module:
     """The model that the settings name, for this graph's features and classes."""
+    return variant_of(_named(settings, graph), settings)
+
+
+def variant_of(model: nn.Module, settings: Settings) -> nn.Module:
+    """The model itself, or its decoupled variant, with the same parameters, where the settings' plan trains that."""
+    return Decoupled(model) if settings.decoupled and not isinstance(model, Decoupled) else model
+
+
+def depth_of(model: nn.Module, graph: Graph) -> int:
+    """How many convolutions, or aggregations of a decoupled model, lie between inputs and outputs."""
+    return model.depth if isinstance(model, Decoupled) else BlockModel(model, graph.num_features).depth
+
+
+def _named(settings: Settings, graph: Graph) -> nn.Module:
     if settings.model.endswith(".py") or ".py:" in settings.model:
         return _from_file(settings.model, graph, settings.seed)
     layers = settings.layers

@@ -5,9 +5,9 @@ from torch import nn
 
 from weft.exchange import Wire, World
 from weft.graph import Graph
-from weft.nn import BlockModel
 from weft.planner.planner import Planner, Wires
 from weft.planner.task import Task
+from weft.training.models import depth_of
 from weft.training.settings import Settings
 from weft.training.team import owners_of
 
@@ -43,7 +43,7 @@ def title_of(settings: Settings, depth: int, batch: int, workers: int) -> str:
 
 def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World) -> Planner:
     """A planner for a run; all workers call this together, and each does a part of the dry run."""
-    depth = BlockModel(model, graph.num_features).depth
+    depth = depth_of(model, graph)
     owners = owners_of(graph, world.size)
     several = 1 < len(set(world.hosts)) < world.size
     wires = Wires(world.wire("all"), world.wire("host") if several else Wire())

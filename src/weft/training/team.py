@@ -17,7 +17,7 @@ from weft.features.cache import by_reads, edges_from, hottest, rooms
 from weft.graph import Graph
 from weft.graph.describe import out_degrees
 from weft.keys import Stream
-from weft.nn import BlockModel, crossing_costs
+from weft.nn import crossing_costs
 from weft.nn.binding import takes_types
 from weft.nn.convolve import check_sums, fast_path
 from weft.nn.costs import row_costs
@@ -40,6 +40,7 @@ from weft.parallel.replicas import replicas
 from weft.parallel.whole import program_alone, program_together
 from weft.sampling import make_sampler
 from weft.sampling.batches import dealt
+from weft.training.models import depth_of
 from weft.training.settings import Settings
 
 # A batch's seeds, epoch, number, stream and a turn to this worker's program for that turn.
@@ -124,7 +125,7 @@ def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
     """Refuse what workers would refuse, before they are started."""
     check_sampler(settings, model)
     owners_of(graph, settings.workers)
-    plan_for(settings, model, len(settings.fanouts_for(BlockModel(model, graph.num_features).depth)))
+    plan_for(settings, model, len(settings.fanouts_for(depth_of(model, graph))))
 
 
 def check_sampler(settings: Settings, model: nn.Module) -> None:
@@ -180,6 +181,7 @@ class Team:
         half, lanes = plan.wire == "float16", range(1 if plan.scope == "graph" else settings.loaders or 2)
         self.compute = world.wire(plan.group, half)
         ahead = [world.wire(plan.group, half) for _ in lanes]
+        self.ahead = ahead[0]  # on the full graph free for another thread, once the program and its inputs are there
         costs = None
         if "cover" in plan.layers or plan.replicate:
             costs = (row_costs if plan.scope == "graph" else crossing_costs)(model, graph.num_features)

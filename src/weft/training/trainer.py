@@ -22,6 +22,8 @@ from weft.features import FeatureStore
 from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.nn import BlockModel
+from weft.nn.decoupled import Decoupled
+from weft.nn.decoupled_model import DecoupledModel
 from weft.parallel import Merging, Pieces, Plan, TimeSteps
 from weft.sampling.batches import Batches, WholeBatch
 from weft.training import checkpoint, metrics
@@ -30,6 +32,7 @@ from weft.training.full_graph import FullGraph
 from weft.training.inference import infer
 from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loader import Batch, Loader
+from weft.training.models import depth_of, variant_of
 from weft.training.moving import packed, pass_on, unpack
 from weft.training.optimisation import make_optimizer, rate
 from weft.training.resuming import Progress, check_same_run, newest
@@ -65,6 +68,7 @@ class Trainer:
     ) -> None:
         """`plan`: how many workers train; None: as the settings name it. `reads`: what its cache is to hold, if known."""
         self._reads = reads or (lambda plan: None)
+        model = variant_of(model, settings)
         self.graph, self.model, self.settings = graph, model, settings
         self.world = world or World()
         self.meter = self.world.meter
@@ -75,8 +79,10 @@ class Trainer:
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self._threads = settings.threads or max(1, (os.cpu_count() or 1) // local)
         check_sampler(settings, model)
-        self._block_model = BlockModel(model, graph.num_features)
-        self._fanouts = settings.fanouts_for(self._block_model.depth)
+        self._block_model: BlockModel | DecoupledModel = BlockModel(model, graph.num_features)
+        self._fanouts = settings.fanouts_for(depth_of(model, graph))
+        if isinstance(model, Decoupled):
+            self._block_model = DecoupledModel(model, meter=self.meter)
         self._seeds = {split: graph.seeds(split) for split in ("train", "validation", "test")}
         if not len(self._seeds["train"]):
             raise TrainingError(
@@ -127,6 +133,8 @@ class Trainer:
         self.parallel, self._team = plan, team
         if plan.scope == "graph":
             self._loader, self._merging = FullGraph(team.whole, self._features, self.meter), None
+            if isinstance(self.model, Decoupled) and plan.overlap:
+                self._block_model = DecoupledModel(self.model, team.ahead, self.meter)
             return
         team.prepare(self._batches.of(0), self._features, self._reads(plan))
         turns = team.turns
@@ -142,16 +150,13 @@ class Trainer:
     def plan(self) -> str:
         """The one-line plan."""
         s = self.settings
-        fast = sum(line.endswith("(fast)") for line in self._block_model.describe())
-        others = len(self._block_model.describe()) - fast
-        name = (
-            s.model if s.model in type(self.model).__name__.lower() or ".py" in s.model else type(self.model).__name__
-        )
+        kind = type(self.model.model if isinstance(self.model, Decoupled) else self.model).__name__
+        name = s.model if s.model in kind.lower() or ".py" in s.model else kind
         workers = "one worker" if self.world.size == 1 else f"{self.world.size} workers: {self.parallel}"
         seeds, many = f"{len(self._seeds['train']):,} seeds", len(self._batches)
         parts = [
             f"{workers}, {self._threads} thread{'s' if self._threads > 1 else ''}",
-            f"{name}, {len(self._fanouts)} layers ({fast} fast{f', {others} as black boxes' if others else ''})",
+            f"{name}, {self._layers()}",
         ]
         if s.full_graph:
             size = f"all {self.graph.num_vertices:,} vertices and {self.graph.num_edges:,} edges at once"
@@ -164,6 +169,14 @@ class Trainer:
             f"{s.prefetch if self.parallel is None else self.parallel.prefetch} batches ahead",
         ]
         return " | ".join(parts)
+
+    def _layers(self) -> str:
+        depth = len(self._fanouts)
+        if isinstance(self._block_model, DecoupledModel):
+            return f"decoupled (another model): {depth} dense layers, then {depth} aggregations"
+        kinds = self._block_model.describe()
+        others = sum(not line.endswith("(fast)") for line in kinds)
+        return f"{depth} layers ({len(kinds) - others} fast{f', {others} as black boxes' if others else ''})"
 
     def fit(self) -> Result:
         """Train to the end (or go on from a checkpoint), keep the best model, and measure it."""
@@ -195,6 +208,8 @@ class Trainer:
     def close(self) -> None:
         """End the threads that prepare batches, hang up, and collect garbage as before."""
         self._loader.close()
+        if isinstance(self._block_model, DecoupledModel):
+            self._block_model.close()
         if self._team is not None:
             self._team.close()
         gc.unfreeze()
