@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft import`."""
     parser.add_argument(
         "source",
-        help=f"a folder of .npy files, an edge table, a .toml file that names tables of several types, a PyG file, ogb:NAME, "
+        help=f"a folder of .npy files, an edge table, a .toml file that names tables of several types, a PyG file, ogb:NAME "
         f"or one of: {', '.join(built_in())}",
     )
     parser.add_argument("out", type=Path, help="the graph directory to write")
