@@ -21,6 +21,7 @@ from weft.nn import crossing_costs
 from weft.nn.binding import takes_types
 from weft.nn.convolve import check_sums, fast_path
 from weft.nn.costs import row_costs
+from weft.nn.ranges import needs
 from weft.parallel import (
     NAMED,
     OF_GRAPH,
@@ -157,11 +158,20 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programm
     return [programmer() for _ in range(settings.loaders or 1)]
 
 
-def whole_alone(graph: Graph, plan: Plan) -> Program:
+def whole_alone(graph: Graph, plan: Plan, settings: Settings, model: nn.Module) -> Program:
     """One worker: its program for all vertices with all their neighbours."""
     if plan.layers[0] == "columns":
-        return tensor_program(graph, Owners(np.array([0, graph.num_vertices])), Wire(), plan)
+        owners = Owners(np.array([0, graph.num_vertices]))
+        return tensor_program(graph, owners, Wire(), plan, ranges_for(settings, plan, model, graph, owners))
     return program_alone(graph, len(plan.layers))
+
+
+def ranges_for(settings: Settings, plan: Plan, model: nn.Module, graph: Graph, owners: Owners) -> int:
+    """In how many ranges destinations are gone through under tp, where the plan leaves it to the budget."""
+    if settings.budget is None or plan.scope != "graph" or plan.decoupled or plan.chunks:
+        return 1
+    number = 8 if settings.dtype == "float64" else 4
+    return needs(model, graph.num_features, len(graph.indices), owners.bounds.tolist(), number).within(settings.budget)
 
 
 class Team:
@@ -206,8 +216,9 @@ class Team:
             )
             for wire in ahead
         ]
-        # Inputs are fetched before anything is overlapped, so both can go by the same wire.
-        self._soon = Soon(self.compute, ahead[0] if plan.scope == "graph" and plan.overlap else None, world.meter)
+        self._ranges = ranges_for(settings, plan, model, graph, owners)
+        overlaps = plan.layers[0] == "columns" and plan.scope == "graph" and plan.overlap and not plan.decoupled
+        self._soon = Soon(self.compute, self.ahead if overlaps else None, world.meter)
         self.turns = turns_for(plan, settings, world.size)
         if plan.replicate:
             assert costs is not None
@@ -233,7 +244,9 @@ class Team:
     def whole(self) -> Program:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
         if self._plan.layers[0] == "columns":
-            return tensor_program(self._graph, self.sharing.owners, self.compute, self._plan, soon=self._soon)
+            return tensor_program(
+                self._graph, self.sharing.owners, self.compute, self._plan, self._ranges, soon=self._soon
+            )
         first, end = self.sharing.owners.bounds[self.compute.rank : self.compute.rank + 2]
         return program_together(self._graph, self._cooperations[0], np.arange(first, end), self.compute)
 
