@@ -1,7 +1,8 @@
-"""What a model's dense part keeps for its gradients: all, or nothing (some rows at a time are computed again), or in files."""
+"""What a model's dense part keeps for its gradients: all of it; nothing, and it is computed again; or all, in a file."""
 
 import os
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from weft.errors import StorageError
 
 _SMALL = 1 << 12  # bytes that are not worth a trip to a file
 
@@ -57,7 +60,9 @@ class Spilled:
     def __init__(self, stay: list[Tensor], folder: Path | None = None) -> None:
         """`stay`: what is in memory anyway. The file is gone when the process is."""
         self._stay = {tensor.untyped_storage().data_ptr() for tensor in stay}
-        self._file = tempfile.TemporaryFile(prefix="weft-activations-", dir=folder)
+        self._file, name = tempfile.mkstemp(prefix="weft-activations-", dir=folder)
+        os.unlink(name)
+        weakref.finalize(self, os.close, self._file)
         self._end = 0
         self._hooks: saved_tensors_hooks | None = None
 
@@ -77,8 +82,14 @@ class Spilled:
         at, self._end = self._end, self._end + plain.nbytes
         data = memoryview(plain.view(-1).numpy()).cast("B")
         written = 0
-        while written < len(data):
-            written += os.pwrite(self._file.fileno(), data[written:], at + written)
+        try:
+            while written < len(data):
+                written += os.pwrite(self._file, data[written:], at + written)
+        except OSError as error:
+            raise StorageError(
+                f"what the dense layers keep can't be written to a temporary file ({error.strerror}): make room on its "
+                f"disk, or set TMPDIR to a folder with more"
+            ) from None
         return at, kept.shape, kept.dtype, kept.device
 
     def _read(self, held: Any) -> Tensor:
@@ -89,7 +100,7 @@ class Spilled:
         data = memoryview(out.view(-1).numpy()).cast("B")
         read = 0
         while read < len(data):
-            read += os.preadv(self._file.fileno(), [data[read:]], at + read)
+            read += os.preadv(self._file, [data[read:]], at + read)
         return out.to(device)
 
 
