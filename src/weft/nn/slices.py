@@ -21,13 +21,15 @@ from weft.parallel.program import Layer
 from weft.parallel.rounds import Lists, Rounds
 from weft.sampling.block import Piece
 
+_MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom in two
+
 
 def aggregate(layer: Layer, wire: Wire, x: Tensor, reduce: str, weight: Tensor | None) -> Tensor:
     """Sum, mean or max of own rows x over all of the graph's edges, into own rows; `weight`: of all edges."""
     assert layer.slices is not None
     rows = x.flatten(1)
     if reduce != "max":
-        merged = propagate(rows, _course(layer), [Mix(weight, None)])
+        merged = propagate(rows, _course(layer), [_mix(layer, weight)])
         merged = merged * functional.inverse(layer.degrees, merged) if reduce == "mean" else merged
         return merged.view(-1, *x.shape[1:])
     spread = layer.slices.spread(rows.shape[1])
@@ -52,6 +54,17 @@ def _course(layer: Layer) -> Course:
         return Course(there, lambda: rounds(Lists(*block.transposed())), slices.soon)
 
     return block.remembered("course", make)
+
+
+def _mix(layer: Layer, weight: Tensor | None) -> Mix:
+    """Sums by weights; the same ones are turned around once."""
+    known: list[Mix] = layer.block.remembered("mixes", list)
+    found = next((mix for mix in known if mix.weight is weight), None)
+    if found is None:
+        found = Mix(weight, None)
+        known.append(found)
+        del known[:-_MIXES]
+    return found
 
 
 def sums(x: Tensor, pieces: list[Piece], weight: Tensor | None = None, mean: bool = False) -> Tensor:
