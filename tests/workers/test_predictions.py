@@ -4,8 +4,10 @@ import json
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from weft.graph.generate import communities
@@ -49,9 +51,11 @@ def told(tmp_path_factory):
     return run(tmp_path_factory.mktemp("predictions"), PLANS, ["sage", "gcn", "gat", "gin", "film"])
 
 
-def run(folder, plans, models, slack=100.0, shares=None):
+def run(folder, plans, models, slack=100.0, shares=None, relations=0):
     """What each worker predicts of each plan, and what all of them then send."""
     graph = communities(folder / "g", vertices=1500, edges=20_000, width=10, classes=5, train=0.4, block=100)
+    if relations:
+        graph = replace(graph, edge_type=np.arange(graph.num_edges, dtype=np.int32) % relations)
     write_partitioned(graph, allocate(graph, WORKERS, "metis"), WORKERS, folder / "parts", shares=shares)
     job = {"graph": str(folder / "parts"), "plans": plans, "models": models, "slack": slack}
     (folder / "job.json").write_text(json.dumps(job))
@@ -75,6 +79,11 @@ def test_so_they_are_where_shares_are_uneven(tmp_path):
     told = run(tmp_path, UNEQUAL, ["sage"], SLACK, (4, 2, 1))
     assert compared(told[0]) == len(UNEQUAL)
     assert all(figures == told[0] for figures in told[1:])
+
+
+def test_so_they_are_over_relations(tmp_path):
+    told = run(tmp_path, [plan for plan in PLANS if "cache" not in plan], ["rgcn", "rgat"], relations=3)
+    assert compared(told[0]) >= 20
 
 
 def compared(told):

@@ -1,6 +1,5 @@
 """What rows count for when the decoupled model's aggregations mix them: its own, and each neighbour's."""
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -11,31 +10,11 @@ from torch import Tensor
 from weft.exchange import Wire
 from weft.nn import functional, mixing
 from weft.nn.decoupled import Scores, Step
+from weft.nn.mixing import Mix, room_like
 from weft.nn.rows import Pass, edge_keys
 from weft.parallel.program import Slices
 from weft.parallel.rounds import Lists, New
 from weft.sampling.block import Topology
-
-_EDGES = 1 << 18  # whose coefficients are computed at a time
-
-
-@dataclass(eq=False)
-class Mix:
-    """One aggregation: out = own x row + sum over edges of weight x neighbour's row."""
-
-    weight: Tensor | None  # [edges]; None: 1
-    own: Tensor | None  # [vertices or 1, 1]; None: 0
-    _turned: Tensor | None = field(default=None, repr=False)
-
-    def turned(self, turned: Lists, new: New = torch.empty) -> Tensor | None:
-        """The weights by the edges' other end."""
-        if self.weight is not None and self._turned is None:
-            assert turned.edge is not None
-            self._turned = _like(self.weight, new)
-            for first in range(0, len(self.weight), _EDGES):
-                some = slice(first, first + _EDGES)
-                self._turned[some] = self.weight.detach()[turned.edge[some].long()]
-        return self._turned
 
 
 class Coefficients:
@@ -82,7 +61,7 @@ class Coefficients:
         """Half the own row, half the neighbours' mean; the mean alone where a convolution leaves out its own row."""
         half = 2 if step.conv.root_weight else 1
         each = 1 / (half * self.lists.indptr.diff().clamp(min=1)).to(dtype)
-        weight = _like(each, self._new, len(self.lists.other))
+        weight = room_like(each, self._new, len(self.lists.other))
         for _, edges, dst in self.lists.pieces():
             weight[edges] = each[dst]
         return Mix(weight, each.new_full((1, 1), 0.5) if step.conv.root_weight else None)
@@ -98,7 +77,7 @@ class Coefficients:
         own = torch.where(own.isnan(), 2.0 if conv.improved and step.weighted else 1.0, own)
         roots = (others + (own if conv.add_self_loops else own_total)).rsqrt()
         roots = torch.where(roots.isinf(), 0.0, roots)
-        weight = _like(roots.to(dtype), self._new, len(lists.other))
+        weight = room_like(roots.to(dtype), self._new, len(lists.other))
         for _, edges, dst in lists.pieces():
             src = lists.other[edges].long()
             values = roots[src] * roots[dst]
@@ -128,13 +107,8 @@ class Coefficients:
         ids = torch.arange(len(keys), device=keys.device)
         dst = ids.repeat_interleave(indptr.diff())
         places = torch.arange(len(dst), device=dst.device) - indptr[dst]
-        both = ((dst, places), (ids, torch.full_like(ids, -1)))
+        both = ((dst, places), (ids, torch.fullroom_like(ids, -1)))
         of_edges, of_own = (
             functional.dropout_mask(len(to), heads, p, edge_keys(keys, to, at), key, like.dtype) for to, at in both
         )
         return of_edges, of_own
-
-
-def _like(x: Tensor, new: New, length: int | None = None) -> Tensor:
-    """Room for as many numbers as x has, or some other number of them."""
-    return new((len(x) if length is None else length,), dtype=x.dtype, **({} if x.is_cpu else {"device": x.device}))

@@ -20,10 +20,8 @@ from weft.nn.propagate import Course, propagate
 from weft.nn.rows import Pass, Rows
 from weft.parallel.program import Program
 from weft.parallel.rounds import Lists, Rounds
+from weft.parallel.tensor import ROUNDS
 
-# Rounds where nothing else says how many: the first one's rows come before anything is computed, the last one's results go
-# when all is, so of what travels an eighth is not overlapped.
-_ROUNDS = 8
 _SAMPLE = 512  # rows of which it is seen what dense layers keep
 
 
@@ -122,7 +120,7 @@ class DecoupledModel:
         assert layer.slices is not None and program.graph is not None
         slices, lists, files = layer.slices, Lists(layer.block.indptr, layer.block.src), Files()
         chunks = len(slices.chunks) - 1
-        count = _ROUNDS if chunks == 1 and self._ahead is not None else chunks
+        count = ROUNDS if chunks == 1 and self._ahead is not None else chunks
         in_files = Coefficients(program.graph, slices, program.wire, lists, files)
 
         def rounds(of: Lists) -> Rounds:

@@ -19,8 +19,8 @@ from weft.exchange import Wire
 from weft.exchange.columns import Spread, send_rows, send_slices
 from weft.exchange.soon import Soon
 from weft.nn import mixing
-from weft.nn.coefficients import Mix
 from weft.nn.loading import Files, Loaded
+from weft.nn.mixing import Mix
 from weft.parallel.rounds import Round, Rounds
 
 # Weights and own coefficients of a mixing, in the order of the lists that it goes over.

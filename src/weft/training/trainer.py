@@ -108,7 +108,9 @@ class Trainer:
             self._loader: Loader | FullGraph
             if settings.full_graph:
                 alone_by = plan or plan_for(settings, model, len(self._fanouts))
-                self._loader = FullGraph(lambda: whole_alone(graph, alone_by), self._features, self.meter)
+                self._loader = FullGraph(
+                    lambda: whole_alone(graph, alone_by, settings, model), self._features, self.meter
+                )
             else:
                 programmers, turns = alone(graph, settings, self._fanouts), Pieces(settings.micro_batches)
                 self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
