@@ -5,6 +5,7 @@ from torch import nn
 
 from weft.exchange import Wire, World
 from weft.graph import Graph
+from weft.planner.graph_planner import GraphPlanner, GraphTask
 from weft.planner.planner import Planner, Wires
 from weft.planner.task import Task
 from weft.training.models import depth_of
@@ -35,13 +36,20 @@ def task_of(settings: Settings, depth: int, workers: int) -> Task:
     )
 
 
+def graph_task_of(settings: Settings) -> GraphTask:
+    """The same of a run on the full graph."""
+    return GraphTask(settings.epochs, settings.dtype, settings.wire, settings.topology)
+
+
 def title_of(settings: Settings, depth: int, batch: int, workers: int) -> str:
     """The run in one line."""
+    if settings.full_graph:
+        return f"{settings.model}, hidden {settings.hidden}, {depth} layers, the full graph on {workers} workers"
     fanouts = ",".join("full" if fanout < 0 else str(fanout) for fanout in settings.fanouts_for(depth))
     return f"{settings.model}, hidden {settings.hidden}, fanouts {fanouts}, batches of {batch:,} on {workers} workers"
 
 
-def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World) -> Planner:
+def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World) -> Planner | GraphPlanner:
     """A planner for a run; all workers call this together, and each does a part of the dry run."""
     depth = depth_of(model, graph)
     owners = owners_of(graph, world.size)
@@ -51,6 +59,8 @@ def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads or 1)
     try:
+        if settings.full_graph:
+            return GraphPlanner(graph, model, graph_task_of(settings), owners, world.hosts, wires.all, title)
         return Planner(graph, model, task_of(settings, depth, world.size), owners, world.hosts, wires, title)
     finally:
         wires.all.close()
