@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
+import torch
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
@@ -29,7 +30,7 @@ from weft.planner.explain import IN_WORDS, megabytes, seconds
 from weft.planner.graph_counts import count_graph
 from weft.planner.layers import LayerCost, ModelCost, model_cost, shapes_of
 from weft.planner.prediction import STAGES, Answer, Prediction
-from weft.planner.sliced import keeps, mixing, sliced
+from weft.planner.sliced import Sliced, keeps, mixing, sliced
 from weft.planner.work import Load, Loads, Move, pieces
 
 _OTHER_MODEL = "trains another model, the decoupled one: choose it by name"
@@ -95,11 +96,21 @@ class GraphPlanner:
             self._crossings[layer, "pull", False] = []
         self._keeps = keeps(graph, *convolutions[0])
         self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
-        self._sliced = [
-            sliced(graph, conv, width, depth, workers) if workers > 1 else None
-            for depth, (conv, width) in enumerate(convolutions)
-        ]
-        self._mixing = mixing(graph, self.model.widths[-1], workers)
+        self._sliced: list[Sliced | None] = [None] * self._depth
+        for depth, (conv, width) in enumerate(convolutions) if workers > 1 else ():
+            seen = sliced(graph, conv, width, depth, workers)
+            if seen is not None:
+                seen = replace(seen, **self._agreed({name: getattr(seen, name) for name in ("fixed", "row", "edge")}))
+            self._sliced[depth] = seen
+        row, edge = mixing(graph, self.model.widths[-1], workers)
+        self._mixing = self._agreed({"row": row, "edge": edge})
+
+    def _agreed(self, seconds: dict[str, float]) -> dict[str, float]:
+        """The mean of what the workers found, for all of them."""
+        if self._wire is None:
+            return seconds
+        whole: list[float] = self._wire.sum(torch.tensor(list(seconds.values()), dtype=torch.float64)).tolist()
+        return dict(zip(seconds, (value / self._workers for value in whole), strict=True))
 
     def reads(self, plan: Plan) -> np.ndarray | None:
         """Nothing is cached by what was read."""
@@ -239,7 +250,7 @@ class GraphPlanner:
         load = self._columns_load([own * width * item / self._workers] * 4 if self._workers > 1 else [])
         dense = sum(cost.source + cost.destination for cost in self.model.layers)
         fixed = sum(cost.fixed for cost in self.model.layers)
-        row, edge = (each * self._depth for each in self._mixing)
+        row, edge = (self._mixing[what] * self._depth for what in ("row", "edge"))
         cost = LayerCost(fixed, dense, row, edge, 0.0, 0.0, 0.0, 0.0)
         price = self._prices(cluster, replace(self.model, layers=[cost])).of(load, 0)
         still = Load(self._columns_load([]).units, sources=own)  # what is left if nothing were mixed or moved

@@ -38,8 +38,8 @@ class Sliced:
 class _Tally(Wire):
     """A wire of several workers of whom only one is there: what is sent is counted, what comes is zero."""
 
-    def __init__(self, workers: int) -> None:
-        super().__init__(0, workers)
+    def __init__(self, rank: int, workers: int) -> None:
+        super().__init__(rank, workers)
         self.sent: list[float] = []
         self.summed = 0.0
 
@@ -70,14 +70,17 @@ def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: 
     own = max(FEW, min(MOST, graph.num_vertices) // workers)
     edges = min(_EDGES, own * workers * graph.num_edges // max(1, graph.num_vertices))
     try:
-        few, _ = _timed(graph, conv, width, depth, (workers, FEW, 0))
-        many, _ = _timed(graph, conv, width, depth, (workers, own, 0))
-        whole, wire = _timed(graph, conv, width, depth, (workers, own, edges))
+        few, many, whole = (
+            _Run(graph, conv, width, depth, (workers, rows), count).seconds()
+            for rows, count in ((FEW, 0), (own, 0), (own, edges))
+        )
     except ModelError:
         return None
     row = max(0.0, many - few) / max(1, (own - FEW) * workers)
-    messages = tuple(sent / (own * (workers - 1)) for sent in wire.sent)
-    return Sliced(few, row, max(0.0, whole - many) / max(1, edges), messages, wire.summed / max(1, edges))
+    counted = [_Run(graph, conv, width, depth, (workers, FEW), FEW, rank).counted() for rank in range(workers)]
+    every = zip(*(wire.sent for wire in counted), strict=True)
+    messages = tuple(sum(sent) / (FEW * workers * (workers - 1)) for sent in every)
+    return Sliced(few, row, max(0.0, whole - many) / max(1, edges), messages, counted[0].summed / FEW)
 
 
 def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:
@@ -93,22 +96,42 @@ def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:
     return by_row / rows, max(0.0, seconds(random_block(rows, rows, edges)) - by_row) / max(1, edges)
 
 
-def _timed(
-    graph: Graph, conv: MessagePassing, width: int, depth: int, size: tuple[int, int, int]
-) -> tuple[float, _Tally]:
-    """Seconds of an epoch that is not the first, and what it sends."""
-    workers, own, edges = size
-    bounds = tuple(own * worker for worker in range(workers + 1))
-    keys = torch.arange(bounds[-1])
-    slices = Slices(bounds, 0, keys, everyones(bounds, 0), (0, bounds[-1]))
-    block = random_block(bounds[-1], bounds[-1], edges)
-    layer = Layer(block, block.indptr.diff()[:own], slices=slices)
-    layer.kept = None if depth else {}
-    x, wire = _rows(conv, own, width, first=depth == 0), _Tally(workers)
-    _run(graph, conv, layer, x, depth, wire)
-    counted = _Tally(workers)
-    _run(graph, conv, layer, x, depth, counted)
-    return timed(lambda: _run(graph, conv, layer, x, depth, wire)), counted
+class _Run:
+    """A layer by column on one worker, of a graph in which each worker has as many rows."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        conv: MessagePassing,
+        width: int,
+        depth: int,
+        size: tuple[int, int],
+        edges: int,
+        rank: int = 0,
+    ) -> None:
+        """`size`: workers, and rows of each."""
+        self._graph, self._conv, self._depth, (self._workers, own), self._rank = graph, conv, depth, size, rank
+        bounds = tuple(own * worker for worker in range(self._workers + 1))
+        slices = Slices(bounds, rank, torch.arange(bounds[-1]), everyones(bounds, rank), (0, bounds[-1]))
+        block = random_block(bounds[-1], bounds[-1], edges)
+        self._layer = Layer(block, block.indptr.diff()[bounds[rank] : bounds[rank + 1]], slices=slices)
+        self._layer.kept = None if depth else {}
+        self._x = _rows(conv, own, width, first=depth == 0)
+        self._go(_Tally(rank, self._workers))  # what is done once
+
+    def counted(self) -> _Tally:
+        """What an epoch sends that is not the first."""
+        wire = _Tally(self._rank, self._workers)
+        self._go(wire)
+        return wire
+
+    def seconds(self) -> float:
+        """What it takes."""
+        wire = _Tally(self._rank, self._workers)
+        return timed(lambda: self._go(wire))
+
+    def _go(self, wire: Wire) -> None:
+        _run(self._graph, self._conv, self._layer, self._x, self._depth, wire)
 
 
 def _rows(conv: MessagePassing, count: int, width: int, first: bool) -> Tensor:
