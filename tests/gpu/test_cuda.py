@@ -13,6 +13,12 @@ pytestmark = [
 ]
 
 
+class Typed:
+    """A graph of which nothing is read: its edges' types came with them."""
+
+    edge_type = ()
+
+
 def random_block(num_dst, num_src, edges):
     dst = torch.randint(num_dst, (edges,)).sort().values
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(dst, minlength=num_dst).cumsum(0)])
@@ -44,6 +50,19 @@ def test_models(name):
     inner, outer = random_block(20, 60, 200), random_block(60, 150, 600)
     sample = Sample(torch.arange(150), [outer, inner], torch.arange(150))
     model = build(name, 8, 8, 3, 2).double().eval()
+    x = torch.randn(150, 8, dtype=torch.float64)
+    here = BlockModel(model)(x, sample)
+    there = BlockModel(model.cuda())(x.cuda(), sample.to("cuda"))
+    torch.testing.assert_close(there.cpu(), here, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["rgcn", "rgat"])
+def test_models_over_relations(name):
+    inner, outer = random_block(20, 60, 200), random_block(60, 150, 600)
+    for block in (inner, outer):
+        block.values["edge_type"] = torch.randint(5, (block.num_edges,), dtype=torch.int32)
+    sample = Sample(torch.arange(150), [outer, inner], torch.arange(150), Typed())
+    model = build(name, 8, 8, 3, 2, relations=5).double().eval()
     x = torch.randn(150, 8, dtype=torch.float64)
     here = BlockModel(model)(x, sample)
     there = BlockModel(model.cuda())(x.cuda(), sample.to("cuda"))

@@ -13,12 +13,12 @@ from weft.training import Settings, Trainer
 EPOCHS = 4
 
 
-def full_model(name, width, classes, dropout):
+def full_model(name, width, classes, dropout, widths=()):
     """The model of a case; without dropout where plain PyG is to follow."""
     if name == "deep":
         torch.manual_seed(11)
         return GraphSAGE(width, 8, 4, classes, dropout=dropout).double()
-    model = model_for(name, width, classes).double()
+    model = model_for(name, width, classes, widths).double()
     for module in model.modules():
         for name in ("p", "dropout", "drops"):
             if isinstance(getattr(module, name, None), float):
@@ -33,7 +33,7 @@ def full_settings(case):
 def train(case, world):
     """By epoch the loss and the validation accuracy after it; and the parameters in the end."""
     graph = Graph.open(case["graph"])
-    model = full_model(case["model"], graph.num_features, graph.num_classes, case["dropout"])
+    model = full_model(case["model"], graph.num_features, graph.num_classes, case["dropout"], graph.feature_widths)
     named = {} if "plan" in case.get("settings", {}) else {"plan": case["file"]}
     case = case | {"settings": case.get("settings", {}) | named}
     trainer = Trainer(graph, model, full_settings(case), world=world)

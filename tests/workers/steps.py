@@ -73,8 +73,13 @@ class Own(nn.Module):
         return self.convs[1](x, edge_index)
 
 
-def model_for(name, width, classes):
+def model_for(name, width, classes, widths=()):
     torch.manual_seed(11)
+    if name.startswith(("rgcn", "rgat")):
+        kind, _, option = name.partition("-")
+        shared = {"bases": {"bases": 2}, "blocks": {"blocks": 2}}.get(option, {})
+        options = {"relations": 4, "heads": 2, "dropout": 0.3, **shared}
+        return build(kind, width, 8, classes, 2, widths=widths, **options).double()
     common = {"in_channels": width, "hidden_channels": 8, "num_layers": 2, "out_channels": classes, "dropout": 0.3}
     if name.startswith("sage"):
         aggr, _, option = name.removeprefix("sage-").partition("-")
@@ -96,7 +101,7 @@ def model_for(name, width, classes):
 def train(case, world):
     """Losses by step, and the parameters after them."""
     graph = Graph.open(case["graph"])
-    model = model_for(case["model"], graph.num_features, graph.num_classes).double()
+    model = model_for(case["model"], graph.num_features, graph.num_classes, graph.feature_widths).double()
     fanouts = tuple(case["fanouts"])
     settings = Settings(seed=case.get("seed", 5), dtype="float64", fanouts=fanouts, **case.get("sampling", {}))
     batches = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5).of(0)
@@ -133,7 +138,7 @@ def train(case, world):
 def train_epochs(case, world):
     """Losses by epoch, and the parameters after them, of a trainer: for what goes through a batch in turns."""
     graph = Graph.open(case["graph"])
-    model = model_for(case["model"], graph.num_features, graph.num_classes)
+    model = model_for(case["model"], graph.num_features, graph.num_classes, graph.feature_widths)
     settings = Settings(
         seed=5,
         dtype="float64",

@@ -15,6 +15,7 @@ import pytest
 
 from weft.graph import Graph
 from weft.graph.generate import communities
+from weft.graph.typed import TypedRows
 from weft.partition import allocate, write_partitioned
 
 STEPS = Path(__file__).parent / "steps.py"
@@ -70,11 +71,19 @@ FAST = {
     "film": ["snp", "dnp", "split by cover"],
     "deepgcn": ["snp", "dnp", "split by cover"],
     "jk": ["dnp", "split by push", "push, seeds spread"],
+    "rgcn": ["gdp", "leap", "snp", "dnp", "nfp", "split by cover", "push, seeds spread", "cover, partitioned"],
+    "rgcn-bases": ["snp", "nfp", "split by push", "gdp, partitioned"],
+    "rgcn-blocks": ["nfp", "split by cover"],
+    "rgcn-types": ["gdp", "leap", "snp", "dnp", "split by cover", "cover, partitioned", "gdp, cache", "gdp by host"],
+    "rgat": ["gdp", "leap", "snp", "dnp", "nfp", "split by cover", "push, seeds spread", "snp, partitioned"],
+    "rgat-bases": ["nfp", "split by pull"],
+    "rgat-types": ["dnp", "split by cover", "cover, cache in bytes", "split by host, cache"],
     "own": WHOLE,
     "declared": ["gdp", "snp", "push, seeds spread", "split by cover", "cover, partitioned", "split by host, cache"],
 }
 CAN = {model: list(PLANS) for model in FAST} | {"own": WHOLE}
 CAN |= dict.fromkeys(("gatv2", "film", "deepgcn", "sage-mean-project", "declared"), NO_COLUMNS)
+CAN |= dict.fromkeys(("rgcn-types", "rgat-types"), NO_COLUMNS)
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +100,12 @@ def graphs(tmp_path_factory):
     made = {
         "plain": Graph.from_arrays(edges, **values),
         "weights": Graph.from_arrays(edges, edge_weight=weights, **values),
+        "relations": Graph.from_arrays(edges, edge_type=rng.choice(4, edges.shape[1], p=(0.6, 0.3, 0.1, 0)), **values),
     }
+    kinds = rng.integers(0, 3, 600)  # of vertices, with features of three widths
+    tables = tuple(plain.features[kinds == kind, :width] for kind, width in enumerate((6, 2, 0)))
+    values |= {"features": TypedRows(kinds.astype(np.uint8), tables), "vertex_type": kinds}
+    made["types"] = Graph.from_arrays(edges, edge_type=rng.integers(0, 3, edges.shape[1]), **values)
     for name, graph in made.items():
         write_partitioned(graph, allocate(graph, 1, "random", seed=3), 1, folder / f"{name}-1")
         for parts, method in itertools.product((2, 3, 4), METHODS):
@@ -105,8 +119,15 @@ def graphs(tmp_path_factory):
     return folder
 
 
+def kind_of(model):
+    """The graph that a model is for."""
+    if model.endswith(("weights", "types")):
+        return model.rpartition("-")[2]
+    return "relations" if model.startswith(("rgcn", "rgat")) else "plain"
+
+
 def case(graphs, model, name, workers, method=None, **more):
-    kind = "weights" if model.endswith("weights") else "plain"
+    kind = kind_of(model)
     method = method or {2: "metis", 3: "random", 4: "kaminpar"}.get(workers)
     if method == "uneven":
         kind, method = "uneven", None

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from full_steps import EPOCHS, full_model
-from test_exact import compare, run
+from test_exact import compare, kind_of, run
 
 from weft.graph import Graph
 from weft.graph.generate import communities
+from weft.graph.typed import TypedRows
 from weft.nn.decoupled import Decoupled
 from weft.partition import allocate, write_partitioned
 
@@ -59,6 +60,11 @@ CASES = {
     "jk": SOME,
     "own": ["no name", "pull+pull", "replicas, pull"],
     "declared": SOME,
+    "rgcn": [*SOME, "pull+push", "partitioned"],
+    "rgcn-bases": ["halo"],
+    "rgcn-types": ["halo", "pull+pull", "push+push", "replicas"],
+    "rgat": [*SOME, "partitioned"],
+    "rgat-types": ["halo"],
     "deep": list(DEEP),
 }
 
@@ -78,19 +84,25 @@ def graphs(tmp_path_factory):
     made = {
         "plain": Graph.from_arrays(edges, **values),
         "weights": Graph.from_arrays(edges, edge_weight=weights, **values),
+        "relations": Graph.from_arrays(edges, edge_type=rng.choice(4, edges.shape[1], p=(0.6, 0.3, 0.1, 0)), **values),
     }
+    kinds = rng.integers(0, 3, 300)  # of vertices, with features of three widths
+    tables = tuple(plain.features[kinds == kind, :width] for kind, width in enumerate((7, 2, 0)))
+    typed = values | {"features": TypedRows(kinds.astype(np.uint8), tables), "vertex_type": kinds}
+    made["types"] = Graph.from_arrays(edges, edge_type=rng.integers(0, 3, edges.shape[1]), **typed)
     for name, graph in made.items():
         write_partitioned(graph, allocate(graph, 1, "random", seed=3), 1, folder / f"{name}-1")
         for parts, method in ((2, "metis"), (3, "random"), (4, "kaminpar")):
             write_partitioned(graph, allocate(graph, parts, method, seed=3), parts, folder / f"{name}-{parts}")
     uneven = np.zeros(300, dtype=np.int32)  # one owner holds nothing, another no seeds
     uneven[np.flatnonzero(made["plain"].split != 0)[:20]] = 2
-    write_partitioned(made["plain"], uneven, 3, folder / "plain-uneven")
+    for name, graph in made.items():
+        write_partitioned(graph, uneven, 3, folder / f"{name}-uneven")
     return folder
 
 
 def case(graphs, model, name, workers, dropout=0.0):
-    kind = "weights" if model.endswith("weights") else "plain"
+    kind = kind_of(model)
     chosen = (DEEP if model == "deep" else PLANS)[name]
     placed = {"plan": chosen} if "layers" in chosen else {"plan": {}, "settings": chosen}
     return {"model": model, "graph": str(graphs / f"{kind}-{workers}"), "dropout": dropout, **placed}
@@ -98,13 +110,15 @@ def case(graphs, model, name, workers, dropout=0.0):
 
 def by_pyg(graph, model):
     """The slow, obvious version: the module itself on the whole graph."""
-    x = torch.from_numpy(np.array(graph.features)).double()
+    x = torch.from_numpy(np.array(graph.features[:])).double()
     labels = torch.from_numpy(graph.labels.astype(np.int64))
     dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
     edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
-    given = {}
-    if graph.edge_weight is not None:
-        given["edge_weight"] = torch.from_numpy(graph.edge_weight).double()
+    given = {} if graph.edge_weight is None else {"edge_weight": torch.from_numpy(graph.edge_weight).double()}
+    if graph.edge_type is not None:
+        given["edge_type"] = torch.from_numpy(graph.edge_type).long()
+    if graph.vertex_type is not None:
+        given["node_type"] = torch.from_numpy(graph.vertex_type).long()
     seeds, held_out = (torch.from_numpy(graph.seeds(split).astype(np.int64)) for split in ("train", "validation"))
     optimizer, seen = torch.optim.Adam(model.parameters(), lr=0.01), []
     for _ in range(EPOCHS):
@@ -128,8 +142,9 @@ def pyg(graphs):
     """What plain PyG makes of each model."""
     found = {}
     for model in CASES:
-        graph = Graph.open(graphs / f"{'weights' if model.endswith('weights') else 'plain'}-1")
-        found[model] = by_pyg(graph, full_model(model, graph.num_features, graph.num_classes, 0.0))
+        graph = Graph.open(graphs / f"{kind_of(model)}-1")
+        widths = graph.feature_widths
+        found[model] = by_pyg(graph, full_model(model, graph.num_features, graph.num_classes, 0.0, widths))
     return found
 
 

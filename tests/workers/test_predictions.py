@@ -4,8 +4,10 @@ import json
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from weft.graph.generate import communities
@@ -71,9 +73,11 @@ def of_batches(slack):
     return {"fanouts": (4, 3), "batch_size": 80, "plan": "gdp", "slack": slack, "cache": 0.2, "cache_by": "degree"}
 
 
-def run(folder, plans, models, settings, shares=None):
+def run(folder, plans, models, settings, shares=None, relations=0):
     """What each worker predicts of each plan, and what all of them then send."""
     graph = communities(folder / "g", vertices=1500, edges=20_000, width=10, classes=5, train=0.4, block=100)
+    if relations:
+        graph = replace(graph, edge_type=np.arange(graph.num_edges, dtype=np.int32) % relations)
     write_partitioned(graph, allocate(graph, WORKERS, "metis"), WORKERS, folder / "parts", shares=shares)
     job = {"graph": str(folder / "parts"), "plans": plans, "models": models, "settings": settings}
     (folder / "job.json").write_text(json.dumps(job))
@@ -97,6 +101,13 @@ def test_so_they_are_where_shares_are_uneven(tmp_path):
     told = run(tmp_path, UNEQUAL, ["sage"], of_batches(SLACK), (4, 2, 1))
     assert compared(told[0]) == len(UNEQUAL)
     assert all(figures == told[0] for figures in told[1:])
+
+
+def test_so_they_are_over_relations(tmp_path):
+    told = run(
+        tmp_path, [plan for plan in PLANS if "cache" not in plan], ["rgcn", "rgat"], of_batches(100.0), relations=3
+    )
+    assert compared(told[0]) >= 20
 
 
 def compared(told):

@@ -83,6 +83,9 @@ def _import_order(graph: Graph) -> np.ndarray:
 def _table(values: np.ndarray, graph: Graph, what: str) -> pa.Table:
     names = graph.names.column() if graph.names else pa.array(np.arange(graph.num_vertices))
     columns = {"id": names}
+    if graph.vertex_type is not None:  # ids may be the same in several types
+        kinds = pa.array(graph.vertex_type[_import_order(graph)])
+        columns["type"] = pa.array(list(graph.vertex_type_names)).take(kinds) if graph.vertex_type_names else kinds
     if values.ndim == 1:
         columns["class"] = pa.array(values)
         if graph.class_names:

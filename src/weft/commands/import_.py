@@ -9,25 +9,30 @@ from weft.graph import Graph
 from weft.graph.describe import describe
 from weft.graph.importing import import_graph
 from weft.graph.lists import Options
-from weft.graph.sources import built_in, find
+from weft.graph.sources import Source, built_in, find, with_reverses
 from weft.graph.tables import Columns, from_tables
+from weft.graph.type_tables import from_toml
 from weft.report.graph_table import print_graph
 from weft.report.progress import StageProgress
 
-HELP = "Import a graph: .npy folder, CSV/TSV/Parquet tables, PyG Data, OGB data set, or a built-in one."
+HELP = "Import a graph: .npy folder, CSV/TSV/Parquet tables, PyG Data or HeteroData, OGB data set, or a built-in one."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft import`."""
     parser.add_argument(
         "source",
-        help=f"a folder of .npy files, an edge table, a PyG file, ogb:NAME, or one of: {', '.join(built_in())}",
+        help=f"a folder of .npy files, an edge table, a .toml file that names tables of several types, a PyG file, ogb:NAME "
+        f"or one of: {', '.join(built_in())}",
     )
     parser.add_argument("out", type=Path, help="the graph directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
     parser.add_argument("--memory", default="6GiB", help="how much memory the import may use (default 6GiB)")
     edges = parser.add_argument_group("edges")
     edges.add_argument("--undirected", action="store_true", help="add every edge's reverse, each pair once")
+    edges.add_argument(
+        "--reverse-relations", action="store_true", help="add every edge's reverse, as relations of their own"
+    )
     edges.add_argument(
         "--self-loops", choices=("keep", "remove", "add"), default="keep", help="what to do with self-loops"
     )
@@ -56,18 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Import, then show what was imported."""
     memory = parse_bytes(args.memory)
-    path = Path(args.source)
-    if path.is_file() and path.suffix in (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".zst"):
-        columns = Columns(
-            args.src, args.dst, args.weight, args.type, args.id, args.features, args.label, args.split_column
-        )
-        source = from_tables(path, args.nodes, columns, args.ids, args.vertices)
-    else:
-        if args.nodes is not None:
-            raise ConfigError(
-                f"--nodes goes with a table of edges, and {args.source} is none: drop it, or give the edge table"
-            )
-        source = find(args.source, args.root)
+    source = _source(args)
+    if args.reverse_relations and args.undirected:
+        raise ConfigError("--reverse-relations and --undirected are two ways to go back along edges: give one of them")
+    if args.reverse_relations:
+        source = with_reverses(source)
     options = Options(args.undirected, args.self_loops, args.drop_duplicates)
     with StageProgress() as progress:
         import_graph(
@@ -83,6 +81,20 @@ def run(args: argparse.Namespace) -> int:
         )
     print_graph(str(args.out), describe(Graph.open(args.out)))
     return 0
+
+
+def _source(args: argparse.Namespace) -> Source:
+    path = Path(args.source)
+    if path.is_file() and path.suffix in (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".zst"):
+        columns = Columns(
+            args.src, args.dst, args.weight, args.type, args.id, args.features, args.label, args.split_column
+        )
+        return from_tables(path, args.nodes, columns, args.ids, args.vertices)
+    if args.nodes is not None:
+        raise ConfigError(
+            f"--nodes goes with a table of edges, and {args.source} is none: drop it, or give the edge table"
+        )
+    return from_toml(path) if path.is_file() and path.suffix == ".toml" else find(args.source, args.root)
 
 
 def parse_bytes(text: str) -> int:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import torch
+
 from weft.exchange.wire import Wire
 from weft.meter import Meter
 
@@ -19,7 +21,7 @@ class Soon:
         if self._thread is None or self._ahead is None:
             exchange(self._wire)
             return lambda: None
-        done = self._thread.submit(exchange, self._ahead)
+        done = self._thread.submit(_without_gradients, exchange, self._ahead)
 
         def wait() -> None:
             with self._meter.stage("wait"):
@@ -27,7 +29,18 @@ class Soon:
 
         return wait
 
+    @property
+    def overlaps(self) -> bool:
+        """Is anything done by another thread?"""
+        return self._thread is not None
+
     def close(self) -> None:
         """End the thread, when what was asked for is done."""
         if self._thread is not None:
             self._thread.shutdown(wait=True)
+
+
+def _without_gradients(exchange: Callable[[Wire], None], wire: Wire) -> None:
+    """A new thread would record them, whatever the one that asks does."""
+    with torch.no_grad():
+        exchange(wire)

@@ -36,9 +36,26 @@ def describe(graph: Graph) -> dict[str, Any]:
         "homophily": same / labelled if labelled else None,
         "bytes": _bytes(graph),
     }
+    if graph.vertex_type is not None:
+        figures["vertex_types"] = _vertex_types(graph)
+    if graph.edge_type is not None:
+        counts = np.bincount(graph.edge_type, minlength=graph.num_edge_types).tolist()
+        names = graph.edge_type_names or tuple(map(str, range(len(counts))))
+        figures["relations"] = dict(zip(names, counts, strict=True))
     if graph.split is not None:
         figures["split"] = {name: int((graph.split == value).sum()) for name, value in SPLITS.items()}
     return figures
+
+
+def _vertex_types(graph: Graph) -> dict[str, dict[str, int]]:
+    """How many vertices of each type there are, and how wide their features."""
+    assert graph.vertex_type is not None
+    counts = np.bincount(graph.vertex_type, minlength=len(graph.vertex_type_names or ())).tolist()
+    names = graph.vertex_type_names or tuple(map(str, range(len(counts))))
+    widths = graph.feature_widths if len(graph.feature_widths) > 1 else (graph.num_features,) * len(counts)
+    return {
+        name: {"vertices": count, "features": width} for name, count, width in zip(names, counts, widths, strict=True)
+    }
 
 
 def _skew(uses: np.ndarray) -> list[dict[str, float]]:
@@ -59,6 +76,7 @@ def _bytes(graph: Graph) -> int:
         graph.indices,
         graph.edge_weight,
         graph.edge_type,
+        graph.vertex_type,
         graph.features,
         graph.labels,
         graph.split,

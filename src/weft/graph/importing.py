@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import ConfigError, InputError
-from weft.graph.graph import Progress, check_finite, clean_labels
+from weft.graph.graph import Progress, check_finite, clean_labels, clean_types
 from weft.graph.lists import Options, write_lists
-from weft.graph.sources import Source
+from weft.graph.sources import FeatureTable, Source
 from weft.graph.storage import DirectoryWriter
+from weft.graph.typed import table_names
 from weft.keys import Stream, generator
 
 _FEATURE_TYPES = {"float32": np.float32, "float16": np.float16}
@@ -36,26 +37,45 @@ def import_graph(
     with DirectoryWriter(out, overwrite=overwrite) as directory:
         write_lists(source.edges, source.num_vertices, options, directory, memory, progress, source.num_edges)
         _write_features(source, directory, np.dtype(_FEATURE_TYPES[feature_dtype]), progress)
+        directory.add("vertex_type", clean_types(source.vertex_type))
         directory.add("labels", labels)
         directory.add("split", parts)
         for name, values in (source.names.arrays() if source.names else {}).items():
             directory.add(name, values)
         directory.facts = {"num_classes": num_classes, "class_names": source.class_names}
+        types = {"vertex_type_names": source.vertex_type_names, "edge_type_names": source.edge_type_names}
+        directory.facts |= {name: names for name, names in types.items() if names is not None}
 
 
 def _write_features(source: Source, directory: DirectoryWriter, dtype: np.dtype, progress: Progress | None) -> None:
-    if source.feature_rows is None:
-        return
-    writer, first = directory.array("features", dtype, (source.feature_width,)), 0
-    for rows in source.feature_rows():
+    """One table for all vertices, or one for each type of them."""
+    if source.feature_rows is not None:
+        table = FeatureTable(source.feature_width, source.feature_rows)
+        _write_table("features", table, source.num_vertices, directory, dtype, progress)
+    for kind, table in enumerate(source.tables):
+        assert source.vertex_type is not None
+        vertices = int(np.count_nonzero(source.vertex_type == kind))
+        _write_table(table_names(len(source.tables))[kind], table, vertices, directory, dtype, progress)
+
+
+def _write_table(
+    name: str,
+    table: FeatureTable,
+    vertices: int,
+    directory: DirectoryWriter,
+    dtype: np.dtype,
+    progress: Progress | None,
+) -> None:
+    writer, first = directory.array(name, dtype, (table.width,)), 0
+    for rows in table.rows():
         converted = rows.astype(dtype, copy=False)
         check_finite(converted, first)
         writer.append(converted)
         first += len(rows)
         if progress:
-            progress("copying features", first, source.num_vertices)
-    if first != source.num_vertices:
-        raise InputError(f"features have {first} rows for {source.num_vertices} vertices: give one for each, in order")
+            progress("copying features", first, vertices)
+    if first != vertices:
+        raise InputError(f"{name} have {first} rows for {vertices} vertices: give one for each, in order")
 
 
 def _split(source: Source, labels: np.ndarray | None, wanted: str | None, seed: int) -> np.ndarray | None:
@@ -73,16 +93,19 @@ def _split(source: Source, labels: np.ndarray | None, wanted: str | None, seed: 
             raise InputError(f"split holds {source.split.max()}: use 0 train, 1 validation, 2 test, 3 unused")
         return None if source.split is None else source.split.astype(np.uint8)
     shares = _shares(wanted)
-    known = (
-        np.arange(vertices)
-        if labels is None
-        else np.flatnonzero(labels >= 0 if labels.ndim == 1 else labels.max(1) >= 0)
-    )
+    known = np.arange(vertices) if labels is None else np.flatnonzero(_labelled(source, labels))
     split = np.full(vertices, 3, dtype=np.uint8)
     order = generator(Stream.PERMUTE, seed).permutation(known)
     for value, part in enumerate(np.split(order, np.rint(np.cumsum(shares) * len(order)).astype(int))[:3]):
         split[part] = value
     return split
+
+
+def _labelled(source: Source, labels: np.ndarray) -> np.ndarray:
+    """Which vertices have labels; of several types of vertices with several labels each, those that have any."""
+    if labels.ndim == 1:
+        return labels >= 0
+    return labels.max(1) > 0 if source.vertex_type is not None else np.ones(len(labels), dtype=bool)
 
 
 def _shares(text: str) -> list[float]:

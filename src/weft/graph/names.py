@@ -39,6 +39,15 @@ class Names:
         return {"names_text": self.text, "names_offsets": self._offsets}
 
     @classmethod
+    def joined(cls, parts: "list[Names]") -> Self:
+        """The names of several tables, one after another; as strings, unless all are numbers."""
+        if all(part.numbers is not None for part in parts):
+            return cls(numbers=np.concatenate([part.numbers for part in parts if part.numbers is not None]))
+        column = pa.concat_arrays([part.column().cast(pa.large_string()) for part in parts])
+        offsets, text = (np.frombuffer(column.buffers()[at], kind) for at, kind in ((1, np.int64), (2, np.uint8)))
+        return cls(text=text[: offsets[len(column)]], offsets=offsets[: len(column) + 1])
+
+    @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self | None:
         """From the arrays of a graph directory; None where it has none."""
         if "names" in arrays:

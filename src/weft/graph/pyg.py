@@ -1,4 +1,4 @@
-"""PyG's `Data` as plain arrays."""
+"""PyG's `Data` and `HeteroData` as plain arrays."""
 
 from pathlib import Path
 from typing import Any
@@ -6,36 +6,135 @@ from typing import Any
 import numpy as np
 
 from weft.errors import InputError
+from weft.graph.pieces import running_sum
+from weft.graph.typed import TypedRows
 
 
 def arrays_of(data: Any) -> dict[str, Any]:
-    """The keyword arguments of Graph.from_arrays for a `Data` object."""
+    """The keyword arguments of Graph.from_arrays for a `Data` or `HeteroData` object."""
+    if hasattr(data, "node_types"):
+        return _arrays_of_types(data)
     if getattr(data, "edge_index", None) is None:
         raise InputError(f"{type(data).__name__} has no edge_index: Weft reads PyG's Data with edges as [2, edges]")
-    get = lambda name: _numpy(getattr(data, name, None))  # noqa: E731
-    weight = get("edge_weight")
-    attributes = get("edge_attr")
-    if weight is None and attributes is not None and (attributes.ndim == 1 or attributes.shape[1] == 1):
-        weight = attributes.reshape(-1)
     return {
-        "edge_index": get("edge_index"),
+        "edge_index": _numpy(data.edge_index),
         "num_vertices": int(data.num_nodes),
-        "features": get("x"),
-        "labels": get("y"),
-        "split": _split(get("train_mask"), get("val_mask"), get("test_mask")),
-        "edge_weight": weight,
-        "edge_type": get("edge_type"),
+        "features": _numpy(getattr(data, "x", None)),
+        "labels": _numpy(getattr(data, "y", None)),
+        "split": _split(data),
+        "edge_weight": _weights(data),
+        "edge_type": _numpy(getattr(data, "edge_type", None)),
     }
 
 
+def _arrays_of_types(data: Any) -> dict[str, Any]:
+    """Vertices type by type, in the order of the `HeteroData`; each kind of edges is a relation."""
+    names = list(data.node_types)
+    for name in names:
+        if data[name].num_nodes is None:
+            raise InputError(f"HeteroData says nothing of how many vertices {name!r} has: set data[{name!r}].num_nodes")
+    counts = [int(data[name].num_nodes) for name in names]
+    if not data.edge_types:
+        raise InputError("HeteroData has no edges: the graph needs at least one kind of them")
+    starts = dict(zip(names, running_sum(counts).tolist(), strict=False))
+    labels, split = _labels_of_types(data, names, counts)
+    several = len(names) > 1
+    types = np.repeat(np.arange(len(names)), counts)
+    tables = [_table(data[name], count) for name, count in zip(names, counts, strict=True)]
+    features: Any = _one_number_type(types, tables) if several else tables[0]
+    if not any(table.shape[1] for table in tables):
+        features = None
+    return {
+        "edge_index": np.concatenate([_edges(data, kind, starts) for kind in data.edge_types], axis=1),
+        "num_vertices": sum(counts),
+        "features": features,
+        "labels": labels,
+        "split": split,
+        "edge_weight": _weights_of_types(data),
+        "edge_type": np.repeat(
+            np.arange(len(data.edge_types), dtype=np.int32),
+            [data[kind].edge_index.shape[1] for kind in data.edge_types],
+        ),
+        "vertex_type": types if several else None,
+        "vertex_type_names": tuple(names) if several else None,
+        "edge_type_names": tuple("-".join(kind) for kind in data.edge_types),
+    }
+
+
+def _edges(data: Any, kind: tuple[str, str, str], starts: dict[str, int]) -> np.ndarray:
+    """The edges of a kind between vertices as they are numbered among all types."""
+    edge_index = _numpy(getattr(data[kind], "edge_index", None))
+    if edge_index is None or edge_index.ndim != 2 or len(edge_index) != 2:
+        raise InputError(f"HeteroData's edges {kind} have no edge_index of shape [2, edges]: give them one")
+    for row, name in ((0, kind[0]), (1, kind[2])):
+        if name not in starts:
+            raise InputError(f"HeteroData's edges {kind} name vertices {name!r}, which it does not have: add them")
+        ends, count = edge_index[row], int(data[name].num_nodes)
+        if len(ends) and not 0 <= ends.min() <= ends.max() < count:
+            raise InputError(
+                f"HeteroData's edges {kind} run to vertex {ends.max()} (from {ends.min()}), but {name!r} has {count}: mend "
+                f"the edges, or set num_nodes"
+            )
+    return np.stack([edge_index[0] + starts[kind[0]], edge_index[1] + starts[kind[2]]]).astype(np.int64)
+
+
+def _table(store: Any, count: int) -> np.ndarray:
+    """A type's features; without any, rows of no width."""
+    x = _numpy(getattr(store, "x", None))
+    if x is None:
+        return np.empty((count, 0), dtype=np.float32)
+    return x if x.ndim == 2 else x.reshape(count, -1)
+
+
+def _one_number_type(types: np.ndarray, tables: list[np.ndarray]) -> TypedRows:
+    halves = all(table.dtype == np.float16 for table in tables if table.shape[1])
+    dtype = np.float16 if halves and any(table.shape[1] for table in tables) else np.float32
+    return TypedRows(types, tuple(table.astype(dtype, copy=False) for table in tables))
+
+
+def _labels_of_types(data: Any, names: list[str], counts: list[int]) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Labels and split of all vertices: of the one type that has labels, unknown and unused elsewhere."""
+    labelled = [name for name in names if getattr(data[name], "y", None) is not None]
+    if len(labelled) > 1:
+        raise InputError(
+            f"HeteroData has labels for {' and '.join(labelled)}: keep y on the one type that is to be learned"
+        )
+    if not labelled:
+        return None, None
+    at = names.index(labelled[0])
+    first, end = running_sum(counts)[at : at + 2].tolist()
+    own, own_split = _numpy(data[labelled[0]].y), _split(data[labelled[0]])
+    assert own is not None
+    own = own.reshape(end - first, -1)
+    if own.shape[1] > 1:
+        labels = np.zeros((sum(counts), own.shape[1]), dtype=own.dtype)
+        labels[first:end] = own
+    else:
+        labels = np.full(sum(counts), -1, dtype=np.float64 if own.dtype.kind == "f" else np.int64)
+        labels[first:end] = own[:, 0]
+    split = np.full(sum(counts), 3, dtype=np.uint8)
+    if own_split is not None:
+        split[first:end] = own_split
+    return labels, None if own_split is None else split
+
+
+def _weights_of_types(data: Any) -> np.ndarray | None:
+    """Edge weights of all kinds: 1 for kinds that have none, where others have some."""
+    found = [(_weights(data[kind]), data[kind].edge_index.shape[1]) for kind in data.edge_types]
+    if all(weights is None for weights, _ in found):
+        return None
+    parts = [np.ones(count) if weights is None else weights for weights, count in found]
+    return np.concatenate(parts).astype(np.float32)
+
+
 def load(path: Path) -> Any:
-    """A `Data` saved by torch.save, read without running anything that the file says."""
+    """A `Data` or `HeteroData` saved by torch.save, read without running anything that the file says."""
     import torch
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
-    safe = [Data, DataEdgeAttr, DataTensorAttr, BaseStorage, GlobalStorage, NodeStorage, EdgeStorage]
+    safe = [Data, HeteroData, DataEdgeAttr, DataTensorAttr, BaseStorage, GlobalStorage, NodeStorage, EdgeStorage]
     try:
         with torch.serialization.safe_globals(safe):
             data = torch.load(path, weights_only=True, map_location="cpu")
@@ -46,9 +145,9 @@ def load(path: Path) -> Any:
         raise InputError(
             f"{path} can't be read safely as a PyG Data ({reason}): save it again with torch.save(data, path)"
         ) from None
-    if isinstance(data, tuple | list) and data and isinstance(data[0], Data):
+    if isinstance(data, tuple | list) and data and isinstance(data[0], Data | HeteroData):
         data = data[0]  # as PyG's in-memory data sets are saved: (data, slices)
-    if not isinstance(data, Data):
+    if not isinstance(data, Data | HeteroData):
         raise InputError(
             f"{path} holds a {type(data).__name__}, not a PyG Data: save one graph with torch.save(data, path)"
         )
@@ -59,11 +158,21 @@ def _numpy(value: Any) -> np.ndarray | None:
     return None if value is None else np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
 
 
-def _split(train: np.ndarray | None, validation: np.ndarray | None, test: np.ndarray | None) -> np.ndarray | None:
+def _weights(store: Any) -> np.ndarray | None:
+    """Edge weights, or edge attributes of one column."""
+    weight, attributes = _numpy(getattr(store, "edge_weight", None)), _numpy(getattr(store, "edge_attr", None))
+    if weight is None and attributes is not None and (attributes.ndim == 1 or attributes.shape[1] == 1):
+        return attributes.reshape(-1)
+    return weight
+
+
+def _split(store: Any) -> np.ndarray | None:
+    """The masks as one array."""
+    train, *others = (_numpy(getattr(store, f"{name}_mask", None)) for name in ("train", "test", "val"))
     if train is None:
         return None
     split = np.full(len(train), 3, dtype=np.uint8)
-    for value, mask in ((2, test), (1, validation), (0, train)):
+    for value, mask in ((2, others[0]), (1, others[1]), (0, train)):
         if mask is not None:
             if mask.ndim == 2:
                 raise InputError(

@@ -4,7 +4,7 @@ Each becomes a Source: edges that can be read again and again, and per-vertex ar
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,9 +17,18 @@ from weft.graph import pyg
 from weft.graph.lists import EdgeChunk, Edges
 from weft.graph.names import Names
 from weft.graph.storage import load_npy, named_errors
+from weft.graph.typed import Features, TypedRows
 
 BUILT_IN = Path(__file__).parent / "data"
 _CHUNK = 1 << 22  # edges, or values of features, read at a time
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """The features of one type of vertices, read again each time they are asked for."""
+
+    width: int
+    rows: Callable[[], Iterator[np.ndarray]]
 
 
 @dataclass
@@ -35,6 +44,32 @@ class Source:
     names: Names | None = None
     class_names: tuple[str, ...] | None = None
     num_edges: int = 0  # as they are in the input; 0 where nobody knows yet
+    vertex_type: np.ndarray | None = None  # [vertices], where there are several types, and
+    tables: tuple[FeatureTable, ...] = ()  # the features of each, in place of those of all
+    vertex_type_names: tuple[str, ...] | None = None
+    edge_type_names: tuple[str, ...] | None = None
+
+
+def with_reverses(source: Source) -> Source:
+    """Each edge both ways, reverses as relations of their own, numbered after those that are there."""
+    names = source.edge_type_names
+    relations = len(names) if names else _relations(source.edges)
+
+    def edges() -> Iterator[EdgeChunk]:
+        for chunk in source.edges():
+            types = np.zeros(len(chunk.src), dtype=np.int32) if chunk.type is None else chunk.type.astype(np.int32)
+            yield EdgeChunk(chunk.src, chunk.dst, chunk.weight, types)
+            yield EdgeChunk(chunk.dst, chunk.src, chunk.weight, types + np.int32(relations))
+
+    known = names or tuple(str(number) for number in range(relations))
+    both = (*known, *(f"rev_{name}" for name in known))
+    return replace(source, edges=edges, num_edges=2 * source.num_edges, edge_type_names=both)
+
+
+def _relations(edges: Edges) -> int:
+    """How many types of edges there are; reads them all."""
+    highest = (0 if chunk.type is None or not len(chunk.type) else int(chunk.type.max()) for chunk in edges())
+    return max(highest, default=0) + 1
 
 
 def built_in() -> list[str]:
@@ -74,7 +109,6 @@ def from_folder(folder: Path) -> Source:
     vertices = (
         next(iter(sizes.values())) if sizes else int(max((part.max() for part in _pieces(edge_index)), default=-1)) + 1
     )
-    classes = folder / "classes.txt"
     return Source(
         vertices,
         _npy_edges(folder, edge_index),
@@ -82,13 +116,19 @@ def from_folder(folder: Path) -> Source:
         rows,
         arrays["label"],
         arrays["split"],
-        class_names=tuple(classes.read_text().split("\n")[:-1]) if classes.exists() else None,
+        class_names=_lines(folder / "classes.txt"),
         num_edges=edge_index.shape[1],
+        edge_type_names=_lines(folder / "relations.txt") if arrays["edge_type"] is not None else None,
     )
 
 
+def _lines(file: Path) -> tuple[str, ...] | None:
+    """The names in a file, one a line; None without a file."""
+    return tuple(file.read_text().split("\n")[:-1]) if file.exists() else None
+
+
 def from_pyg_file(path: Path) -> Source:
-    """A PyG `Data` that torch.save wrote."""
+    """A PyG `Data` or `HeteroData` that torch.save wrote."""
     with named_errors(path, "reading"):
         data = pyg.load(path)
     return from_arrays(**pyg.arrays_of(data))
@@ -97,17 +137,30 @@ def from_pyg_file(path: Path) -> Source:
 def from_arrays(
     edge_index: np.ndarray,
     num_vertices: int,
-    features: np.ndarray | None = None,
+    features: Features | None = None,
     labels: np.ndarray | None = None,
     split: np.ndarray | None = None,
     edge_weight: np.ndarray | None = None,
     edge_type: np.ndarray | None = None,
+    vertex_type: np.ndarray | None = None,
+    vertex_type_names: tuple[str, ...] | None = None,
+    edge_type_names: tuple[str, ...] | None = None,
 ) -> Source:
     """Arrays that are in memory already."""
     chunk = EdgeChunk(edge_index[0], edge_index[1], edge_weight, edge_type)
-    rows = None if features is None else (lambda: iter([features]))
-    width = 0 if features is None else int(features.shape[1])
-    return Source(num_vertices, lambda: iter([chunk]), width, rows, labels, split, num_edges=len(chunk.src))
+    source = Source(num_vertices, lambda: iter([chunk]), labels=labels, split=split, num_edges=len(chunk.src))
+    source.vertex_type, source.vertex_type_names = vertex_type, vertex_type_names
+    source.edge_type_names = edge_type_names
+    if isinstance(features, TypedRows):
+        source.tables = tuple(_in_memory(table) for table in features.tables)
+    elif features is not None:
+        table = _in_memory(features)
+        source.feature_width, source.feature_rows = table.width, table.rows
+    return source
+
+
+def _in_memory(rows: np.ndarray) -> FeatureTable:
+    return FeatureTable(int(rows.shape[1]), lambda: iter([rows]))
 
 
 def from_ogb(name: str, root: Path) -> Source:
@@ -117,7 +170,9 @@ def from_ogb(name: str, root: Path) -> Source:
     data: Any = import_module("ogb.nodeproppred").NodePropPredDataset(name, root=str(root))
     graph, labels = data[0]
     if "edge_index" not in graph:
-        raise InputError(f"{name} has several kinds of vertices: only graphs with one kind can be imported yet")
+        raise InputError(
+            f"{name} has several types of vertices: load it with PyG's OGB_MAG, torch.save its HeteroData, and import that"
+        )
     split = np.full(int(graph["num_nodes"]), 3, dtype=np.uint8)
     for value, part in enumerate(("train", "valid", "test")):
         split[data.get_idx_split()[part]] = value

@@ -137,20 +137,20 @@ class _Ids:
 
     def __init__(self) -> None:
         self._table = _kernels.NameTable()
-        self._textual = True
+        self.textual = True  # are they strings?
 
     def __len__(self) -> int:
         return len(self._table)
 
     def look_up(self, column: pa.Array, *, add: bool) -> np.ndarray:
         """The ids of a column of names; -1 for unknown ones unless they are added."""
-        self._textual = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        self.textual = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
         out = np.empty(len(column), dtype=np.int64)
         if column.null_count:
             raise InputError(
                 f"a vertex id is missing (row {int(np.argmax(column.is_null().to_numpy(False)))}): give each one"
             )
-        if self._textual:
+        if self.textual:
             column = column.cast(pa.large_string())
             text = column.buffers()[2]
             offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
@@ -164,63 +164,84 @@ class _Ids:
     def export(self) -> Names:
         """All names, by id."""
         text = np.frombuffer(self._table.text(), np.uint8)
-        if not self._textual:
+        if not self.textual:
             return Names(numbers=text.view(np.int64))
         offsets = np.empty(len(self) + 1, dtype=np.int64)
         self._table.offsets(offsets)
         return Names(text=text, offsets=offsets)
 
 
+class VertexTable:
+    """A table of vertices, read once for their ids, labels and split; features are streamed when they are asked for."""
+
+    def __init__(self, table: Table, columns: Columns, textual: bool = False) -> None:
+        """`textual`: are ids strings, whatever they look like?"""
+        self._table, self._features = table, table.match(columns.features) if columns.features else []
+        id_column = table.match(columns.id)[0]
+        labels = table.match(columns.label) if columns.label else []
+        split = table.match(columns.split) if columns.split else []
+        self.names, parts = _Ids(), []
+        for batch in table.read([id_column, *labels, *split], [id_column] if textual else []):
+            before = len(self.names)
+            found = self.names.look_up(batch.column(id_column), add=True)
+            if len(self.names) != before + len(found):
+                row = before + int(np.argmax(found != np.arange(before, before + len(found))))
+                raise InputError(f"{table.path}: the id in row {row} comes twice; ids of vertices must be unique")
+            parts.append(batch.select([*labels, *split]))
+        if not len(self.names):
+            raise InputError(f"{table.path} has no rows: the graph needs at least one vertex")
+        values = pa.Table.from_batches(parts) if parts and (labels or split) else None
+        self.labels, self.class_names = _labels(values, labels, table.path)
+        self.split = _splits(values.column(split[0]), table.path) if values is not None and split else None
+        self.width = _width(table, self._features)
+
+    def rows(self) -> Iterator[np.ndarray]:
+        """The features, some rows at a time; without any, rows of no width."""
+        if self._features:
+            return _feature_rows(self._table, self._features)
+        return iter([np.empty((len(self.names), 0), dtype=np.float32)])
+
+
 def _with_nodes(
     edge_table: Table, wanted: list[str], extra: dict[str, str], nodes: Table, columns: Columns, ids: str | None
 ) -> Source:
     id_column = nodes.match(columns.id)[0]
-    features = nodes.match(columns.features) if columns.features else []
-    labels = nodes.match(columns.label) if columns.label else []
-    split = nodes.match(columns.split) if columns.split else []
-    textual = _is_text(edge_table, wanted[0]) or _is_text(nodes, id_column)
-    names, parts = _Ids(), []
-    for batch in nodes.read([id_column, *labels, *split], [id_column] if textual else []):
-        before = len(names)
-        found = names.look_up(batch.column(id_column), add=True)
-        if len(names) != before + len(found):
-            row = before + int(np.argmax(found != np.arange(before, before + len(found))))
-            raise InputError(f"{nodes.path}: the id in row {row} comes twice; ids of vertices must be unique")
-        parts.append(batch.select([*labels, *split]))
-    if not len(names):
-        raise InputError(f"{nodes.path} has no rows: the graph needs at least one vertex")
-    table = pa.Table.from_batches(parts) if parts and (labels or split) else None
-    label_values, class_names = _labels(table, labels, nodes.path)
-    width = _width(nodes, features)
-    exported = names.export()
+    table = VertexTable(nodes, columns, _is_text(edge_table, wanted[0]) or _is_text(nodes, id_column))
+    names, exported = table.names, table.names.export()
     positions = exported.numbers is not None and np.array_equal(exported.numbers, np.arange(len(names)))
     return Source(
         len(names),
         lambda: _edges(edge_table, wanted, extra, None if positions else names),
-        width,
-        (lambda: _feature_rows(nodes, features)) if features else None,
-        label_values,
-        _splits(table.column(split[0]), nodes.path) if table is not None and split else None,
+        table.width,
+        table.rows if columns.features else None,
+        table.labels,
+        table.split,
         None if positions and ids != "names" else exported,
-        class_names,
+        table.class_names,
     )
 
 
 def _edges(table: Table, wanted: list[str], extra: dict[str, str], names: _Ids | None) -> Iterator[EdgeChunk]:
     row = 0
-    textual = wanted if names is not None and names._textual else []
+    textual = wanted if names is not None and names.textual else []
     for batch in table.read([*wanted, *extra.values()], textual):
-        src, dst = (_vertex_ids(batch.column(name), names, table.path, row, name) for name in wanted)
+        src, dst = (edge_ends(batch.column(name), names, table.path, row, name) for name in wanted)
         weight = kind = None
         if "weight" in extra:
-            weight = batch.column(extra["weight"]).cast(pa.float32()).to_numpy(zero_copy_only=False)
+            weight = edge_values(batch, extra["weight"])
         if "type" in extra:
             kind = batch.column(extra["type"]).cast(pa.int32()).to_numpy(zero_copy_only=False)
         yield EdgeChunk(src, dst, weight, kind)
         row += len(src)
 
 
-def _vertex_ids(column: pa.Array, names: _Ids | None, path: Path, row: int, name: str) -> np.ndarray:
+def edge_values(batch: pa.RecordBatch, name: str) -> np.ndarray:
+    """A column of numbers, such as the weights of edges."""
+    return batch.column(name).cast(pa.float32()).to_numpy(zero_copy_only=False)
+
+
+def edge_ends(column: pa.Array, names: _Ids | None, path: Path, row: int, name: str) -> np.ndarray:
+    """The vertices that a column of an edge table names, from some row on."""
     if names is not None:
         ids = names.look_up(column, add=False)
         if (ids < 0).any():

@@ -14,7 +14,10 @@ _TYPES = 2  # and an edge's type, and how many edges of it there are
 
 def crossing_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, float]]:
     """(pull, push) in floats, forward and backward, by layer; inputs need no gradient and are pulled as they are."""
-    return [(pull + _PULL_IDS, push + _PUSH_IDS) for pull, push in row_costs(model, width)]
+    found = walk(model, width)
+    types = [_TYPES if isinstance(found[depth][0], RGCNConv | RGATConv) else 0 for depth in sorted(found)]
+    rows = zip(row_costs(model, width), types, strict=True)
+    return [(pull + _PULL_IDS, push + _PUSH_IDS + told) for (pull, push), told in rows]
 
 
 def row_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, float]]:
@@ -33,9 +36,9 @@ def _costs(conv: Any, wide: int, out: int, first: bool) -> tuple[float, float]:
     elif isinstance(conv, GATv2Conv):
         pull, push = 2 * rows, parts + 2 * rows
     elif isinstance(conv, RGATConv):
-        pull, push = raw, parts + 2 * heads * conv.num_relations + _TYPES
+        pull, push = raw, parts + 2 * heads * conv.num_relations
     elif isinstance(conv, RGCNConv):
-        pull, push = raw, 2 * rows + _TYPES
+        pull, push = raw, 2 * rows
     elif isinstance(conv, FiLMConv):
         pull, push = 2 * rows, 2 * rows + 4 * rows
     elif isinstance(conv, GCNConv) or (isinstance(conv, SAGEConv) and conv.aggr != "max" and not conv.project):

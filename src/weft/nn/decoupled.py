@@ -64,7 +64,9 @@ class Decoupled(nn.Module):
             if isinstance(conv, MessagePassing):
                 kind_of(conv, name)
         self.model = model
-        self.depth = max(walk(model))
+        found = walk(model)
+        self.depth, self.columns = max(found), found[max(found)][2]  # aggregations, and the columns that they mix
+        self.kinds = {kind_of(conv) for conv in model.modules() if isinstance(conv, MessagePassing)}
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Rows for the rows of all vertices, in one process."""

@@ -1,5 +1,6 @@
 """The operations that mix rows over the whole graph, and attention's shares of edges: kernels, and twins in torch."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -8,7 +9,33 @@ from torch.autograd.function import once_differentiable
 
 from weft import _kernels
 from weft.nn.functional import array
-from weft.parallel.rounds import Lists
+from weft.parallel.rounds import Lists, New
+
+_EDGES = 1 << 18  # whose weights are turned around at a time
+
+
+@dataclass(eq=False)
+class Mix:
+    """One aggregation: out = own x row + sum over edges of weight x neighbour's row."""
+
+    weight: Tensor | None  # [edges]; None: 1
+    own: Tensor | None  # [vertices or 1, 1]; None: 0
+    _turned: Tensor | None = field(default=None, repr=False)
+
+    def turned(self, turned: Lists, new: New = torch.empty) -> Tensor | None:
+        """The weights by the edges' other end."""
+        if self.weight is not None and self._turned is None:
+            assert turned.edge is not None
+            self._turned = room_like(self.weight, new)
+            for first in range(0, len(self.weight), _EDGES):
+                some = slice(first, first + _EDGES)
+                self._turned[some] = self.weight.detach()[turned.edge[some].long()]
+        return self._turned
+
+
+def room_like(x: Tensor, new: New, length: int | None = None) -> Tensor:
+    """Room for as many numbers as x has, or some other number of them."""
+    return new((len(x) if length is None else length,), dtype=x.dtype, **({} if x.is_cpu else {"device": x.device}))
 
 
 def mix(lists: Lists, rows: slice, weight: Tensor | None, own: Tensor | None, h: Tensor, out: Tensor) -> None:

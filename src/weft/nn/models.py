@@ -1,6 +1,6 @@
 """The models that Weft knows by name, built of PyG's own classes and initialised by a seed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -11,9 +11,12 @@ from torch_geometric.nn import models as pyg
 
 from weft.errors import ConfigError
 from weft.keys import Stream, key
+from weft.nn.typed_models import Relational
 
 # How many convolutions each model has unless told otherwise: shallow ones as usual, deep ones as LeapGNN trains them.
-DEFAULT_LAYERS = {"gcn": 3, "sage": 3, "gat": 3, "gatv2": 3, "gin": 3, "deepgcn": 7, "film": 10}
+DEFAULT_LAYERS = {"gcn": 3, "sage": 3, "gat": 3, "gatv2": 3, "gin": 3, "deepgcn": 7, "film": 10, "rgcn": 2, "rgat": 2}
+RELATIONAL = ("rgcn", "rgat")
+_ATTENTION = ("gat", "gatv2", "rgat")
 
 
 def build(
@@ -28,26 +31,40 @@ def build(
     norm: str | None = None,
     jk: str | None = None,
     seed: int = 0,
+    relations: int = 0,
+    widths: Sequence[int] = (),
+    bases: int = 0,
+    blocks: int = 0,
 ) -> nn.Module:
-    """A model by name (gcn sage gat gatv2 gin deepgcn film); the same seed gives the same parameters.
+    """A model by name (gcn sage gat gatv2 gin deepgcn film rgcn rgat); the same seed gives the same parameters.
 
-    `hidden` is the width between layers; attention models divide it among their heads.
+    `hidden` is the width between layers; attention models divide it among their heads. Of rgcn and rgat: how many
+    `relations` there are, `widths` of several vertex types' features, and how relations' matrices are made (`bases`
+    that they share, or `blocks` along the diagonal; 0: each is its own).
     """
     if name not in DEFAULT_LAYERS:
         raise ConfigError(f"model {name!r} is not known by name: choose one of {', '.join(DEFAULT_LAYERS)}")
     layers = DEFAULT_LAYERS[name] if layers is None else layers
-    if name in ("gat", "gatv2") and hidden % heads:
+    if name in _ATTENTION and hidden % heads:
         raise ConfigError(
             f"hidden = {hidden} can't be divided among {heads} heads: use hidden = {-(-hidden // heads) * heads}"
         )
     if jk == "none":
         jk = None
+    if name in RELATIONAL and not relations:
+        raise ConfigError(
+            f"model {name!r} needs types of edges, and this graph has none: import them (--type, edge_type.npy, a "
+            f"HeteroData), or choose another model"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(Stream.INIT, seed))
         if name == "deepgcn":
             return DeepGCN(in_channels, hidden, out_channels, layers, dropout=dropout)
         if name == "film":
             return FiLM(in_channels, hidden, out_channels, layers, dropout=dropout)
+        if name in RELATIONAL:
+            shared = {"bases": bases, "blocks": blocks, "heads": heads, "dropout": dropout, "norm": norm}
+            return Relational(name, widths or [in_channels], hidden, out_channels, layers, relations, **shared)
         return _basic(name, in_channels, hidden, out_channels, layers, heads=heads, dropout=dropout, norm=norm, jk=jk)
 
 

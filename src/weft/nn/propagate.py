@@ -19,7 +19,8 @@ from weft.exchange import Wire
 from weft.exchange.columns import Spread, send_rows, send_slices
 from weft.exchange.soon import Soon
 from weft.nn import mixing
-from weft.nn.coefficients import Mix
+from weft.nn.loading import Files, Loaded
+from weft.nn.mixing import Mix
 from weft.parallel.rounds import Round, Rounds
 
 # Weights and own coefficients of a mixing, in the order of the lists that it goes over.
@@ -29,10 +30,12 @@ Pair = tuple[Tensor | None, Tensor | None]
 class Course:
     """The ways there and back, and the room for slices, which is used again in every epoch."""
 
-    def __init__(self, there: Rounds, back: Callable[[], Rounds], soon: Soon) -> None:
-        self.there, self._make_back, self.soon = there, back, soon
+    def __init__(self, there: Rounds, back: Callable[[], Rounds], soon: Soon, files: Files | None = None) -> None:
+        """`files`: where slices are, and what there is an edge of; None: in memory."""
+        self.there, self._make_back, self.soon, self.files = there, back, soon, files
         self._back: Rounds | None = None
         self._rooms: dict[tuple[Any, ...], Tensor] = {}
+        self._loaded: dict[int, Loaded] = {}
 
     @property
     def back(self) -> Rounds:
@@ -50,8 +53,22 @@ class Course:
         """Room for a slice of all rows; padding is zero, and stays so."""
         key = (number, spread.width, like.dtype, like.device)
         if key not in self._rooms:
-            self._rooms[key] = like.new_zeros(spread.num_rows, spread.width)
+            self._rooms[key] = self.fresh(like, spread)
         return self._rooms[key]
+
+    def fresh(self, like: Tensor, spread: Spread) -> Tensor:
+        """Room that nobody has used."""
+        shape = (spread.num_rows, spread.width)
+        return like.new_zeros(shape) if self.files is None else self.files(shape, like.dtype)
+
+    def mix(self, rounds: Rounds, rows: slice, pair: Pair, h: Tensor, to: Tensor) -> None:
+        """One range of one round."""
+        if self.files is None:
+            mixing.mix(rounds.lists, rows, *pair, h, to)
+            return
+        if id(rounds) not in self._loaded:
+            self._loaded[id(rounds)] = Loaded(rounds, self.files)
+        self._loaded[id(rounds)].mix(rows, *pair, h, to)
 
 
 def propagate(x: Tensor, course: Course, mixes: list[Mix]) -> Tensor:
@@ -80,7 +97,9 @@ class _Propagate(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         course, mixes, flat = ctx.course, ctx.mixes, ctx.flat
         back, owns = course.back, flat[1::2]
-        pairs = [(mix.turned(back.lists), own) for mix, own in zip(mixes, owns, strict=True)]
+        pairs = [
+            (mix.turned(back.lists, course.files or torch.empty), own) for mix, own in zip(mixes, owns, strict=True)
+        ]
         gx, came = _run(g, course, back, pairs[::-1], bool(ctx.entered))
         gradients: list[Tensor | None] = [None] * len(flat)
         for number, (h, g_out) in enumerate(zip(ctx.entered, came[::-1], strict=True)):
@@ -99,17 +118,17 @@ def _run(x: Tensor, course: Course, rounds: Rounds, pairs: list[Pair], keep: boo
     kept: list[Tensor] = []
 
     def room(number: int) -> Tensor:
-        return x.new_zeros(spread.num_rows, spread.width) if keep else course.room(number % 2, x, spread)
+        return course.fresh(x, spread) if keep else course.room(number % 2, x, spread)
 
     h, out = room(0), x.new_empty(x.shape)
     coming = [soon(partial(_split, x, h, one, spread)) for one in rounds.all]
     going = []
-    for number, (weight, own) in enumerate(pairs, 1):
+    for number, pair in enumerate(pairs, 1):
         to = room(number)
         for arrived, one in zip(coming, rounds.all, strict=True):
             arrived()
             for rows in one.ranges:
-                mixing.mix(rounds.lists, rows, weight, own, h, to)
+                course.mix(rounds, rows, pair, h, to)
             if number == len(pairs):
                 going.append(soon(partial(_gather, to, out, one, spread)))
         kept += [h] if keep else []

@@ -121,7 +121,7 @@ def _gcn_sums(call: Call, x: Tensor) -> Tensor:
     at_src, at_dst, own_weight = _gcn_factors(call, fill, conv.add_self_loops)
     x = x * at_src.to(x.dtype)[:, None]
     loops = conv.add_self_loops
-    weight = call.weights(layer.block, layer.self_edges() if loops else None)
+    weight = call.weights(layer.block, layer.self_edges if loops else None)
     push_weight = _push_weights(call, loops)
     out, own = crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight)
     out = out * at_dst.to(x.dtype)[:, None]
@@ -131,7 +131,7 @@ def _gcn_sums(call: Call, x: Tensor) -> Tensor:
 def _push_weights(call: Call, loops: bool) -> Tensor | None:
     if call.layer.pushed is None:
         return None
-    return call.weights(call.layer.pushed.block, call.layer.pushed_self_edges() if loops else None)
+    return call.weights(call.layer.pushed.block, call.layer.pushed_self_edges if loops else None)
 
 
 def _gcn_factors(call: Call, fill: float, loops: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,6 +12,7 @@ from weft import _kernels
 from weft.exchange import Route, Wire
 from weft.graph.pieces import running_sum
 from weft.keys import Stream
+from weft.parallel.by_column import by_column
 from weft.parallel.cover import cover
 from weft.parallel.evening import Evenness, evened, limits, misses
 from weft.parallel.hops import (
@@ -29,7 +30,7 @@ from weft.parallel.hops import (
 )
 from weft.parallel.owners import Grouped, Owners
 from weft.parallel.plan import Plan
-from weft.parallel.program import Columns, Layer, Program, Pushed
+from weft.parallel.program import Layer, Program, Pushed
 from weft.sampling import Block, make_sampler
 from weft.sampling.batches import dealt
 from weft.sampling.block import Topology, edge_values, keys_of
@@ -168,7 +169,8 @@ class Cooperation:
         if placement in ("push", "cover"):
             return self._split(hop, index)
         if placement == "columns":
-            return self._by_column(hop)
+            assert self._graph_width is not None
+            return by_column(hop, self._wire, self._graph, self._graph_width, self._told, self._number)
         if index and placement == "pull":
             return self._pull(hop, index)
         if index and self.plan.held(index) == "owner":
@@ -262,49 +264,6 @@ class Cooperation:
             block, hop.block.indptr.diff(), sources, own_route, pushed, src_vertices=torch.from_numpy(vertices)
         )
         return layer, here if index else vertices
-
-    def _by_column(self, hop: Hop) -> tuple[Layer, np.ndarray]:
-        """Every worker gets every worker's edges, and holds a slice of all the rows that these need."""
-        wire, block = self._wire, hop.block
-        told = [name for name in self._told if name != RELATION_COUNT]  # lists are whole, wherever they are computed
-        mine = [block.indptr.diff().int().numpy(), hop.vertices, block.src.numpy()]
-        mine += [edge_values(self._graph, name, block).numpy() for name in told]
-        arrived = wire.arrays_to_all(mine, "sample")
-        counts = arrived[0][1]
-        lengths, vertices, sources, *values = (np.split(array, np.cumsum(c)[:-1]) for array, c in arrived)
-        vertices[wire.rank] = hop.vertices
-        here, slots = self._number(*vertices)
-        peers = [worker for worker in range(wire.size) if worker != wire.rank]
-        own = slots[wire.rank]
-        joined = [
-            np.concatenate(parts) if parts else np.empty(0, own.dtype)
-            for parts in (
-                [lengths[p] for p in peers],
-                [slots[p][sources[p]] for p in peers],
-                [slots[p][: counts[p]] for p in peers],
-            )
-        ]
-        indptr = running_sum(joined[0])
-        destinations = len(hop.destinations)
-        at = torch.arange(destinations).repeat(wire.size - 1)
-        to_peers = [destinations * other for other in wire.others]
-        there = Block(torch.from_numpy(indptr), torch.from_numpy(joined[1]), len(here))
-        for name, parts in zip(told, values, strict=True):
-            there.values[name] = torch.from_numpy(np.concatenate([parts[p] for p in peers]))
-        their_ids = here[joined[2]]
-        pushed = Pushed(
-            there,
-            *ways_home(destinations, at, to_peers, counts),
-            at,
-            torch.from_numpy(their_ids),
-            keys_of(self._graph, their_ids),
-            _long(joined[2]),
-        )
-        assert self._graph_width is not None
-        layer = Layer(relabelled(block, own, len(here)), block.indptr.diff(), pushed=pushed)
-        layer.columns = Columns(wire.rank, wire.size, self._graph_width)
-        layer.dst_at, layer.src_vertices = _long(own[:destinations]), torch.from_numpy(here)
-        return layer, here
 
     def _pushed(self, hop: Hop, edges: Edges, message: Message, slots: np.ndarray, rows: int) -> Pushed:
         """The edges that others sent here, as a block; and the way of its partial sums home."""

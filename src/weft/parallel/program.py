@@ -8,6 +8,7 @@ from torch import Tensor
 
 from weft.exchange import Route, Wire
 from weft.exchange.columns import Spread
+from weft.exchange.soon import Soon
 from weft.sampling import Block, Sample
 from weft.sampling.block import Topology, edge_values, keys_of
 
@@ -59,6 +60,8 @@ class Slices:
     keys: Tensor  # [all vertices] int64, original ids
     to_all: Route  # own rows -> everyone's, in order
     chunks: tuple[int, ...]  # bounds of the ranges that destinations are gone through in
+    rounds: int  # that sums go in, so that what travels does so while something else is computed
+    soon: Soon
 
     @property
     def size(self) -> int:

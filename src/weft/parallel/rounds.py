@@ -4,7 +4,7 @@ A round has a range of each owner's vertices, with all their edges: so what a ro
 makes goes to all of them, as evenly as the whole does. Rows that an earlier round needed are not asked for again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,11 @@ from torch import Tensor
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.exchange.columns import Some
+
+# Makes room for an array: of a shape, and a dtype.
+New = Callable[..., Tensor]
+
+_EDGES = 1 << 18  # that are gone over at a time
 
 
 @dataclass(frozen=True)
@@ -30,8 +35,8 @@ class Lists:
         """How many vertices."""
         return len(self.indptr) - 1
 
-    def turned(self) -> "Lists":
-        """The same edges by their other end."""
+    def turned(self, new: New = torch.empty) -> "Lists":
+        """The same edges by their other end; `new` makes room for them."""
         assert self.edge is None
         if len(self.other) > np.iinfo(np.int32).max:
             raise ConfigError(
@@ -40,14 +45,32 @@ class Lists:
         if not self.other.is_cpu:
             edge = torch.argsort(self.other, stable=True)
             counts = torch.bincount(self.other, minlength=self.num_vertices)
-            degrees = self.indptr.diff()
-            into = torch.arange(self.num_vertices, device=edge.device).repeat_interleave(degrees)
+            into = torch.arange(self.num_vertices, device=edge.device).repeat_interleave(self.indptr.diff())
             indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
             return Lists(indptr, into[edge].int(), edge.int())
-        indptr, into, edge = torch.empty_like(self.indptr), torch.empty_like(self.other), torch.empty_like(self.other)
+        indptr = new(self.indptr.shape, dtype=torch.int64)
+        into, edge = (new(self.other.shape, dtype=torch.int32) for _ in range(2))
         arrays = (self.indptr, self.other, indptr, into, edge)
         _kernels.transpose(*(array.numpy() for array in arrays), torch.get_num_threads())
         return Lists(indptr, into, edge)
+
+    def some(self, rows: slice) -> Iterator[tuple[slice, Tensor]]:
+        """The edges of a range of vertices, some at a time: which, and their other ends, int64."""
+        first, end = int(self.indptr[rows.start]), int(self.indptr[rows.stop])
+        for start in range(first, end, _EDGES):
+            part = slice(start, min(start + _EDGES, end))
+            yield part, self.other[part].long()
+
+    def pieces(self, edges: int = _EDGES) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Ranges of vertices of about so many edges: the vertices, their edges, and each edge's vertex."""
+        first = 0
+        while first < self.num_vertices:
+            most = self.indptr[first] + edges
+            end = max(int(torch.searchsorted(self.indptr, most, right=True)) - 1, first + 1)
+            degrees = self.indptr[first : end + 1].diff()
+            vertices = torch.arange(first, end, device=degrees.device).repeat_interleave(degrees)
+            yield slice(first, end), slice(int(self.indptr[first]), int(self.indptr[end])), vertices
+            first = end
 
 
 @dataclass(frozen=True)
@@ -115,7 +138,7 @@ def _first_needed(lists: Lists, ranges: list[list[slice]]) -> Tensor:
     first = torch.zeros(lists.num_vertices, dtype=torch.int32, device=lists.indptr.device)
     for number in reversed(range(len(ranges))):
         for rows in ranges[number]:
-            edges = slice(int(lists.indptr[rows.start]), int(lists.indptr[rows.stop]))
-            first[lists.other[edges].long()] = number
+            for _, some in lists.some(rows):
+                first[some] = number
             first[rows] = number
     return first

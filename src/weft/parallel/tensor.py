@@ -10,17 +10,25 @@ import torch
 
 from weft.errors import ConfigError
 from weft.exchange import Route, Wire
+from weft.exchange.soon import Soon
 from weft.parallel.owners import Owners
 from weft.parallel.plan import Plan
 from weft.parallel.program import Layer, Program, Slices
 from weft.parallel.whole import whole_block
 from weft.sampling.block import Topology, keys_of
 
+# Rounds where nothing else says how many: the first one's rows come before anything is computed, the last one's results go
+# when all is, so of what travels an eighth is not overlapped.
+ROUNDS = 8
 
-def tensor_program(graph: Topology, owners: Owners, wire: Wire, plan: Plan, chunks: int = 1) -> Program:
+
+def tensor_program(
+    graph: Topology, owners: Owners, wire: Wire, plan: Plan, chunks: int = 1, soon: Soon | None = None
+) -> Program:
     """This worker's program for all vertices with all neighbours; `chunks`: where the plan leaves them to the budget.
 
-    What is made of the inputs without parameters is made once: set `layers[0].inputs` to the rows that are fetched.
+    What is made of the inputs without parameters is made once: set `layers[0].inputs` to the rows that are fetched. `soon`:
+    does what can be overlapped; None: nothing is.
     """
     assert owners.size == len(owners.bounds) - 1 == wire.size
     vertices = len(graph.indptr) - 1
@@ -33,7 +41,10 @@ def tensor_program(graph: Topology, owners: Owners, wire: Wire, plan: Plan, chun
     ids = np.arange(bounds[-1], dtype=graph.indices.dtype)
     own = ids[bounds[wire.rank] : bounds[wire.rank + 1]]
     pieces = ranges_of(graph.indptr, plan.chunks or chunks)
-    slices = Slices(bounds, wire.rank, keys_of(graph, ids), everyones(bounds, wire.rank), pieces)
+    count = len(pieces) - 1
+    rounds = ROUNDS if count == 1 and soon is not None and soon.overlaps else count
+    to_all, soon = everyones(bounds, wire.rank), soon or Soon(wire)
+    slices = Slices(bounds, wire.rank, keys_of(graph, ids), to_all, pieces, rounds, soon)
     degrees = block.indptr.diff()[bounds[wire.rank] : bounds[wire.rank + 1]]
     layers = [Layer(block, degrees, slices=slices) for _ in plan.layers]
     layers[0].kept = {}

@@ -115,10 +115,10 @@ def run_layer(
 
 def _edge_types(conv: Any, layer: Layer) -> dict[str, Any]:
     """What a convolution that asks for edge types is given: edges of all its relations in turn."""
-    if "edge_type" not in inspect.signature(type(conv).forward).parameters:
+    if not hasattr(conv, "num_relations") or "edge_type" not in inspect.signature(type(conv).forward).parameters:
         return {}
     for block in (layer.block, *([layer.pushed.block] if layer.pushed else [])):
-        block.values["edge_type"] = torch.arange(block.num_edges) % getattr(conv, "num_relations", 1)
+        block.values["edge_type"] = torch.arange(block.num_edges) % conv.num_relations
     return {"edge_type": Handle.of("edge_type")}
 
 

@@ -30,7 +30,7 @@ from weft.planner.prediction import STAGES, Answer, Prediction
 from weft.planner.pricing import Priced
 from weft.planner.search import best_plans
 from weft.planner.task import Task
-from weft.planner.work import Loads, Piece, pieces
+from weft.planner.work import Loads, Piece, Told, pieces
 
 _NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
 _SHOWN = 3  # runners-up beside the named plans
@@ -88,7 +88,7 @@ class Planner:
         shapes = shapes_of(next(iter(self._counts.values())), self._depth)
         self.model: ModelCost = model_cost(self._graph, model, shapes, len(self._hosts), wire)
         self._crossings = all_crossings(self._graph, found, len(self._hosts)) if len(self._hosts) > 1 else {}
-        self._types = self._graph.edge_type is not None and takes_types(model)
+        self._told = Told.of(self._graph, takes_types(model))
         self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
 
     @property
@@ -308,10 +308,10 @@ class Planner:
             counts, id_bytes, size = self._counts[group], self._graph.indices.itemsize, float(self.model.parameters)
             half = wire == "float16" and self._task.dtype == "float32"
             crossings, hosts, row, places = self._crossings, self._hosts, self._row, self._places
-            types = self._types
+            told = self._told
 
             def loads(of: Counts) -> Loads:
-                return Loads(of, crossings, hosts, row, id_bytes, size, places, half, types)
+                return Loads(of, crossings, hosts, row, id_bytes, size, places, half, told)
 
             item, here = 8 if self._task.dtype == "float64" else 4, self._wires is not None
             prices = Prices(cluster, self.model, item, self._row, here, self._absent(cluster))

@@ -3,10 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
 from weft.exchange.wire import SMALL
+from weft.graph import Graph
 from weft.parallel import Plan
 from weft.parallel.cover import EXACT_UP_TO
 from weft.planner.counts import HOME, OWNER, SPREAD, Cell, Counts, Key
@@ -93,6 +95,22 @@ Crossings = dict[
 ]  # by layer, placement, and are destinations held by request?
 
 
+@dataclass(frozen=True)
+class Told:
+    """Bytes that go with an edge besides its source and its place: what it weighs, of which relation it is."""
+
+    pushed: int = 0
+    column: int = 0
+    listed: int = 0  # in lists that owners were asked for
+
+    @classmethod
+    def of(cls, graph: Graph, types: bool) -> Self:
+        """On a graph, for a model that asks for types or doesn't."""
+        weights, typed = (4 * (values is not None) for values in (graph.edge_weight, graph.edge_type))
+        asked = typed * types
+        return cls(weights + 2 * asked, weights + asked, weights + typed + 8 * bool(weights + typed))
+
+
 class Loads:
     """The load of each piece of a plan, as one dry run counted it."""
 
@@ -106,16 +124,16 @@ class Loads:
         parameters: float,
         places: bool = False,
         half: bool = False,
-        types: bool = False,
+        told: Told | None = None,
     ) -> None:
         """`hosts`: of each worker. `row_bytes`: of a stored row. `places`: do pushed edges take their places along?
 
-        `half`: rows of float32 travel in half precision. `types`: edges that go to others take their types along.
+        `half`: rows of float32 travel in half precision. `told`: what edges that go to others take along besides.
         """
         self._half = 0.5 if half else 1.0
         self._counts, self._crossings, self._workers = counts, crossings, len(hosts)
         self._row, self._id, self._parameters, self._places = row_bytes, id_bytes, parameters, places
-        self._types = types
+        self._told = told or Told()
         self._near = np.equal.outer(np.array(hosts), np.array(hosts))
 
     def of(self, piece: Piece) -> Load:
@@ -150,7 +168,7 @@ class Loads:
         if piece.asks:
             asked, edges = _others(cell.destinations), _others(cell.lists)
             self._ids(load, asked * self._id, rows=asked)
-            self._ids(load, (asked * 4 + edges * self._id).T, edges=edges.T)
+            self._ids(load, (asked * 4 + edges * (self._id + self._told.listed)).T, edges=edges.T)
 
     def _even(self, load: Load, cell: Cell) -> None:
         """Seeds leave homes that are too full: every worker is told how many of their neighbours each one lacks."""
@@ -183,14 +201,14 @@ class Loads:
             if piece.placement == "cover":
                 remote = _others(cell.pushed).sum(1)
                 load.units["sample"]["cover"] += np.where(remote <= EXACT_UP_TO, remote, 0.0)
-            an_edge = self._id + 4 * self._places + 8 * self._types
+            an_edge = self._id + 4 * self._places + self._told.pushed
             a_pair = 4 + self._id * (self._places or piece.by_request)
             rows = wants["pulled"] + wants["own"]
             sent = wants["edges"] * an_edge + wants["pairs"] * a_pair + rows * self._id
             self._ids(load, sent, rows=rows + wants["pairs"], edges=wants["edges"])
         elif piece.placement == "columns":
             edges, vertices = self._from_all(cell.edges), self._from_all(cell.sources.sum(1))
-            sent = edges * (4 + 4 * self._types) + vertices * self._id + wants["columns"] * 4
+            sent = edges * (4 + self._told.column) + vertices * self._id + wants["columns"] * 4
             self._ids(load, sent, rows=vertices, edges=edges)
         elif piece.below:
             self._ids(load, wants["pulled"] * self._id, rows=wants["pulled"])

@@ -46,8 +46,12 @@ def _lines(f: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("split", ", ".join(f"{name} {count:,}" for name, count in f["split"].items())))
     if f["edge_weights"]:
         lines.append(("edge weights", "yes"))
-    if f["edge_types"] > 1:
-        lines.append(("edge types", str(f["edge_types"])))
+    if "vertex_types" in f:
+        kinds = f["vertex_types"].items()
+        told = "\n".join(f"{name}: {kind['vertices']:,} with {kind['features']} features" for name, kind in kinds)
+        lines.append(("vertex types", told))
+    if "relations" in f:
+        lines.append(("relations", "\n".join(f"{name}: {count:,} edges" for name, count in f["relations"].items())))
     lines.append(("size", human_bytes(f["bytes"])))
     return lines
 

@@ -46,6 +46,10 @@ def _named(settings: Settings, graph: Graph) -> nn.Module:
         norm=None if settings.norm == "none" else settings.norm,
         jk=None if settings.jk == "none" else settings.jk,
         seed=settings.seed,
+        relations=0 if graph.edge_type is None else graph.num_edge_types,
+        widths=graph.feature_widths,
+        bases=settings.bases,
+        blocks=settings.blocks,
     )
 
 

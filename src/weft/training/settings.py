@@ -11,7 +11,8 @@ from weft.parallel import NAMED, OF_GRAPH
 from weft.planner.units import size_of
 from weft.sampling import check_options
 
-_ATTENTION = ("gat", "gatv2")
+_ATTENTION = ("gat", "gatv2", "rgat")
+_RELATIONAL = ("rgcn", "rgat")
 # What means nothing without batches, and what means nothing with them.
 _OF_BATCHES = (
     *("fanouts", "sampler", "replace", "weighted", "batch_size", "evaluation", "eval_batch_size", "seeds", "group"),
@@ -24,12 +25,14 @@ _OF_GRAPH = ("replicate", "overlap", "chunks", "memory")
 class Settings:
     """Everything that a run can be told. Keys are the same in Python, in TOML and (with dashes) as flags."""
 
-    model: str = setting("sage", "a name (gcn sage gat gatv2 gin deepgcn film) or FILE.py:FUNCTION", "model")
+    model: str = setting("sage", "a name (gcn sage gat gatv2 gin deepgcn film rgcn rgat) or FILE.py:FUNCTION", "model")
     hidden: int = setting(128, "width between layers", "model", low=1)
     layers: int | None = setting(
         None, "convolutions; none: as many as fanouts, or the model's own number", "model", low=1
     )
-    heads: int = setting(4, "attention heads (gat, gatv2)", "model", low=1)
+    heads: int = setting(4, "attention heads (gat, gatv2, rgat)", "model", low=1)
+    bases: int = setting(0, "rgcn, rgat: matrices that relations share and mix; 0: each has its own", "model", low=0)
+    blocks: int = setting(0, "rgcn, rgat: blocks along the diagonal of relations' matrices; 0: full", "model", low=0)
     dropout: float = setting(0.0, "share of values dropped in training", "model", low=0.0, high=0.99)
     norm: str = setting("none", "normalisation between layers", "model", choices=("none", "layer", "batch"))
     jk: str = setting("none", "jumping knowledge", "model", choices=("none", "cat", "max", "lstm", "last"))
@@ -203,12 +206,16 @@ class Settings:
         ignored = {
             "heads": self.model not in _ATTENTION,
             "norm": self.model in ("deepgcn", "film"),
-            "jk": self.model in ("deepgcn", "film"),
+            "jk": self.model in ("deepgcn", "film", *_RELATIONAL),
+            "bases": self.model not in _RELATIONAL,
+            "blocks": self.model not in _RELATIONAL,
         }
         defaults = {field.name: field.default for field in fields(self)}
         for name, is_ignored in ignored.items():
             if is_ignored and self.model in DEFAULT_LAYERS and getattr(self, name) != defaults[name]:
                 raise ConfigError(f"{name} means nothing to the model {self.model}: drop it, or choose another model")
+        if self.bases and self.blocks:
+            raise ConfigError("bases and blocks are two ways to make relations' matrices: set one of them")
         if self.momentum != defaults["momentum"] and self.optimizer != "sgd":
             raise ConfigError(f"momentum means nothing to {self.optimizer}: drop it, or set optimizer = 'sgd'")
 

@@ -11,6 +11,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.exchange import Wire, World
+from weft.exchange.soon import Soon
 from weft.features import FeatureStore, Sharing
 from weft.features.cache import by_reads, edges_from, hottest, rooms
 from weft.graph import Graph
@@ -20,6 +21,7 @@ from weft.nn import crossing_costs
 from weft.nn.binding import takes_types
 from weft.nn.convolve import check_sums, fast_path
 from weft.nn.costs import row_costs
+from weft.nn.ranges import needs
 from weft.parallel import (
     NAMED,
     OF_GRAPH,
@@ -156,11 +158,20 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programm
     return [programmer() for _ in range(settings.loaders or 1)]
 
 
-def whole_alone(graph: Graph, plan: Plan) -> Program:
+def whole_alone(graph: Graph, plan: Plan, settings: Settings, model: nn.Module) -> Program:
     """One worker: its program for all vertices with all their neighbours."""
     if plan.layers[0] == "columns":
-        return tensor_program(graph, Owners(np.array([0, graph.num_vertices])), Wire(), plan)
+        owners = Owners(np.array([0, graph.num_vertices]))
+        return tensor_program(graph, owners, Wire(), plan, ranges_for(settings, plan, model, graph, owners))
     return program_alone(graph, len(plan.layers))
+
+
+def ranges_for(settings: Settings, plan: Plan, model: nn.Module, graph: Graph, owners: Owners) -> int:
+    """In how many ranges destinations are gone through under tp, where the plan leaves it to the budget."""
+    if settings.budget is None or plan.scope != "graph" or plan.decoupled or plan.chunks:
+        return 1
+    number = 8 if settings.dtype == "float64" else 4
+    return needs(model, graph.num_features, len(graph.indices), owners.bounds.tolist(), number).within(settings.budget)
 
 
 class Team:
@@ -205,6 +216,9 @@ class Team:
             )
             for wire in ahead
         ]
+        self._ranges = ranges_for(settings, plan, model, graph, owners)
+        overlaps = plan.layers[0] == "columns" and plan.scope == "graph" and plan.overlap and not plan.decoupled
+        self._soon = Soon(self.compute, self.ahead if overlaps else None, world.meter)
         self.turns = turns_for(plan, settings, world.size)
         if plan.replicate:
             assert costs is not None
@@ -222,6 +236,7 @@ class Team:
 
     def close(self) -> None:
         """Give up the wires to the others. All workers do, once no thread prepares batches any more."""
+        self._soon.close()
         for wire in self._wires:
             wire.close()
         self.programmers.clear()  # they hold this team, which would wait for the garbage collector
@@ -229,7 +244,9 @@ class Team:
     def whole(self) -> Program:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
         if self._plan.layers[0] == "columns":
-            return tensor_program(self._graph, self.sharing.owners, self.compute, self._plan)
+            return tensor_program(
+                self._graph, self.sharing.owners, self.compute, self._plan, self._ranges, soon=self._soon
+            )
         first, end = self.sharing.owners.bounds[self.compute.rank : self.compute.rank + 2]
         return program_together(self._graph, self._cooperations[0], np.arange(first, end), self.compute)
 
@@ -263,7 +280,7 @@ class Team:
 
         `reads`: how often each vertex was reached in a dry run of some batches; None: find out now.
         """
-        if self._plan.layers[0] == "columns":
+        if self._plan.layers[0] == "columns" and self._plan.scope == "batches":
             columns = Columns(self.compute.rank, self.compute.size, self._graph.num_features)
             store.slices(*columns.span, columns.width)
             return

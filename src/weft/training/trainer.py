@@ -82,7 +82,7 @@ class Trainer:
         self._block_model: BlockModel | DecoupledModel = BlockModel(model, graph.num_features)
         self._fanouts = settings.fanouts_for(depth_of(model, graph))
         if isinstance(model, Decoupled):
-            self._block_model = DecoupledModel(model, meter=self.meter)
+            self._block_model = DecoupledModel(model, meter=self.meter, budget=settings.budget)
         self._seeds = {split: graph.seeds(split) for split in ("train", "validation", "test")}
         if not len(self._seeds["train"]):
             raise TrainingError(
@@ -108,7 +108,9 @@ class Trainer:
             self._loader: Loader | FullGraph
             if settings.full_graph:
                 alone_by = plan or plan_for(settings, model, len(self._fanouts))
-                self._loader = FullGraph(lambda: whole_alone(graph, alone_by), self._features, self.meter)
+                self._loader = FullGraph(
+                    lambda: whole_alone(graph, alone_by, settings, model), self._features, self.meter
+                )
             else:
                 programmers, turns = alone(graph, settings, self._fanouts), Pieces(settings.micro_batches)
                 self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
@@ -133,8 +135,9 @@ class Trainer:
         self.parallel, self._team = plan, team
         if plan.scope == "graph":
             self._loader, self._merging = FullGraph(team.whole, self._features, self.meter), None
-            if isinstance(self.model, Decoupled) and plan.overlap:
-                self._block_model = DecoupledModel(self.model, team.ahead, self.meter)
+            if isinstance(self.model, Decoupled):
+                ahead = team.ahead if plan.overlap else None
+                self._block_model = DecoupledModel(self.model, ahead, self.meter, budget=self.settings.budget)
             return
         team.prepare(self._batches.of(0), self._features, self._reads(plan))
         turns = team.turns

@@ -1,6 +1,7 @@
 """Coupled tensor parallelism over the full graph: plain PyG's losses and parameters, the formulas' bytes, any chunks."""
 
 import copy
+import inspect
 import sys
 from pathlib import Path
 
@@ -9,23 +10,24 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import MessagePassing, RGATConv, RGCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft import Split
 from weft.errors import ConfigError, ModelError
 from weft.exchange import Wire
+from weft.exchange.soon import Soon
 from weft.graph import Graph
 from weft.nn import BlockModel, build
 from weft.parallel import Owners, tensor_program
 from weft.parallel.plan import tp
-from weft.parallel.tensor import ranges_of, whole_block
+from weft.parallel.tensor import ranges_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
 from test_links import meshed, together
 from test_wire import wires
 
-VERTICES, WIDTH, CLASSES = 60, 7, 5
+VERTICES, WIDTH, CLASSES, RELATIONS = 60, 7, 5, 4
 # Whose vertices are whose: uneven, one worker without any; the last fifteen are not for training.
 BOUNDS = {1: (0, 60), 2: (0, 23, 60), 3: (0, 35, 35, 60), 4: (0, 9, 30, 45, 60)}
 
@@ -46,6 +48,7 @@ def graph():
         labels=rng.integers(0, CLASSES, VERTICES),
         split=split,
         edge_weight=rng.random(edges.shape[1]).astype(np.float32) + 0.1,
+        edge_type=rng.choice(RELATIONS, edges.shape[1], p=[0.7, 0.2, 0.1, 0.0]).astype(np.int32),
     )
 
 
@@ -92,6 +95,18 @@ class Weighted(nn.Module):
         return self.gcn(x, edge_index, edge_weight=edge_weight)
 
 
+class Relational(nn.Module):
+    """Two R-GCN layers; of the relations one has no edge."""
+
+    def __init__(self, hidden, out=CLASSES, kind=RGCNConv, last=None, **options):
+        super().__init__()
+        first = kind(WIDTH, hidden, RELATIONS, **options)
+        self.convs = nn.ModuleList([first, kind(hidden, out, RELATIONS, **options | (last or {}))])
+
+    def forward(self, x, edge_index, edge_type):
+        return self.convs[1](self.convs[0](x, edge_index, edge_type).relu(), edge_index, edge_type)
+
+
 def of(kind, hidden, layers=2, **options):
     return lambda: kind(WIDTH, hidden, layers, CLASSES, **options)
 
@@ -118,6 +133,11 @@ MODELS = {
     "film": lambda: build("film", WIDTH, 6, CLASSES, 2),
     "deepgcn": lambda: build("deepgcn", WIDTH, 6, CLASSES, 3),
     "declared": lambda: Two(Declared),
+    "rgcn": lambda: Relational(9),
+    "rgcn narrow": lambda: Relational(14),  # its second layer multiplies first
+    "rgcn wide": lambda: Relational(2, num_bases=2, aggr="add"),
+    "rgcn narrow sum": lambda: Relational(14, num_bases=3, aggr="add", root_weight=False),
+    "rgcn blocks": lambda: Relational(10, last={"num_blocks": 5}),
 }
 
 
@@ -126,8 +146,14 @@ def model_for(name):
     return MODELS[name]().double()
 
 
-def takes_weights(name):
-    return isinstance(model_for(name), Weighted)
+def edge_values(graph, model):
+    """What the model takes besides edges, of each of them."""
+    known = {
+        "edge_weight": torch.from_numpy(graph.edge_weight).double(),
+        "edge_type": torch.from_numpy(graph.edge_type),
+    }
+    taken = inspect.signature(type(model).forward).parameters if isinstance(model, Weighted | Relational) else ()
+    return {name: values for name, values in known.items() if name in taken}
 
 
 def plain_pyg(graph, name, steps=3):
@@ -135,7 +161,7 @@ def plain_pyg(graph, name, steps=3):
     model = model_for(name)
     dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
     edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
-    options = {"edge_weight": torch.from_numpy(graph.edge_weight).double()} if takes_weights(name) else {}
+    options = edge_values(graph, model)
     x, labels = torch.from_numpy(np.array(graph.features)), torch.from_numpy(graph.labels.astype(np.int64))
     seeds = torch.from_numpy(graph.seeds("train").astype(np.int64))
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
@@ -153,20 +179,20 @@ def parameters(model):
 
 
 def on_workers(work, bounds):
-    """work(rank, wire) on all workers."""
+    """work(rank, wire, another wire) on all workers."""
     size = len(bounds) - 1
-    with meshed(size) as (ends, _):
-        lines = wires(ends) if size > 1 else [Wire()]
-        return together(lambda rank: work(rank, lines[rank]), size)
+    with meshed(size) as (ends, _), meshed(size) as (others, _):
+        lines = [wires(some) if size > 1 else [Wire()] for some in (ends, others)]
+        return together(lambda rank: work(rank, lines[0][rank], lines[1][rank]), size)
 
 
 class Worker:
     """One worker of a run under `tp`."""
 
-    def __init__(self, graph, model, bounds, wire, chunks=1):
+    def __init__(self, graph, model, bounds, wire, chunks=1, soon=None):
         self.graph, self.model, self.wire = graph, copy.deepcopy(model), wire
         depth = BlockModel(self.model, graph.num_features).depth
-        self.program = tensor_program(graph, Owners(np.array(bounds)), wire, tp(depth, chunks=chunks))
+        self.program = tensor_program(graph, Owners(np.array(bounds)), wire, tp(depth, chunks=chunks), soon=soon)
         self.rows = torch.from_numpy(np.array(graph.features[self.program.vertices[0].numpy()]))
         self.program.layers[0].inputs = (self.rows, self.rows._version)
 
@@ -202,7 +228,7 @@ def trained(graph, name, bounds, chunks, steps=3):
     """Losses and parameters under `tp`."""
     model = model_for(name)
 
-    def work(rank, wire):
+    def work(rank, wire, ahead):
         worker = Worker(graph, model, bounds, wire, chunks)
         optimizer, losses = torch.optim.Adam(worker.model.parameters(), lr=0.01), []
         for _ in range(steps):
@@ -234,7 +260,7 @@ def test_dropout_is_the_same_on_any_number_of_workers(graph, name):
         if hasattr(module, "dropout"):
             module.dropout = nn.Dropout(0.4) if isinstance(module.dropout, nn.Dropout) else 0.4
 
-    def work(rank, wire):
+    def work(rank, wire, ahead):
         worker = Worker(graph, model, BOUNDS[wire.size], wire, chunks=wire.size)
         loss = worker.gradients(key=7)[0]
         return loss, worker.flat(), worker.gradients(key=8)[0]
@@ -247,12 +273,14 @@ def test_dropout_is_the_same_on_any_number_of_workers(graph, name):
             assert (got - wanted).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize("name", ["gcn", "sage", "sage max", "film", "gat", "gat one head", "gatv2 cut heads"])
+@pytest.mark.parametrize(
+    "name", ["gcn", "sage", "sage max", "film", "gat", "gat one head", "gatv2 cut heads", "rgcn narrow"]
+)
 def test_chunks_change_no_bit(graph, name):
     """Of any row; and of no gradient that is a sum by itself. Attention's and maxima's are added up range by range."""
     model = model_for(name)
 
-    def work(rank, wire):
+    def work(rank, wire, ahead):
         found = []
         for chunks in (1, 2, 7, 60):
             worker = Worker(graph, model, BOUNDS[3], wire, chunks)
@@ -267,6 +295,26 @@ def test_chunks_change_no_bit(graph, name):
             assert (other - gradient).abs().max() < 1e-12
 
 
+@pytest.mark.parametrize("name", ["gcn", "sage", "gat one head", "sage jk"])
+def test_overlapping_changes_no_bit(graph, name):
+    model = model_for(name)
+
+    def work(rank, wire, ahead):
+        plain = Worker(graph, model, BOUNDS[3], wire)
+        found = [(plain.gradients()[1], plain.flat())]
+        soon = Soon(wire, ahead)
+        worker = Worker(graph, model, BOUNDS[3], wire, soon=soon)
+        found += [(worker.gradients()[1], worker.flat()) for _ in range(2)]
+        soon.close()
+        assert sum(ahead.traffic.sent()["exchange"])
+        return found
+
+    for (wanted, gradient), *others in on_workers(work, BOUNDS[3]):
+        for rows, other in others:
+            assert torch.equal(rows, wanted)
+            assert torch.equal(other, gradient)
+
+
 def numbers(worker):
     """What is sent in the first epoch and in the third, in numbers."""
     sent = [worker.gradients()[2] // 8 for _ in range(3)]
@@ -276,7 +324,7 @@ def numbers(worker):
 
 def moved(graph, model, bounds):
     """Numbers that all workers send: in the first epoch, and in every later one."""
-    found = on_workers(lambda rank, wire: numbers(Worker(graph, model, bounds, wire)), bounds)
+    found = on_workers(lambda rank, wire, ahead: numbers(Worker(graph, model, bounds, wire)), bounds)
     return [sum(of_workers) for of_workers in zip(*found, strict=True)]
 
 
@@ -313,7 +361,7 @@ def test_bytes_of_attention(graph):
 def test_load_is_even(graph):
     """Edges are shared out evenly however skewed the parts are; bytes, where the parts have as many vertices."""
 
-    def work(rank, wire):
+    def work(rank, wire, ahead):
         worker = Worker(graph, GCN(WIDTH, 12, 3, 12).double(), EVEN[4], wire)
         return worker.program.num_edges, numbers(worker)[1]
 
@@ -332,9 +380,10 @@ def test_ranges_are_even_and_whole():
     assert ranges_of(indptr, 100) == tuple(range(9))
 
 
-def test_black_boxes_are_refused(graph):
-    worker = Worker(graph, Two(Squash).double(), BOUNDS[1], Wire())
-    with pytest.raises(ModelError, match=r"Squash.* can't be computed on slices of columns .*declare its split"):
+@pytest.mark.parametrize("model", [Two(Squash), Relational(6, kind=RGATConv)])
+def test_what_needs_whole_rows_is_refused(graph, model):
+    worker = Worker(graph, model.double(), BOUNDS[1], Wire())
+    with pytest.raises(ModelError, match=r"can't be computed on slices of them \(plan tp\).*declare its split"):
         worker.forward()
 
 
@@ -343,4 +392,4 @@ def test_too_many_vertices_are_refused():
         indptr = np.broadcast_to(np.int64(0), 2**31 + 1)
 
     with pytest.raises(ConfigError, match=r"2,147,483,648 vertices.*plan = 'halo'"):
-        whole_block(Large())
+        tensor_program(Large(), Owners(np.array([0, 2**31])), Wire(), tp(2))

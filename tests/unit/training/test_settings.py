@@ -6,7 +6,7 @@ from weft import cli
 from weft.training import Settings
 
 KEYS = (
-    *("model", "hidden", "layers", "heads", "dropout", "norm", "jk", "dtype"),
+    *("model", "hidden", "layers", "heads", "bases", "blocks", "dropout", "norm", "jk", "dtype"),
     *("fanouts", "sampler", "replace", "weighted", "batch_size", "full_graph"),
     *("epochs", "optimizer", "lr", "weight_decay", "momentum", "schedule", "warmup", "clip_norm", "seed"),
     *("workers", "plan", "seeds", "group", "topology", "cache", "cache_by", "wire"),

@@ -1,0 +1,146 @@
+"""Tables of several types of vertices and several relations, named in a TOML file; each is read as tables.py reads one."""
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.errors import InputError
+from weft.graph.graph import clean_types
+from weft.graph.lists import EdgeChunk
+from weft.graph.names import Names
+from weft.graph.pieces import running_sum
+from weft.graph.sources import FeatureTable, Source
+from weft.graph.storage import named_errors
+from weft.graph.tables import Columns, Table, VertexTable, edge_ends, edge_values
+
+_OF_VERTICES = {"table", "id", "features", "label", "split"}
+_OF_EDGES = {"table", "from", "to", "src", "dst", "weight"}
+
+
+@dataclass(frozen=True)
+class _Relation:
+    name: str
+    table: Table
+    ends: tuple[int, int]  # the types that its edges come from and go to
+    columns: Columns
+
+
+def from_toml(file: Path) -> Source:
+    """The graph that a TOML file describes: `[vertices.TYPE]` and `[edges.RELATION]`, each with its table and columns."""
+    described = _read(file)
+    kinds = {name: _vertices(file, name, given) for name, given in described["vertices"].items()}
+    names = list(kinds)
+    counts = [len(table.names) for table in kinds.values()]
+    starts = running_sum(counts)
+    relations = [_relation(file, name, given, names) for name, given in described["edges"].items()]
+    weighted = any(relation.columns.weight for relation in relations)
+
+    def edges() -> Iterator[EdgeChunk]:
+        for number, relation in enumerate(relations):
+            yield from _edges(relation, number, list(kinds.values()), starts, weighted)
+
+    labels, split, classes = _labels(file, kinds, starts)
+    several = len(names) > 1
+    source = Source(sum(counts), edges, labels=labels, split=split, class_names=classes)
+    source.names = Names.joined([table.names.export() for table in kinds.values()])
+    source.edge_type_names = tuple(relation.name for relation in relations)
+    tables = [FeatureTable(table.width, table.rows) for table in kinds.values()]
+    if several:
+        source.vertex_type = clean_types(np.repeat(np.arange(len(names)), counts))
+        source.vertex_type_names = tuple(names)
+    if several and any(table.width for table in tables):
+        source.tables = tuple(tables)
+    elif tables[0].width:
+        source.feature_width, source.feature_rows = tables[0].width, tables[0].rows
+    return source
+
+
+def _read(file: Path) -> dict[str, Any]:
+    with named_errors(file, "reading"):
+        try:
+            described = tomllib.loads(file.read_text())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{file} is not valid TOML: {error}") from None
+    for part in ("vertices", "edges"):
+        tables = described.get(part)
+        if not isinstance(tables, dict) or not tables or not all(isinstance(t, dict) for t in tables.values()):
+            raise InputError(f"{file} names no {part}: give each kind a table [{part}.NAME] (docs/file-formats.md)")
+    if unknown := set(described) - {"vertices", "edges"}:
+        raise InputError(f"{file}: {unknown.pop()!r} is not known; tables are [vertices.NAME] and [edges.NAME]")
+    return described
+
+
+def _checked(file: Path, where: str, given: dict[str, Any], known: set[str], needed: tuple[str, ...]) -> Table:
+    """The table that a part of the file names, its keys checked."""
+    for name, value in given.items():
+        if name not in known:
+            raise InputError(f"{file}, [{where}]: there is no key {name!r}; known ones are {', '.join(sorted(known))}")
+        if not isinstance(value, str):
+            raise InputError(f"{file}, [{where}]: {name} must be text")
+    for name in needed:
+        if name not in given:
+            raise InputError(f"{file}, [{where}]: {name} is missing")
+    return Table(file.parent / given["table"])
+
+
+def _vertices(file: Path, name: str, given: dict[str, Any]) -> VertexTable:
+    table = _checked(file, f"vertices.{name}", given, _OF_VERTICES, ("table",))
+    columns = Columns(**{key: value for key, value in given.items() if key != "table"})
+    return VertexTable(table, columns)
+
+
+def _relation(file: Path, name: str, given: dict[str, Any], kinds: list[str]) -> _Relation:
+    where = f"edges.{name}"
+    table = _checked(file, where, given, _OF_EDGES, ("table", "from", "to"))
+    for end in ("from", "to"):
+        if given[end] not in kinds:
+            raise InputError(f"{file}, [{where}]: {end} = {given[end]!r} is none of the vertices ({', '.join(kinds)})")
+    columns = Columns(**{key: given[key] for key in ("src", "dst", "weight") if key in given})
+    return _Relation(name, table, (kinds.index(given["from"]), kinds.index(given["to"])), columns)
+
+
+def _edges(
+    relation: _Relation, number: int, kinds: list[VertexTable], starts: np.ndarray, weighted: bool
+) -> Iterator[EdgeChunk]:
+    """A relation's edges between vertices as they are numbered among all types."""
+    table, names, row = relation.table, [kinds[end].names for end in relation.ends], 0
+    wanted = [table.match(name)[0] for name in (relation.columns.src, relation.columns.dst)]
+    weight = table.match(relation.columns.weight)[0] if relation.columns.weight else None
+    textual = [column for column, ids in zip(wanted, names, strict=True) if ids.textual]
+    for batch in table.read([*wanted, *([weight] if weight else [])], textual):
+        ends = [
+            edge_ends(batch.column(column), ids, table.path, row, column) + starts[kind]
+            for column, ids, kind in zip(wanted, names, relation.ends, strict=True)
+        ]
+        count = len(ends[0])
+        weights = edge_values(batch, weight) if weight else np.ones(count, dtype=np.float32) if weighted else None
+        yield EdgeChunk(ends[0], ends[1], weights, np.full(count, number, dtype=np.int32))
+        row += count
+
+
+def _labels(
+    file: Path, kinds: dict[str, VertexTable], starts: np.ndarray
+) -> tuple[np.ndarray | None, np.ndarray | None, tuple[str, ...] | None]:
+    """Labels, split and classes of the one type that has labels; unknown and unused elsewhere."""
+    labelled = [name for name, table in kinds.items() if table.labels is not None]
+    if len(labelled) > 1:
+        raise InputError(
+            f"{file}: {' and '.join(labelled)} have labels: name them for the one type that is to be learned"
+        )
+    if not labelled:
+        return None, None, None
+    own = kinds[labelled[0]]
+    assert own.labels is not None
+    first, end = starts[(at := list(kinds).index(labelled[0])) : at + 2]
+    shape, unknown = (starts[-1], *own.labels.shape[1:]), 0 if own.labels.ndim == 2 else -1
+    labels = np.full(shape, unknown, dtype=own.labels.dtype)
+    labels[first:end] = own.labels
+    if own.split is None:
+        return labels, None, own.class_names
+    split = np.full(starts[-1], 3, dtype=np.uint8)
+    split[first:end] = own.split
+    return labels, split, own.class_names
