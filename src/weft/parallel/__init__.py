@@ -2,6 +2,7 @@
 
 from weft.parallel.cooperate import Cooperation
 from weft.parallel.owners import Owners
+from weft.parallel.pairs import Pairs
 from weft.parallel.plan import NAMED, OF_GRAPH, PLACEMENTS, Plan, mixed
 from weft.parallel.program import Columns, Layer, Program, Pushed
 from weft.parallel.turns import Merging, Pieces, TimeSteps, Turns
@@ -15,6 +16,7 @@ __all__ = [
     "Layer",
     "Merging",
     "Owners",
+    "Pairs",
     "Pieces",
     "Plan",
     "Program",

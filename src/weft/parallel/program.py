@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from weft.exchange import Route, Wire
+from weft.parallel.pairs import Ends
 from weft.sampling import Block, Sample
 from weft.sampling.block import Topology, edge_values, keys_of
 
@@ -137,6 +138,7 @@ class Program:
     here: bool = False  # are all rows to fetch this worker's own, or in its cache?
     reached: Tensor | None = None  # the sources of the first layer's edges before it was settled who computes what,
     drawn: Block | None = None  # and these edges
+    ends: Ends | None = None  # where links are learned: the pairs that this worker scores
 
     @classmethod
     def of(cls, sample: Sample) -> "Program":

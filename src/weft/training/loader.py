@@ -25,6 +25,12 @@ class Piece:
     program: Program
     rows: Tensor
     move: int  # before it: how many workers further on the models go
+    at: Tensor | None = None  # [seeds here] int64: which of the program's last rows are the seeds'; None: all
+
+    def seeds(self, out: Tensor) -> tuple[Tensor, Tensor]:
+        """The seeds' rows of the model's outputs, and their ids."""
+        ids = self.program.vertices[-1].long()
+        return (out, ids) if self.at is None else (out[self.at], ids[self.at])
 
 
 @dataclass

@@ -6,8 +6,10 @@ from torch import nn
 from weft.exchange import Wire, World
 from weft.graph import Graph
 from weft.nn import BlockModel
+from weft.nn.links import encoder_of
 from weft.planner.planner import Planner, Wires
 from weft.planner.task import Task
+from weft.training.objective import Objective, objective_for
 from weft.training.settings import Settings
 from weft.training.team import owners_of
 
@@ -41,8 +43,15 @@ def title_of(settings: Settings, depth: int, batch: int, workers: int) -> str:
     return f"{settings.model}, hidden {settings.hidden}, fanouts {fanouts}, batches of {batch:,} on {workers} workers"
 
 
-def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World) -> Planner:
-    """A planner for a run; all workers call this together, and each does a part of the dry run."""
+def planner_for(
+    settings: Settings, graph: Graph, model: nn.Module, world: World, objective: Objective | None = None
+) -> Planner:
+    """A planner for a run; all workers call this together, and each does a part of the dry run.
+
+    `objective`: what is learned, where that is made already.
+    """
+    objective = objective or objective_for(graph, settings)
+    graph, model = objective.graph, encoder_of(model)
     depth = BlockModel(model, graph.num_features).depth
     owners = owners_of(graph, world.size)
     several = 1 < len(set(world.hosts)) < world.size
@@ -51,7 +60,9 @@ def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads or 1)
     try:
-        return Planner(graph, model, task_of(settings, depth, world.size), owners, world.hosts, wires, title)
+        task = task_of(settings, depth, world.size)
+        batches = objective.computed(task.batch_size)
+        return Planner(graph, model, task, owners, world.hosts, wires, title, batches=batches)
     finally:
         wires.all.close()
         wires.host.close()

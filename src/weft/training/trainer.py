@@ -7,8 +7,8 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,16 @@ from weft.features import FeatureStore
 from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.nn import BlockModel
+from weft.nn.links import encoder_of
 from weft.parallel import Merging, Pieces, Plan, TimeSteps
-from weft.sampling.batches import Batches
-from weft.training import checkpoint, metrics
+from weft.training import checkpoint
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
 from weft.training.inference import infer
 from weft.training.interrupts import Interrupted, Interrupts
+from weft.training.link_objective import LinkObjective
 from weft.training.loader import Batch, Loader
 from weft.training.moving import packed, pass_on, unpack
+from weft.training.objective import Objective, objective_for
 from weft.training.optimisation import make_optimizer, rate
 from weft.training.resuming import Progress, check_same_run, newest
 from weft.training.settings import Settings
@@ -39,7 +41,10 @@ from weft.training.watch import Watch
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run. The model was trained in place; where there was a validation split, it is the best epoch's."""
+    """A finished run. The model was trained in place; where there was a validation split, it is the best epoch's.
+
+    Where links were learned, the model is a `LinkPredictor`, whose encoder is the model that was given.
+    """
 
     model: nn.Module
     history: list[dict[str, Any]]
@@ -47,6 +52,7 @@ class Result:
     test: float | None
     best_epoch: int | None
     seconds: dict[str, float]
+    figures: dict[str, float] = field(default_factory=dict)  # of the test split, by name
 
 
 class Trainer:
@@ -61,31 +67,30 @@ class Trainer:
         world: World | None = None,
         plan: Plan | None = None,
         reads: Callable[[Plan], np.ndarray | None] | None = None,
+        objective: Objective | None = None,
     ) -> None:
-        """`plan`: how many workers train; None: as the settings name it. `reads`: what its cache is to hold, if known."""
+        """`plan`: how many workers train; None: as the settings name it. `reads`: what its cache is to hold, if known.
+
+        `objective`: what is learned, where that is made already.
+        """
         self._reads = reads or (lambda plan: None)
-        self.graph, self.model, self.settings = graph, model, settings
+        self.objective = objective or objective_for(graph, settings)
+        self.graph, self.model, self.settings = graph, self.objective.wrapped(model), settings
         self.world = world or World()
         self.meter = self.world.meter
         self.progress = Progress()
         self._tell: Callable[[Event], None] = listen if listen and self.world.rank == 0 else (lambda event: None)
         self._dtype = torch.float64 if settings.dtype == "float64" else torch.float32
-        model.to(self._dtype)
+        self.model.to(self._dtype)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self._threads = settings.threads or max(1, (os.cpu_count() or 1) // local)
-        check_sampler(settings, model)
-        self._block_model = BlockModel(model, graph.num_features)
+        self._encoder = encoder_of(self.model)
+        check_sampler(settings, self._encoder)
+        self._block_model = BlockModel(self._encoder, graph.num_features)
         self._fanouts = settings.fanouts_for(self._block_model.depth)
-        self._seeds = {split: graph.seeds(split) for split in ("train", "validation", "test")}
-        if not len(self._seeds["train"]):
-            raise TrainingError(
-                "no vertex is both labelled and in the training split: import the graph with --split 60/20/20"
-            )
-        assert graph.labels is not None
-        labels = np.array(graph.labels) if graph.multi_label else graph.labels.astype(np.int64)
-        self._labels = torch.from_numpy(labels)
+        self._links = self.objective if isinstance(self.objective, LinkObjective) else None
         self.batch_size = settings.batch_size * self.world.size
-        self._batches = Batches(self._seeds["train"], graph.original_ids, self.batch_size, settings.seed)
+        self._batches = self.objective.batches(self.batch_size)
         self.parallel: Plan | None = None
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._team: Team | None = None
@@ -93,12 +98,13 @@ class Trainer:
         self._sync = Wire(meter=self.meter)
         if self.world.size == 1:
             self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
-            programmers, turns = alone(graph, settings, self._fanouts), Pieces(settings.micro_batches)
+            programmers = alone(self.objective.graph, settings, self._fanouts, self._links)
+            turns = Pieces(settings.micro_batches)
             self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
         else:
             self._sync = self.world.wire()
-            self.use(plan or plan_for(settings, model, len(self._fanouts)))
-        self._optimizer = make_optimizer(model.parameters(), settings)
+            self.use(plan or plan_for(settings, self._encoder, len(self._fanouts)))
+        self._optimizer = make_optimizer(self.model.parameters(), settings)
         self._checkpoints = checkpoint.Checkpoints(settings.checkpoint, settings.keep) if settings.checkpoint else None
         self._best: dict[str, Tensor] | None = None
 
@@ -110,12 +116,14 @@ class Trainer:
             self._team.close()
             read = self._features.read
             del self._loader, self._features  # their cache goes before another comes
-        team = Team(self.graph, self.settings, plan, self._fanouts, self.world, self.model)
+        graph = self.objective.graph
+        team = Team(graph, self.settings, plan, self._fanouts, self.world, self._encoder, self._links)
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
         self._features.read.update(read)
         team.prepare(self._batches.of(0), self._features, self._reads(plan))
         turns = team.turns
-        exchanges = set(plan.layers) != {"local"}  # else only the threads that prepare batches wait for others
+        # With neither, only the threads that prepare batches wait for others.
+        exchanges = self._links is not None or set(plan.layers) != {"local"}
         self._loader = Loader(team.programmers, self._features, self.meter, plan.prefetch, turns, yields=exchanges)
         self.parallel, self._team = plan, team
         self._merging = Merging(turns, plan.merge, self.settings.seed) if isinstance(turns, TimeSteps) else None
@@ -130,9 +138,8 @@ class Trainer:
         s = self.settings
         fast = sum(line.endswith("(fast)") for line in self._block_model.describe())
         others = len(self._block_model.describe()) - fast
-        name = (
-            s.model if s.model in type(self.model).__name__.lower() or ".py" in s.model else type(self.model).__name__
-        )
+        kind = type(self._encoder).__name__
+        name = s.model if s.model in kind.lower() or ".py" in s.model else kind
         workers = "one worker" if self.world.size == 1 else f"{self.world.size} workers: {self.parallel}"
         parts = [
             f"{workers}, {self._threads} thread{'s' if self._threads > 1 else ''}",
@@ -140,7 +147,7 @@ class Trainer:
             ("" if s.sampler == "neighbor" else f"{s.sampler} sampling, ")
             + "fanouts "
             + ",".join("full" if f < 0 else str(f) for f in self._fanouts),
-            f"{len(self._seeds['train']):,} seeds in {len(self._batches)} batches of {self.batch_size:,}",
+            f"{self.objective.describe()} in {len(self._batches)} batches of {self.batch_size:,}",
             f"{s.prefetch if self.parallel is None else self.parallel.prefetch} batches ahead",
         ]
         return " | ".join(parts)
@@ -190,13 +197,13 @@ class Trainer:
     def train_epoch(self, epoch: int) -> tuple[int, float]:
         """Only the steps of one epoch, for benchmarks: the edges gone over and the mean loss."""
         self.model.train()
-        self.progress.epoch, edges, loss, clock = epoch, 0, 0.0, [time.perf_counter()]
+        self.progress.epoch, edges, loss, terms, clock = epoch, 0, 0.0, 0, [time.perf_counter()]
         for batch in self._loader.batches(self._batches.of(epoch), epoch, then=self._after(epoch)):
             more_loss, more_edges, _ = self._step(batch)
-            loss, edges = loss + more_loss, edges + more_edges
+            loss, edges, terms = loss + more_loss, edges + more_edges, terms + self.objective.terms(batch.size)
             clock.append(time.perf_counter())
         self._merge(epoch, clock)
-        return edges, loss / len(self._seeds["train"])
+        return edges, loss / terms
 
     def _epoch(self, interrupts: Interrupts) -> None:
         p, clock = self.progress, [time.perf_counter()]
@@ -204,9 +211,10 @@ class Trainer:
         then = None if p.epoch + 1 == self.settings.epochs else self._after(p.epoch)
         for batch in self._loader.batches(self._batches.of(p.epoch), p.epoch, p.batch, then=then):
             loss, edges, signum = self._step(batch, interrupts.signum)
-            p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.size, p.batch + 1, p.step + 1
+            terms = self.objective.terms(batch.size)
+            p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + terms, p.batch + 1, p.step + 1
             clock.append(time.perf_counter())
-            self._tell(Stepped(p.epoch, p.batch, loss / batch.size, batch.size, edges))
+            self._tell(Stepped(p.epoch, p.batch, loss / terms, batch.size, edges))
             every = self.settings.checkpoint_every
             if signum or (every and p.step % every == 0 and p.batch < len(self._batches)):
                 self._checkpoint()
@@ -247,9 +255,9 @@ class Trainer:
             self._tell(Notice(f"models migrate in {kept} of {self.world.size} time steps from now on"))
 
     def _step(self, batch: Batch, signum: int | None = None) -> tuple[float, int, int]:
-        """One batch: forward, loss over the whole batch's size, and backward for each of its pieces; update.
+        """One batch: forward, loss over the whole batch's terms, and backward for each of its pieces; update.
 
-        Returns the loss summed over all workers' seeds, their edges, and the signal that any was sent (0: none).
+        Returns the loss summed over all workers' terms, their edges, and the signal that any was sent (0: none).
         """
         p, s = self.progress, self.settings
         with self.meter.stage("compute"):
@@ -264,8 +272,8 @@ class Trainer:
                     continue  # a model without seeds here is only passed on
                 out = self._block_model(piece.rows, piece.program, key(Stream.DROPOUT, s.seed, p.epoch, batch.index))
                 self._loader.merge = piece.program.layers[0].asked
-                loss = metrics.loss_sum(out, self._labels[piece.program.vertices[-1].long()])
-                (loss / batch.size).backward()
+                loss = self.objective.loss(self.model, *piece.seeds(out), piece.program)
+                (loss / self.objective.terms(batch.size)).backward()
                 total, edges = total + float(loss.detach()), edges + piece.program.num_edges
             total, edges, signum = self._summed(total, edges, signum or 0)
             if not np.isfinite(total):
@@ -296,10 +304,13 @@ class Trainer:
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, remember the best model, decide whether to go on, checkpoint."""
         p, s = self.progress, self.settings
-        validation, best = None, False
+        validation, best, figures = None, False, {}
         last = p.epoch + 1 == s.epochs
-        if len(self._seeds["validation"]) and (last or (s.evaluate_every and (p.epoch + 1) % s.evaluate_every == 0)):
-            validation = self.evaluate("validation")
+        if self.objective.count("validation") and (
+            last or (s.evaluate_every and (p.epoch + 1) % s.evaluate_every == 0)
+        ):
+            figures = self.measure("validation")
+            validation = figures[self.objective.metric]
             best = p.best is None or validation > p.best
             p.waited = 0 if best else p.waited + 1
             if best:
@@ -309,20 +320,20 @@ class Trainer:
                     self._checkpoints.save_best(self._best, {"epoch": p.epoch, "validation": validation})
             p.stopped = bool(s.patience) and p.waited >= s.patience
         loss = p.loss / p.seeds
-        p.history.append({"epoch": p.epoch, "loss": loss, "validation": validation})
-        self._tell(EpochEnded(p.epoch, loss, seconds, validation, best))
+        p.history.append({"epoch": p.epoch, "loss": loss, "validation": validation, "figures": figures})
+        self._tell(EpochEnded(p.epoch, loss, seconds, validation, best, figures))
         p.epoch, p.batch, p.loss, p.seeds = p.epoch + 1, 0, 0.0, 0
         self._checkpoint()
 
     def _finish(self) -> Result:
         if self._best is not None:
             self.model.load_state_dict(self._best)
-        p = self.progress
-        test = self.evaluate("test") if len(self._seeds["test"]) else None
-        name = "micro-F1" if self.graph.multi_label else "accuracy"
+        p, name = self.progress, self.objective.metric
+        figures = self.measure("test") if self.objective.count("test") else {}
+        test = figures.get(name)
         rows, homes = self._rows_read(), {} if self._team is None else self._team.evenness.figures()
-        self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, self.meter.seconds(), rows, homes))
-        return Result(self.model, p.history, p.best, test, p.best_epoch, self.meter.seconds())
+        self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, self.meter.seconds(), rows, homes, figures))
+        return Result(self.model, p.history, p.best, test, p.best_epoch, self.meter.seconds(), figures)
 
     def _rows_read(self) -> dict[str, int]:
         """Feature rows that all workers read so far: their own, cached ones and remote ones."""
@@ -333,34 +344,31 @@ class Trainer:
         return dict(zip(places, counted.tolist(), strict=True))
 
     def evaluate(self, split: str) -> float:
-        """The model's accuracy (micro-F1 with several labels) on a split, sampled or exact as the settings say."""
+        """The figure by which the best model is known (accuracy, micro-F1 with several labels, MRR), on a split."""
+        return self.measure(split)[self.objective.metric]
+
+    def measure(self, split: str) -> dict[str, float]:
+        """All figures of the model on a split, sampled or exact as the settings say."""
         self.model.eval()
         with self.meter.stage("evaluate"), torch.no_grad():
-            right, whole = (
-                self._count_exact(split) if self.settings.evaluation == "exact" else self._count_sampled(split)
-            )
-        return right / max(whole, 1)
+            vertices = self.objective.vertices(split)
+            outputs = self._exact(vertices) if self.settings.evaluation == "exact" else self._sampled(vertices)
+            return self.objective.measure(self.model, split, outputs, self._sync)
 
-    def _count_sampled(self, split: str) -> tuple[int, int]:
-        seeds, size = self._seeds[split], self.settings.eval_batch_size * self.world.size
-        parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
-        counted = torch.zeros(2, dtype=torch.int64)
+    def _sampled(self, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Vertices and their rows, of this worker, a batch at a time."""
+        size = self.settings.eval_batch_size * self.world.size
+        parts = [vertices[first : first + size] for first in range(0, len(vertices), size)]
         for batch in self._loader.batches(parts, 0, stream=Stream.EVALUATE):
             for piece in batch.pieces:
-                out = self._block_model(piece.rows, piece.program)
-                counted += torch.tensor(metrics.counts(out, self._labels[piece.program.vertices[-1].long()]))
-        right, whole = self._sync.sum(counted).tolist()
-        return right, whole
+                rows, ids = piece.seeds(self._block_model(piece.rows, piece.program))
+                yield ids.numpy(), rows
 
-    def _count_exact(self, split: str) -> tuple[int, int]:
-        """By the first worker, over the whole graph."""
-        counted = torch.zeros(2, dtype=torch.int64)
+    def _exact(self, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """All of them, by the first worker, over the whole graph."""
         if self.world.rank == 0:
-            outputs = infer(self.model, self.graph, dtype=self._dtype, threads=self._threads).outputs
-            seeds = self._seeds[split]
-            counted += torch.tensor(metrics.counts(torch.from_numpy(outputs[seeds]), self._labels[seeds]))
-        right, whole = self._sync.sum(counted).tolist()
-        return right, whole
+            outputs = infer(self._encoder, self.objective.graph, dtype=self._dtype, threads=self._threads).outputs
+            yield vertices, torch.from_numpy(outputs[vertices])
 
     def _checkpoint(self) -> None:
         if self._checkpoints is None or self.world.rank:

@@ -13,6 +13,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import Progress
 from weft.nn import BlockModel
+from weft.nn.links import encoder_of
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster
@@ -21,6 +22,7 @@ from weft.planner.planner import Planner
 from weft.planner.prediction import Answer, Sweep
 from weft.planner.sweeps import link_sweep, sweep
 from weft.training.models import make_model
+from weft.training.objective import objective_for
 from weft.training.planning import task_of, title_of
 from weft.training.settings import Settings
 from weft.training.team import owners_of
@@ -36,7 +38,7 @@ class WhatIf:
     ) -> None:
         """`method`: how the graph is partitioned where it has another number of parts."""
         self._graph, self._settings, self._method, self._progress = graph, settings, method, progress
-        self._model = make_model(settings, graph)
+        self._model = encoder_of(make_model(settings, graph))
         self._depth = BlockModel(self._model, graph.num_features).depth
         self._partitions = False  # are graphs without owners partitioned?
         self._planners: dict[tuple[Any, ...], Planner] = {}
@@ -60,7 +62,7 @@ class WhatIf:
         sweeps = [link_sweep(planner, cluster)]
         if ".py" not in self._settings.model:
             models = {width: make_model(replace(self._settings, hidden=width), self._graph) for width in self._widths()}
-            points = [(float(width), planner.of(model), cluster) for width, model in models.items()]
+            points = [(float(width), planner.of(encoder_of(model)), cluster) for width, model in models.items()]
             sweeps.append(sweep("hidden", points, float(self._settings.hidden)))
         return sweeps
 
@@ -81,8 +83,18 @@ class WhatIf:
                 graph = self._partitioned(len(hosts), shares, Path(folder))
                 one = Owners(np.array([0, graph.num_vertices]))
                 owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
-                planner = Planner(graph, self._model, task, owners, hosts, title=title, progress=self._progress)
-                self._planners[key] = planner
+                objective = objective_for(graph, self._settings)
+                batches = objective.computed(batch)
+                self._planners[key] = Planner(
+                    objective.graph,
+                    self._model,
+                    task,
+                    owners,
+                    hosts,
+                    title=title,
+                    progress=self._progress,
+                    batches=batches,
+                )
         return self._planners[key]
 
     def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:

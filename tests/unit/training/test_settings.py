@@ -7,10 +7,24 @@ from weft.training import Settings
 
 KEYS = (
     *("model", "hidden", "layers", "heads", "dropout", "norm", "jk", "dtype"),
+    *("task", "decoder", "loss", "margin", "negatives", "num_negatives", "link_split"),
+    *("metric", "hits", "eval_negatives"),
     *("fanouts", "sampler", "replace", "weighted", "batch_size", "full_graph"),
     *("epochs", "optimizer", "lr", "weight_decay", "momentum", "schedule", "warmup", "clip_norm", "seed"),
     *("workers", "plan", "seeds", "group", "topology", "cache", "cache_by", "wire"),
-    *("slack", "gather", "merge", "replicate", "overlap", "chunks", "memory", "transport", "cluster", "watch", "timeout"),
+    *(
+        "slack",
+        "gather",
+        "merge",
+        "replicate",
+        "overlap",
+        "chunks",
+        "memory",
+        "transport",
+        "cluster",
+        "watch",
+        "timeout",
+    ),
     *("evaluate_every", "evaluation", "eval_batch_size", "patience"),
     *(
         "threads",

@@ -1,0 +1,64 @@
+"""Negatives: for each link, vertices that its head is not linked with, in place of its tail; every draw by key.
+
+A draw is a pure function of (seed, epoch, link, number), or for negatives out of the batch also of what that holds, and all
+ids are original ones: the same for any number of workers, any partition and any pieces of a batch. What turns out to be the
+head itself or linked with it is drawn again, up to a number of tries: only heads that are linked with most of what is drawn
+from keep one of these.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from weft.graph.links import Links
+from weft.keys import Stream, key, mix64_array
+
+_TRIES = 16
+
+# (number of the try, links) -> candidates; links are given by their places among the draws.
+_Candidates = Callable[[int, np.ndarray], np.ndarray]
+
+
+def uniform(
+    links: Links, at: np.ndarray, each: int, when: tuple[int, ...], known: Links, stream: Stream = Stream.NEGATIVE
+) -> np.ndarray:
+    """Vertices drawn from all, [links at these places, each]; `when`: what the key is made of besides the link."""
+    heads, _ = links.ends(at)
+    draws = (at[:, None] * each + np.arange(each)).ravel()
+
+    def candidates(attempt: int, where: np.ndarray) -> np.ndarray:
+        return _below(mix64_array(key(stream, *when, attempt), draws[where]), links.vertices)
+
+    return _drawn(candidates, np.repeat(heads, each), known).reshape(len(at), each)
+
+
+def from_batch(links: Links, batch: np.ndarray, each: int, when: tuple[int, ...], known: Links) -> np.ndarray:
+    """Tails of other links of the batch, [batch, each]; none of a batch that is one link."""
+    heads, tails = links.ends(batch)
+    others = len(batch) - 1
+    each = each if others else 0
+    rows = np.repeat(np.arange(len(batch)), each)
+    draws = (batch[:, None] * each + np.arange(each)).ravel()
+
+    def candidates(attempt: int, where: np.ndarray) -> np.ndarray:
+        step = 1 + _below(mix64_array(key(Stream.NEGATIVE, *when, attempt), draws[where]), others)
+        return tails[(rows[where] + step) % len(batch)]
+
+    return _drawn(candidates, heads[rows], known).reshape(len(batch), each)
+
+
+def _drawn(candidates: _Candidates, heads: np.ndarray, known: Links) -> np.ndarray:
+    """A vertex for each head, drawn again where it is the head or linked with it."""
+    where = np.arange(len(heads))
+    out = candidates(0, where) if len(heads) else heads
+    for attempt in range(1, _TRIES):
+        where = where[(out[where] == heads[where]) | known.join(heads[where], out[where])]
+        if not len(where):
+            break
+        out[where] = candidates(attempt, where)
+    return out
+
+
+def _below(drawn: np.ndarray, count: int) -> np.ndarray:
+    """Whole numbers below a count (of up to 32 bits), each as likely, of 64 random bits."""
+    return (((drawn >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)).astype(np.int64)
