@@ -32,12 +32,13 @@ class OwnConv(MessagePassing):
     def __init__(self, width, out):
         super().__init__(aggr="mean")
         self.lin = nn.Linear(2 * width, out)
+        self.drops = 0.2
 
     def forward(self, x, edge_index):
         return self.lin(torch.cat([x, self.propagate(edge_index, x=x)], 1))
 
     def message(self, x_j):
-        return torch.nn.functional.dropout(x_j.tanh(), 0.2, self.training)
+        return torch.nn.functional.dropout(x_j.tanh(), self.drops, self.training)
 
 
 class DeclaredConv(OwnConv):
@@ -48,7 +49,7 @@ class DeclaredConv(OwnConv):
             return x.tanh()
 
         def finish(merged, own):
-            return nn.functional.dropout(self.lin(torch.cat([own, merged], 1)), 0.2, self.training)
+            return nn.functional.dropout(self.lin(torch.cat([own, merged], 1)), self.drops, self.training)
 
         return Split(finish, source, "mean")
 
@@ -148,18 +149,19 @@ def train_epochs(case, world):
     return losses, torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def main():
+def main(train):
+    """Run this worker's cases, and write what the first worker's gave."""
     rank, size, port, cases, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5])
     torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ["GROUP_RANK"] = str(rank // 2)  # as if two workers shared a host
     world = World.join(60, os.environ.get("WEFT_TEST_TRANSPORT", "sockets"))
     for number, case in enumerate(json.loads(cases.read_text())):
-        losses, parameters = (train_epochs if "settings" in case else train)(case, world)
+        losses, parameters = train(case, world)
         if rank == 0:
             np.savez(out / f"{number}.npz", losses=losses, parameters=parameters.numpy())
     world.leave()
 
 
 if __name__ == "__main__":
-    main()
+    main(lambda case, world: (train_epochs if "settings" in case else train)(case, world))

@@ -120,7 +120,7 @@ def case(graphs, model, name, workers, method=None, **more):
     }
 
 
-def run(cases, workers, folder):
+def run(cases, workers, folder, script=STEPS):
     """Losses and parameters of each case."""
     folder.mkdir(exist_ok=True)
     file = folder / "cases.json"
@@ -131,7 +131,7 @@ def run(cases, workers, folder):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, str(STEPS)]
+    command = [sys.executable, str(script)]
     processes = [
         subprocess.Popen([*command, str(rank), str(workers), str(port), str(file), str(folder)], stderr=subprocess.PIPE)
         for rank in range(workers)

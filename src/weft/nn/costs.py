@@ -13,6 +13,11 @@ _PULL_IDS, _PUSH_IDS = 1, 4
 
 def crossing_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, float]]:
     """(pull, push) in floats, forward and backward, by layer; inputs need no gradient and are pulled as they are."""
+    return [(pull + _PULL_IDS, push + _PUSH_IDS) for pull, push in row_costs(model, width)]
+
+
+def row_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, float]]:
+    """The same where ids are known: routes that stay, on the full graph."""
     found = walk(model, width)
     return [_costs(*found[depth], first=depth == 1) for depth in sorted(found)]
 
@@ -32,4 +37,4 @@ def _costs(conv: Any, wide: int, out: int, first: bool) -> tuple[float, float]:
         pull = push = min(raw, 2 * rows)
     else:
         pull = push = raw
-    return (wide if first else pull) + _PULL_IDS, push + _PUSH_IDS
+    return (wide if first else pull), push

@@ -55,7 +55,7 @@ class Cooperation:
         self._costs = costs or [(1.0, 1.0)] * len(fanouts)
         self._id = graph.indices.dtype
         self._numbering = _numbering(graph)
-        self.cached: np.ndarray | None = None  # [vertices] bool: inputs that this worker has besides its own
+        self.besides: dict[int, np.ndarray] = {}  # by depth, [vertices] bool: rows that this worker has besides its own
         self.evenness = Evenness()
 
     def homes(self, seeds: np.ndarray) -> np.ndarray:
@@ -99,10 +99,7 @@ class Cooperation:
         layers: list[Layer] = []
         held = [wanted]
         for index in reversed(range(depth)):
-            hop = self._draw(wanted, index, (epoch, batch, stream))
-            layer, wanted = self._settle(hop, index)
-            layer.dst_vertices = torch.from_numpy(hop.destinations)
-            self._weigh(layer, hop, depth - 1 - index)
+            layer, wanted, hop = self.layer(wanted, index, (epoch, batch, stream))
             layers.insert(0, layer)
             held.insert(0, wanted)
         return Program(
@@ -116,6 +113,28 @@ class Cooperation:
             reached=torch.from_numpy(hop.vertices),
             drawn=hop.block,
         )
+
+    def layer(
+        self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream] = (0, 0, Stream.SAMPLE)
+    ) -> tuple[Layer, np.ndarray, Hop]:
+        """One layer (0: nearest the inputs) for the vertices wanted of it here; whose rows that needs; what was drawn."""
+        hop = self._draw(wanted, index, when)
+        layer, needed = self._settle(hop, index)
+        layer.dst_vertices = torch.from_numpy(hop.destinations)
+        self._weigh(layer, hop, len(self.plan.layers) - 1 - index)
+        return layer, needed, hop
+
+    def alike(self, one: int, other: int) -> bool:
+        """Are two layers of the same vertices placed in the same way?"""
+        same = self.plan.layers[one] == self.plan.layers[other] and self.besides.get(one) is self.besides.get(other)
+        return same and (self.plan.layers[one] != "cover" or self._costs[one] == self._costs[other])
+
+    def _member(self, vertices: np.ndarray, index: int) -> np.ndarray:
+        """Who has each vertex's row before a layer: its owner, or this worker."""
+        member = self._owners.member_of(vertices)
+        if index in self.besides:
+            member[self.besides[index][vertices]] = self._wire.rank
+        return member
 
     def _draw(self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream]) -> Hop:
         """The wanted vertices' neighbours: drawn here, or by their owners where only those have the lists."""
@@ -141,7 +160,7 @@ class Cooperation:
         if placement == "columns":
             return self._by_column(hop)
         if index and placement == "pull":
-            return self._pull(hop)
+            return self._pull(hop, index)
         if index and self.plan.held(index) == "owner":
             return self._pull_to_request(hop)
         layer = Layer.whole(hop.block)
@@ -155,10 +174,13 @@ class Cooperation:
         layer.sources, layer.own, layer.src_vertices = route, own, torch.from_numpy(hop.vertices)
         return layer, here
 
-    def _pull(self, hop: Hop) -> tuple[Layer, np.ndarray]:
+    def _pull(self, hop: Hop, index: int) -> tuple[Layer, np.ndarray]:
         """Edges at the destination's owner; the sources that others own come behind the rows that are here."""
         destinations = len(hop.destinations)
-        grouped = self._owners.group(hop.vertices)
+        if index in self.besides:
+            grouped = Grouped.by(self._member(hop.vertices, index), self._wire.size)
+        else:
+            grouped = self._owners.group(hop.vertices)
         own = grouped.of(self._wire.rank)
         remote, ask_counts = grouped.without(self._wire.rank)
         requests, request_counts = self._ask(hop.vertices[remote], ask_counts)
@@ -177,9 +199,7 @@ class Cooperation:
     def _split(self, hop: Hop, index: int) -> tuple[Layer, np.ndarray]:
         """Edges at the owner of the source (push), or at either end (cover): own edges here, others' at their owners."""
         rank, at_owner = self._wire.rank, self.plan.held(index + 1) == "owner"
-        member = self._owners.member_of(hop.vertices)
-        if not index and self.cached is not None:
-            member[self.cached[hop.vertices]] = rank
+        member = self._member(hop.vertices, index)
         pulled = np.zeros(len(hop.vertices), dtype=np.uint8)
         if self.plan.layers[index] == "cover":
             pulled = cover(hop.block, member, rank, self._wire.size, *self._costs[index])

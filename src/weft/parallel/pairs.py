@@ -46,10 +46,16 @@ class Ends:
     tails: Tensor  # [links, 1 + negatives] int64
     route: Route | None  # None: all rows are this worker's own
 
-    def rows(self, own: Tensor, wire: Wire) -> tuple[Tensor, Tensor]:
-        """The pairs' rows, [links, width] and [links, 1 + negatives, width]; all workers of the wire call this together."""
-        rows = own if self.route is None else self.route.pull(own, wire)
-        heads, tails = self.heads.to(rows.device), self.tails.to(rows.device)
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def pull(self, own: Tensor, wire: Wire) -> Tensor:
+        """This worker's rows, and behind them those of others that its pairs need; all workers call this together."""
+        return own if self.route is None else self.route.pull(own, wire)
+
+    def of(self, rows: Tensor, first: int, end: int) -> tuple[Tensor, Tensor]:
+        """The rows of some of the links, [n, width] and [n, 1 + negatives, width], out of what was pulled."""
+        heads, tails = self.heads[first:end].to(rows.device), self.tails[first:end].to(rows.device)
         return rows.index_select(0, heads), rows.index_select(0, tails.ravel()).view(*tails.shape, rows.shape[1])
 
 

@@ -188,8 +188,11 @@ def migrate(depth: int, **options: Any) -> Plan:
 
 
 def halo(depth: int, placement: str = "cover", **options: Any) -> Plan:
-    """The whole graph, every vertex at its owner: rows of neighbours beyond come, or partial sums go, in every layer."""
-    return Plan((placement,) * depth, **({"scope": "graph", "seeds": "home"} | options))
+    """The whole graph, every vertex at its owner: rows of neighbours beyond come, or partial sums go, in every layer.
+
+    Of the inputs rows come: once, for they stay.
+    """
+    return Plan(("pull", *[placement] * (depth - 1)), **({"scope": "graph", "seeds": "home"} | options))
 
 
 def tp(depth: int, **options: Any) -> Plan:
@@ -246,15 +249,17 @@ def _check_graph(plan: Plan) -> None:
     ):
         if getattr(plan, name) != usual:
             raise ConfigError(f"plan: {name} must be {usual!r} on the whole graph, for {why}")
-    if plan.replicate and (by_column or plan.topology == "partitioned"):
+    if plan.replicate and (plan.layers[0] != "pull" or plan.topology == "partitioned"):
         raise ConfigError(
-            "plan: replicate needs layers at owners (pull, push, cover) and topology = 'replicated': what is computed "
-            "again are others' vertices, with their neighbours"
+            "plan: replicate computes others' vertices again, from their neighbours: pull the inputs (layer 1), and set "
+            "topology = 'replicated'"
         )
     if by_column and plan.topology == "partitioned":
         raise ConfigError("plan: layers by columns aggregate the whole graph everywhere: set topology = 'replicated'")
-    if not by_column and (plan.decoupled or plan.chunks):
-        raise ConfigError("plan: decoupled and chunks mean something to layers by columns only: place all layers so")
+    if not by_column and (plan.decoupled or plan.chunks or not plan.overlap):
+        raise ConfigError(
+            "plan: decoupled, chunks and overlap mean something to layers by columns only: place all layers so, or drop them"
+        )
 
 
 def _check_batches(plan: Plan) -> None:
@@ -263,7 +268,7 @@ def _check_batches(plan: Plan) -> None:
             "plan: models that migrate compute whole neighbourhoods of seeds at home: set every layer local, seeds = "
             "'home' and group = 'all'"
         )
-    for name, usual in (("decoupled", False), ("replicate", False), ("chunks", 0)):
+    for name, usual in (("decoupled", False), ("replicate", False), ("overlap", True), ("chunks", 0)):
         if getattr(plan, name) != usual:
             raise ConfigError(f"plan: {name} means nothing to mini-batches: set scope = 'graph'")
 

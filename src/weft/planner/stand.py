@@ -146,7 +146,7 @@ class Stand:
 
     def _time(self, layer: Layer, x: Tensor | None = None) -> float:
         rows = (self._x if x is None else x)[: layer.block.num_src].detach().requires_grad_(self._depth > 0)
-        layer.inputs = (rows.data_ptr(), rows._version) if self._depth == 0 else None
+        layer.inputs = (rows, rows._version) if self._depth == 0 else None
         wire = Recorder() if layer.pushed is not None else None
         return _seconds(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth, wire))
 

@@ -19,6 +19,20 @@ def dealt(count: int, shares: np.ndarray) -> np.ndarray:
     return np.argsort(turns, axis=None, kind="stable")[:count] % len(shares)
 
 
+class WholeBatch:
+    """All training seeds as the one batch of each epoch."""
+
+    def __init__(self, seeds: np.ndarray) -> None:
+        self._batches = [seeds]
+
+    def __len__(self) -> int:
+        return 1
+
+    def of(self, epoch: int) -> list[np.ndarray]:
+        """The batch of an epoch: always the same."""
+        return self._batches
+
+
 class Batches:
     """The training seeds, cut into batches; the last one may be smaller, none is dropped."""
 

@@ -32,19 +32,21 @@ def uniform(
     return _drawn(candidates, np.repeat(heads, each), known).reshape(len(at), each)
 
 
-def from_batch(links: Links, batch: np.ndarray, each: int, when: tuple[int, ...], known: Links) -> np.ndarray:
-    """Tails of other links of the batch, [batch, each]; none of a batch that is one link."""
-    heads, tails = links.ends(batch)
+def from_batch(
+    links: Links, batch: np.ndarray, chosen: np.ndarray, each: int, when: tuple[int, ...], known: Links
+) -> np.ndarray:
+    """Tails of other links of the batch, for the links at some places in it, [chosen, each]; none of a batch of one link."""
+    heads, _ = links.ends(batch[chosen])
     others = len(batch) - 1
     each = each if others else 0
-    rows = np.repeat(np.arange(len(batch)), each)
-    draws = (batch[:, None] * each + np.arange(each)).ravel()
+    places = np.repeat(chosen, each)
+    draws = (batch[chosen][:, None] * each + np.arange(each)).ravel()
 
     def candidates(attempt: int, where: np.ndarray) -> np.ndarray:
         step = 1 + _below(mix64_array(key(Stream.NEGATIVE, *when, attempt), draws[where]), others)
-        return tails[(rows[where] + step) % len(batch)]
+        return links.ends(batch[(places[where] + step) % len(batch)])[1]
 
-    return _drawn(candidates, heads[rows], known).reshape(len(batch), each)
+    return _drawn(candidates, np.repeat(heads, each), known).reshape(len(chosen), each)
 
 
 def _drawn(candidates: _Candidates, heads: np.ndarray, known: Links) -> np.ndarray:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from weft.exchange import Wire
@@ -13,13 +14,13 @@ from weft.graph.links import Links, split_links
 from weft.keys import Stream
 from weft.nn.links import LinkPredictor, link_loss, loss_terms, make_decoder
 from weft.parallel import Program
-from weft.parallel.pairs import Pairs, meet
+from weft.parallel.pairs import Ends, Pairs, meet
 from weft.sampling import negatives
-from weft.sampling.batches import Batches
+from weft.sampling.batches import Batches, WholeBatch
 from weft.training.metrics import auc, ranks
 from weft.training.settings import Settings
 
-_SCORES = 1 << 17  # that a worker computes at once in evaluation
+_SCORES = 1 << 17  # that a worker computes at once
 
 
 class LinkObjective:
@@ -57,9 +58,10 @@ class LinkObjective:
         """How many links a split has."""
         return len(self._links.parts[split])
 
-    def batches(self, size: int) -> Batches:
-        """The training links in batches of a size."""
-        return Batches(np.arange(self.count("train")), None, size, self._settings.seed)
+    def batches(self, size: int | None) -> Batches | WholeBatch:
+        """The training links in batches of a size; None: all at once."""
+        links = np.arange(self.count("train"))
+        return WholeBatch(links) if size is None else Batches(links, None, size, self._settings.seed)
 
     def terms(self, links: int) -> int:
         """How many terms the loss of a batch of so many links has: it is divided by that."""
@@ -67,14 +69,21 @@ class LinkObjective:
         each = 0 if s.negatives == "batch" and links == 1 else s.num_negatives
         return max(1, loss_terms(links, each, s.loss))
 
-    def pairs(self, batch: np.ndarray, epoch: int, number: int) -> Pairs:
-        """The pairs of a batch, all workers'."""
+    def pairs(self, batch: np.ndarray, epoch: int, number: int, chosen: np.ndarray | None = None) -> Pairs:
+        """The pairs of a batch of all workers, or of the links at some places in it."""
         s, train = self._settings, self._links.parts["train"]
+        chosen = np.arange(len(batch)) if chosen is None else chosen
         if s.negatives == "batch":
-            drawn = negatives.from_batch(train, batch, s.num_negatives, (s.seed, epoch, number), train)
+            when = (s.seed, epoch, number)
+            drawn = negatives.from_batch(train, batch, chosen, s.num_negatives, when, train)
         else:
-            drawn = negatives.uniform(train, batch, s.num_negatives, (s.seed, epoch), train)
-        return self._paired(train, batch, drawn)
+            drawn = negatives.uniform(train, batch[chosen], s.num_negatives, (s.seed, epoch), train)
+        return self._paired(train, batch[chosen], drawn)
+
+    def ends_alone(self, batch: np.ndarray, epoch: int) -> Ends:
+        """The pairs of a batch, where one worker has the rows of all vertices."""
+        pairs = self.pairs(batch, epoch, 0)
+        return Ends(*(torch.from_numpy(ids.astype(np.int64)) for ids in (pairs.heads, pairs.tails)), None)
 
     def heads(self, batch: np.ndarray) -> np.ndarray:
         """The heads of a batch's links."""
@@ -87,8 +96,19 @@ class LinkObjective:
     def loss(self, model: nn.Module, rows: Tensor, vertices: Tensor, program: Program) -> Tensor:
         """The loss of this worker's pairs of a batch, summed over its terms; `rows` are those that the plan left here."""
         assert isinstance(model, LinkPredictor) and program.ends is not None
-        scores = model.decoder(*program.ends.rows(rows, program.wire))
-        return link_loss(scores, self._settings.loss, self._settings.margin)
+        ends, s, decoder = program.ends, self._settings, model.decoder
+        there = ends.pull(rows, program.wire)
+
+        def part(rows: Tensor, first: int, end: int) -> Tensor:
+            return link_loss(decoder(*ends.of(rows, first, end)), s.loss, s.margin)
+
+        size = max(1, _SCORES // ends.tails.shape[1])
+        if len(ends) <= size:
+            return part(there, 0, len(ends))
+        # So many pairs' rows are not kept for the way back, but looked up again.
+        spans = [(first, min(first + size, len(ends))) for first in range(0, len(ends), size)]
+        losses = [torch.utils.checkpoint.checkpoint(part, there, *span, use_reentrant=False) for span in spans]
+        return torch.stack(losses).sum()
 
     def vertices(self, split: str) -> np.ndarray:
         """The vertices whose rows evaluation needs, in the order of their original ids."""
@@ -115,9 +135,9 @@ class LinkObjective:
         for at in self._pieces(split, wire.size):
             mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == wire.rank]
             ends = meet(self._evaluated(split, mine), held, lambda ids: holders[ids], wire)
-            found = ends.rows(rows, wire)
+            there = ends.pull(rows, wire)
             if len(mine):
-                scores = model.decoder(*found)
+                scores = model.decoder(*ends.of(there, 0, len(mine)))
                 place = ranks(scores).cpu()
                 counted += torch.stack([1 / place, (place <= self._settings.hits).double(), place.sign()]).sum(1)
                 scored.append(scores[:, :2].double().cpu().numpy())

@@ -11,7 +11,7 @@ from weft.errors import TrainingError
 from weft.exchange import Wire
 from weft.graph import Graph
 from weft.parallel import Program
-from weft.sampling.batches import Batches
+from weft.sampling.batches import Batches, WholeBatch
 from weft.training import metrics
 from weft.training.link_objective import LinkObjective
 from weft.training.settings import Settings
@@ -32,8 +32,8 @@ class Objective(Protocol):
     def count(self, split: str) -> int:
         """How many seeds (or links) a split has."""
 
-    def batches(self, size: int) -> Batches:
-        """The training split in batches of a size."""
+    def batches(self, size: int | None) -> Batches | WholeBatch:
+        """The training split in batches of a size; None: all at once."""
 
     def computed(self, size: int) -> list[np.ndarray]:
         """The vertices that each batch of the first epoch computes."""
@@ -80,9 +80,10 @@ class VertexObjective:
         """How many seeds a split has."""
         return len(self._seeds[split])
 
-    def batches(self, size: int) -> Batches:
-        """The training seeds in batches of a size."""
-        return Batches(self._seeds["train"], self.graph.original_ids, size, self._seed)
+    def batches(self, size: int | None) -> Batches | WholeBatch:
+        """The training seeds in batches of a size; None: all at once."""
+        seeds = self._seeds["train"]
+        return WholeBatch(seeds) if size is None else Batches(seeds, self.graph.original_ids, size, self._seed)
 
     def computed(self, size: int) -> list[np.ndarray]:
         """The seeds of each batch of the first epoch."""

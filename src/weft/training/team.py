@@ -1,6 +1,6 @@
 """How this worker takes part in each batch: its plan, and who makes its programs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,27 @@ from weft.graph.describe import out_degrees
 from weft.keys import Stream
 from weft.nn import BlockModel, crossing_costs
 from weft.nn.convolve import check_sums, fast_path
+from weft.nn.costs import row_costs
 from weft.nn.links import encoder_of
-from weft.parallel import NAMED, Columns, Cooperation, Owners, Pairs, Pieces, Plan, Program, TimeSteps, Turns, mixed
+from weft.parallel import (
+    NAMED,
+    OF_GRAPH,
+    Columns,
+    Cooperation,
+    Owners,
+    Pairs,
+    Pieces,
+    Plan,
+    Program,
+    TimeSteps,
+    Turns,
+    mixed,
+)
 from weft.parallel.evening import Evenness
 from weft.parallel.linked import linked, linked_alone
+from weft.parallel.pairs import Ends, meet
+from weft.parallel.replicas import replicas
+from weft.parallel.whole import program_together
 from weft.sampling import make_sampler
 from weft.sampling.batches import dealt
 from weft.training.link_objective import LinkObjective
@@ -33,6 +50,8 @@ Programmer = Callable[[np.ndarray, int, int, Stream, int], Program]
 # What a plan has besides layers and seeds, and the settings too.
 _OPTIONS = ("group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge", "prefetch")
 
+_OF_GRAPH = ("replicate", "overlap", "chunks")  # and what plans of the full graph have
+
 _DRY_RUN = 8  # batches whose accesses decide what is cached
 
 
@@ -41,34 +60,65 @@ def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
     options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
     if settings.wire == "auto":
         options["wire"] = "float32"
+    if settings.full_graph:
+        return _graph_plan(settings, model, depth, {name: options[name] for name in ("topology", "wire")})
     if settings.seeds != "auto":
         options["seeds"] = settings.seeds
     name = settings.plan
     if name.endswith((".toml", ".json")):
         return _read_plan(Path(name), settings, depth)
     if name == "auto":  # nobody planned
-        known = all(fast_path(conv) for conv in model.modules() if isinstance(conv, MessagePassing))
-        name = "split" if known else "leap"
+        name = "split" if _all_fast(model) else "leap"
     if name in NAMED:
         return NAMED[name](depth, **options)
+    return mixed(*_placements(name, NAMED, depth), **options)
+
+
+def _graph_plan(settings: Settings, model: nn.Module, depth: int, options: dict[str, Any]) -> Plan:
+    """The plan of the full graph that the settings name; without a name, all at the owners."""
+    name = settings.plan
+    if name.endswith((".toml", ".json")):
+        return _read_plan(Path(name), settings, depth)
+    options |= {option: getattr(settings, option) for option in _OF_GRAPH}
+    if name in ("tp", "tp-decoupled"):
+        return OF_GRAPH[name](depth, **options)
+    if settings.memory is not None:
+        raise ConfigError(f"memory means nothing to plan = {name!r}: choose tp or tp-decoupled, or drop it")
+    if name in ("halo", "auto"):
+        return OF_GRAPH["halo"](depth, "cover" if _all_fast(model) else "pull", **options)
+    return Plan(_placements(name, OF_GRAPH, depth), scope="graph", seeds="home", **options)
+
+
+def _all_fast(model: nn.Module) -> bool:
+    return all(fast_path(conv) for conv in model.modules() if isinstance(conv, MessagePassing))
+
+
+def _placements(name: str, named: Iterable[str], depth: int) -> tuple[str, ...]:
     layers = tuple(part.strip() for part in name.split(","))
     if len(layers) == 1 and depth > 1:
         raise ConfigError(
-            f"plan = {name!r} is not known: choose one of {', '.join(NAMED)}, or a placement for each of {depth} layers"
+            f"plan = {name!r} is not known: choose one of {', '.join(named)}, or a placement for each of {depth} layers"
         )
     if len(layers) != depth:
         raise ConfigError(f"plan = {name!r} has {len(layers)} placements for {depth} convolutions: give one for each")
-    return mixed(*layers, **options)
+    return layers
 
 
 def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
     usual = Settings()
-    for option in ("seeds", *_OPTIONS):
+    for option in ("seeds", *_OPTIONS, *_OF_GRAPH):
         if getattr(settings, option) != getattr(usual, option):
             raise ConfigError(f"plan = {path} is a file and {option} is set besides: say {option} in the plan's file")
     plan = Plan.read(path)
     if len(plan.layers) != depth:
         raise ConfigError(f"{path} has {len(plan.layers)} placements for {depth} convolutions: give one for each")
+    if (plan.scope == "graph") != settings.full_graph:
+        but = "drop" if settings.full_graph else "set"
+        raise ConfigError(f"{path} is a plan of scope = {plan.scope!r}: {but} full_graph, or choose another plan")
+    if plan.decoupled:
+        raise ConfigError(
+            f"{path} is of the decoupled model, which is another one: name it, with plan = 'tp-decoupled'"
+        )
     return plan
 
 
@@ -135,10 +185,12 @@ class Team:
                 "topology = partitioned needs group = all: a host's workers answer for all neighbour lists"
             )
         owners = everybody.among(members)
-        half, lanes = plan.wire == "float16", range(settings.loaders or 2)
+        half, lanes = plan.wire == "float16", range(1 if plan.scope == "graph" else settings.loaders or 2)
         self.compute = world.wire(plan.group, half)
         self._ahead = ahead = [world.wire(plan.group, half) for _ in lanes]
-        costs = crossing_costs(model, graph.num_features) if "cover" in plan.layers else None
+        costs = None
+        if "cover" in plan.layers or plan.replicate:
+            costs = (row_costs if plan.scope == "graph" else crossing_costs)(model, graph.num_features)
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         self._cooperations = [
             Cooperation(
@@ -159,6 +211,10 @@ class Team:
             for wire in ahead
         ]
         self.turns = turns_for(plan, settings, world.size)
+        if plan.replicate:
+            assert costs is not None
+            span = (int(owners.bounds[world.rank]), int(owners.bounds[world.rank + 1]))
+            self._cooperations[0].besides = replicas(graph, span, costs, settings.epochs)
         of_group = world.hosts if plan.group == "host" else [0] * world.size
         self._group = sorted(set(of_group)).index(of_group[world.rank])
         self._shares = np.bincount(np.unique(of_group, return_inverse=True)[1], everybody.shares)  # of each group
@@ -174,6 +230,25 @@ class Team:
         for wire in self._wires:
             wire.close()
         self.programmers.clear()  # they hold this team, which would wait for the garbage collector
+
+    @property
+    def ends(self) -> Callable[[np.ndarray, int], Ends] | None:
+        """Where links are learned on the full graph: the pairs that this worker scores of an epoch's links."""
+        return None if self._links is None else self._ends
+
+    def _ends(self, batch: np.ndarray, epoch: int) -> Ends:
+        """All workers call this together; each draws for the links whose heads are its own."""
+        assert self._links is not None
+        owners, rank = self.sharing.owners, self.compute.rank
+        first, end = owners.bounds[rank : rank + 2]
+        heads = self._links.heads(batch)
+        pairs = self._links.pairs(batch, epoch, 0, np.flatnonzero((heads >= first) & (heads < end)))
+        return meet(pairs, np.arange(first, end, dtype=heads.dtype), owners.member_of, self.compute)
+
+    def whole(self) -> Program:
+        """This worker's program for all its vertices with all their neighbours. All workers call this together."""
+        first, end = self.sharing.owners.bounds[self.compute.rank : self.compute.rank + 2]
+        return program_together(self._graph, self._cooperations[0], np.arange(first, end), self.compute)
 
     def _program(
         self, cooperation: Cooperation, seeds: np.ndarray, epoch: int, batch: int, stream: Stream, turn: int
@@ -235,7 +310,7 @@ class Team:
         cached = np.zeros(self._graph.num_vertices, dtype=bool)
         cached[kept] = True
         for cooperation in self._cooperations:
-            cooperation.cached = cached
+            cooperation.besides[0] = cached
 
     def _reads(self, batches: list[np.ndarray]) -> np.ndarray:
         """How many of the edges that this worker draws for layer 1 in a dry run of some batches reach each vertex."""

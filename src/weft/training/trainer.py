@@ -24,8 +24,10 @@ from weft.keys import Stream, key
 from weft.nn import BlockModel
 from weft.nn.links import encoder_of
 from weft.parallel import Merging, Pieces, Plan, TimeSteps
+from weft.parallel.whole import program_alone
 from weft.training import checkpoint
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
+from weft.training.full_graph import FullGraph
 from weft.training.inference import infer
 from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.link_objective import LinkObjective
@@ -89,8 +91,8 @@ class Trainer:
         self._block_model = BlockModel(self._encoder, graph.num_features)
         self._fanouts = settings.fanouts_for(self._block_model.depth)
         self._links = self.objective if isinstance(self.objective, LinkObjective) else None
-        self.batch_size = settings.batch_size * self.world.size
-        self._batches = self.objective.batches(self.batch_size)
+        many = self.objective.count("train") if settings.full_graph else settings.batch_size * self.world.size
+        self.batch_size, self._batches = many, self.objective.batches(None if settings.full_graph else many)
         self.parallel: Plan | None = None
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._team: Team | None = None
@@ -98,9 +100,16 @@ class Trainer:
         self._sync = Wire(meter=self.meter)
         if self.world.size == 1:
             self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
-            programmers = alone(self.objective.graph, settings, self._fanouts, self._links)
-            turns = Pieces(settings.micro_batches)
-            self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
+            messages, links = self.objective.graph, self._links
+            self._loader: Loader | FullGraph
+            if settings.full_graph:
+                depth = len(self._fanouts)
+                plan_for(settings, self._encoder, depth)  # one that makes no sense is refused
+                ends = None if links is None else links.ends_alone
+                self._loader = FullGraph(lambda: program_alone(messages, depth), self._features, self.meter, ends)
+            else:
+                programmers, turns = alone(messages, settings, self._fanouts, links), Pieces(settings.micro_batches)
+                self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
         else:
             self._sync = self.world.wire()
             self.use(plan or plan_for(settings, self._encoder, len(self._fanouts)))
@@ -120,12 +129,15 @@ class Trainer:
         team = Team(graph, self.settings, plan, self._fanouts, self.world, self._encoder, self._links)
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
         self._features.read.update(read)
+        self.parallel, self._team = plan, team
+        if plan.scope == "graph":
+            self._loader, self._merging = FullGraph(team.whole, self._features, self.meter, team.ends), None
+            return
         team.prepare(self._batches.of(0), self._features, self._reads(plan))
         turns = team.turns
         # With neither, only the threads that prepare batches wait for others.
         exchanges = self._links is not None or set(plan.layers) != {"local"}
         self._loader = Loader(team.programmers, self._features, self.meter, plan.prefetch, turns, yields=exchanges)
-        self.parallel, self._team = plan, team
         self._merging = Merging(turns, plan.merge, self.settings.seed) if isinstance(turns, TimeSteps) else None
 
     @property
@@ -141,13 +153,19 @@ class Trainer:
         kind = type(self._encoder).__name__
         name = s.model if s.model in kind.lower() or ".py" in s.model else kind
         workers = "one worker" if self.world.size == 1 else f"{self.world.size} workers: {self.parallel}"
+        seeds, many = self.objective.describe(), len(self._batches)
         parts = [
             f"{workers}, {self._threads} thread{'s' if self._threads > 1 else ''}",
             f"{name}, {len(self._fanouts)} layers ({fast} fast{f', {others} as black boxes' if others else ''})",
+        ]
+        if s.full_graph:
+            size = f"all {self.graph.num_vertices:,} vertices and {self.graph.num_edges:,} edges at once"
+            return " | ".join([*parts, f"{seeds}, {size}"])
+        parts += [
             ("" if s.sampler == "neighbor" else f"{s.sampler} sampling, ")
             + "fanouts "
             + ",".join("full" if f < 0 else str(f) for f in self._fanouts),
-            f"{self.objective.describe()} in {len(self._batches)} batches of {self.batch_size:,}",
+            f"{seeds} in {many} batches of {self.batch_size:,}",
             f"{s.prefetch if self.parallel is None else self.parallel.prefetch} batches ahead",
         ]
         return " | ".join(parts)
@@ -357,7 +375,7 @@ class Trainer:
 
     def _sampled(self, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Vertices and their rows, of this worker, a batch at a time."""
-        size = self.settings.eval_batch_size * self.world.size
+        size = len(vertices) if self.settings.full_graph else self.settings.eval_batch_size * self.world.size
         parts = [vertices[first : first + size] for first in range(0, len(vertices), size)]
         for batch in self._loader.batches(parts, 0, stream=Stream.EVALUATE):
             for piece in batch.pieces:

@@ -1,0 +1,69 @@
+"""The full graph as a run's only batch: its program and its input rows are made ready once, and gone through every epoch."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.features import FeatureStore
+from weft.keys import Stream
+from weft.meter import Meter
+from weft.parallel import Program
+from weft.parallel.pairs import Ends
+from weft.training.loader import Batch, Piece
+
+
+class FullGraph:
+    """What a loader is to a trainer: here each batch is the whole graph, whatever seeds are asked for."""
+
+    def __init__(
+        self,
+        program: Callable[[], Program],
+        features: FeatureStore,
+        meter: Meter,
+        ends: Callable[[np.ndarray, int], Ends] | None = None,
+    ) -> None:
+        """`program`: this worker's, whose last rows are those of a range of vertices. All workers make it together.
+
+        `ends`: of an epoch's links, where these are learned: the pairs that this worker scores.
+        """
+        self._ends = ends
+        with meter.stage("sample"):
+            self._program = program()
+        with meter.stage("fetch"):
+            self._rows = features.fetch(self._program.vertices[0], here=self._program.here)
+        self._program.layers[0].inputs = (self._rows, self._rows._version)
+        self.merge: str | None = None  # how the model merges its inputs: layers keep what they made of them
+
+    def batches(
+        self,
+        seeds: list[np.ndarray],
+        epoch: int,
+        first: int = 0,
+        stream: Stream = Stream.SAMPLE,
+        then: list[np.ndarray] | None = None,
+    ) -> Iterator[Batch]:
+        """The batches from number `first` on."""
+        for number in range(first, len(seeds)):
+            if self._ends is not None and stream == Stream.SAMPLE:
+                piece = Piece(replace(self._program, ends=self._ends(seeds[number], epoch)), self._rows, 0)
+            else:
+                piece = Piece(self._program, self._rows, 0, self._places(seeds[number]))
+            yield Batch(number, len(seeds[number]), iter([piece]))
+
+    def _places(self, seeds: np.ndarray) -> Tensor:
+        """Which of the last rows here are the seeds'."""
+        own = self._program.vertices[-1]
+        first = int(own[0]) if len(own) else 0
+        return torch.from_numpy(seeds[(seeds >= first) & (seeds < first + len(own))].astype(np.int64) - first)
+
+    def rest(self) -> None:
+        """Nothing is begun ahead."""
+
+    def close(self) -> None:
+        """No thread is to end."""
+
+    def abandon(self, wait: bool) -> None:
+        """No thread is to end."""

@@ -1,0 +1,172 @@
+"""Training on the full graph, by one worker: it learns, resumes to the same bits, and merges inputs that stay once."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GCNConv, SAGEConv
+
+import weft
+from weft.errors import ConfigError
+from weft.graph.generate import communities
+from weft.nn import crossing
+from weft.parallel import Plan
+from weft.training import Settings, Trainer, make_model
+from weft.training.events import EpochEnded, Finished, Started, Stepped
+from weft.training.team import plan_for
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graph") / "graph"
+    return communities(folder, vertices=1500, edges=20_000, width=12, classes=5, train=0.4, block=100, signal=0.5)
+
+
+def settings(**given):
+    usual = {"full_graph": True, "hidden": 16, "layers": 2, "epochs": 4, "threads": 1, "dropout": 0.2}
+    return Settings(**usual | given)
+
+
+def run(graph, **given):
+    chosen, events = settings(**given), []
+    return Trainer(graph, make_model(chosen, graph), chosen, events.append).fit(), events
+
+
+def same_bits(one, other):
+    one, other = one.state_dict(), other.state_dict()
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat", "gin", "deepgcn"])
+def test_models_learn(graph, model):
+    result, _ = run(graph, model=model, epochs=40, lr=0.02)
+    assert result.history[-1]["loss"] < 0.7 * result.history[0]["loss"]
+    assert result.test > 0.6  # five classes: chance is 0.2
+
+
+def test_an_epoch_is_one_update_on_all_vertices(graph):
+    _, events = run(graph, epochs=3)
+    started, finished = events[0], events[-1]
+    assert isinstance(started, Started)
+    assert "one worker" in started.plan
+    assert "600 seeds, all 1,500 vertices and 20,000 edges at once" in started.plan
+    assert started.batches == 1
+    stepped = [event for event in events if isinstance(event, Stepped)]
+    assert [(event.seeds, event.edges) for event in stepped] == [(600, 2 * graph.num_edges)] * 3
+    assert sum(isinstance(event, EpochEnded) for event in events) == 3
+    assert isinstance(finished, Finished)
+    assert finished.test is not None
+
+
+def test_runs_resume_to_the_same_bits(graph, tmp_path):
+    whole, _ = run(graph, epochs=5)
+    run(graph, epochs=5, checkpoint=tmp_path / "cut", patience=1, lr=0.0030)  # writes checkpoints of all epochs
+    for step in (4, 5):
+        for file in (tmp_path / "cut" / f"step-{step:09d}").iterdir():
+            file.unlink()
+    resumed, _ = run(graph, epochs=5, checkpoint=tmp_path / "cut", resume=True, patience=1)
+    assert same_bits(whole.model, resumed.model)
+    assert resumed.history == whole.history
+
+
+def test_inputs_that_stay_are_merged_once(graph, monkeypatch):
+    counted, original = [], crossing.aggregate
+    monkeypatch.setattr(crossing, "aggregate", lambda *given, **more: counted.append(1) or original(*given, **more))
+
+    def merges(model, **given):
+        counted.clear()
+        chosen = settings(epochs=6, evaluate_every=0, **given)
+        result = Trainer(graph, model or make_model(chosen, graph), chosen).fit()
+        return len(counted), result.model
+
+    epochs, evaluations = 6, 2
+    for model in ("gcn", "sage", "gin"):
+        assert merges(None, model=model)[0] == epochs + evaluations + 1  # the second layer's, and the inputs once
+    changed, _ = merges(Changing(graph.num_features, graph.num_classes))
+    assert changed == 2 * (epochs + evaluations)
+
+
+class Changing(nn.Module):
+    """Its inputs are not what was read: dropout comes before the first convolution."""
+
+    def __init__(self, width, out):
+        super().__init__()
+        self.first, self.second = GCNConv(width, 8), SAGEConv(8, out)
+
+    def forward(self, x, edge_index):
+        x = nn.functional.dropout(x, 0.1, self.training) * 2
+        return self.second(self.first(x, edge_index).relu(), edge_index)
+
+
+def test_a_users_model_from_python(graph):
+    model = Changing(graph.num_features, graph.num_classes)
+    result = weft.train(graph, model, full_graph=True, epochs=3, lr=0.05, log="json")
+    assert result.model is model
+    assert result.history[-1]["loss"] < result.history[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"fanouts": (5, 5)}, "fanouts means nothing to training on the full graph: drop it, or drop full_graph"),
+        ({"batch_size": 7}, "batch_size means nothing"),
+        ({"evaluation": "exact"}, "evaluation means nothing"),
+        ({"sampler": "labor"}, "sampler means nothing"),
+        ({"plan": "split"}, "is for batches: drop full_graph, or choose halo, tp, tp-decoupled"),
+        ({"memory": "much"}, "memory = 'much' is no size: give one such as 2GB"),
+        ({"full_graph": False, "plan": "tp"}, "is for the full graph: set full_graph"),
+        ({"full_graph": False, "chunks": 3}, "chunks means nothing to training on batches: drop it, or set full_graph"),
+    ],
+)
+def test_settings_that_contradict_are_explained(given, said):
+    with pytest.raises(ConfigError, match=said):
+        settings(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"plan": "pull,local"}, "not possible on the whole graph: place all layers at owners"),
+        ({"plan": "columns,pull"}, "or all of them by columns"),
+        ({"plan": "pull"}, "not known: choose one of halo, tp, tp-decoupled"),
+        ({"plan": "pull,pull,pull"}, "3 placements for 2 convolutions"),
+        ({"plan": "halo", "memory": "1GB"}, "memory means nothing to plan = 'halo': choose tp"),
+        ({"plan": "halo", "chunks": 4}, "mean something to layers by columns only"),
+        ({"plan": "push,pull", "replicate": True}, "pull the inputs"),
+        ({"plan": "halo", "replicate": True, "topology": "partitioned"}, "set topology = 'replicated'"),
+        ({"plan": "tp", "topology": "partitioned"}, "set topology = 'replicated'"),
+    ],
+)
+def test_plans_that_make_no_sense_are_explained(graph, given, said):
+    chosen = settings(**given)
+    with pytest.raises(ConfigError, match=said):
+        plan_for(chosen, make_model(chosen, graph), 2)
+
+
+def test_plans_of_files(graph, tmp_path):
+    file, model = tmp_path / "plan.json", make_model(settings(), graph)
+    wanted = Plan(("pull", "cover"), scope="graph", seeds="home", replicate=True)
+    file.write_text(json.dumps(wanted.as_dict()))
+    assert plan_for(settings(plan=str(file)), model, 2) == wanted
+    with pytest.raises(ConfigError, match="is a plan of scope = 'graph': set full_graph"):
+        plan_for(Settings(plan=str(file)), model, 2)
+    file.write_text(json.dumps({"layers": ["local", "local"]}))
+    with pytest.raises(ConfigError, match="is a plan of scope = 'batches': drop full_graph"):
+        plan_for(settings(plan=str(file)), model, 2)
+    file.write_text(json.dumps(Plan(("columns",) * 2, scope="graph", seeds="home", decoupled=True).as_dict()))
+    with pytest.raises(ConfigError, match="name it, with plan = 'tp-decoupled'"):
+        plan_for(settings(plan=str(file)), model, 2)
+
+
+def test_a_model_that_was_trained_is_written_and_read(graph, tmp_path):
+    from weft.training.saved import load_model, save_model
+
+    result, _ = run(graph)
+    save_model(tmp_path / "model", result.model, settings(), graph)
+    model, _ = load_model(tmp_path / "model", graph)
+    assert same_bits(result.model, model)
+    outputs = weft.infer(model, graph).outputs
+    test = graph.seeds("test")
+    assert np.isclose((outputs[test].argmax(1) == graph.labels[test]).mean(), result.test, atol=0.01)

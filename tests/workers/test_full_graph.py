@@ -1,0 +1,150 @@
+"""The full graph on many workers equals plain PyG on it: losses, accuracies and parameters, in float64 to 1e-10.
+
+One launch of processes for each number of workers runs all cases, for starting them costs more than the cases do.
+"""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from full_steps import EPOCHS, full_model
+from test_exact import compare, run
+
+from weft.graph import Graph
+from weft.graph.generate import communities
+from weft.partition import allocate, write_partitioned
+
+STEPS = Path(__file__).parent / "full_steps.py"
+ROUTES = ("pull", "push", "cover")
+
+
+def plan(*layers, **options):
+    return {"layers": list(layers), "scope": "graph", "seeds": "home", **options}
+
+
+PLANS = {"+".join(layers): plan(*layers) for layers in itertools.product(ROUTES, ROUTES)}
+PLANS |= {
+    "halo": {"plan": "halo"},
+    "no name": {"plan": "auto"},
+    "replicas": {"plan": "halo", "replicate": True},
+    "replicas, pull": plan("pull", "pull", replicate=True),
+    "partitioned": {"plan": "halo", "topology": "partitioned"},
+}
+DEEP = {
+    "halo": PLANS["halo"],
+    "pull": plan("pull", "pull", "pull", "pull"),
+    "push": plan("push", "push", "push", "push"),
+    "replicas": plan("pull", "pull", "pull", "pull", replicate=True),
+    "replicas, mixed": plan("pull", "push", "cover", "pull", replicate=True),
+    "pull, partitioned": plan("pull", "pull", "cover", "cover", topology="partitioned"),
+}
+SOME = ["halo", "pull+pull", "push+push", "cover+pull", "replicas"]
+
+# Models, and the plans that each is run under.
+CASES = {
+    "sage-mean": list(PLANS),
+    "sage-max": SOME,
+    "gcn": list(PLANS),
+    "gcn-weights": SOME,
+    "gin": [*SOME, "partitioned"],
+    "gat": [*SOME, "pull+push", "partitioned"],
+    "gatv2": ["halo", "replicas"],
+    "film": ["halo", "push+push"],
+    "jk": SOME,
+    "own": ["no name", "pull+pull", "replicas, pull"],
+    "declared": SOME,
+    "deep": list(DEEP),
+}
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    """Self-loops, repeated edges, vertices without edges, edge weights; whole, in parts, and with an empty part."""
+    folder = tmp_path_factory.mktemp("graphs")
+    plain = communities(folder / "plain", vertices=300, edges=2400, width=7, classes=4, train=0.3)
+    rng = np.random.default_rng(1)
+    dst = np.repeat(np.arange(300), np.diff(plain.indptr))
+    edges = np.stack([plain.indices, dst])
+    edges = edges[:, (dst % 7 != 0) & (edges % 50 != 0).all(0)]
+    edges = np.concatenate([edges, edges[:, :100], np.tile(np.arange(1, 300, 9), (2, 1))], axis=1)
+    values = {"features": plain.features, "labels": plain.labels, "split": plain.split, "num_vertices": 300}
+    weights = rng.random(edges.shape[1]).astype(np.float32) + np.float32(0.1)
+    made = {
+        "plain": Graph.from_arrays(edges, **values),
+        "weights": Graph.from_arrays(edges, edge_weight=weights, **values),
+    }
+    for name, graph in made.items():
+        write_partitioned(graph, allocate(graph, 1, "random", seed=3), 1, folder / f"{name}-1")
+        for parts, method in ((2, "metis"), (3, "random"), (4, "kaminpar")):
+            write_partitioned(graph, allocate(graph, parts, method, seed=3), parts, folder / f"{name}-{parts}")
+    uneven = np.zeros(300, dtype=np.int32)  # one owner holds nothing, another no seeds
+    uneven[np.flatnonzero(made["plain"].split != 0)[:20]] = 2
+    write_partitioned(made["plain"], uneven, 3, folder / "plain-uneven")
+    return folder
+
+
+def case(graphs, model, name, workers, dropout=0.0):
+    kind = "weights" if model.endswith("weights") else "plain"
+    chosen = (DEEP if model == "deep" else PLANS)[name]
+    placed = {"plan": chosen} if "layers" in chosen else {"plan": {}, "settings": chosen}
+    return {"model": model, "graph": str(graphs / f"{kind}-{workers}"), "dropout": dropout, **placed}
+
+
+def by_pyg(graph, model):
+    """The slow, obvious version: the module itself on the whole graph."""
+    x = torch.from_numpy(np.array(graph.features)).double()
+    labels = torch.from_numpy(graph.labels.astype(np.int64))
+    dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
+    edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
+    given = {} if graph.edge_weight is None else {"edge_weight": torch.from_numpy(graph.edge_weight).double()}
+    seeds, held_out = (torch.from_numpy(graph.seeds(split).astype(np.int64)) for split in ("train", "validation"))
+    optimizer, seen = torch.optim.Adam(model.parameters(), lr=0.01), []
+    for _ in range(EPOCHS):
+        model.train()
+        loss = torch.nn.functional.cross_entropy(model(x, edge_index, **given)[seeds], labels[seeds])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            right = model(x, edge_index, **given)[held_out].argmax(1) == labels[held_out]
+        seen += [float(loss), float(right.double().mean())]
+    return {
+        "losses": np.array(seen),
+        "parameters": torch.cat([p.detach().flatten() for p in model.parameters()]).numpy(),
+    }
+
+
+@pytest.fixture(scope="module")
+def pyg(graphs):
+    """What plain PyG makes of each model."""
+    found = {}
+    for model in CASES:
+        graph = Graph.open(graphs / f"{'weights' if model.endswith('weights') else 'plain'}-1")
+        found[model] = by_pyg(graph, full_model(model, graph.num_features, graph.num_classes, 0.0))
+    return found
+
+
+@pytest.fixture(scope="module")
+def with_dropout(graphs, tmp_path_factory):
+    """What one worker makes of each model with dropout, which plain PyG draws otherwise."""
+    cases = [case(graphs, model, "halo" if model != "own" else "no name", 1, 0.3) for model in CASES]
+    return dict(zip(CASES, run(cases, 1, tmp_path_factory.mktemp("one"), STEPS), strict=True))
+
+
+def test_one_worker_is_pyg(graphs, pyg, tmp_path):
+    names = [(model, "no name" if model != "deep" else "halo") for model in CASES]
+    compare([pyg[model] for model in CASES], run([case(graphs, *name, 1) for name in names], 1, tmp_path, STEPS), names)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, "uneven"])
+def test_halo_is_pyg(graphs, pyg, with_dropout, workers, tmp_path):
+    names = [(model, name) for model, names in CASES.items() for name in names]
+    cases = [case(graphs, *name, workers) for name in names]
+    cases += [case(graphs, *name, workers, 0.3) for name in names if name[1] in ("halo", "no name", "replicas")]
+    wanted = [pyg[model] for model, _ in names]
+    wanted += [with_dropout[model] for model, name in names if name in ("halo", "no name", "replicas")]
+    labels = [(one["model"], str(one["plan"] or one["settings"]), one["dropout"]) for one in cases]
+    compare(wanted, run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS), labels)
