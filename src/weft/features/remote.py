@@ -8,6 +8,7 @@ import torch
 
 from weft import _kernels
 from weft.exchange import Wire
+from weft.graph.typed import Features, TypedRows
 from weft.parallel.owners import Owners
 
 
@@ -20,7 +21,7 @@ class Sharing:
     wires: Sequence[Wire]  # to all workers; one for each thread that fetches
     mates: Sequence[Wire]  # to those of this host, likewise
 
-    def fetch(self, table: np.ndarray, ids: np.ndarray, lane: int) -> np.ndarray:
+    def fetch(self, table: Features, ids: np.ndarray, lane: int) -> np.ndarray:
         """The rows of ids that workers of other hosts own; what these ask is served meanwhile."""
         mates = self.mates[lane]
         if len(self.near) == self.owners.size:  # there are no other hosts
@@ -41,9 +42,15 @@ class Sharing:
         out[others] = _sent(mates, rows[slots[len(mine) :]], ask_counts, counts.tolist())
         return out
 
-    def _from_owners(self, table: np.ndarray, ids: np.ndarray, lane: int) -> np.ndarray:
+    def _from_owners(self, table: Features, ids: np.ndarray, lane: int) -> np.ndarray:
         wire, grouped = self.wires[lane], self.owners.group(ids)
         ((requests, asked),) = wire.arrays([(ids[grouped.order], grouped.counts)], "fetch")
+        if isinstance(table, TypedRows):  # rows travel as wide as they are
+            wanted = ids[grouped.order]
+            widths = table.lengths(requests, asked), table.lengths(wanted, grouped.counts)
+            padded = _empty(table, len(ids))
+            padded[grouped.order] = table.rows_of(wanted, _sent(wire, table.values(requests), *widths))
+            return padded
         rows = _empty(table, len(requests))
         gather_as_stored(table, requests, rows)
         out = _empty(table, len(ids))
@@ -63,5 +70,5 @@ def _sent(wire: Wire, rows: np.ndarray, send: list[int], receive: list[int]) -> 
     return wire.rows(torch.from_numpy(rows), send, receive, "fetch").numpy()
 
 
-def _empty(table: np.ndarray, rows: int) -> np.ndarray:
+def _empty(table: Features, rows: int) -> np.ndarray:
     return np.empty((rows, table.shape[1]), dtype=table.dtype)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from weft import _kernels
-from weft.errors import InputError
+from weft.errors import ConfigError, InputError
 from weft.features.remote import Sharing
+from weft.graph.typed import Features, TypedRows
 
 
 def gather(
-    table: np.ndarray, ids: Tensor, out: Tensor | None = None, threads: int = 1, at: np.ndarray | None = None
+    table: Features, ids: Tensor, out: Tensor | None = None, threads: int = 1, at: np.ndarray | None = None
 ) -> Tensor:
     """The rows of a table (float16, float32 or float64) at `ids`; half precision comes out as float32.
 
@@ -25,8 +26,20 @@ def gather(
     if out is None:
         dtype = torch.float64 if table.dtype == np.float64 else torch.float32
         out = torch.empty(len(ids), table.shape[1], dtype=dtype)
+    if isinstance(table, TypedRows):
+        return _gather_typed(table, ids.numpy(), out, threads, at)
     seen = table.view(np.uint16) if table.dtype == np.float16 else table  # the kernels know half precision by its bits
     _kernels.gather_rows(seen, ids.numpy(), out.numpy(), at, threads)
+    return out
+
+
+def _gather_typed(table: TypedRows, ids: np.ndarray, out: Tensor, threads: int, at: np.ndarray | None) -> Tensor:
+    """A type's rows at a time; narrower ones are followed by zeros."""
+    places = np.arange(len(ids)) if at is None else at
+    out[torch.from_numpy(places)] = 0
+    for some, of_type, there in table.by_type(ids):
+        rows = gather(of_type, torch.from_numpy(there), threads=threads)
+        out[torch.from_numpy(places[some]), : rows.shape[1]] = rows.to(out.dtype)
     return out
 
 
@@ -42,7 +55,7 @@ class FeatureStore:
 
     def __init__(
         self,
-        table: np.ndarray | None,
+        table: Features | None,
         *,
         threads: int = 1,
         dtype: torch.dtype = torch.float32,
@@ -58,7 +71,7 @@ class FeatureStore:
         self._free: list[Tensor] = []
         self._lock = threading.Lock()
         self._slots: np.ndarray | None = None  # of each vertex: its place in the cache, _OWN or _REMOTE
-        self._cached: np.ndarray = table[:0]
+        self._cached: np.ndarray = table[:0]  # whole rows, padded
         self.read: Counter[str] = Counter()  # rows by where they came from: own, cache, remote
 
     @property
@@ -68,6 +81,11 @@ class FeatureStore:
 
     def slices(self, first: int, end: int, width: int) -> None:
         """From now on rows are slices of columns, which this worker holds of all vertices, padded to a width."""
+        if isinstance(self._table, TypedRows):
+            raise ConfigError(
+                "plan: layer 1 can't be placed by columns, for vertices of different types have features of their own: "
+                "place it local, pull or push"
+            )
         table = np.zeros((len(self._table), width), dtype=self._table.dtype)
         table[:, : end - first] = self._table[:, first:end]
         self._table, self._width, self._sharing = table, width, None

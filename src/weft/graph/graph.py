@@ -13,10 +13,12 @@ from weft.graph import storage
 from weft.graph.importance import Importance
 from weft.graph.loops import SelfLoops
 from weft.graph.names import Names
+from weft.graph.typed import Features, TypedRows, arrays_of, features_of
 from weft.keys import mix64_array
 
 SPLITS = {"train": 0, "validation": 1, "test": 2, "unused": 3}
 _CHUNK = 1 << 22
+_NAMED = ("class_names", "vertex_type_names", "edge_type_names")  # facts of the manifest that are lists of names
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
 
@@ -34,7 +36,7 @@ class Graph:
     indices: np.ndarray  # [edges] int32 (int64 beyond 2^31 vertices): sources of the in-edges
     edge_weight: np.ndarray | None = None  # [edges] float32
     edge_type: np.ndarray | None = None  # [edges] uint8 or int32
-    features: np.ndarray | None = None  # [vertices, width] float32 or float16
+    features: Features | None = None  # [vertices, width] float32 or float16; or tables of several types of vertices
     labels: np.ndarray | None = None  # [vertices] int32, -1: unknown; or [vertices, classes] uint8: several a vertex
     split: np.ndarray | None = None  # [vertices] uint8: 0 train, 1 validation, 2 test, 3 unused
     original_ids: np.ndarray | None = (
@@ -46,6 +48,9 @@ class Graph:
     shares: np.ndarray | None = (
         None  # [owners] float64: what each is to do of the whole, as it was partitioned for; None: all the same
     )
+    vertex_type: np.ndarray | None = None  # [vertices] uint8 (int32 for more than 256 types); None: all are alike
+    vertex_type_names: tuple[str, ...] | None = None
+    edge_type_names: tuple[str, ...] | None = None
     names: Names | None = None  # what the user's tables call the vertices, by original id
     num_classes: int = 0
     class_names: tuple[str, ...] | None = None
@@ -70,6 +75,11 @@ class Graph:
         return 0 if self.features is None else int(self.features.shape[1])
 
     @property
+    def feature_widths(self) -> tuple[int, ...]:
+        """How many features the vertices of each type have: one number where they are of one table."""
+        return tuple(self.features.widths.tolist()) if isinstance(self.features, TypedRows) else (self.num_features,)
+
+    @property
     def num_owners(self) -> int:
         """Among how many owners the vertices are allocated (`weft partition`)."""
         return 1 if self.bounds is None else len(self.bounds) - 1
@@ -77,6 +87,8 @@ class Graph:
     @property
     def num_edge_types(self) -> int:
         """How many types of edges (1 where edges have none)."""
+        if self.edge_type_names is not None:
+            return len(self.edge_type_names)
         return 1 if self.edge_type is None or not len(self.edge_type) else int(self.edge_type.max()) + 1
 
     @property
@@ -116,12 +128,13 @@ class Graph:
         try:
             arrays = {name: storage.map_array(path, name, entry) for name, entry in manifest["arrays"].items()}
             names = Names.from_arrays(arrays)
-            known = {field.name for field in fields(cls)}
+            known = {field.name for field in fields(cls)} - {"names", "features"}
             return cls(
-                **{name: array for name, array in arrays.items() if name in known and name != "names"},
+                **{name: array for name, array in arrays.items() if name in known},
+                features=features_of(arrays),
                 names=names,
                 num_classes=manifest["num_classes"],
-                class_names=None if manifest["class_names"] is None else tuple(manifest["class_names"]),
+                **{name: None if (told := manifest.get(name)) is None else tuple(told) for name in _NAMED},
                 path=path,
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -157,7 +170,7 @@ class Graph:
                 "indices",
                 "edge_weight",
                 "edge_type",
-                "features",
+                "vertex_type",
                 "labels",
                 "split",
                 "original_ids",
@@ -165,9 +178,15 @@ class Graph:
                 "shares",
             ):
                 directory.add(name, getattr(self, name))
-            for name, values in (self.names.arrays() if self.names else {}).items():
+            for name, values in (arrays_of(self.features) | (self.names.arrays() if self.names else {})).items():
                 directory.add(name, values)
-            directory.facts = {"num_classes": self.num_classes, "class_names": self.class_names}
+            directory.facts = self.facts
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of the graph besides its arrays; names of types only where there are some."""
+        types = {name: getattr(self, name) for name in _NAMED[1:] if getattr(self, name) is not None}
+        return {"num_classes": self.num_classes, "class_names": self.class_names, **types}
 
     @classmethod
     def from_arrays(
@@ -175,12 +194,15 @@ class Graph:
         edge_index: np.ndarray,
         *,
         num_vertices: int | None = None,
-        features: np.ndarray | None = None,
+        features: Features | None = None,
         labels: np.ndarray | None = None,
         split: np.ndarray | None = None,
         edge_weight: np.ndarray | None = None,
         edge_type: np.ndarray | None = None,
+        vertex_type: np.ndarray | None = None,
         class_names: tuple[str, ...] | None = None,
+        vertex_type_names: tuple[str, ...] | None = None,
+        edge_type_names: tuple[str, ...] | None = None,
         **options: Any,
     ) -> Self:
         """A graph in memory from [2, edges] (sources, destinations) and arrays; `options` as in weft.graph.lists.Options."""
@@ -203,24 +225,36 @@ class Graph:
             clean_features(features),
             labels,
             None if split is None else np.asarray(split, dtype=np.uint8),
+            vertex_type=clean_types(vertex_type),
             num_classes=num_classes,
             class_names=class_names,
+            vertex_type_names=vertex_type_names,
+            edge_type_names=edge_type_names,
         )
         check_values(graph)
         return graph
 
     @classmethod
     def from_pyg(cls, data: Any, **options: Any) -> Self:
-        """A graph in memory from a PyG `Data` with edge_index, and x, y, masks, edge_weight, edge_type where it has them."""
-        from weft.graph.pyg import arrays_of
+        """A graph in memory from a PyG `Data` or `HeteroData`, with x, y, masks, weights and types where it has them."""
+        from weft.graph.pyg import arrays_of as arrays_of_data
 
-        return cls.from_arrays(**arrays_of(data), **options)
+        return cls.from_arrays(**arrays_of_data(data), **options)
 
 
-def clean_features(features: np.ndarray | None) -> np.ndarray | None:
+def clean_types(types: np.ndarray | None) -> np.ndarray | None:
+    """Types of vertices in their stored type."""
+    if types is None or types.dtype == np.uint8:
+        return types
+    if types.size and types.min() < 0:
+        raise InputError(f"vertex type {types.min()} is negative: types are counted from 0")
+    return types.astype(np.uint8 if not types.size or types.max() < 256 else np.int32)
+
+
+def clean_features(features: Features | None) -> Features | None:
     """Features as float32 or float16 rows."""
-    if features is None:
-        return None
+    if features is None or isinstance(features, TypedRows):
+        return features
     features = np.asarray(features)
     return features if features.dtype in (np.float16, np.float32) else features.astype(np.float32)
 
@@ -257,7 +291,7 @@ def _check_shapes(graph: Graph) -> None:
         array = getattr(graph, name)
         if array is not None and len(array) != count:
             raise InputError(f"{name} has {len(array)} values for {count} edges: give one for each")
-    for name in ("features", "labels", "split", "original_ids"):
+    for name in ("features", "labels", "split", "original_ids", "vertex_type"):
         array = getattr(graph, name)
         if array is not None and len(array) != vertices:
             raise InputError(f"{name} has {len(array)} rows for {vertices} vertices: give one for each, in order")
@@ -290,6 +324,7 @@ def check_values(graph: Graph) -> None:
             raise InputError(
                 f"an edge weight between edges {first} and {first + len(piece)} is NaN or infinite: mend it"
             )
+    _check_types(graph)
     if graph.features is not None:
         rows = max(1, _CHUNK // max(1, graph.num_features))
         for first in range(0, graph.num_vertices, rows):
@@ -302,6 +337,19 @@ def check_values(graph: Graph) -> None:
             )
     if graph.split is not None and graph.split.max() > 3:
         raise InputError(f"split holds {graph.split.max()}: use 0 train, 1 validation, 2 test, 3 unused")
+
+
+def _check_types(graph: Graph) -> None:
+    """Types within their number, where they have names."""
+    for what, types, names in (
+        ("edge", graph.edge_type, graph.edge_type_names),
+        ("vertex", graph.vertex_type, graph.vertex_type_names),
+    ):
+        if types is not None and len(types):
+            low, high = int(types.min()), int(types.max())
+            if low < 0 or (names is not None and high >= len(names)):
+                among = "counted from 0" if names is None else f"0 to {len(names) - 1}"
+                raise InputError(f"{what} types run from {low} to {high}: they are {among}")
 
 
 def check_finite(rows: np.ndarray, first: int) -> None:

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.nn import crossing, functional
-from weft.nn.call import Call, dense, edge_mask
+from weft.nn import crossing, functional, sliced_attention
+from weft.nn.call import Call, dense, drops, edge_mask
 from weft.sampling import Block
 
 
@@ -22,9 +22,9 @@ def _gat_columns(call: Call) -> Tensor:
     parts = torch.cat([(x * conv.att_src).sum(-1), (x * conv.att_dst).sum(-1)], 1)
     a_src, a_dst = crossing.Summed.apply(parts, call.wire).chunk(2, 1)
     assert layer.dst_at is not None and pushed.dst_at is not None
-    blocks = crossing.attention_blocks(layer, conv.add_self_loops, _drops(call))
+    blocks = crossing.attention_blocks(layer, conv.add_self_loops, drops(call))
     totals = []
-    for block, dst_at, keep in zip(blocks, (layer.dst_at, pushed.dst_at), _masks(call, blocks), strict=True):
+    for block, dst_at, keep in zip(blocks, (layer.dst_at, pushed.dst_at), masks(call, blocks), strict=True):
         raw = a_src[block.src.long()] + a_dst[dst_at][block.dst().long()]
         logits = F.leaky_relu(raw, conv.negative_slope)
         totals.append(functional.edge_softmax_aggregate(block, logits, x, keep))
@@ -38,6 +38,8 @@ def gat(call: Call) -> Tensor:
         return _gat_columns(call)
     x = dense(conv.lin, call.x).view(-1, conv.heads, conv.out_channels)
     layer, slope = call.layer, conv.negative_slope
+    if layer.slices is not None:
+        return _finish_attention(call, sliced_attention.gat(call, x))
     att_src, att_dst = conv.att_src.squeeze(0), conv.att_dst.squeeze(0)
     sources = layer.gather(x, call.wire)
     if layer.pushed is None:
@@ -49,8 +51,8 @@ def gat(call: Call) -> Tensor:
     rows, a_rows = (x, a_src) if layer.sources is None else (sources, (sources * att_src).sum(-1))
     if layer.own is not None:
         rows, a_rows = torch.cat([rows, own]), torch.cat([a_rows, (own * att_src).sum(-1)])
-    blocks = crossing.attention_blocks(layer, conv.add_self_loops, _drops(call))
-    keep, keep_there = _masks(call, blocks)
+    blocks = crossing.attention_blocks(layer, conv.add_self_loops, drops(call))
+    keep, keep_there = masks(call, blocks)
     here = functional.attention_part(blocks[0], rows, (a_rows, a_dst), slope, keep)
     there = functional.attention_part(blocks[1], x, (a_src, a_there), slope, keep_there)
     return _finish_attention(call, crossing.merge_attention(layer, call.wire, here, there))
@@ -61,6 +63,9 @@ def gatv2(call: Call) -> Tensor:
     layer = call.layer
     shape = (-1, conv.heads, conv.out_channels)
     x = dense(conv.lin_l, call.x).view(shape)
+    if layer.slices is not None:
+        to = x if conv.share_weights else dense(conv.lin_r, call.x).view(shape)
+        return _finish_attention(call, sliced_attention.gatv2(call, x, to))
     sources = layer.gather(x, call.wire)
     pushed_apart = layer.pushed is not None and layer.own is not None  # own rows are not among the sources here
     own = layer.own_rows(x, call.wire) if conv.share_weights or pushed_apart else None
@@ -72,17 +77,12 @@ def gatv2(call: Call) -> Tensor:
         return _finish_attention(call, functional.gatv2(block, sources, to, att, slope, keep))
     to_there = layer.pushed.route.pull(to, call.wire)
     rows = torch.cat([sources, own]) if pushed_apart and own is not None else sources
-    blocks = crossing.attention_blocks(layer, conv.add_self_loops, _drops(call))
+    blocks = crossing.attention_blocks(layer, conv.add_self_loops, drops(call))
     parts = []
-    for block, side, terms, keep in zip(blocks, (rows, x), (to, to_there), _masks(call, blocks), strict=True):
+    for block, side, terms, keep in zip(blocks, (rows, x), (to, to_there), masks(call, blocks), strict=True):
         joined = F.leaky_relu(side[block.src.long()] + terms[block.dst().long()], slope)
         parts.append(functional.attention_part(block, side, (joined * att).sum(-1), 1.0, keep))
     return _finish_attention(call, crossing.merge_attention(layer, call.wire, *parts))
-
-
-def _drops(call: Call) -> bool:
-    conv: Any = call.conv
-    return bool(conv.training and conv.dropout)
 
 
 def _attended(call: Call) -> tuple[Block, Tensor | None]:
@@ -90,17 +90,17 @@ def _attended(call: Call) -> tuple[Block, Tensor | None]:
     conv: Any = call.conv
     block = call.layer.block
     looped = block.with_self_loops() if conv.add_self_loops else block
-    if not _drops(call):
+    if not drops(call):
         return looped, None
     places = block.looped_places() if conv.add_self_loops else block.places()
     key = call.run.next_dropout()
     return looped, edge_mask(call, key, looped.dst(), places, conv.heads, conv.dropout)
 
 
-def _masks(call: Call, blocks: tuple[Block, Block]) -> list[Tensor | None]:
+def masks(call: Call, blocks: tuple[Block, Block]) -> list[Tensor | None]:
     """Dropout of the edges here and of the pushed ones."""
     conv: Any = call.conv
-    if not _drops(call):
+    if not drops(call):
         return [None, None]
     assert call.layer.pushed is not None
     key = call.run.next_dropout()

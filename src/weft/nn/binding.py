@@ -46,12 +46,23 @@ class Handle(Tensor):
 EDGE_ARGUMENTS = ("edge_weight", "edge_type")
 
 
-def call_model(model: nn.Module, x: Rows, convolve: Convolve, available: dict[str, bool]) -> Any:
-    """Run the model's forward on rows, its convolutions answered by `convolve`."""
+def call_model(
+    model: nn.Module, x: Rows, convolve: Convolve, available: dict[str, bool], node_type: Tensor | None = None
+) -> Any:
+    """Run the model's forward on rows, its convolutions answered by `convolve`; `node_type`: of each row, if known."""
     accepted = inspect.signature(model.forward).parameters
-    edges = {name: Handle.of(name) for name in EDGE_ARGUMENTS if available.get(name) and name in accepted}
+    given: dict[str, Tensor] = {
+        name: Handle.of(name) for name in EDGE_ARGUMENTS if available.get(name) and name in accepted
+    }
+    if node_type is not None and "node_type" in accepted:
+        given["node_type"] = Rows.of(node_type.long(), x.depth, x.run)
     with _bound(model, convolve):
-        return model(x, Handle.of("edge_index"), **edges)
+        return model(x, Handle.of("edge_index"), **given)
+
+
+def takes_types(model: nn.Module) -> bool:
+    """Does the model's forward ask for the types of edges?"""
+    return "edge_type" in inspect.signature(model.forward).parameters
 
 
 @contextmanager

@@ -43,7 +43,8 @@ class BlockModel:
             call = make_call(conv, rows.plain(), rows.depth, program, run, given)
             return Rows.of(convolve(call), rows.depth + 1, run)
 
-        out = call_model(self.model, Rows.of(x, 0, run), on_block, _available(program))
+        of_rows = _types_of(program)
+        out = call_model(self.model, Rows.of(x, 0, run), on_block, _available(program), of_rows)
         if not isinstance(out, Rows):
             raise ModelError(
                 f"the model's forward gave {_shape(out)} in place of a row for each vertex: pooling over vertices (or a "
@@ -68,11 +69,9 @@ class BlockModel:
 
 def make_call(conv: MessagePassing, x: Tensor, depth: int, program: Program, run: Pass, given: dict[str, Any]) -> Call:
     """A convolution's call on a layer; the handles among its arguments stand for that layer's edge values."""
-    weight = given.get("edge_weight")
-    others = {name: value for name, value in given.items() if name != "edge_weight"}
-    if weight is not None and not isinstance(weight, Handle):
-        others["edge_weight"] = weight
-    return Call(conv, x, depth, program, run, isinstance(weight, Handle), others or None)
+    of_edges = {name: isinstance(given.get(name), Handle) for name in EDGE_ARGUMENTS}
+    others = {name: value for name, value in given.items() if not of_edges.get(name)}
+    return Call(conv, x, depth, program, run, **of_edges, others=others or None)
 
 
 def walk(model: nn.Module, width: int | None = None) -> dict[int, tuple[MessagePassing, int, int]]:
@@ -95,9 +94,8 @@ def walk(model: nn.Module, width: int | None = None) -> dict[int, tuple[MessageP
         with torch.no_grad():
             width = width or _input_width(model)
             model.eval()
-            out = call_model(
-                model, Rows.of(torch.empty(0, width, dtype=dtype), 0, run), count, dict.fromkeys(EDGE_ARGUMENTS, True)
-            )
+            x, everything = torch.empty(0, width, dtype=dtype), dict.fromkeys(EDGE_ARGUMENTS, True)
+            out = call_model(model, Rows.of(x, 0, run), count, everything, torch.empty(0, dtype=torch.int64))
     finally:
         model.train(training)
     if not isinstance(out, Rows):
@@ -123,7 +121,7 @@ def _output_width(conv: MessagePassing, rows: Rows) -> int:
     names = list(inspect.signature(inner).parameters)[3:]
     x = torch.zeros(1, *rows.shape[1:], dtype=rows.dtype)
     options: dict[str, Tensor] = {}
-    if "edge_type" in names and getattr(conv, "num_relations", 1) > 1:
+    if "edge_type" in names and hasattr(conv, "num_relations"):
         options["edge_type"] = torch.zeros(1, dtype=torch.int64)
     out = inner(conv, x, torch.zeros(2, 1, dtype=torch.int64), **options)
     return int(out.shape[-1])
@@ -131,6 +129,15 @@ def _output_width(conv: MessagePassing, rows: Rows) -> int:
 
 def _available(program: Program) -> dict[str, bool]:
     return {name: getattr(program.graph, name, None) is not None for name in EDGE_ARGUMENTS}
+
+
+def _types_of(program: Program) -> Tensor | None:
+    """The type of each input row's vertex, where the graph knows types of vertices."""
+    types = getattr(program.graph, "vertex_type", None)
+    if types is None:
+        return None
+    inputs = program.vertices[0]
+    return torch.from_numpy(types[inputs.cpu().numpy()]).to(inputs.device)
 
 
 def _check(model: nn.Module) -> None:

@@ -29,6 +29,7 @@ class Call:
     program: Program
     run: Pass
     edge_weight: bool = False  # was it given the graph's edge weights?
+    edge_type: bool = False  # and its edge types?
     others: dict[str, Any] | None = None  # arguments that no fast path knows
 
     @property
@@ -52,6 +53,10 @@ class Call:
         if drop is None or not drop.any():
             return given
         return (~drop).to(self.x.dtype) if given is None else given * ~drop
+
+    def types(self, block: Block) -> Tensor:
+        """The types of a block's edges; looked up once a block."""
+        return block.remembered("types", lambda: self.program.edge_values("edge_type", block))
 
     def aggregate(self, x: Tensor, reduce: str = "sum") -> tuple[Tensor, Tensor]:
         """Rows x, merged into each destination without weights; and the destinations' own."""
@@ -86,6 +91,12 @@ def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
 
 def plain_linear(module: nn.Module) -> bool:
     return type(module) in (nn.Linear, Linear) and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def drops(call: Call) -> bool:
+    """Does an attention convolution drop edges now?"""
+    conv: Any = call.conv
+    return bool(conv.training and conv.dropout)
 
 
 def edge_mask(

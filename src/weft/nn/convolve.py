@@ -7,7 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, GCNConv, GINConv, MessagePassing, SAGEConv
+from torch_geometric.nn import (
+    FiLMConv,
+    GATConv,
+    GATv2Conv,
+    GCNConv,
+    GINConv,
+    MessagePassing,
+    RGATConv,
+    RGCNConv,
+    SAGEConv,
+)
 
 from weft.errors import ModelError
 from weft.nn import functional
@@ -15,6 +25,7 @@ from weft.nn.attention import gat, gatv2
 from weft.nn.binding import Handle
 from weft.nn.call import REDUCE, Call, edge_mask
 from weft.nn.declared import declared, split_of
+from weft.nn.relational import rgat, rgcn
 from weft.nn.sums import film, gcn, gin, sage
 
 
@@ -25,12 +36,23 @@ def convolve(call: Call) -> Tensor:
         raise ModelError(
             f"{call.conv} needs whole rows, so its layer can't be placed by columns: place it local, pull or push"
         )
+    if call.layer.slices is not None and (fast is None or fast is rgat or not _known(call)):
+        raise ModelError(
+            f"{call.conv} has no known split by columns, so it can't be computed on slices of them (plan tp): choose plan "
+            f"halo, by pull where whole neighbourhoods meet, or declare its split (docs/models.md)"
+        )
     if call.layer.weight is not None:
-        _check_sums(call.conv, alone=not call.others)
-    out = _black_box(call) if fast is None or call.others else fast(call)
+        _check_sums(call.conv, alone=_known(call))
+    out = fast(call) if fast is not None and _known(call) else _black_box(call)
     if len(out) != call.layer.num_dst:
         raise ModelError(f"{call.conv} gave {len(out)} rows for {call.layer.num_dst} vertices: one row each is needed")
     return out
+
+
+def _known(call: Call) -> bool:
+    """Is what the convolution was given all that its fast path knows? Types are needed by some, and by others ignored."""
+    typed = type(call.conv) in _BY_RELATION
+    return not call.others and (call.edge_type if typed else not call.edge_type or type(call.conv) is FiLMConv)
 
 
 def fast_path(conv: MessagePassing) -> Callable[[Call], Tensor] | None:
@@ -74,6 +96,8 @@ def _black_box(call: Call) -> Tensor:
     }
     if call.edge_weight:
         options["edge_weight"] = call.weights(block)
+    if call.edge_type:
+        options["edge_type"] = call.types(block).long()
     with _BlackBoxDropout(call, len(x)):
         out = type(call.conv).forward(call.conv, x, edge_index, **options)
     if not isinstance(out, Tensor) or len(out) != block.num_src:
@@ -125,7 +149,13 @@ def _plain_film(conv: Any) -> bool:
     )
 
 
-_BY_COLUMN = (SAGEConv, GINConv, GCNConv, GATConv)
+def _across_relations(conv: Any) -> bool:
+    additive = conv.attention_mode == "additive-self-attention" and conv.mod is None and conv.edge_dim is None
+    return additive and conv.attention_mechanism == "across-relation" and conv.aggr in ("add", "sum")
+
+
+_BY_RELATION = (RGCNConv, RGATConv)  # which need the types of edges
+_BY_COLUMN = (SAGEConv, GINConv, GCNConv, GATConv, RGCNConv, RGATConv)
 
 # Which convolutions have a fast path, and for which of their options.
 _FAST: dict[type | None, tuple[Callable[[Call], Tensor], Callable[[Any], bool]]] = {
@@ -135,4 +165,6 @@ _FAST: dict[type | None, tuple[Callable[[Call], Tensor], Callable[[Any], bool]]]
     GATConv: (gat, _no_edge_features),
     GATv2Conv: (gatv2, _no_edge_features),
     FiLMConv: (film, _plain_film),
+    RGCNConv: (rgcn, lambda conv: isinstance(conv.in_channels, int) and conv.aggr in ("add", "sum", "mean")),
+    RGATConv: (rgat, _across_relations),
 }

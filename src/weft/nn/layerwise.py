@@ -45,11 +45,15 @@ class LayerwiseRunner:
         self._model = model
 
     def advance(
-        self, x: Tensor, outputs: Sequence[Tensor], edge_data: dict[str, bool] | None = None
+        self,
+        x: Tensor,
+        outputs: Sequence[Tensor],
+        edge_data: dict[str, bool] | None = None,
+        node_type: Tensor | None = None,
     ) -> Pending | Tensor:
         """Run a chunk's rows up to convolution number len(outputs), or to the model's result if there is none.
 
-        `outputs` are the results of the earlier convolutions for the same rows.
+        `outputs` are the results of the earlier convolutions for the same rows; `node_type` is of these rows, if known.
         """
         run = Pass([len(x)] * 1000)
         calls = iter(range(1000))
@@ -62,7 +66,7 @@ class LayerwiseRunner:
 
         available = edge_data or dict.fromkeys(EDGE_ARGUMENTS, False)
         try:
-            out = call_model(self._model, Rows.of(x, 0, run), replay, available)
+            out = call_model(self._model, Rows.of(x, 0, run), replay, available, node_type)
         except _Suspend as stop:
             return stop.pending
         if not isinstance(out, Rows):

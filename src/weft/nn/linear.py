@@ -37,7 +37,8 @@ def linear_pair(
 
 
 def _for_kernel(x: Tensor, weight: Tensor) -> bool:
-    return x.is_cpu and x.dtype == weight.dtype == torch.float32 and x.dim() == 2 and len(x) >= _MANY_ROWS
+    wide = x.dim() == 2 and x.shape[1] > 0
+    return x.is_cpu and x.dtype == weight.dtype == torch.float32 and wide and len(x) >= _MANY_ROWS
 
 
 class _Linear(torch.autograd.Function):

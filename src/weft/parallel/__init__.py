@@ -4,7 +4,8 @@ from weft.parallel.cooperate import Cooperation
 from weft.parallel.owners import Owners
 from weft.parallel.pairs import Pairs
 from weft.parallel.plan import NAMED, OF_GRAPH, PLACEMENTS, Plan, mixed
-from weft.parallel.program import Columns, Layer, Program, Pushed
+from weft.parallel.program import Columns, Layer, Program, Pushed, Slices
+from weft.parallel.tensor import tensor_program
 from weft.parallel.turns import Merging, Pieces, TimeSteps, Turns
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "Plan",
     "Program",
     "Pushed",
+    "Slices",
     "TimeSteps",
     "Turns",
     "mixed",
+    "tensor_program",
 ]

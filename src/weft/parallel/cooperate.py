@@ -14,7 +14,19 @@ from weft.graph.pieces import running_sum
 from weft.keys import Stream
 from weft.parallel.cover import cover
 from weft.parallel.evening import Evenness, evened, limits, misses
-from weft.parallel.hops import Edges, Hop, Lists, Message, cut, ranges, relabelled
+from weft.parallel.hops import (
+    RELATION_COUNT,
+    Edges,
+    Hop,
+    Lists,
+    Message,
+    cut,
+    mark_relations,
+    ranges,
+    relabelled,
+    told_with_edges,
+    ways_home,
+)
 from weft.parallel.owners import Grouped, Owners
 from weft.parallel.plan import Plan
 from weft.parallel.program import Columns, Layer, Program, Pushed
@@ -43,6 +55,7 @@ class Cooperation:
         width: int | None = None,
         compute: Wire | None = None,
         places: bool = True,
+        types: bool = False,
     ) -> None:
         assert len(fanouts) == len(plan.layers)
         self.plan, self._graph, self._owners = plan, graph, owners
@@ -51,6 +64,7 @@ class Cooperation:
         self._sampler = make_sampler(sampler, graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
         self._weighted = weighted
         self._places = places  # do pushed edges need to know their places, for dropout of edges?
+        self._told = told_with_edges(graph, types)
         self._graph_width = width  # of the features, for layers by column
         self._costs = costs or [(1.0, 1.0)] * len(fanouts)
         self._id = graph.indices.dtype
@@ -203,6 +217,8 @@ class Cooperation:
         pulled = np.zeros(len(hop.vertices), dtype=np.uint8)
         if self.plan.layers[index] == "cover":
             pulled = cover(hop.block, member, rank, self._wire.size, *self._costs[index])
+        if RELATION_COUNT in self._told:
+            mark_relations(hop.block, edge_values(self._graph, "edge_type", hop.block))
         marked = self._places or hop.block.edge_ids is not None
         kept, edges = cut(hop.block, member, pulled, rank, self._wire.size, marked)
         own = np.flatnonzero(member == rank)
@@ -221,7 +237,7 @@ class Cooperation:
             ],
             "sample",
         )
-        message = self._message(sent, at_owner)
+        message = Message.of(sent, self._places, self._places or not at_owner, self._told)
         first = hop.destinations if at_owner else hop.destinations[own_order.of(rank)]  # type: ignore[union-attr]
         here, slots = self._number(first, hop.vertices[own], message.src, requests, own_ids)
         total = len(here) + len(fetched)
@@ -254,12 +270,12 @@ class Cooperation:
     def _by_column(self, hop: Hop) -> tuple[Layer, np.ndarray]:
         """Every worker gets every worker's edges, and holds a slice of all the rows that these need."""
         wire, block = self._wire, hop.block
+        told = [name for name in self._told if name != RELATION_COUNT]  # lists are whole, wherever they are computed
         mine = [block.indptr.diff().int().numpy(), hop.vertices, block.src.numpy()]
-        if self._graph.edge_weight is not None:
-            mine.append(edge_values(self._graph, "edge_weight", block).numpy())
+        mine += [edge_values(self._graph, name, block).numpy() for name in told]
         arrived = wire.arrays_to_all(mine, "sample")
         counts = arrived[0][1]
-        lengths, vertices, sources, *weights = (np.split(array, np.cumsum(c)[:-1]) for array, c in arrived)
+        lengths, vertices, sources, *values = (np.split(array, np.cumsum(c)[:-1]) for array, c in arrived)
         vertices[wire.rank] = hop.vertices
         here, slots = self._number(*vertices)
         peers = [worker for worker in range(wire.size) if worker != wire.rank]
@@ -277,12 +293,12 @@ class Cooperation:
         at = torch.arange(destinations).repeat(wire.size - 1)
         to_peers = [destinations * other for other in wire.others]
         there = Block(torch.from_numpy(indptr), torch.from_numpy(joined[1]), len(here))
-        if weights:
-            there.values["edge_weight"] = torch.from_numpy(np.concatenate([weights[0][p] for p in peers]))
+        for name, parts in zip(told, values, strict=True):
+            there.values[name] = torch.from_numpy(np.concatenate([parts[p] for p in peers]))
         their_ids = here[joined[2]]
         pushed = Pushed(
             there,
-            *_ways_home(destinations, at, to_peers, counts),
+            *ways_home(destinations, at, to_peers, counts),
             at,
             torch.from_numpy(their_ids),
             keys_of(self._graph, their_ids),
@@ -300,10 +316,9 @@ class Cooperation:
         block = Block(torch.from_numpy(indptr), torch.from_numpy(slots), rows)
         if message.positions is not None:
             block.positions = torch.from_numpy(message.positions.astype(np.int64))
-        if message.weights is not None:
-            block.values["edge_weight"] = torch.from_numpy(message.weights)
+        block.values |= {name: torch.from_numpy(values) for name, values in message.values.items()}
         at = _long(edges.pair_dst)
-        ways = _ways_home(len(hop.destinations), at, edges.pair_counts, message.pair_counts)
+        ways = ways_home(len(hop.destinations), at, edges.pair_counts, message.pair_counts)
         if message.dst is None:
             return Pushed(block, *ways, at, None, None)
         return Pushed(block, *ways, at, torch.from_numpy(message.dst), keys_of(self._graph, message.dst))
@@ -318,18 +333,10 @@ class Cooperation:
             assert at is not None
             dst = hop.block.dst().numpy()[at]
             parts.append(((at - hop.block.indptr.numpy()[dst]).astype(np.int32), edges.edge_counts))
-        if self._graph.edge_weight is not None:
+        for name in self._told:
             assert at is not None
-            parts.append((edge_values(self._graph, "edge_weight", hop.block).numpy()[at], edges.edge_counts))
+            parts.append((edge_values(self._graph, name, hop.block).numpy()[at], edges.edge_counts))
         return parts
-
-    def _message(self, arrived: list[tuple[np.ndarray, list[int]]], at_owner: bool) -> Message:
-        rest = iter(arrived)
-        (lengths, pairs), (src, _) = next(rest), next(rest)
-        dst = next(rest)[0] if self._places or not at_owner else None
-        places = next(rest)[0] if self._places else None
-        weights = next(rest)[0] if self._graph.edge_weight is not None else None
-        return Message(pairs, lengths, dst, src, places, weights)
 
     def _routes_from_owners(self, ids: np.ndarray, first: int) -> tuple[Route, Route, np.ndarray]:
         """Rows of distinct ids from their owners, in this order; of the first ones only; and whose rows that needs here."""
@@ -401,15 +408,6 @@ class Cooperation:
         unique, slots = np.empty_like(ids), np.empty(len(ids), dtype=np.int32)
         count = self._numbering.number(ids, unique, slots)
         return unique[:count].copy(), np.split(slots, np.cumsum([len(part) for part in parts])[:-1])
-
-
-def _ways_home(destinations: int, at: Tensor, sent: list[int], arrived: list[int]) -> tuple[Route, Route]:
-    """The routes of partial rows to the destinations that they belong to: summed there, and as they arrive."""
-    none, partial = torch.empty(0, dtype=torch.int64), sum(arrived)
-    return (
-        Route(destinations, partial, at, sent, arrived, None, none, none),
-        Route(len(at), partial, torch.arange(len(at)), sent, arrived, None, none, none),
-    )
 
 
 def _long(array: np.ndarray) -> Tensor:

@@ -6,8 +6,11 @@ import numpy as np
 import torch
 
 from weft import _kernels
+from weft.exchange import Route
 from weft.sampling import Block
 from weft.sampling.block import Topology
+
+RELATION_COUNT = "relation_count"  # of an edge: how many edges of its type its destination has drawn
 
 
 @dataclass
@@ -40,7 +43,18 @@ class Message:
     dst: np.ndarray | None
     src: np.ndarray
     positions: np.ndarray | None
-    weights: np.ndarray | None
+    values: dict[str, np.ndarray]  # what edges have besides, by name
+
+    @classmethod
+    def of(
+        cls, arrived: list[tuple[np.ndarray, list[int]]], places: bool, destinations: bool, told: list[str]
+    ) -> "Message":
+        """What came in one exchange, array by array; places and destinations only where they are needed."""
+        rest = iter(arrived)
+        (lengths, pairs), (src, _) = next(rest), next(rest)
+        dst = next(rest)[0] if destinations else None
+        positions = next(rest)[0] if places else None
+        return cls(pairs, lengths, dst, src, positions, {name: next(rest)[0] for name in told})
 
 
 class Lists:
@@ -62,6 +76,29 @@ class Lists:
         at = ranges(self._indptr[rows], out.lengths)
         out.columns, out.names = [np.ascontiguousarray(column[at]) for column in self.columns], self.names
         return out
+
+
+def told_with_edges(graph: Topology, types: bool) -> list[str]:
+    """What is told with edges that go to others: their weights, and where types are asked for these with their counts."""
+    weights = ["edge_weight"] if graph.edge_weight is not None else []
+    return [*weights, *(["edge_type", RELATION_COUNT] if types else [])]
+
+
+def mark_relations(block: Block, types: torch.Tensor) -> None:
+    """Note with each edge its type, and how many edges of that type its destination has: of whole lists."""
+    relations = int(types.max()) + 1 if len(types) else 1
+    slots = block.dst().long() * relations + types.long()
+    block.values["edge_type"] = types
+    block.values[RELATION_COUNT] = torch.bincount(slots, minlength=block.num_dst * relations)[slots].int()
+
+
+def ways_home(destinations: int, at: torch.Tensor, sent: list[int], arrived: list[int]) -> tuple[Route, Route]:
+    """The routes of partial rows to the destinations that they belong to: summed there, and as they arrive."""
+    none, partial = torch.empty(0, dtype=torch.int64), sum(arrived)
+    return (
+        Route(destinations, partial, at, sent, arrived, None, none, none),
+        Route(len(at), partial, torch.arange(len(at)), sent, arrived, None, none, none),
+    )
 
 
 def cut(

@@ -14,6 +14,7 @@ from weft.graph import Graph
 from weft.graph.graph import Progress
 from weft.graph.pieces import running_sum, vertex_ranges
 from weft.graph.storage import DirectoryWriter
+from weft.graph.typed import TypedRows, table_names
 from weft.partition.aim import parts_of_whole
 
 _CHUNK = 1 << 22  # edges, or feature values, at a time
@@ -40,7 +41,7 @@ def write_partitioned(
     with DirectoryWriter(out, overwrite=overwrite) as directory:
         _write_lists(graph, order, directory, threads, progress)
         _write_features(graph, order, directory, progress)
-        for name in ("labels", "split"):
+        for name in ("labels", "split", "vertex_type"):
             values = getattr(graph, name)
             directory.add(name, None if values is None else values[order])
         directory.add("original_ids", order if graph.original_ids is None else graph.original_ids[order])
@@ -49,7 +50,7 @@ def write_partitioned(
             directory.add("shares", parts_of_whole(parts, shares))
         for name, values in (graph.names.arrays() if graph.names else {}).items():
             directory.add(name, values)
-        directory.facts = {"num_classes": graph.num_classes, "class_names": graph.class_names}
+        directory.facts = graph.facts
 
 
 def _write_lists(
@@ -77,11 +78,21 @@ def _write_lists(
 
 
 def _write_features(graph: Graph, order: np.ndarray, directory: DirectoryWriter, progress: Progress | None) -> None:
-    if graph.features is None:
+    features, done = graph.features, 0
+    if features is None:
         return
-    writer = directory.array("features", graph.features.dtype, graph.features.shape[1:])
-    rows = max(1, _CHUNK // max(1, graph.num_features))
-    for first in range(0, len(order), rows):
-        writer.append(graph.features[order[first : first + rows]])
-        if progress:
-            progress("copying features", min(first + rows, len(order)), len(order))
+    tables: list[tuple[str, np.ndarray, np.ndarray]]  # its name, its rows, and the order in which they are to come
+    if isinstance(features, TypedRows):
+        kinds = features.types[order]
+        places = [features.places[order[kinds == kind]] for kind in range(len(features.tables))]
+        tables = list(zip(table_names(len(places)), features.tables, places, strict=True))
+    else:
+        tables = [("features", features, order)]
+    for name, table, places_there in tables:
+        writer = directory.array(name, table.dtype, table.shape[1:])
+        rows = max(1, _CHUNK // max(1, table.shape[1]))
+        for first in range(0, len(places_there), rows):
+            writer.append(table[places_there[first : first + rows]])
+            if progress:
+                progress("copying features", done + min(first + rows, len(places_there)), len(order))
+        done += len(places_there)

@@ -1,6 +1,7 @@
 """What crosses between workers in a layer: found by running its convolution on a layer of a few rows, on a wire that
 writes down what it is asked to send. So a convolution of any kind tells for itself."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -13,6 +14,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.exchange import Route, Wire
 from weft.graph import Graph
+from weft.nn.binding import Handle
 from weft.nn.block_model import make_call
 from weft.nn.convolve import convolve
 from weft.nn.rows import Pass
@@ -106,9 +108,18 @@ def run_layer(
     held = [vertices[0]] * (depth + 1) + [vertices[1]]
     program = Program([layer] * (depth + 1), held, held, graph, wire=wire or Wire())
     run = Pass(program.sizes, program.keys, 0, program.descend)
-    out: Any = convolve(make_call(conv, x, depth, program, run, {}))
+    out: Any = convolve(make_call(conv, x, depth, program, run, _edge_types(conv, layer)))
     if out.requires_grad:
         out.backward(torch.ones_like(out))
+
+
+def _edge_types(conv: Any, layer: Layer) -> dict[str, Any]:
+    """What a convolution that asks for edge types is given: edges of all its relations in turn."""
+    if "edge_type" not in inspect.signature(type(conv).forward).parameters:
+        return {}
+    for block in (layer.block, *([layer.pushed.block] if layer.pushed else [])):
+        block.values["edge_type"] = torch.arange(block.num_edges) % getattr(conv, "num_relations", 1)
+    return {"edge_type": Handle.of("edge_type")}
 
 
 def _layer(placement: str, by_request: bool, columns: Columns, first: bool) -> Layer:

@@ -16,6 +16,7 @@ from weft.exchange import Wire
 from weft.graph import Graph
 from weft.graph.graph import Progress
 from weft.nn import crossing_costs
+from weft.nn.binding import takes_types
 from weft.nn.block_model import walk
 from weft.parallel import NAMED, Owners, Plan
 from weft.planner.cluster import Cluster
@@ -91,6 +92,7 @@ class Planner:
         shapes = shapes_of(next(iter(self._counts.values())), self._depth)
         self.model: ModelCost = model_cost(self._graph, model, shapes, len(self._hosts), wire)
         self._crossings = all_crossings(self._graph, found, len(self._hosts)) if len(self._hosts) > 1 else {}
+        self._types = self._graph.edge_type is not None and takes_types(model)
         self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
 
     @property
@@ -310,9 +312,10 @@ class Planner:
             counts, id_bytes, size = self._counts[group], self._graph.indices.itemsize, float(self.model.parameters)
             half = wire == "float16" and self._task.dtype == "float32"
             crossings, hosts, row, places = self._crossings, self._hosts, self._row, self._places
+            types = self._types
 
             def loads(of: Counts) -> Loads:
-                return Loads(of, crossings, hosts, row, id_bytes, size, places, half)
+                return Loads(of, crossings, hosts, row, id_bytes, size, places, half, types)
 
             item, here = 8 if self._task.dtype == "float64" else 4, self._wires is not None
             prices = Prices(cluster, self.model, item, self._row, here, self._absent(cluster))

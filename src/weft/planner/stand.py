@@ -180,9 +180,10 @@ def pace() -> float:
 
 
 def _block(sources: int, destinations: int, edges: int) -> Block:
-    """Random edges, as many to each destination."""
+    """Random edges, as many to each destination; of one type, unless a convolution asks for more."""
     indptr = torch.linspace(0, edges, destinations + 1).long()
-    return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources)
+    types = {"edge_type": torch.zeros(edges, dtype=torch.int64)}
+    return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources, values=types)
 
 
 def _seconds(run: Callable[[], object], rounds: int = _ROUNDS) -> float:

@@ -106,14 +106,16 @@ class Loads:
         parameters: float,
         places: bool = False,
         half: bool = False,
+        types: bool = False,
     ) -> None:
         """`hosts`: of each worker. `row_bytes`: of a stored row. `places`: do pushed edges take their places along?
 
-        `half`: rows of float32 travel in half precision.
+        `half`: rows of float32 travel in half precision. `types`: edges that go to others take their types along.
         """
         self._half = 0.5 if half else 1.0
         self._counts, self._crossings, self._workers = counts, crossings, len(hosts)
         self._row, self._id, self._parameters, self._places = row_bytes, id_bytes, parameters, places
+        self._types = types
         self._near = np.equal.outer(np.array(hosts), np.array(hosts))
 
     def of(self, piece: Piece) -> Load:
@@ -181,14 +183,15 @@ class Loads:
             if piece.placement == "cover":
                 remote = _others(cell.pushed).sum(1)
                 load.units["sample"]["cover"] += np.where(remote <= EXACT_UP_TO, remote, 0.0)
-            an_edge = self._id + 4 * self._places
+            an_edge = self._id + 4 * self._places + 8 * self._types
             a_pair = 4 + self._id * (self._places or piece.by_request)
             rows = wants["pulled"] + wants["own"]
             sent = wants["edges"] * an_edge + wants["pairs"] * a_pair + rows * self._id
             self._ids(load, sent, rows=rows + wants["pairs"], edges=wants["edges"])
         elif piece.placement == "columns":
             edges, vertices = self._from_all(cell.edges), self._from_all(cell.sources.sum(1))
-            self._ids(load, edges * 4 + vertices * self._id + wants["columns"] * 4, rows=vertices, edges=edges)
+            sent = edges * (4 + 4 * self._types) + vertices * self._id + wants["columns"] * 4
+            self._ids(load, sent, rows=vertices, edges=edges)
         elif piece.below:
             self._ids(load, wants["pulled"] * self._id, rows=wants["pulled"])
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.errors import ModelError
 from weft.features import FeatureStore
 from weft.keys import Stream
 from weft.meter import Meter
@@ -34,7 +35,8 @@ class FullGraph:
             self._program = program()
         with meter.stage("fetch"):
             self._rows = features.fetch(self._program.vertices[0], here=self._program.here)
-        self._program.layers[0].inputs = (self._rows, self._rows._version)
+        self._version = self._rows._version
+        self._program.layers[0].inputs = (self._rows, self._version)
         self.merge: str | None = None  # how the model merges its inputs: layers keep what they made of them
 
     def batches(
@@ -52,6 +54,11 @@ class FullGraph:
             else:
                 piece = Piece(self._program, self._rows, 0, self._places(seeds[number]))
             yield Batch(number, len(seeds[number]), iter([piece]))
+            if self._rows._version != self._version:
+                raise ModelError(
+                    "the model changes its inputs in place, but on the full graph they stay from epoch to epoch: let its "
+                    "forward make new rows of them (x = x * 2 in place of x *= 2)"
+                )
 
     def _places(self, seeds: np.ndarray) -> Tensor:
         """Which of the last rows here are the seeds'."""

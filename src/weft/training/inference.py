@@ -86,7 +86,8 @@ def _row_wise(
     for first in range(0, graph.num_vertices, _ROWS):
         x = torch.from_numpy(np.array(graph.features[first : first + _ROWS])).to(dtype)
         earlier = [torch.from_numpy(np.array(rows[first : first + _ROWS])) for rows in computed]
-        reached = runner.advance(x, earlier, edge_data)
+        types = None if graph.vertex_type is None else torch.from_numpy(graph.vertex_type[first : first + _ROWS].copy())
+        reached = runner.advance(x, earlier, edge_data, types)
         if isinstance(reached, Pending):
             pending, result = reached, reached.inputs
         else:

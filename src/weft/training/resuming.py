@@ -72,6 +72,8 @@ def check_same_run(found: Found, settings: Settings, graph: Graph, batch_size: i
         )
     now, then = settings.as_json(), state["settings"]
     different = [k for k in now if k not in MAY_CHANGE and _plain(now[k]) != _plain(then.get(k))]
+    if settings.decoupled != (then.get("plan") == "tp-decoupled"):  # the one plan that trains another model
+        different.append("plan")
     if different:
         told = ", ".join(f"{k} = {then.get(k)} (now {now[k]})" for k in different)
         raise TrainingError(

@@ -17,6 +17,7 @@ from weft.graph import Graph
 from weft.graph.describe import out_degrees
 from weft.keys import Stream
 from weft.nn import BlockModel, crossing_costs
+from weft.nn.binding import takes_types
 from weft.nn.convolve import check_sums, fast_path
 from weft.nn.costs import row_costs
 from weft.nn.links import encoder_of
@@ -192,6 +193,7 @@ class Team:
         if "cover" in plan.layers or plan.replicate:
             costs = (row_costs if plan.scope == "graph" else crossing_costs)(model, graph.num_features)
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
+        types = graph.edge_type is not None and takes_types(model)
         self._cooperations = [
             Cooperation(
                 graph,
@@ -201,6 +203,7 @@ class Team:
                 wire,
                 compute=self.compute,
                 places=places,
+                types=types,
                 costs=costs,
                 width=graph.num_features,
                 sampler=settings.sampler,

@@ -1,6 +1,7 @@
 """Training on the full graph, by one worker: it learns, resumes to the same bits, and merges inputs that stay once."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from torch import nn
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import weft
-from weft.errors import ConfigError
+from weft.errors import ConfigError, ModelError, TrainingError
 from weft.graph.generate import communities
 from weft.nn import crossing
 from weft.parallel import Plan
@@ -62,11 +63,11 @@ def test_an_epoch_is_one_update_on_all_vertices(graph):
 
 def test_runs_resume_to_the_same_bits(graph, tmp_path):
     whole, _ = run(graph, epochs=5)
-    run(graph, epochs=5, checkpoint=tmp_path / "cut", patience=1, lr=0.0030)  # writes checkpoints of all epochs
+    run(graph, epochs=5, checkpoint=tmp_path / "cut")
     for step in (4, 5):
-        for file in (tmp_path / "cut" / f"step-{step:09d}").iterdir():
-            file.unlink()
-    resumed, _ = run(graph, epochs=5, checkpoint=tmp_path / "cut", resume=True, patience=1)
+        shutil.rmtree(tmp_path / "cut" / f"step-{step:09d}")
+    resumed, events = run(graph, epochs=5, checkpoint=tmp_path / "cut", resume=True)
+    assert sum(isinstance(event, EpochEnded) for event in events) == 2
     assert same_bits(whole.model, resumed.model)
     assert resumed.history == whole.history
 
@@ -86,6 +87,22 @@ def test_inputs_that_stay_are_merged_once(graph, monkeypatch):
         assert merges(None, model=model)[0] == epochs + evaluations + 1  # the second layer's, and the inputs once
     changed, _ = merges(Changing(graph.num_features, graph.num_classes))
     assert changed == 2 * (epochs + evaluations)
+
+
+def test_inputs_that_a_model_changes_in_place_are_refused(graph):
+    class InPlace(Changing):
+        def forward(self, x, edge_index):
+            return super().forward(x.mul_(2), edge_index)
+
+    chosen = settings()
+    with pytest.raises(ModelError, match="changes its inputs in place"):
+        Trainer(graph, InPlace(graph.num_features, graph.num_classes), chosen).fit()
+
+
+def test_the_decoupled_model_is_another_one(graph, tmp_path):
+    run(graph, checkpoint=tmp_path / "model")
+    with pytest.raises(TrainingError, match=r"plan = auto \(now tp-decoupled\)"):
+        run(graph, checkpoint=tmp_path / "model", resume=True, plan="tp-decoupled")
 
 
 class Changing(nn.Module):

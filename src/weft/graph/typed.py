@@ -1,0 +1,138 @@
+"""Features of vertices of several types: a table a type, each as wide as that type's rows are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from weft.errors import InputError
+from weft.graph.pieces import running_sum
+
+Index = slice | np.ndarray
+
+
+@dataclass(frozen=True)
+class TypedRows:
+    """Rows of all vertices, read as one array whose narrower rows are padded with zeros; nothing of that is stored.
+
+    A type's table holds its vertices' rows in the order of the vertices.
+    """
+
+    types: np.ndarray  # [vertices] the type of each
+    tables: tuple[np.ndarray, ...]  # by type: [vertices of the type, width] of one dtype; widths may be 0
+
+    def __post_init__(self) -> None:
+        if not self.tables or len({table.dtype for table in self.tables}) > 1:
+            raise InputError("features of several types of vertices need a table for each, all of one number type")
+        counts = np.bincount(self.types, minlength=len(self.tables))
+        if len(counts) > len(self.tables):
+            raise InputError(
+                f"a vertex has type {len(counts) - 1}, but there are features for types 0 to {len(self.tables) - 1}"
+            )
+        for kind, (table, count) in enumerate(zip(self.tables, counts, strict=True)):
+            if len(table) != count:
+                raise InputError(
+                    f"features of vertex type {kind} have {len(table)} rows for {count} vertices: give one for each"
+                )
+
+    @cached_property
+    def widths(self) -> np.ndarray:
+        """How many features the vertices of each type have, [types] int64."""
+        return np.array([table.shape[1] for table in self.tables], dtype=np.int64)
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """The row of each vertex in its type's table, [vertices] int64."""
+        found = np.empty(len(self.types), dtype=np.int64)
+        for kind, table in enumerate(self.tables):
+            found[self.types == kind] = np.arange(len(table))
+        return found
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Vertices, and the width of the widest type."""
+        return len(self.types), int(self.widths.max())
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The number type of all tables."""
+        return self.tables[0].dtype
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tables."""
+        return sum(table.nbytes for table in self.tables)
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+    def __getitem__(self, rows: Index) -> np.ndarray:
+        ids = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        out = np.zeros((len(ids), self.shape[1]), dtype=self.dtype)
+        for at, table, places in self.by_type(ids):
+            out[at, : table.shape[1]] = table[places]
+        return out
+
+    def by_type(self, ids: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Vertices in groups of one type: where they are among `ids`, the type's table, and their rows in it."""
+        kinds, found = self.types[ids], []
+        for kind, table in enumerate(self.tables):
+            at = np.flatnonzero(kinds == kind)
+            if len(at) and table.shape[1]:
+                found.append((at, table, self.places[ids[at]]))
+        return found
+
+    def values(self, ids: np.ndarray) -> np.ndarray:
+        """The numbers of some vertices' rows, one row after another, each as wide as it is."""
+        starts = self._starts(ids)
+        out = np.empty(starts[-1], dtype=self.dtype)
+        for at, table, places in self.by_type(ids):
+            out[starts[at][:, None] + np.arange(table.shape[1])] = table[places]
+        return out
+
+    def rows_of(self, ids: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Padded rows of some vertices from what `values` gave for them."""
+        starts = self._starts(ids)
+        out = np.zeros((len(ids), self.shape[1]), dtype=self.dtype)
+        for at, table, _ in self.by_type(ids):
+            width = table.shape[1]
+            out[at, :width] = values[starts[at][:, None] + np.arange(width)]
+        return out
+
+    def lengths(self, ids: np.ndarray, counts: Sequence[int]) -> list[int]:
+        """How many numbers the rows of the first counts[0] vertices have, of the next counts[1], ..."""
+        ends = self._starts(ids)[running_sum(counts)]
+        return np.diff(ends).tolist()
+
+    def _starts(self, ids: np.ndarray) -> np.ndarray:
+        """Where each row's numbers begin, and the last one's end."""
+        return running_sum(self.widths[self.types[ids]])
+
+
+Features = np.ndarray | TypedRows
+
+
+def table_names(types: int) -> list[str]:
+    """What the tables of so many types are called in a graph directory."""
+    return [f"features_{kind}" for kind in range(types)]
+
+
+def features_of(arrays: dict[str, np.ndarray]) -> Features | None:
+    """The features among the arrays of a graph directory: one table, or one a type."""
+    tables = [arrays[name] for name in table_names(len(arrays)) if name in arrays]
+    return TypedRows(arrays["vertex_type"], tuple(tables)) if tables else arrays.get("features")
+
+
+def arrays_of(features: Features | None) -> dict[str, np.ndarray]:
+    """The features as arrays of a graph directory."""
+    if features is None:
+        return {}
+    if isinstance(features, np.ndarray):
+        return {"features": features}
+    return dict(zip(table_names(len(features.tables)), features.tables, strict=True))
