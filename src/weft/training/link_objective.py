@@ -115,7 +115,7 @@ class LinkObjective:
         if split not in self._vertices:
             marked = np.zeros(self.graph.num_vertices, dtype=bool)
             for at in self._pieces(split, 1):
-                marked[self._evaluated(split, at).ends()] = True
+                marked[self.evaluated(split, at).ends()] = True
             chosen = np.flatnonzero(marked)
             ids = self.graph.original_ids
             self._vertices[split] = chosen if ids is None else chosen[np.argsort(ids[chosen], kind="stable")]
@@ -134,7 +134,7 @@ class LinkObjective:
         counted, scored = torch.zeros(3, dtype=torch.float64), [np.empty((0, 2))]
         for at in self._pieces(split, wire.size):
             mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == wire.rank]
-            ends = meet(self._evaluated(split, mine), held, lambda ids: holders[ids], wire)
+            ends = meet(self.evaluated(split, mine), held, lambda ids: holders[ids], wire)
             there = ends.pull(rows, wire)
             if len(mine):
                 scores = model.decoder(*ends.of(there, 0, len(mine)))
@@ -152,7 +152,7 @@ class LinkObjective:
         for first in range(0, self.count(split), size):
             yield np.arange(first, min(first + size, self.count(split)))
 
-    def _evaluated(self, split: str, at: np.ndarray) -> Pairs:
+    def evaluated(self, split: str, at: np.ndarray) -> Pairs:
         """Links of a split with the negatives that they are ranked among: the same in every epoch, linked in no split."""
         s, links = self._settings, self._links.parts[split]
         when = (s.seed, SPLITS[split])
