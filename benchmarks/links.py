@@ -1,6 +1,6 @@
 """Links that were held out, found again: GraphSAGE beside common neighbours, on the same links and negatives.
 
-python benchmarks/links.py facebook-johns       mean of 3 seeds (needs ../shared/data/facebook-johns); cora and debian likewise
+python benchmarks/links.py facebook-johns       mean of 3 seeds (needs ../shared/data/facebook-johns); cora, debian likewise
 python benchmarks/links.py facebook-johns --full-graph --epochs 200 --lr 0.01
 """
 
@@ -25,13 +25,13 @@ from weft.training.metrics import auc, ranks
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 GRAPHS = {"facebook-johns": DATA / "facebook-johns", "cora": BUILT_IN / "cora", "debian": DATA / "debian"}
-PAIRS = 1 << 20  # whose common neighbours are counted at once
+PAIRS = 1 << 17  # whose common neighbours are counted at once
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph", choices=GRAPHS)
-    parser.add_argument("--seeds", type=int, default=3, dest="runs", help="how many runs (default 3)")
+    parser.add_argument("--runs", type=int, default=3, help="how many runs (default 3)")
     add_flags(parser, Settings)
     args = parser.parse_args()
     folder = GRAPHS[args.graph]

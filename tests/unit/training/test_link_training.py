@@ -124,7 +124,9 @@ def test_no_message_goes_over_a_link_that_is_held_out(graph, full, monkeypatch):
     edges = 0
     for program in seen:
         for layer, vertices in zip(program.layers, program.vertices[:-1], strict=True):
-            src, dst = (vertices.numpy()[ends.numpy()].astype(np.int64) for ends in (layer.block.src, layer.block.dst()))
+            src, dst = (
+                vertices.numpy()[ends.numpy()].astype(np.int64) for ends in (layer.block.src, layer.block.dst())
+            )
             edges += len(src)
             for name in ("validation", "test"):
                 assert not split.parts[name].join(src, dst).any()
@@ -170,22 +172,8 @@ def test_figures_by_slow_loops():
 
 
 def test_the_command(folder, tmp_path, capsys):
-    flags = [
-        "--task",
-        "link",
-        "--fanouts",
-        "5,5",
-        "--hidden",
-        "16",
-        "--epochs",
-        "2",
-        "--decoder",
-        "mlp",
-        "--eval-negatives",
-        "20",
-        "--threads",
-        "1",
-    ]
+    flags = ["--task", "link", "--fanouts", "5,5", "--hidden", "16", "--epochs", "2", "--decoder", "mlp"]
+    flags += ["--eval-negatives", "20", "--threads", "1"]
     assert cli.main(["train", str(folder), *flags, "--out", str(tmp_path / "model")]) == 0
     told = capsys.readouterr().out
     assert "validation MRR" in told
