@@ -14,6 +14,7 @@ from test_exact import compare, run
 
 from weft.graph import Graph
 from weft.graph.generate import communities
+from weft.nn.decoupled import Decoupled
 from weft.partition import allocate, write_partitioned
 
 STEPS = Path(__file__).parent / "full_steps.py"
@@ -31,8 +32,11 @@ PLANS |= {
     "replicas": {"plan": "halo", "replicate": True},
     "replicas, pull": plan("pull", "pull", replicate=True),
     "partitioned": {"plan": "halo", "topology": "partitioned"},
+    "tp": {"plan": "tp"},
+    "tp, chunks": {"plan": "tp", "chunks": 3},
 }
 DEEP = {
+    "tp": PLANS["tp"],
     "halo": PLANS["halo"],
     "pull": plan("pull", "pull", "pull", "pull"),
     "push": plan("push", "push", "push", "push"),
@@ -40,7 +44,7 @@ DEEP = {
     "replicas, mixed": plan("pull", "push", "cover", "pull", replicate=True),
     "pull, partitioned": plan("pull", "pull", "cover", "cover", topology="partitioned"),
 }
-SOME = ["halo", "pull+pull", "push+push", "cover+pull", "replicas"]
+SOME = ["halo", "pull+pull", "push+push", "cover+pull", "replicas", "tp"]
 
 # Models, and the plans that each is run under.
 CASES = {
@@ -51,7 +55,7 @@ CASES = {
     "gin": [*SOME, "partitioned"],
     "gat": [*SOME, "pull+push", "partitioned"],
     "gatv2": ["halo", "replicas"],
-    "film": ["halo", "push+push"],
+    "film": ["halo", "push+push", "tp"],
     "jk": SOME,
     "own": ["no name", "pull+pull", "replicas, pull"],
     "declared": SOME,
@@ -98,7 +102,9 @@ def by_pyg(graph, model):
     labels = torch.from_numpy(graph.labels.astype(np.int64))
     dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
     edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
-    given = {} if graph.edge_weight is None else {"edge_weight": torch.from_numpy(graph.edge_weight).double()}
+    given = {}
+    if graph.edge_weight is not None:
+        given["edge_weight"] = torch.from_numpy(graph.edge_weight).double()
     seeds, held_out = (torch.from_numpy(graph.seeds(split).astype(np.int64)) for split in ("train", "validation"))
     optimizer, seen = torch.optim.Adam(model.parameters(), lr=0.01), []
     for _ in range(EPOCHS):
@@ -125,6 +131,31 @@ def pyg(graphs):
         graph = Graph.open(graphs / f"{'weights' if model.endswith('weights') else 'plain'}-1")
         found[model] = by_pyg(graph, full_model(model, graph.num_features, graph.num_classes, 0.0))
     return found
+
+
+DECOUPLED = ("sage-mean", "gcn", "gcn-weights", "gin", "gat", "deep")
+
+
+@pytest.fixture(scope="module")
+def pyg_decoupled(graphs):
+    """What a plain module makes of each model's decoupled variant."""
+    found = {}
+    for model in DECOUPLED:
+        graph = Graph.open(graphs / f"{'weights' if model.endswith('weights') else 'plain'}-1")
+        found[model] = by_pyg(graph, Decoupled(full_model(model, graph.num_features, graph.num_classes, 0.0)))
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, "uneven"])
+def test_tp_decoupled_is_the_decoupled_model_in_one_process(graphs, pyg_decoupled, workers, tmp_path):
+    ways = ({}, {"overlap": False}, {"chunks": 3})
+    names = list(itertools.product(DECOUPLED, ways))
+    cases = []
+    for model, way in names:
+        settings = {"plan": "tp-decoupled", **way}
+        cases.append(case(graphs, model, "halo", workers) | {"settings": settings})
+    got = run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS)
+    compare([pyg_decoupled[model] for model, _ in names], got, [(model, str(way)) for model, way in names])
 
 
 @pytest.fixture(scope="module")

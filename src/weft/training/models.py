@@ -9,20 +9,35 @@ from torch import nn
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
 from weft.keys import Stream, key
-from weft.nn import DEFAULT_LAYERS, LinkPredictor, build
-from weft.nn.links import make_decoder
+from weft.nn import DEFAULT_LAYERS, BlockModel, LinkPredictor, build
+from weft.nn.decoupled import Decoupled
+from weft.nn.links import encoder_of, make_decoder
 from weft.training.settings import Settings
 
 
 def make_model(settings: Settings, graph: Graph) -> nn.Module:
     """The model that the settings name, for this graph's features and classes, or with a decoder for its links."""
-    if settings.task == "link":
-        encoder = _make_model(settings, graph, settings.hidden)
-        return LinkPredictor(encoder, make_decoder(settings.decoder, settings.hidden, settings.seed))
-    return _make_model(settings, graph, graph.num_classes)
+    if settings.task == "vertex":
+        return variant_of(_named(settings, graph, graph.num_classes), settings)
+    encoder = variant_of(_named(settings, graph, settings.hidden), settings)
+    return LinkPredictor(encoder, make_decoder(settings.decoder, settings.hidden, settings.seed))
 
 
-def _make_model(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:
+def variant_of(model: nn.Module, settings: Settings) -> nn.Module:
+    """The model itself, or its decoupled variant, with the same parameters, where the settings' plan trains that."""
+    if not settings.decoupled or isinstance(encoder_of(model), Decoupled):
+        return model
+    if isinstance(model, LinkPredictor):
+        return LinkPredictor(Decoupled(model.encoder), model.decoder)
+    return Decoupled(model)
+
+
+def depth_of(model: nn.Module, graph: Graph) -> int:
+    """How many convolutions, or aggregations of a decoupled model, lie between inputs and outputs."""
+    return model.depth if isinstance(model, Decoupled) else BlockModel(model, graph.num_features).depth
+
+
+def _named(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:
     if settings.model.endswith(".py") or ".py:" in settings.model:
         return _from_file(settings.model, graph, out_channels, settings.seed)
     layers = settings.layers

@@ -5,10 +5,10 @@ from torch import nn
 
 from weft.exchange import Wire, World
 from weft.graph import Graph
-from weft.nn import BlockModel
 from weft.nn.links import encoder_of
 from weft.planner.planner import Planner, Wires
 from weft.planner.task import Task
+from weft.training.models import depth_of
 from weft.training.objective import Objective, objective_for
 from weft.training.settings import Settings
 from weft.training.team import owners_of
@@ -52,7 +52,7 @@ def planner_for(
     """
     objective = objective or objective_for(graph, settings)
     graph, model = objective.graph, encoder_of(model)
-    depth = BlockModel(model, graph.num_features).depth
+    depth = depth_of(model, graph)
     owners = owners_of(graph, world.size)
     several = 1 < len(set(world.hosts)) < world.size
     wires = Wires(world.wire("all"), world.wire("host") if several else Wire())

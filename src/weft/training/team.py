@@ -10,13 +10,13 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
-from weft.exchange import World
+from weft.exchange import Wire, World
 from weft.features import FeatureStore, Sharing
 from weft.features.cache import by_reads, edges_from, hottest, rooms
 from weft.graph import Graph
 from weft.graph.describe import out_degrees
 from weft.keys import Stream
-from weft.nn import BlockModel, crossing_costs
+from weft.nn import crossing_costs
 from weft.nn.binding import takes_types
 from weft.nn.convolve import check_sums, fast_path
 from weft.nn.costs import row_costs
@@ -34,15 +34,17 @@ from weft.parallel import (
     TimeSteps,
     Turns,
     mixed,
+    tensor_program,
 )
 from weft.parallel.evening import Evenness
 from weft.parallel.linked import linked, linked_alone
 from weft.parallel.pairs import Ends, meet
 from weft.parallel.replicas import replicas
-from weft.parallel.whole import program_together
+from weft.parallel.whole import program_alone, program_together
 from weft.sampling import make_sampler
 from weft.sampling.batches import dealt
 from weft.training.link_objective import LinkObjective
+from weft.training.models import depth_of
 from weft.training.settings import Settings
 
 # A batch's seeds (or links), epoch, number, stream and a turn to this worker's program for that turn.
@@ -128,7 +130,7 @@ def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
     model = encoder_of(model)
     check_sampler(settings, model)
     owners_of(graph, settings.workers)
-    plan_for(settings, model, len(settings.fanouts_for(BlockModel(model, graph.num_features).depth)))
+    plan_for(settings, model, len(settings.fanouts_for(depth_of(model, graph))))
 
 
 def check_sampler(settings: Settings, model: nn.Module) -> None:
@@ -164,6 +166,13 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int], links: LinkObjec
     return [programmer() for _ in range(settings.loaders or 1)]
 
 
+def whole_alone(graph: Graph, plan: Plan) -> Program:
+    """One worker: its program for all vertices with all their neighbours."""
+    if plan.layers[0] == "columns":
+        return tensor_program(graph, Owners(np.array([0, graph.num_vertices])), Wire(), plan)
+    return program_alone(graph, len(plan.layers))
+
+
 class Team:
     """Many workers: they cooperate on every batch, or those of each host on their share of it."""
 
@@ -189,6 +198,7 @@ class Team:
         half, lanes = plan.wire == "float16", range(1 if plan.scope == "graph" else settings.loaders or 2)
         self.compute = world.wire(plan.group, half)
         self._ahead = ahead = [world.wire(plan.group, half) for _ in lanes]
+        self.ahead = ahead[0]  # on the full graph free for another thread, once the program and its inputs are there
         costs = None
         if "cover" in plan.layers or plan.replicate:
             costs = (row_costs if plan.scope == "graph" else crossing_costs)(model, graph.num_features)
@@ -250,6 +260,8 @@ class Team:
 
     def whole(self) -> Program:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
+        if self._plan.layers[0] == "columns":
+            return tensor_program(self._graph, self.sharing.owners, self.compute, self._plan)
         first, end = self.sharing.owners.bounds[self.compute.rank : self.compute.rank + 2]
         return program_together(self._graph, self._cooperations[0], np.arange(first, end), self.compute)
 

@@ -22,9 +22,10 @@ from weft.features import FeatureStore
 from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.nn import BlockModel
+from weft.nn.decoupled import Decoupled
+from weft.nn.decoupled_model import DecoupledModel
 from weft.nn.links import encoder_of
 from weft.parallel import Merging, Pieces, Plan, TimeSteps
-from weft.parallel.whole import program_alone
 from weft.training import checkpoint
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
 from weft.training.full_graph import FullGraph
@@ -32,12 +33,13 @@ from weft.training.inference import infer
 from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.link_objective import LinkObjective
 from weft.training.loader import Batch, Loader
+from weft.training.models import depth_of, variant_of
 from weft.training.moving import packed, pass_on, unpack
 from weft.training.objective import Objective, objective_for
 from weft.training.optimisation import make_optimizer, rate
 from weft.training.resuming import Progress, check_same_run, newest
 from weft.training.settings import Settings
-from weft.training.team import UNPARTITIONED, Team, alone, check_sampler, plan_for
+from weft.training.team import UNPARTITIONED, Team, alone, check_sampler, plan_for, whole_alone
 from weft.training.watch import Watch
 
 
@@ -77,7 +79,8 @@ class Trainer:
         """
         self._reads = reads or (lambda plan: None)
         self.objective = objective or objective_for(graph, settings)
-        self.graph, self.model, self.settings = graph, self.objective.wrapped(model), settings
+        self.model = self.objective.wrapped(variant_of(model, settings))
+        self.graph, self.settings = graph, settings
         self.world = world or World()
         self.meter = self.world.meter
         self.progress = Progress()
@@ -88,8 +91,10 @@ class Trainer:
         self._threads = settings.threads or max(1, (os.cpu_count() or 1) // local)
         self._encoder = encoder_of(self.model)
         check_sampler(settings, self._encoder)
-        self._block_model = BlockModel(self._encoder, graph.num_features)
-        self._fanouts = settings.fanouts_for(self._block_model.depth)
+        self._block_model: BlockModel | DecoupledModel = BlockModel(self._encoder, graph.num_features)
+        self._fanouts = settings.fanouts_for(depth_of(self._encoder, graph))
+        if isinstance(self._encoder, Decoupled):
+            self._block_model = DecoupledModel(self._encoder, meter=self.meter)
         self._links = self.objective if isinstance(self.objective, LinkObjective) else None
         many = self.objective.count("train") if settings.full_graph else settings.batch_size * self.world.size
         self.batch_size, self._batches = many, self.objective.batches(None if settings.full_graph else many)
@@ -103,10 +108,9 @@ class Trainer:
             messages, links = self.objective.graph, self._links
             self._loader: Loader | FullGraph
             if settings.full_graph:
-                depth = len(self._fanouts)
-                plan_for(settings, self._encoder, depth)  # one that makes no sense is refused
+                alone_by = plan or plan_for(settings, self._encoder, len(self._fanouts))
                 ends = None if links is None else links.ends_alone
-                self._loader = FullGraph(lambda: program_alone(messages, depth), self._features, self.meter, ends)
+                self._loader = FullGraph(lambda: whole_alone(messages, alone_by), self._features, self.meter, ends)
             else:
                 programmers, turns = alone(messages, settings, self._fanouts, links), Pieces(settings.micro_batches)
                 self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
@@ -132,6 +136,8 @@ class Trainer:
         self.parallel, self._team = plan, team
         if plan.scope == "graph":
             self._loader, self._merging = FullGraph(team.whole, self._features, self.meter, team.ends), None
+            if isinstance(self._encoder, Decoupled) and plan.overlap:
+                self._block_model = DecoupledModel(self._encoder, team.ahead, self.meter)
             return
         team.prepare(self._batches.of(0), self._features, self._reads(plan))
         turns = team.turns
@@ -148,15 +154,13 @@ class Trainer:
     def plan(self) -> str:
         """The one-line plan."""
         s = self.settings
-        fast = sum(line.endswith("(fast)") for line in self._block_model.describe())
-        others = len(self._block_model.describe()) - fast
-        kind = type(self._encoder).__name__
+        kind = type(self._encoder.model if isinstance(self._encoder, Decoupled) else self._encoder).__name__
         name = s.model if s.model in kind.lower() or ".py" in s.model else kind
         workers = "one worker" if self.world.size == 1 else f"{self.world.size} workers: {self.parallel}"
         seeds, many = self.objective.describe(), len(self._batches)
         parts = [
             f"{workers}, {self._threads} thread{'s' if self._threads > 1 else ''}",
-            f"{name}, {len(self._fanouts)} layers ({fast} fast{f', {others} as black boxes' if others else ''})",
+            f"{name}, {self._layers()}",
         ]
         if s.full_graph:
             size = f"all {self.graph.num_vertices:,} vertices and {self.graph.num_edges:,} edges at once"
@@ -169,6 +173,14 @@ class Trainer:
             f"{s.prefetch if self.parallel is None else self.parallel.prefetch} batches ahead",
         ]
         return " | ".join(parts)
+
+    def _layers(self) -> str:
+        depth = len(self._fanouts)
+        if isinstance(self._block_model, DecoupledModel):
+            return f"decoupled (another model): {depth} dense layers, then {depth} aggregations"
+        kinds = self._block_model.describe()
+        others = sum(not line.endswith("(fast)") for line in kinds)
+        return f"{depth} layers ({len(kinds) - others} fast{f', {others} as black boxes' if others else ''})"
 
     def fit(self) -> Result:
         """Train to the end (or go on from a checkpoint), keep the best model, and measure it."""
@@ -200,6 +212,8 @@ class Trainer:
     def close(self) -> None:
         """End the threads that prepare batches, hang up, and collect garbage as before."""
         self._loader.close()
+        if isinstance(self._block_model, DecoupledModel):
+            self._block_model.close()
         if self._team is not None:
             self._team.close()
         gc.unfreeze()

@@ -12,7 +12,6 @@ import torch
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import Progress
-from weft.nn import BlockModel
 from weft.nn.links import encoder_of
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
@@ -21,7 +20,7 @@ from weft.planner.machines import shares_of
 from weft.planner.planner import Planner
 from weft.planner.prediction import Answer, Sweep
 from weft.planner.sweeps import link_sweep, sweep
-from weft.training.models import make_model
+from weft.training.models import depth_of, make_model
 from weft.training.objective import objective_for
 from weft.training.planning import task_of, title_of
 from weft.training.settings import Settings
@@ -39,7 +38,7 @@ class WhatIf:
         """`method`: how the graph is partitioned where it has another number of parts."""
         self._graph, self._settings, self._method, self._progress = graph, settings, method, progress
         self._model = encoder_of(make_model(settings, graph))
-        self._depth = BlockModel(self._model, graph.num_features).depth
+        self._depth = depth_of(self._model, graph)
         self._partitions = False  # are graphs without owners partitioned?
         self._planners: dict[tuple[Any, ...], Planner] = {}
 

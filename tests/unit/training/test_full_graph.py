@@ -16,6 +16,7 @@ from weft.nn import crossing
 from weft.parallel import Plan
 from weft.training import Settings, Trainer, make_model
 from weft.training.events import EpochEnded, Finished, Started, Stepped
+from weft.training.saved import load_model, save_model
 from weft.training.team import plan_for
 
 
@@ -40,9 +41,12 @@ def same_bits(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage", "gat", "gin", "deepgcn"])
-def test_models_learn(graph, model):
-    result, _ = run(graph, model=model, epochs=40, lr=0.02)
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [*((model, "halo") for model in ("gcn", "sage", "gat", "gin", "deepgcn")), ("gcn", "tp"), ("gat", "tp-decoupled")],
+)
+def test_models_learn(graph, model, plan):
+    result, _ = run(graph, model=model, plan=plan, epochs=40, lr=0.02)
     assert result.history[-1]["loss"] < 0.7 * result.history[0]["loss"]
     assert result.test > 0.6  # five classes: chance is 0.2
 
@@ -177,11 +181,11 @@ def test_plans_of_files(graph, tmp_path):
         plan_for(settings(plan=str(file)), model, 2)
 
 
-def test_a_model_that_was_trained_is_written_and_read(graph, tmp_path):
-    from weft.training.saved import load_model, save_model
-
-    result, _ = run(graph)
-    save_model(tmp_path / "model", result.model, settings(), graph)
+@pytest.mark.parametrize("plan", ["auto", "tp-decoupled"])
+def test_a_model_that_was_trained_is_written_and_read(graph, tmp_path, plan):
+    result, events = run(graph, plan=plan)
+    assert ("decoupled (another model)" in events[0].plan) is (plan == "tp-decoupled")
+    save_model(tmp_path / "model", result.model, settings(plan=plan), graph)
     model, _ = load_model(tmp_path / "model", graph)
     assert same_bits(result.model, model)
     outputs = weft.infer(model, graph).outputs

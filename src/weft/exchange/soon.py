@@ -1,0 +1,33 @@
+"""Exchanges that go on while this worker computes, by a thread with a wire of its own, in the order of asking."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from weft.exchange.wire import Wire
+from weft.meter import Meter
+
+
+class Soon:
+    """What is asked for is done in order, by another thread on `ahead`; without that wire, at once, on `wire`."""
+
+    def __init__(self, wire: Wire, ahead: Wire | None = None, meter: Meter | None = None) -> None:
+        self._wire, self._ahead, self._meter = wire, ahead, meter or Meter()
+        self._thread = None if ahead is None else ThreadPoolExecutor(1, "weft-exchange")
+
+    def __call__(self, exchange: Callable[[Wire], None]) -> Callable[[], None]:
+        """Have an exchange done; the result waits for its end. All workers ask for the same ones in the same order."""
+        if self._thread is None or self._ahead is None:
+            exchange(self._wire)
+            return lambda: None
+        done = self._thread.submit(exchange, self._ahead)
+
+        def wait() -> None:
+            with self._meter.stage("wait"):
+                done.result()
+
+        return wait
+
+    def close(self) -> None:
+        """End the thread, when what was asked for is done."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
