@@ -40,19 +40,15 @@ class LinkObjective:
     def wrapped(self, model: nn.Module) -> nn.Module:
         """The model with the decoder that the settings name, unless it has one."""
         s = self._settings
-        return (
-            model
-            if isinstance(model, LinkPredictor)
-            else LinkPredictor(model, make_decoder(s.decoder, s.hidden, s.seed))
-        )
+        if isinstance(model, LinkPredictor):
+            return model
+        return LinkPredictor(model, make_decoder(s.decoder, s.hidden, s.seed))
 
     def describe(self) -> str:
         """What is trained on, in words."""
         s = self._settings
-        count, each = self.count("train"), s.num_negatives
-        return (
-            f"{count:,} links with {each} negative{'s' if each > 1 else ''} each ({s.negatives}), {s.decoder}, {s.loss}"
-        )
+        negatives = f"{s.num_negatives} negative{'s' if s.num_negatives > 1 else ''} each ({s.negatives})"
+        return f"{self.count('train'):,} links with {negatives}, {s.decoder}, {s.loss}"
 
     def count(self, split: str) -> int:
         """How many links a split has."""

@@ -188,6 +188,7 @@ class Team:
     ) -> None:
         """`links`: what batches are of, where these are learned; None: of seeds."""
         self._graph, self._plan, self._links = graph, plan, links
+        self._own_links: np.ndarray | None = None  # of the full graph: places of those whose heads are here
         members = world.members(plan.group)
         everybody = owners_of(graph, world.size)
         if plan.group == "host" and plan.topology == "partitioned":
@@ -254,9 +255,11 @@ class Team:
         assert self._links is not None
         owners, rank = self.sharing.owners, self.compute.rank
         first, end = owners.bounds[rank : rank + 2]
-        heads = self._links.heads(batch)
-        pairs = self._links.pairs(batch, epoch, 0, np.flatnonzero((heads >= first) & (heads < end)))
-        return meet(pairs, np.arange(first, end, dtype=heads.dtype), owners.member_of, self.compute)
+        if self._own_links is None:
+            heads = self._links.heads(batch)
+            self._own_links = np.flatnonzero((heads >= first) & (heads < end))
+        pairs = self._links.pairs(batch, epoch, 0, self._own_links)
+        return meet(pairs, np.arange(first, end, dtype=pairs.heads.dtype), owners.member_of, self.compute)
 
     def whole(self) -> Program:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
