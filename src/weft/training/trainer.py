@@ -8,8 +8,6 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,37 +24,22 @@ from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
 from weft.nn.links import encoder_of
 from weft.parallel import Merging, Pieces, Plan, TimeSteps
-from weft.training import checkpoint
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
 from weft.training.full_graph import FullGraph
 from weft.training.inference import infer
 from weft.training.interrupts import Interrupted, Interrupts
+from weft.training.keeping import Keeper
 from weft.training.link_objective import LinkObjective
 from weft.training.loader import Batch, Loader
 from weft.training.models import depth_of, variant_of
-from weft.training.moving import packed, pass_on, unpack
+from weft.training.moving import pass_on, sum_up
 from weft.training.objective import Objective, objective_for
 from weft.training.optimisation import make_optimizer, rate
-from weft.training.resuming import Progress, check_same_run, newest
+from weft.training.result import Result
+from weft.training.resuming import Progress
 from weft.training.settings import Settings
 from weft.training.team import UNPARTITIONED, Team, alone, check_sampler, plan_for, whole_alone
 from weft.training.watch import Watch
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run. The model was trained in place; where there was a validation split, it is the best epoch's.
-
-    Where links were learned, the model is a `LinkPredictor`, whose encoder is the model that was given.
-    """
-
-    model: nn.Module
-    history: list[dict[str, Any]]
-    validation: float | None
-    test: float | None
-    best_epoch: int | None
-    seconds: dict[str, float]
-    figures: dict[str, float] = field(default_factory=dict)  # of the test split, by name
 
 
 class Trainer:
@@ -118,8 +101,7 @@ class Trainer:
             self._sync = self.world.wire()
             self.use(plan or plan_for(settings, self._encoder, len(self._fanouts)))
         self._optimizer = make_optimizer(self.model.parameters(), settings)
-        self._checkpoints = checkpoint.Checkpoints(settings.checkpoint, settings.keep) if settings.checkpoint else None
-        self._best: dict[str, Tensor] | None = None
+        self._keeper = Keeper(self.model, self._optimizer, settings, graph, self.batch_size, self._sync, self._tell)
 
     def use(self, plan: Plan) -> None:
         """Train by this plan from the next epoch on: the model is the same. All workers call this together."""
@@ -251,7 +233,7 @@ class Trainer:
             if signum or (every and p.step % every == 0 and p.batch < len(self._batches)):
                 self._checkpoint()
             if signum:
-                raise Interrupted(signum, self._told_to_stop())
+                raise Interrupted(signum, self._keeper.told_to_stop(p, len(self._batches)))
         self._merge(p.epoch, clock)
         self._end_epoch(clock[-1] - clock[0])
         self._look(clock)
@@ -322,16 +304,10 @@ class Trainer:
         """Gradients (in place), the loss, the edges and any signal of all workers, in one exchange."""
         if self.world.size == 1:
             return loss, edges, signum
-        parameters = list(self.model.parameters())
-        signals = torch.zeros(65)  # a place for each: a sum of their numbers would not tell which
-        signals[signum] = float(signum > 0)
-        flat = torch.cat([torch.tensor([loss, edges], dtype=self._dtype), signals, packed(parameters)])
-        self._sync.sum(flat)
-        unpack(flat[2 + len(signals) :], parameters)
+        summed = sum_up(list(self.model.parameters()), loss, edges, signum, self._sync, self._dtype)
         if self._merging is not None and any(True for _ in self.model.buffers()):
             pass_on(self.model, self._sync, self._merging.steps.back)
-        sent = flat[2 : 2 + len(signals)].nonzero().flatten().tolist()
-        return float(flat[0]), int(flat[1]), sent[0] if sent else 0
+        return summed
 
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, remember the best model, decide whether to go on, checkpoint."""
@@ -347,9 +323,7 @@ class Trainer:
             p.waited = 0 if best else p.waited + 1
             if best:
                 p.best, p.best_epoch = validation, p.epoch
-                self._best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
-                if self._checkpoints and self.world.rank == 0:
-                    self._checkpoints.save_best(self._best, {"epoch": p.epoch, "validation": validation})
+                self._keeper.keep_best(p.epoch, validation)
             p.stopped = bool(s.patience) and p.waited >= s.patience
         loss = p.loss / p.seeds
         p.history.append({"epoch": p.epoch, "loss": loss, "validation": validation, "figures": figures})
@@ -358,8 +332,7 @@ class Trainer:
         self._checkpoint()
 
     def _finish(self) -> Result:
-        if self._best is not None:
-            self.model.load_state_dict(self._best)
+        self._keeper.take_best()
         p, name = self.progress, self.objective.metric
         figures = self.measure("test") if self.objective.count("test") else {}
         test = figures.get(name)
@@ -403,51 +376,16 @@ class Trainer:
             yield vertices, torch.from_numpy(outputs[vertices])
 
     def _checkpoint(self) -> None:
-        if self._checkpoints is None or self.world.rank:
+        if not self._keeper.writes:
             return
         self.progress.merging = None if self._merging is None else self._merging.state()
         with self.meter.stage("checkpoint"):
-            tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-            if self._best is not None:
-                tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
-            tensors |= checkpoint.pack_optimizer(self._optimizer)
-            state = {
-                "progress": asdict(self.progress),
-                "settings": self.settings.as_json(),
-                "batch_size": self.batch_size,
-                "graph": self.graph.identity,
-            }
-            self._checkpoints.save(self.progress.step, tensors, state)
+            self._keeper.save(self.progress)
 
     def _resume(self) -> None:
-        if self._checkpoints is None:
-            return
-        found = newest(self._checkpoints, self._sync)
-        if found is None:
-            return
-        if not self.settings.resume:
-            raise TrainingError(
-                f"{self.settings.checkpoint} holds checkpoints of an earlier run: go on from them with --resume, or "
-                f"choose another folder"
-            )
-        for problem in found.problems:
-            self._tell(Notice(problem))
-        check_same_run(found, self.settings, self.graph, self.batch_size)
-        self.model.load_state_dict(found.part("model."))
-        self._best = found.part("best.") or None
-        checkpoint.unpack_optimizer(self._optimizer, found.tensors)
-        self.progress = Progress(**found.state["progress"])
-        p = self.progress
-        if self._merging is not None and p.merging is not None:
-            self._merging.restore(p.merging)
-        self._tell(Notice(f"going on from {found.folder} (epoch {p.epoch + 1}, batch {p.batch + 1})"))
-
-    def _told_to_stop(self) -> str:
-        p = self.progress
-        where = f"stopped after epoch {p.epoch + 1}, batch {p.batch} of {len(self._batches)}"
-        if self._checkpoints is None:
-            return f"{where}; nothing was saved, for no checkpoint folder is set"
-        return f"{where}; go on with --resume"
+        self.progress = self._keeper.resume() or self.progress
+        if self._merging is not None and self.progress.merging is not None:
+            self._merging.restore(self.progress.merging)
 
 
 def _seed_torch(seed: int) -> None:
