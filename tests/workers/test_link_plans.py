@@ -3,6 +3,9 @@
 One launch of processes for each number of workers runs all cases, for starting them costs more than the cases do.
 """
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from link_steps import EPOCHS, link_model, link_settings
+from safetensors.torch import load_file
 from test_exact import HOME, MIGRATE, PLANS, compare, plan, run
 
 from weft.graph import Graph
@@ -184,3 +188,25 @@ def test_what_is_learned_differs(pyg):
         found = [pyg[key]["parameters"] for key in pyg if key[0] == "sage-mean" and key[1] in kinds]
         for number, one in enumerate(found):
             assert all(np.abs(one - other).max() > 1e-6 for other in found[:number])
+
+
+def test_the_command_on_many_workers_and_resumed(graphs, tmp_path):
+    """By `weft train`: another number of workers goes on by another plan, and ends with the model of one worker."""
+    flags = ["--task", "link", "--decoder", "mlp", "--hidden", "8", "--fanouts", "4,4", "--epochs", "2", "--lr", "0.01"]
+    flags += ["--dtype", "float64", "--dropout", "0.2", "--threads", "1", "--eval-negatives", "7"]
+
+    def train(graph, out, *more):
+        command = [sys.executable, "-m", "weft.cli", "train", str(graphs / graph), *flags, "--out", str(tmp_path / out)]
+        done = subprocess.run([*command, *map(str, more)], capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        return load_file(tmp_path / out / "state.safetensors"), done.stdout
+
+    alone, _ = train("1", "alone", "--batch-size", 120)
+    keep = ["--checkpoint", tmp_path / "kept", "--checkpoint-every", 2, "--keep", 99]
+    train("2", "a", "--workers", 2, "--plan", "split", "--batch-size", 60, *keep)
+    for later in sorted((tmp_path / "kept").glob("step-*"))[2:]:  # as if it had been lost in the first epoch
+        shutil.rmtree(later)
+    model, told = train("3", "b", "--workers", 3, "--plan", "snp", "--batch-size", 40, *keep, "--resume")
+    assert "going on from" in told
+    assert "test  MRR" in told
+    assert max(float((model[name] - alone[name]).abs().max()) for name in alone) < 1e-10

@@ -11,6 +11,7 @@ from torch_geometric.nn.models import GraphSAGE
 import weft
 from weft import cli
 from weft.errors import ConfigError
+from weft.exchange import World
 from weft.graph.generate import communities
 from weft.graph.links import split_links
 from weft.nn import BlockModel, LinkPredictor
@@ -20,6 +21,7 @@ from weft.training import link_objective as module
 from weft.training.events import EpochEnded, Finished, Started, Stepped
 from weft.training.link_objective import LinkObjective
 from weft.training.metrics import auc, ranks
+from weft.training.planning import planner_for
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +202,20 @@ def test_the_command(folder, tmp_path, capsys):
 def test_contradictions(given, match):
     with pytest.raises(ConfigError, match=match):
         Settings(**given)
+
+
+def test_the_dry_run_walks_from_the_ends_of_links(graph, tmp_path):
+    """Its batches are the vertices that each batch of links computes, drawn over messages alone."""
+    write_partitioned(graph, allocate(graph, 2, "random"), 2, tmp_path / "parts")
+    parts = weft.Graph.open(tmp_path / "parts")
+    chosen = settings(batch_size=300, fanouts=(-1, -1))
+    planner = planner_for(chosen, parts, make_model(chosen, parts), World())
+    objective = LinkObjective(parts, chosen)
+    ends = [objective.pairs(batch, 0, n).ends() for n, batch in enumerate(objective.batches(300).of(0))]
+    assert planner.batches == len(ends)
+    found = planner._counts["all"]
+    assert found.seeds == pytest.approx(np.mean([len(batch) for batch in ends]))
+    degrees = np.diff(objective.graph.indptr)
+    assert found.cells[1, "spread", False].lists.sum() == pytest.approx(
+        np.mean([degrees[batch].sum() for batch in ends])
+    )
