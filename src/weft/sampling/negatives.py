@@ -7,10 +7,13 @@ from keep one of these.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from weft.graph.links import Links
+from weft.graph.pieces import running_sum
 from weft.keys import Stream, key, mix64_array
 
 _TRIES = 16
@@ -19,15 +22,42 @@ _TRIES = 16
 _Candidates = Callable[[int, np.ndarray], np.ndarray]
 
 
+@dataclass(frozen=True)
+class Alike:
+    """The vertices of each type, by original ids: a negative is of the type of the tail that it stands in for."""
+
+    types: np.ndarray  # [vertices]
+    vertices: np.ndarray  # [vertices] by type
+    starts: np.ndarray  # [types + 1] int64
+
+    @classmethod
+    def of(cls, types: np.ndarray) -> Self:
+        """Of the types of all vertices, in the order of their original ids."""
+        return cls(types, np.argsort(types, kind="stable"), running_sum(np.bincount(types)))
+
+    def drawn(self, random: np.ndarray, tails: np.ndarray) -> np.ndarray:
+        """A vertex of each tail's type."""
+        kind = self.types[tails]
+        return self.vertices[self.starts[kind] + _below(random, self.starts[kind + 1] - self.starts[kind])]
+
+
 def uniform(
-    links: Links, at: np.ndarray, each: int, when: tuple[int, ...], known: Links, stream: Stream = Stream.NEGATIVE
+    links: Links,
+    at: np.ndarray,
+    each: int,
+    when: tuple[int, ...],
+    known: Links,
+    stream: Stream = Stream.NEGATIVE,
+    alike: Alike | None = None,
 ) -> np.ndarray:
-    """Vertices drawn from all, [links at these places, each]; `when`: what the key is made of besides the link."""
-    heads, _ = links.ends(at)
+    """Vertices drawn from all (alike the tails), [links at these places, each]; `when`: the key, besides the link."""
+    heads, tails = links.ends(at)
+    tails = np.repeat(tails, each)
     draws = (at[:, None] * each + np.arange(each)).ravel()
 
     def candidates(attempt: int, where: np.ndarray) -> np.ndarray:
-        return _below(mix64_array(key(stream, *when, attempt), draws[where]), links.vertices)
+        random = mix64_array(key(stream, *when, attempt), draws[where])
+        return _below(random, links.vertices) if alike is None else alike.drawn(random, tails[where])
 
     return _drawn(candidates, np.repeat(heads, each), known).reshape(len(at), each)
 
@@ -61,6 +91,6 @@ def _drawn(candidates: _Candidates, heads: np.ndarray, known: Links) -> np.ndarr
     return out
 
 
-def _below(drawn: np.ndarray, count: int) -> np.ndarray:
-    """Whole numbers below a count (of up to 32 bits), each as likely, of 64 random bits."""
-    return (((drawn >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)).astype(np.int64)
+def _below(random: np.ndarray, count: int | np.ndarray) -> np.ndarray:
+    """Whole numbers below a count (of up to 32 bits), or each below its own, each as likely, of 64 random bits."""
+    return (((random >> np.uint64(32)) * np.asarray(count, dtype=np.uint64)) >> np.uint64(32)).astype(np.int64)

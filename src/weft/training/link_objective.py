@@ -17,6 +17,7 @@ from weft.parallel import Program
 from weft.parallel.pairs import Ends, Pairs, meet
 from weft.sampling import negatives
 from weft.sampling.batches import Batches, WholeBatch
+from weft.sampling.negatives import Alike
 from weft.training.metrics import auc, ranks
 from weft.training.settings import Settings
 
@@ -33,8 +34,8 @@ class LinkObjective:
         self.metric = {"mrr": "MRR", "hits": f"Hits@{settings.hits}", "auc": "AUC"}[settings.metric]
         self._here: np.ndarray | None = None  # [vertices] where each original id is now
         if graph.original_ids is not None:
-            self._here = np.empty(graph.num_vertices, dtype=graph.indices.dtype)
-            self._here[graph.original_ids] = np.arange(graph.num_vertices)
+            self._here = _by_original_id(np.arange(graph.num_vertices, dtype=graph.indices.dtype), graph)
+        self._alike = None if graph.vertex_type is None else Alike.of(_by_original_id(graph.vertex_type, graph))
         self._vertices: dict[str, np.ndarray] = {}
 
     def wrapped(self, model: nn.Module) -> nn.Module:
@@ -70,10 +71,10 @@ class LinkObjective:
         s, train = self._settings, self._links.parts["train"]
         chosen = np.arange(len(batch)) if chosen is None else chosen
         if s.negatives == "batch":
-            when = (s.seed, epoch, number)
-            drawn = negatives.from_batch(train, batch, chosen, s.num_negatives, when, train)
+            drawn = negatives.from_batch(train, batch, chosen, s.num_negatives, (s.seed, epoch, number), train)
         else:
-            drawn = negatives.uniform(train, batch[chosen], s.num_negatives, (s.seed, epoch), train)
+            when = (s.seed, epoch)
+            drawn = negatives.uniform(train, batch[chosen], s.num_negatives, when, train, alike=self._alike)
         return self._paired(train, batch[chosen], drawn)
 
     def ends_alone(self, batch: np.ndarray, epoch: int) -> Ends:
@@ -152,7 +153,7 @@ class LinkObjective:
         """Links of a split with the negatives that they are ranked among: the same in every epoch, linked in no split."""
         s, links = self._settings, self._links.parts[split]
         when = (s.seed, SPLITS[split])
-        drawn = negatives.uniform(links, at, s.eval_negatives, when, self._links.all, Stream.EVALUATE)
+        drawn = negatives.uniform(links, at, s.eval_negatives, when, self._links.all, Stream.EVALUATE, self._alike)
         return self._paired(links, at, drawn)
 
     def _paired(self, links: Links, at: np.ndarray, drawn: np.ndarray) -> Pairs:
@@ -170,6 +171,14 @@ class LinkObjective:
         holders[theirs] = np.repeat(np.arange(wire.size, dtype=np.uint16), counts)
         holders[held] = wire.rank
         return holders
+
+
+def _by_original_id(values: np.ndarray, graph: Graph) -> np.ndarray:
+    if graph.original_ids is None:
+        return values
+    moved = np.empty_like(values)
+    moved[graph.original_ids] = values
+    return moved
 
 
 def _joined(outputs: Iterable[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, Tensor]:
