@@ -20,6 +20,7 @@ from weft.planner.planner import Planner
 from weft.planner.prediction import Answer
 from weft.planner.probe import probe, probe_again
 from weft.training.events import Event, Notice, Planned
+from weft.training.objective import objective_for
 from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
 from weft.training.settings import Settings
@@ -41,10 +42,11 @@ def trainer_for(
     tell = listen if listen is not None and world.rank == 0 else _nobody
     with _aside(world):
         cluster = _cluster(settings, world, tell)
-        planner = planner_for(settings, graph, model, world)
+        objective = objective_for(graph, settings)
+        planner = planner_for(settings, graph, model, world, objective)
     answer = planner.answer(cluster)
     tell(Planned(answer))
-    trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.reads)
+    trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.reads, objective)
     if settings.watch:
         again = _Again(trainer, planner, cluster)
         trainer.watch = Watch(answer.best, again.plan, again.describe)

@@ -12,6 +12,7 @@ import torch
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import Progress
+from weft.nn.links import encoder_of
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster
@@ -21,6 +22,7 @@ from weft.planner.planner import Planner
 from weft.planner.prediction import Answer, Sweep
 from weft.planner.sweeps import link_sweep, sweep
 from weft.training.models import depth_of, make_model
+from weft.training.objective import objective_for
 from weft.training.planning import graph_task_of, task_of, title_of
 from weft.training.settings import Settings
 from weft.training.team import owners_of
@@ -36,7 +38,7 @@ class WhatIf:
     ) -> None:
         """`method`: how the graph is partitioned where it has another number of parts."""
         self._graph, self._settings, self._method, self._progress = graph, settings, method, progress
-        self._model = make_model(settings, graph)
+        self._model = encoder_of(make_model(settings, graph))
         self._depth = depth_of(self._model, graph)
         self._partitions = False  # are graphs without owners partitioned?
         self._planners: dict[tuple[Any, ...], Planner | GraphPlanner] = {}
@@ -60,7 +62,7 @@ class WhatIf:
         sweeps = [link_sweep(planner, cluster)]
         if ".py" not in self._settings.model:
             models = {width: make_model(replace(self._settings, hidden=width), self._graph) for width in self._widths()}
-            points = [(float(width), planner.of(model), cluster) for width, model in models.items()]
+            points = [(float(width), planner.of(encoder_of(model)), cluster) for width, model in models.items()]
             sweeps.append(sweep("hidden", points, float(self._settings.hidden)))
         return sweeps
 
@@ -84,10 +86,13 @@ class WhatIf:
         return self._planners[key]
 
     def _made(self, graph: Graph, owners: Owners, hosts: list[int], batch: int, title: str) -> Planner | GraphPlanner:
+        objective, model = objective_for(graph, self._settings), self._model
+        graph = objective.graph
         if self._settings.full_graph:
-            return GraphPlanner(graph, self._model, graph_task_of(self._settings), owners, hosts, title=title)
-        task = replace(task_of(self._settings, self._depth, 1), batch_size=batch)
-        return Planner(graph, self._model, task, owners, hosts, title=title, progress=self._progress)
+            return GraphPlanner(graph, model, graph_task_of(self._settings), owners, hosts, title=title)
+        task, batches = replace(task_of(self._settings, self._depth, 1), batch_size=batch), objective.computed(batch)
+        progress = self._progress
+        return Planner(graph, model, task, owners, hosts, title=title, progress=progress, batches=batches)
 
     def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:
         graph = self._graph
