@@ -9,6 +9,7 @@ from torch import Tensor
 from weft.exchange import Route, Wire
 from weft.exchange.columns import Spread
 from weft.exchange.soon import Soon
+from weft.parallel.pairs import Ends
 from weft.sampling import Block, Sample
 from weft.sampling.block import Topology, edge_values, keys_of
 
@@ -178,6 +179,7 @@ class Program:
     here: bool = False  # are all rows to fetch this worker's own, or in its cache?
     reached: Tensor | None = None  # the sources of the first layer's edges before it was settled who computes what,
     drawn: Block | None = None  # and these edges
+    ends: Ends | None = None  # where links are learned: the pairs that this worker scores
 
     @classmethod
     def of(cls, sample: Sample) -> "Program":
