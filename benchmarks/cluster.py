@@ -28,10 +28,12 @@ HERE = Path(__file__).resolve().parent
 DGL = Path(os.environ.get("WEFT_PEERS", HERE / "peers" / "envs")) / "dgl" / "bin" / "python"
 
 
-def graphs(where, vertices, edges, hosts, method, width=100, kind="communities"):
+def graphs(where, vertices, edges, hosts, method, width=100, kind="communities", train=0.08):
     """The graph (communities or rmat) whole as arrays, and partitioned."""
-    path = where / f"{kind}-{vertices}-{edges}{'' if width == 100 else f'-{width}'}"
-    make = communities if kind == "communities" else partial(rmat, classes=47, train=0.08)
+    path = (
+        where / f"{kind}-{vertices}-{edges}{'' if width == 100 else f'-{width}'}{'' if train == 0.08 else f'-{train}'}"
+    )
+    make = partial(communities if kind == "communities" else partial(rmat, classes=47), train=train)
     graph = Graph.open(path) if path.exists() else make(path, vertices=vertices, edges=edges, width=width)
     arrays = where / f"{path.name}-arrays"
     arrays.mkdir(exist_ok=True)
@@ -119,6 +121,8 @@ def options(side):
 
 def option(text):
     name, _, value = text.partition("=")
+    if value in ("true", "false"):
+        return name, value == "true"
     return name, float(value) if "." in value else int(value) if value.isdigit() else value
 
 

@@ -22,6 +22,7 @@ void bind_nets(nb::module_ &m);
 void bind_quality(nb::module_ &m);
 void bind_refine(nb::module_ &m);
 void bind_sampling(nb::module_ &m);
+void bind_shares(nb::module_ &m);
 void bind_split(nb::module_ &m);
 void bind_spread(nb::module_ &m);
 void bind_streaming(nb::module_ &m);
@@ -48,6 +49,7 @@ NB_MODULE(_kernels, m) {
     bind_quality(m);
     bind_refine(m);
     bind_sampling(m);
+    bind_shares(m);
     bind_split(m);
     bind_spread(m);
     bind_streaming(m);

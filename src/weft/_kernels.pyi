@@ -245,6 +245,37 @@ def gatv2_backward_src(
     threads: int,
 ) -> None: ...
 
+# kernels/shares.cpp
+def edge_shares(
+    indptr: ndarray,
+    src: ndarray,
+    a_src: ndarray,
+    a_dst: ndarray,
+    keep: ndarray | None,
+    own_keep: ndarray | None,
+    out: ndarray,
+    own: ndarray,
+    slope: float,
+    loops: bool,
+    threads: int,
+) -> None: ...
+def edge_shares_backward(
+    indptr: ndarray,
+    src: ndarray,
+    a_src: ndarray,
+    a_dst: ndarray,
+    keep: ndarray | None,
+    own_keep: ndarray | None,
+    g: ndarray,
+    g_own: ndarray,
+    g_edge: ndarray,
+    g_dst: ndarray,
+    g_loop: ndarray,
+    slope: float,
+    loops: bool,
+    threads: int,
+) -> None: ...
+
 # kernels/dropout.cpp
 def dropout_mask(key: int, row_keys: ndarray, threshold: int, scale: float, out: ndarray, threads: int) -> None: ...
 def keep_freed_memory() -> bool: ...

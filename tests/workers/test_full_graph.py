@@ -15,6 +15,7 @@ from test_exact import compare, kind_of, run
 from weft.graph import Graph
 from weft.graph.generate import communities
 from weft.graph.typed import TypedRows
+from weft.nn.decoupled import Decoupled
 from weft.partition import allocate, write_partitioned
 
 STEPS = Path(__file__).parent / "full_steps.py"
@@ -32,8 +33,11 @@ PLANS |= {
     "replicas": {"plan": "halo", "replicate": True},
     "replicas, pull": plan("pull", "pull", replicate=True),
     "partitioned": {"plan": "halo", "topology": "partitioned"},
+    "tp": {"plan": "tp"},
+    "tp, chunks": {"plan": "tp", "chunks": 3},
 }
 DEEP = {
+    "tp": PLANS["tp"],
     "halo": PLANS["halo"],
     "pull": plan("pull", "pull", "pull", "pull"),
     "push": plan("push", "push", "push", "push"),
@@ -41,7 +45,7 @@ DEEP = {
     "replicas, mixed": plan("pull", "push", "cover", "pull", replicate=True),
     "pull, partitioned": plan("pull", "pull", "cover", "cover", topology="partitioned"),
 }
-SOME = ["halo", "pull+pull", "push+push", "cover+pull", "replicas"]
+SOME = ["halo", "pull+pull", "push+push", "cover+pull", "replicas", "tp"]
 
 # Models, and the plans that each is run under.
 CASES = {
@@ -52,14 +56,14 @@ CASES = {
     "gin": [*SOME, "partitioned"],
     "gat": [*SOME, "pull+push", "partitioned"],
     "gatv2": ["halo", "replicas"],
-    "film": ["halo", "push+push"],
+    "film": ["halo", "push+push", "tp"],
     "jk": SOME,
     "own": ["no name", "pull+pull", "replicas, pull"],
     "declared": SOME,
     "rgcn": [*SOME, "pull+push", "partitioned"],
     "rgcn-bases": ["halo"],
     "rgcn-types": ["halo", "pull+pull", "push+push", "replicas"],
-    "rgat": [*SOME, "partitioned"],
+    "rgat": [*SOME[:-1], "partitioned"],
     "rgat-types": ["halo"],
     "deep": list(DEEP),
 }
@@ -142,6 +146,31 @@ def pyg(graphs):
         widths = graph.feature_widths
         found[model] = by_pyg(graph, full_model(model, graph.num_features, graph.num_classes, 0.0, widths))
     return found
+
+
+DECOUPLED = ("sage-mean", "gcn", "gcn-weights", "gin", "gat", "deep")
+
+
+@pytest.fixture(scope="module")
+def pyg_decoupled(graphs):
+    """What a plain module makes of each model's decoupled variant."""
+    found = {}
+    for model in DECOUPLED:
+        graph = Graph.open(graphs / f"{'weights' if model.endswith('weights') else 'plain'}-1")
+        found[model] = by_pyg(graph, Decoupled(full_model(model, graph.num_features, graph.num_classes, 0.0)))
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, "uneven"])
+def test_tp_decoupled_is_the_decoupled_model_in_one_process(graphs, pyg_decoupled, workers, tmp_path):
+    ways = ({}, {"overlap": False}, {"chunks": 3})
+    names = list(itertools.product(DECOUPLED, ways))
+    cases = []
+    for model, way in names:
+        settings = {"plan": "tp-decoupled", **way}
+        cases.append(case(graphs, model, "halo", workers) | {"settings": settings})
+    got = run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS)
+    compare([pyg_decoupled[model] for model, _ in names], got, [(model, str(way)) for model, way in names])
 
 
 @pytest.fixture(scope="module")

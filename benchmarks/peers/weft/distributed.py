@@ -15,14 +15,8 @@ from weft.training import Settings, Trainer, make_model
 def main(job):
     world = World.join(300, job["options"].get("transport", "sockets"))
     graph = Graph.open(job["graph"])
-    settings = Settings(
-        model=job["model"],
-        hidden=job["hidden"],
-        fanouts=tuple(job["fanouts"]),
-        batch_size=job["batch_size"],
-        threads=1,
-        **job["options"],
-    )
+    batches = {"fanouts": tuple(job["fanouts"]), "batch_size": job["batch_size"]} if "fanouts" in job else {}
+    settings = Settings(model=job["model"], hidden=job["hidden"], threads=1, **batches, **job["options"])
     trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
     trainer.prepare()
     wire = trainer._sync

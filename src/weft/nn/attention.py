@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.nn import crossing, functional
-from weft.nn.call import Call, dense, edge_mask
+from weft.nn import crossing, functional, sliced_attention
+from weft.nn.call import Call, dense, drops, edge_mask
 from weft.sampling import Block
 
 
@@ -38,6 +38,8 @@ def gat(call: Call) -> Tensor:
         return _gat_columns(call)
     x = dense(conv.lin, call.x).view(-1, conv.heads, conv.out_channels)
     layer, slope = call.layer, conv.negative_slope
+    if layer.slices is not None:
+        return _finish_attention(call, sliced_attention.gat(call, x))
     att_src, att_dst = conv.att_src.squeeze(0), conv.att_dst.squeeze(0)
     sources = layer.gather(x, call.wire)
     if layer.pushed is None:
@@ -61,6 +63,9 @@ def gatv2(call: Call) -> Tensor:
     layer = call.layer
     shape = (-1, conv.heads, conv.out_channels)
     x = dense(conv.lin_l, call.x).view(shape)
+    if layer.slices is not None:
+        to = x if conv.share_weights else dense(conv.lin_r, call.x).view(shape)
+        return _finish_attention(call, sliced_attention.gatv2(call, x, to))
     sources = layer.gather(x, call.wire)
     pushed_apart = layer.pushed is not None and layer.own is not None  # own rows are not among the sources here
     own = layer.own_rows(x, call.wire) if conv.share_weights or pushed_apart else None
@@ -78,12 +83,6 @@ def gatv2(call: Call) -> Tensor:
         joined = F.leaky_relu(side[block.src.long()] + terms[block.dst().long()], slope)
         parts.append(functional.attention_part(block, side, (joined * att).sum(-1), 1.0, keep))
     return _finish_attention(call, crossing.merge_attention(layer, call.wire, *parts))
-
-
-def drops(call: Call) -> bool:
-    """Are edges dropped?"""
-    conv: Any = call.conv
-    return bool(conv.training and conv.dropout)
 
 
 def _attended(call: Call) -> tuple[Block, Tensor | None]:

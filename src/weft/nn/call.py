@@ -47,12 +47,18 @@ class Call:
         """The destinations' own rows."""
         return self.layer.own_rows(self.x, self.wire)
 
-    def weights(self, block: Block, drop: Tensor | None = None) -> Tensor | None:
-        """The weights of a block's edges, zero for those dropped; None where all are one."""
-        given = self.program.edge_values("edge_weight", block).to(self.x.dtype) if self.edge_weight else None
-        if drop is None or not drop.any():
-            return given
-        return (~drop).to(self.x.dtype) if given is None else given * ~drop
+    def weights(self, block: Block, loops: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """The weights of a block's edges, zero for the loops that are dropped; None where all are one. Made once a block."""
+        dtype = self.x.dtype
+
+        def make() -> Tensor | None:
+            given = self.program.edge_values("edge_weight", block).to(dtype) if self.edge_weight else None
+            drop = None if loops is None else loops()
+            if drop is None or not drop.any():
+                return given
+            return (~drop).to(dtype) if given is None else given * ~drop
+
+        return block.remembered(f"weights {self.edge_weight} {loops is None} {dtype}", make)
 
     def types(self, block: Block) -> Tensor:
         """The types of a block's edges; looked up once a block."""
@@ -91,6 +97,12 @@ def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
 
 def plain_linear(module: nn.Module) -> bool:
     return type(module) in (nn.Linear, Linear) and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def drops(call: Call) -> bool:
+    """Does an attention convolution drop edges now?"""
+    conv: Any = call.conv
+    return bool(conv.training and conv.dropout)
 
 
 def edge_mask(

@@ -36,6 +36,11 @@ def convolve(call: Call) -> Tensor:
         raise ModelError(
             f"{call.conv} needs whole rows, so its layer can't be placed by columns: place it local, pull or push"
         )
+    if call.layer.slices is not None and (fast is None or fast is rgat or not _known(call)):
+        raise ModelError(
+            f"{call.conv} has no known split by columns, so it can't be computed on slices of them (plan tp): choose plan "
+            f"halo, by pull where whole neighbourhoods meet, or declare its split (docs/models.md)"
+        )
     if call.layer.weight is not None:
         _check_sums(call.conv, alone=_known(call))
     out = fast(call) if fast is not None and _known(call) else _black_box(call)

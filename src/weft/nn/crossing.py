@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from weft.exchange import Wire
 from weft.exchange.route import add, taken
-from weft.nn import functional
+from weft.nn import functional, slices
 from weft.parallel.program import Layer
 from weft.sampling import Block
 
@@ -31,6 +31,8 @@ def aggregate(
     `weight` is the caller's; what edges count for as they were drawn multiplies it. Own rows that others hold are left out
     where the caller has no use for them (`with_own`).
     """
+    if layer.slices is not None:
+        return slices.aggregate(layer, wire, x, reduce, weight), x
     if layer.columns is not None:
         return _aggregate_columns(layer, wire, x, reduce, weight, push_weight)
     if layer.pushed is None:  # destinations come first among whole neighbourhoods' sources
@@ -116,6 +118,8 @@ class Summed(torch.autograd.Function):
 
 def film(layer: Layer, wire: Wire, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str) -> Tensor:
     """Mean or sum over edges of relu(gamma[destination] x[source] + beta[destination])."""
+    if layer.slices is not None:
+        return slices.film(layer, wire, x, gamma, beta, reduce)
     sources = layer.gather(x, wire)
     if layer.pushed is None:
         return functional.film(layer.block, sources, gamma, beta, reduce)

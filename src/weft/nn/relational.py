@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.nn import crossing, functional
-from weft.nn.attention import drops, masks
-from weft.nn.call import REDUCE, Call, edge_mask
+from weft.nn import crossing, functional, sliced_relations
+from weft.nn.attention import masks
+from weft.nn.call import REDUCE, Call, drops, edge_mask
 from weft.nn.linear import linear
 from weft.nn.relations import BySource, by_destination, by_source, dense, joined, products
 from weft.parallel.hops import RELATION_COUNT
@@ -28,16 +28,24 @@ def rgcn(call: Call) -> Tensor:
     if layer.columns is not None:
         out = _rgcn_columns(call)
         return out if conv.bias is None else out + conv.bias
-    matrices, name = _matrices(conv), f"{conv.aggr} of {conv.num_relations} relations"
-    (rows,) = call.once(name, lambda: (_merged(call, layer.block, layer.gather(call.x, call.wire)),))
-    out = _mapped(call, layer.block, rows, matrices)
-    if layer.pushed is not None:
-        there = layer.pushed.block
-        (rows,) = call.once(f"pushed {name}", lambda: (_merged(call, there, call.x),))
-        out = out + layer.pushed.route.push(_mapped(call, there, rows, matrices), call.wire)
+    matrices = _matrices(conv)
+    out = _rgcn_sums(call, matrices) if layer.slices is None else sliced_relations.rgcn(call, matrices)
     if conv.root is not None:
         return linear(call.x_dst, conv.root.T, conv.bias, out)
     return out if conv.bias is None else out + conv.bias
+
+
+def _rgcn_sums(call: Call, matrices: Tensor) -> Tensor:
+    """Each relation's merged rows by its matrix, summed, wherever edges are computed."""
+    conv: Any = call.conv
+    layer, name = call.layer, f"{conv.aggr} of {conv.num_relations} relations"
+    (rows,) = call.once(name, lambda: (_merged(call, layer.block, layer.gather(call.x, call.wire)),))
+    out = _mapped(call, layer.block, rows, matrices)
+    if layer.pushed is None:
+        return out
+    there = layer.pushed.block
+    (rows,) = call.once(f"pushed {name}", lambda: (_merged(call, there, call.x),))
+    return out + layer.pushed.route.push(_mapped(call, there, rows, matrices), call.wire)
 
 
 def _merged(call: Call, block: Block, x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ def sage(call: Call) -> Tensor:
         return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
     layer = call.layer
     pulls = layer.sources is not None and layer.own is None
-    crosses = layer.columns is None and (layer.pushed is not None or pulls)
+    crosses = layer.columns is None and (layer.pushed is not None or pulls or layer.slices is not None)
     linear = conv.aggr != "max" and not conv.project and plain_linear(conv.lin_l)
     if crosses and linear and not call.stays and _narrow_first(call, conv.lin_l):
         return _sage_narrow(call)
@@ -98,7 +98,7 @@ def gcn(call: Call) -> Tensor:
     """Degrees are the whole graph's, so that a row does not depend on its batch; sampled sums are scaled to full ones."""
     conv: Any = call.conv
     layer = call.layer
-    crosses = layer.pushed is not None or layer.sources is not None
+    crosses = layer.pushed is not None or layer.sources is not None or layer.slices is not None
     narrows = _narrow_first(call, conv.lin) if crosses else conv.lin.weight.shape[1] > conv.lin.weight.shape[0]
     if narrows and layer.columns is None and not call.stays:
         out = _gcn_sums(call, dense(conv.lin, call.x))
@@ -121,7 +121,7 @@ def _gcn_sums(call: Call, x: Tensor) -> Tensor:
     at_src, at_dst, own_weight = _gcn_factors(call, fill, conv.add_self_loops)
     x = x * at_src.to(x.dtype)[:, None]
     loops = conv.add_self_loops
-    weight = call.weights(layer.block, layer.self_edges() if loops else None)
+    weight = call.weights(layer.block, layer.self_edges if loops else None)
     push_weight = _push_weights(call, loops)
     out, own = crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight)
     out = out * at_dst.to(x.dtype)[:, None]
@@ -131,7 +131,7 @@ def _gcn_sums(call: Call, x: Tensor) -> Tensor:
 def _push_weights(call: Call, loops: bool) -> Tensor | None:
     if call.layer.pushed is None:
         return None
-    return call.weights(call.layer.pushed.block, call.layer.pushed_self_edges() if loops else None)
+    return call.weights(call.layer.pushed.block, call.layer.pushed_self_edges if loops else None)
 
 
 def _gcn_factors(call: Call, fill: float, loops: bool) -> tuple[Tensor, Tensor, Tensor]:

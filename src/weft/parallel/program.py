@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 
 from weft.exchange import Route, Wire
+from weft.exchange.columns import Spread
+from weft.exchange.soon import Soon
+from weft.parallel.pairs import Ends
 from weft.sampling import Block, Sample
 from weft.sampling.block import Topology, edge_values, keys_of
 
@@ -49,6 +52,37 @@ class Columns:
         return torch.cat(parts, 1)[:, : self.total]
 
 
+@dataclass(frozen=True)
+class Slices:
+    """A layer over the whole graph: rows by owner go in and come out, between that each worker has columns of all rows."""
+
+    bounds: tuple[int, ...]  # worker p owns vertices bounds[p] to bounds[p + 1]
+    rank: int
+    keys: Tensor  # [all vertices] int64, original ids
+    to_all: Route  # own rows -> everyone's, in order
+    chunks: tuple[int, ...]  # bounds of the ranges that destinations are gone through in
+    rounds: int  # that sums go in, so that what travels does so while something else is computed
+    soon: Soon
+
+    @property
+    def size(self) -> int:
+        """The workers."""
+        return len(self.bounds) - 1
+
+    @property
+    def num_own(self) -> int:
+        """How many rows this worker owns."""
+        return self.bounds[self.rank + 1] - self.bounds[self.rank]
+
+    def spread(self, columns: int) -> Spread:
+        """Who holds what of rows of so many columns."""
+        return Spread(self.bounds, self.rank, self.size, columns)
+
+    def share(self, edges: int) -> int:
+        """This worker's part of the edges, for it computes all of them on its columns; the parts add up."""
+        return edges * (self.rank + 1) // self.size - edges * self.rank // self.size
+
+
 @dataclass
 class Layer:
     """One layer on one worker. The block's edges are computed here; `pushed` are other workers' edges."""
@@ -59,6 +93,7 @@ class Layer:
     own: Route | None = None  # rows here -> the destinations' own rows; None: the first rows here
     pushed: Pushed | None = None
     columns: "Columns | None" = None  # are the rows here slices of columns, and all workers' edges computed on them?
+    slices: Slices | None = None  # is the block the whole graph's, gone over by all workers on slices of the columns?
     dst_at: Tensor | None = None  # by columns: where the rows here hold the destinations, int64
     src_vertices: Tensor | None = None  # [block.num_src] vertex ids
     dst_vertices: Tensor | None = None
@@ -107,7 +142,14 @@ class Layer:
     @property
     def num_dst(self) -> int:
         """How many rows this worker holds after the layer."""
-        return self.block.num_dst
+        return self.block.num_dst if self.slices is None else self.slices.num_own
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges this worker computes."""
+        if self.slices is not None:
+            return self.slices.share(self.block.num_edges)
+        return self.block.num_edges + (0 if self.pushed is None else self.pushed.block.num_edges)
 
     def gather(self, x: Tensor, wire: Wire) -> Tensor:
         """The block's sources, from the rows here."""
@@ -137,6 +179,7 @@ class Program:
     here: bool = False  # are all rows to fetch this worker's own, or in its cache?
     reached: Tensor | None = None  # the sources of the first layer's edges before it was settled who computes what,
     drawn: Block | None = None  # and these edges
+    ends: Ends | None = None  # where links are learned: the pairs that this worker scores
 
     @classmethod
     def of(cls, sample: Sample) -> "Program":
@@ -157,8 +200,7 @@ class Program:
     @property
     def num_edges(self) -> int:
         """How many edges this worker computes."""
-        pushed = [layer.pushed.block.num_edges for layer in self.layers if layer.pushed]
-        return sum(layer.block.num_edges for layer in self.layers) + sum(pushed)
+        return sum(layer.num_edges for layer in self.layers)
 
     @cached_property
     def sizes(self) -> list[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
@@ -88,16 +89,34 @@ class Block:
 
     def looped_places(self) -> Tensor:
         """The places of the edges of `with_self_loops`; -1 for the loops."""
-        marked = Block(self.indptr, self.src, self.num_src, self.places())
-        places = marked.with_self_loops().edge_ids
-        assert places is not None
-        return places
+        if "looped places" not in self._cache:
+            marked = Block(self.indptr, self.src, self.num_src, self.places())
+            self._cache["looped places"] = marked.with_self_loops().edge_ids
+        return self._cache["looped places"]
+
+    def pieces(self, bounds: tuple[int, ...]) -> "list[Piece]":
+        """The block in ranges of its destinations; the whole block, where there is one range."""
+        if len(bounds) == 2:
+            return [Piece(self, slice(0, self.num_dst), slice(0, self.num_edges))]
+        key = f"pieces {bounds}"
+        if key not in self._cache:
+            self._cache[key] = [_piece(self, *ends) for ends in pairwise(bounds)]
+        return self._cache[key]
 
     def to(self, device: torch.device | str) -> Self:
         """The block on a device, without its caches."""
         edge_ids, positions = (None if t is None else t.to(device) for t in (self.edge_ids, self.positions))
         values = {name: value.to(device) for name, value in self.values.items()}
         return type(self)(self.indptr.to(device), self.src.to(device), self.num_src, edge_ids, positions, values)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The edges into a range of a block's destinations, from all of its sources; a destination is no source here."""
+
+    block: Block
+    rows: slice  # of the whole block's destinations
+    edges: slice
 
 
 @dataclass
@@ -141,6 +160,12 @@ def keys_of(graph: Topology, vertices: np.ndarray) -> Tensor:
     """Original ids, the keys of all randomness."""
     ids = graph.original_ids
     return torch.from_numpy(vertices.astype(np.int64) if ids is None else np.asarray(ids[vertices]))
+
+
+def _piece(block: Block, first: int, end: int) -> Piece:
+    indptr = block.indptr[first : end + 1]
+    edges = slice(int(indptr[0]), int(indptr[-1]))
+    return Piece(Block(indptr - indptr[0], block.src[edges], block.num_src), slice(first, end), edges)
 
 
 def _destinations(block: Block) -> Tensor:

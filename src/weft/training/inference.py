@@ -8,11 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from weft.exchange import Wire
 from weft.features import gather
 from weft.graph import Graph
 from weft.graph.pieces import vertex_ranges
 from weft.nn import LayerwiseRunner
+from weft.nn.decoupled import Decoupled
+from weft.nn.decoupled_model import DecoupledModel
 from weft.nn.layerwise import Pending
+from weft.parallel import Owners, tensor_program
+from weft.parallel.plan import tp_decoupled
 from weft.sampling import NeighborSampler
 
 _ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time
@@ -43,10 +48,23 @@ def infer(
     was_training = model.training
     model.eval()
     try:
+        if isinstance(model, Decoupled):
+            with torch.no_grad():
+                return _infer_decoupled(model, graph, dtype)
         with torch.inference_mode(), _Store(graph.num_vertices, memory, scratch) as store:
             return _infer(model, graph, dtype, threads, store)
     finally:
         model.train(was_training)
+
+
+def _infer_decoupled(model: Decoupled, graph: Graph, dtype: torch.dtype) -> Inference:
+    """All vertices at once; the rows that are told are those that enter the mixing."""
+    assert graph.features is not None
+    program = tensor_program(graph, Owners(np.array([0, graph.num_vertices])), Wire(), tp_decoupled(model.depth))
+    entered: list[Tensor] = []
+    x = gather(graph.features, program.vertices[0]).to(dtype)
+    outputs = DecoupledModel(model, entering=entered.append)(x, program)
+    return Inference(outputs.numpy(), entered[0].numpy())
 
 
 def _infer(model: nn.Module, graph: Graph, dtype: torch.dtype, threads: int, store: "_Store") -> Inference:

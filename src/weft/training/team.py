@@ -10,37 +10,46 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
-from weft.exchange import World
+from weft.exchange import Wire, World
+from weft.exchange.soon import Soon
 from weft.features import FeatureStore, Sharing
 from weft.features.cache import by_reads, edges_from, hottest, rooms
 from weft.graph import Graph
 from weft.graph.describe import out_degrees
 from weft.keys import Stream
-from weft.nn import BlockModel, crossing_costs
+from weft.nn import crossing_costs
 from weft.nn.binding import takes_types
 from weft.nn.convolve import check_sums, fast_path
 from weft.nn.costs import row_costs
+from weft.nn.links import encoder_of
+from weft.nn.ranges import needs
 from weft.parallel import (
     NAMED,
     OF_GRAPH,
     Columns,
     Cooperation,
     Owners,
+    Pairs,
     Pieces,
     Plan,
     Program,
     TimeSteps,
     Turns,
     mixed,
+    tensor_program,
 )
 from weft.parallel.evening import Evenness
+from weft.parallel.linked import linked, linked_alone
+from weft.parallel.pairs import Ends, meet
 from weft.parallel.replicas import replicas
-from weft.parallel.whole import program_together
+from weft.parallel.whole import program_alone, program_together
 from weft.sampling import make_sampler
 from weft.sampling.batches import dealt
+from weft.training.link_objective import LinkObjective
+from weft.training.models import depth_of
 from weft.training.settings import Settings
 
-# A batch's seeds, epoch, number, stream and a turn to this worker's program for that turn.
+# A batch's seeds (or links), epoch, number, stream and a turn to this worker's program for that turn.
 Programmer = Callable[[np.ndarray, int, int, Stream, int], Program]
 
 # What a plan has besides layers and seeds, and the settings too.
@@ -120,9 +129,10 @@ def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
 
 def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
     """Refuse what workers would refuse, before they are started."""
+    model = encoder_of(model)
     check_sampler(settings, model)
     owners_of(graph, settings.workers)
-    plan_for(settings, model, len(settings.fanouts_for(BlockModel(model, graph.num_features).depth)))
+    plan_for(settings, model, len(settings.fanouts_for(depth_of(model, graph))))
 
 
 def check_sampler(settings: Settings, model: nn.Module) -> None:
@@ -131,8 +141,8 @@ def check_sampler(settings: Settings, model: nn.Module) -> None:
         check_sums(model)
 
 
-def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programmer]:
-    """One worker: a programmer for each loader thread."""
+def alone(graph: Graph, settings: Settings, fanouts: list[int], links: LinkObjective | None = None) -> list[Programmer]:
+    """One worker: a programmer for each loader thread; batches are of links, where these are learned."""
 
     def programmer() -> Programmer:
         sampler = make_sampler(
@@ -146,6 +156,10 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programm
         pieces = Pieces(settings.micro_batches)
 
         def program(seeds: np.ndarray, epoch: int, batch: int, stream: Stream, turn: int) -> Program:
+            if links is not None and stream == Stream.SAMPLE:
+                pairs = links.pairs(seeds, epoch, batch)
+                pairs = pairs.part(pieces.part(np.arange(len(pairs)), turn))
+                return linked_alone(pairs, lambda ends: Program.of(sampler.sample(ends, epoch, batch, stream)))
             part = pieces.part(seeds, turn) if stream == Stream.SAMPLE else seeds
             return Program.of(sampler.sample(part, epoch, batch, stream))
 
@@ -154,13 +168,38 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programm
     return [programmer() for _ in range(settings.loaders or 1)]
 
 
+def whole_alone(graph: Graph, plan: Plan, settings: Settings, model: nn.Module) -> Program:
+    """One worker: its program for all vertices with all their neighbours."""
+    if plan.layers[0] == "columns":
+        owners = Owners(np.array([0, graph.num_vertices]))
+        return tensor_program(graph, owners, Wire(), plan, ranges_for(settings, plan, model, graph, owners))
+    return program_alone(graph, len(plan.layers))
+
+
+def ranges_for(settings: Settings, plan: Plan, model: nn.Module, graph: Graph, owners: Owners) -> int:
+    """In how many ranges destinations are gone through under tp, where the plan leaves it to the budget."""
+    if settings.budget is None or plan.scope != "graph" or plan.decoupled or plan.chunks:
+        return 1
+    number = 8 if settings.dtype == "float64" else 4
+    return needs(model, graph.num_features, len(graph.indices), owners.bounds.tolist(), number).within(settings.budget)
+
+
 class Team:
     """Many workers: they cooperate on every batch, or those of each host on their share of it."""
 
     def __init__(
-        self, graph: Graph, settings: Settings, plan: Plan, fanouts: list[int], world: World, model: nn.Module
+        self,
+        graph: Graph,
+        settings: Settings,
+        plan: Plan,
+        fanouts: list[int],
+        world: World,
+        model: nn.Module,
+        links: LinkObjective | None = None,
     ) -> None:
-        self._graph, self._plan = graph, plan
+        """`links`: what batches are of, where these are learned; None: of seeds."""
+        self._graph, self._plan, self._links = graph, plan, links
+        self._own_links: np.ndarray | None = None  # of the full graph: places of those whose heads are here
         members = world.members(plan.group)
         everybody = owners_of(graph, world.size)
         if plan.group == "host" and plan.topology == "partitioned":
@@ -170,7 +209,8 @@ class Team:
         owners = everybody.among(members)
         half, lanes = plan.wire == "float16", range(1 if plan.scope == "graph" else settings.loaders or 2)
         self.compute = world.wire(plan.group, half)
-        ahead = [world.wire(plan.group, half) for _ in lanes]
+        self._ahead = ahead = [world.wire(plan.group, half) for _ in lanes]
+        self.ahead = ahead[0]  # on the full graph free for another thread, once the program and its inputs are there
         costs = None
         if "cover" in plan.layers or plan.replicate:
             costs = (row_costs if plan.scope == "graph" else crossing_costs)(model, graph.num_features)
@@ -195,6 +235,9 @@ class Team:
             )
             for wire in ahead
         ]
+        self._ranges = ranges_for(settings, plan, model, graph, owners)
+        overlaps = plan.layers[0] == "columns" and plan.scope == "graph" and plan.overlap and not plan.decoupled
+        self._soon = Soon(self.compute, self.ahead if overlaps else None, world.meter)
         self.turns = turns_for(plan, settings, world.size)
         if plan.replicate:
             assert costs is not None
@@ -212,12 +255,33 @@ class Team:
 
     def close(self) -> None:
         """Give up the wires to the others. All workers do, once no thread prepares batches any more."""
+        self._soon.close()
         for wire in self._wires:
             wire.close()
         self.programmers.clear()  # they hold this team, which would wait for the garbage collector
 
+    @property
+    def ends(self) -> Callable[[np.ndarray, int], Ends] | None:
+        """Where links are learned on the full graph: the pairs that this worker scores of an epoch's links."""
+        return None if self._links is None else self._ends
+
+    def _ends(self, batch: np.ndarray, epoch: int) -> Ends:
+        """All workers call this together; each draws for the links whose heads are its own."""
+        assert self._links is not None
+        owners, rank = self.sharing.owners, self.compute.rank
+        first, end = owners.bounds[rank : rank + 2]
+        if self._own_links is None:
+            heads = self._links.heads(batch)
+            self._own_links = np.flatnonzero((heads >= first) & (heads < end))
+        pairs = self._links.pairs(batch, epoch, 0, self._own_links)
+        return meet(pairs, np.arange(first, end, dtype=pairs.heads.dtype), owners.member_of, self.compute)
+
     def whole(self) -> Program:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
+        if self._plan.layers[0] == "columns":
+            return tensor_program(
+                self._graph, self.sharing.owners, self.compute, self._plan, self._ranges, soon=self._soon
+            )
         first, end = self.sharing.owners.bounds[self.compute.rank : self.compute.rank + 2]
         return program_together(self._graph, self._cooperations[0], np.arange(first, end), self.compute)
 
@@ -225,6 +289,8 @@ class Team:
         self, cooperation: Cooperation, seeds: np.ndarray, epoch: int, batch: int, stream: Stream, turn: int
     ) -> Program:
         """This worker's program for a turn of a batch of all workers' seeds."""
+        if self._links is not None and stream == Stream.SAMPLE:
+            return self._linked(cooperation, self._links.pairs(seeds, epoch, batch), epoch, batch, turn)
         part = seeds
         if stream == Stream.SAMPLE:
             if isinstance(self.turns, TimeSteps):
@@ -235,10 +301,21 @@ class Team:
         share = cooperation.share(part, epoch, batch, stream)
         return cooperation.program(share, epoch, batch, stream)
 
+    def _linked(self, cooperation: Cooperation, pairs: Pairs, epoch: int, batch: int, turn: int) -> Program:
+        """Likewise of all workers' pairs. Models that migrate score pairs where their heads are at home."""
+        every = np.arange(len(pairs))
+        if isinstance(self.turns, TimeSteps):
+            own = self.turns.own(every, cooperation.homes(pairs.heads), self.compute.rank, turn)
+            return linked_alone(pairs.part(own), lambda ends: cooperation.program(ends, epoch, batch))
+        pairs = pairs.part(self.turns.part(every, turn))
+        pairs = pairs.part(dealt(len(pairs), self._shares) == self._group)
+        return linked(cooperation, pairs, epoch, batch, self._ahead[self._cooperations.index(cooperation)])
+
     def seeds_by_step(self, batches: list[np.ndarray]) -> dict[int, int]:
-        """How many seeds each time step of migrating models has in some batches."""
+        """How many seeds (or links) each time step of migrating models has in some batches."""
         assert isinstance(self.turns, TimeSteps)
-        found = [self.turns.by_step(seeds, self._cooperations[0].homes(seeds)) for seeds in batches]
+        roots = batches if self._links is None else [self._links.heads(batch) for batch in batches]
+        found = [self.turns.by_step(seeds, self._cooperations[0].homes(seeds)) for seeds in roots]
         return {step: sum(len(roots) for steps in found for roots in steps[step]) for step in self.turns.kept}
 
     @property
@@ -251,7 +328,7 @@ class Team:
 
         `reads`: how often each vertex was reached in a dry run of some batches; None: find out now.
         """
-        if self._plan.layers[0] == "columns":
+        if self._plan.layers[0] == "columns" and self._plan.scope == "batches":
             columns = Columns(self.compute.rank, self.compute.size, self._graph.num_features)
             store.slices(*columns.span, columns.width)
             return

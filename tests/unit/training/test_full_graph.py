@@ -16,6 +16,7 @@ from weft.nn import crossing
 from weft.parallel import Plan
 from weft.training import Settings, Trainer, make_model
 from weft.training.events import EpochEnded, Finished, Started, Stepped
+from weft.training.saved import load_model, save_model
 from weft.training.team import plan_for
 
 
@@ -40,9 +41,12 @@ def same_bits(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage", "gat", "gin", "deepgcn"])
-def test_models_learn(graph, model):
-    result, _ = run(graph, model=model, epochs=40, lr=0.02)
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [*((model, "halo") for model in ("gcn", "sage", "gat", "gin", "deepgcn")), ("gcn", "tp"), ("gat", "tp-decoupled")],
+)
+def test_models_learn(graph, model, plan):
+    result, _ = run(graph, model=model, plan=plan, epochs=40, lr=0.02)
     assert result.history[-1]["loss"] < 0.7 * result.history[0]["loss"]
     assert result.test > 0.6  # five classes: chance is 0.2
 
@@ -76,17 +80,17 @@ def test_inputs_that_stay_are_merged_once(graph, monkeypatch):
     counted, original = [], crossing.aggregate
     monkeypatch.setattr(crossing, "aggregate", lambda *given, **more: counted.append(1) or original(*given, **more))
 
-    def merges(model, **given):
+    def merges(name="gcn", module=None):
         counted.clear()
-        chosen = settings(epochs=6, evaluate_every=0, **given)
-        result = Trainer(graph, model or make_model(chosen, graph), chosen).fit()
-        return len(counted), result.model
+        chosen = settings(epochs=6, evaluate_every=0, model=name)
+        Trainer(graph, module or make_model(chosen, graph), chosen).fit()
+        return len(counted)
 
     epochs, evaluations = 6, 2
     for model in ("gcn", "sage", "gin"):
-        assert merges(None, model=model)[0] == epochs + evaluations + 1  # the second layer's, and the inputs once
-    changed, _ = merges(Changing(graph.num_features, graph.num_classes))
-    assert changed == 2 * (epochs + evaluations)
+        assert merges(model) == epochs + evaluations + 1  # the second layer's, and the inputs once
+    changing = Changing(graph.num_features, graph.num_classes)
+    assert merges(module=changing) == 2 * (epochs + evaluations)
 
 
 def test_inputs_that_a_model_changes_in_place_are_refused(graph):
@@ -101,7 +105,7 @@ def test_inputs_that_a_model_changes_in_place_are_refused(graph):
 
 def test_the_decoupled_model_is_another_one(graph, tmp_path):
     run(graph, checkpoint=tmp_path / "model")
-    with pytest.raises(TrainingError, match="plan = auto .now tp-decoupled."):
+    with pytest.raises(TrainingError, match=r"plan = auto \(now tp-decoupled\)"):
         run(graph, checkpoint=tmp_path / "model", resume=True, plan="tp-decoupled")
 
 
@@ -177,11 +181,11 @@ def test_plans_of_files(graph, tmp_path):
         plan_for(settings(plan=str(file)), model, 2)
 
 
-def test_a_model_that_was_trained_is_written_and_read(graph, tmp_path):
-    from weft.training.saved import load_model, save_model
-
-    result, _ = run(graph)
-    save_model(tmp_path / "model", result.model, settings(), graph)
+@pytest.mark.parametrize("plan", ["auto", "tp-decoupled"])
+def test_a_model_that_was_trained_is_written_and_read(graph, tmp_path, plan):
+    result, events = run(graph, plan=plan)
+    assert ("decoupled (another model)" in events[0].plan) is (plan == "tp-decoupled")
+    save_model(tmp_path / "model", result.model, settings(plan=plan), graph)
     model, _ = load_model(tmp_path / "model", graph)
     assert same_bits(result.model, model)
     outputs = weft.infer(model, graph).outputs

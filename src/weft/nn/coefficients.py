@@ -1,0 +1,114 @@
+"""What rows count for when the decoupled model's aggregations mix them: its own, and each neighbour's."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.exchange import Wire
+from weft.nn import functional, mixing
+from weft.nn.decoupled import Scores, Step
+from weft.nn.mixing import Mix, room_like
+from weft.nn.rows import Pass, edge_keys
+from weft.parallel.program import Slices
+from weft.parallel.rounds import Lists, New
+from weft.sampling.block import Topology
+
+
+class Coefficients:
+    """Makes the mixes of a model's steps for the whole graph; those that nothing is learned of are made once."""
+
+    def __init__(self, graph: Topology, slices: Slices, wire: Wire, lists: Lists, new: New = torch.empty) -> None:
+        """`new`: makes room for what there is an edge of."""
+        self._graph, self._slices, self._wire, self.lists, self._new = graph, slices, wire, lists, new
+        self._made: dict[tuple[Any, ...], Mix] = {}
+
+    @cached_property
+    def turned(self) -> Lists:
+        """The edges by their other end."""
+        return self.lists.turned(self._new)
+
+    def mixes(self, steps: list[Step], scores: Scores | None, dtype: torch.dtype, run: Pass) -> list[Mix]:
+        """One for each step; steps that are alike share theirs."""
+        attention = None
+        if scores is not None:
+            attention = self._by_attention(scores, run)
+        found = []
+        for step in steps:
+            if step.kind == "attention":
+                assert attention is not None
+                found.append(attention)
+            elif step.kind == "sum":
+                found.append(Mix(None, (1 + step.conv.eps).to(dtype).view(1, 1)))
+            else:
+                found.append(self._constant(step, dtype))
+        return found
+
+    def _constant(self, step: Step, dtype: torch.dtype) -> Mix:
+        conv = step.conv
+        if step.kind == "mean":
+            options: tuple[Any, ...] = (step.kind, conv.root_weight, dtype)
+        else:
+            options = (step.kind, conv.normalize, conv.improved, conv.add_self_loops, step.weighted, dtype)
+        if options not in self._made:
+            make = self._mean if step.kind == "mean" else self._gcn
+            self._made[options] = make(step, dtype)
+        return self._made[options]
+
+    def _mean(self, step: Step, dtype: torch.dtype) -> Mix:
+        """Half the own row, half the neighbours' mean; the mean alone where a convolution leaves out its own row."""
+        half = 2 if step.conv.root_weight else 1
+        each = 1 / (half * self.lists.indptr.diff().clamp(min=1)).to(dtype)
+        weight = room_like(each, self._new, len(self.lists.other))
+        for _, edges, dst in self.lists.pieces():
+            weight[edges] = each[dst]
+        return Mix(weight, each.new_full((1, 1), 0.5) if step.conv.root_weight else None)
+
+    def _gcn(self, step: Step, dtype: torch.dtype) -> Mix:
+        """PyG's rule: D^-1/2 (A + I) D^-1/2, with self-loops that are there kept as their vertex's own."""
+        conv, lists = step.conv, self.lists
+        given = self._edge_weight if step.weighted else None
+        if not conv.normalize:
+            return Mix(None if given is None else given.to(dtype), None)
+        ids = torch.arange(lists.num_vertices, device=lists.other.device)
+        others, own, own_total = self._graph.self_loops.of(ids, step.weighted)
+        own = torch.where(own.isnan(), 2.0 if conv.improved and step.weighted else 1.0, own)
+        roots = (others + (own if conv.add_self_loops else own_total)).rsqrt()
+        roots = torch.where(roots.isinf(), 0.0, roots)
+        weight = room_like(roots.to(dtype), self._new, len(lists.other))
+        for _, edges, dst in lists.pieces():
+            src = lists.other[edges].long()
+            values = roots[src] * roots[dst]
+            values = values if given is None else values * given[edges].to(values)
+            weight[edges] = torch.where(src == dst, 0.0, values).to(dtype) if conv.add_self_loops else values.to(dtype)
+        return Mix(weight, (own * roots * roots)[:, None].to(dtype) if conv.add_self_loops else None)
+
+    @property
+    def _edge_weight(self) -> Tensor:
+        assert self._graph.edge_weight is not None
+        return torch.from_numpy(np.array(self._graph.edge_weight)).to(self.lists.other.device)
+
+    def _by_attention(self, scores: Scores, run: Pass) -> Mix:
+        """Every worker hears all vertices' scores, once, and takes the soft-max for itself."""
+        conv, lists = scores.conv, self.lists
+        whole = self._slices.to_all.pull(torch.cat([scores.src, scores.dst], 1), self._wire)
+        a_src, a_dst = (part.contiguous() for part in whole.chunk(2, 1))
+        keep = None
+        if conv.training and conv.dropout:
+            keep = self._kept(conv.heads, conv.dropout, run, whole)
+        options = (conv.negative_slope, conv.add_self_loops, keep)
+        return Mix(*mixing.shares(lists, self.turned, a_src, a_dst, *options))
+
+    def _kept(self, heads: int, p: float, run: Pass, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Dropout of edges and own rows, keyed by vertex and place in its list: the same on all workers."""
+        key, keys, indptr = run.next_dropout(), self._slices.keys, self.lists.indptr
+        ids = torch.arange(len(keys), device=keys.device)
+        dst = ids.repeat_interleave(indptr.diff())
+        places = torch.arange(len(dst), device=dst.device) - indptr[dst]
+        both = ((dst, places), (ids, torch.full_like(ids, -1)))
+        of_edges, of_own = (
+            functional.dropout_mask(len(to), heads, p, edge_keys(keys, to, at), key, like.dtype) for to, at in both
+        )
+        return of_edges, of_own

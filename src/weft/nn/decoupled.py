@@ -1,0 +1,235 @@
+"""The decoupled variant of a model: its dense layers first, then as many aggregations. It is another model, and named so.
+
+A convolution maps rows and mixes them with their neighbours'. Decoupled, the maps come first, each vertex by itself, and the
+last convolution's rows are then mixed as many times as there were convolutions (APPNP and NeutronTP's decoupled training):
+
+| convolution | its dense part, row by row | how it mixes rows h |
+|---|---|---|
+| GCNConv | lin(x) + bias | D^-1/2 (A + I) D^-1/2 h |
+| SAGEConv (mean) | lin_l(x) + lin_r(x) | (h + mean over neighbours) / 2; without a root weight the mean alone |
+| GINConv | nn(x) | (1 + eps) h + sum over neighbours |
+| GATConv | lin(x), heads joined or averaged, + bias | sum by the last GATConv's attention, averaged over heads |
+
+What a model does between its convolutions (activations, dropout, normalisation, residuals) is done between their dense
+parts; what it does after the last one is done with the mixed rows.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, MessagePassing
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import add_self_loops, remove_self_loops, scatter, softmax
+
+from weft.errors import ModelError
+from weft.nn.attention import gat
+from weft.nn.block_model import walk
+from weft.nn.convolve import fast_path
+from weft.nn.sums import gcn, gin, sage
+
+
+@dataclass(frozen=True)
+class Step:
+    """One aggregation: the convolution that it was taken from, how it mixes, and whether by the graph's edge weights."""
+
+    conv: Any
+    kind: str  # gcn, mean, sum or attention
+    weighted: bool
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The two numbers a vertex and head that attention is made of; and the convolution, for the rest."""
+
+    conv: Any
+    src: Tensor  # [rows, heads]
+    dst: Tensor
+
+
+# Dense rows, the steps, and the scores where a step is by attention -> mixed rows.
+Propagate = Callable[[Tensor, list[Step], Scores | None], Tensor]
+
+
+class Decoupled(nn.Module):
+    """A model's decoupled variant, with the same parameters: an ordinary module of (x, edge_index)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        for name, conv in model.named_modules():
+            if isinstance(conv, MessagePassing):
+                kind_of(conv, name)
+        self.model = model
+        found = walk(model)
+        self.depth, self.columns = max(found), found[max(found)][2]  # aggregations, and the columns that they mix
+        self.kinds = {kind_of(conv) for conv in model.modules() if isinstance(conv, MessagePassing)}
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Rows for the rows of all vertices, in one process."""
+
+        def propagate(rows: Tensor, steps: list[Step], scores: Scores | None) -> Tensor:
+            return mixed(rows, steps, scores, edge_index, edge_weight)
+
+        return self.run(x, edge_index, edge_weight, propagate)
+
+    def run(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, propagate: Propagate) -> Tensor:
+        """The model's forward, its convolutions answered by dense parts; the last one's rows go through `propagate`."""
+        takes = "edge_weight" in inspect.signature(self.model.forward).parameters
+        given = {"edge_weight": edge_weight} if takes and edge_weight is not None else {}
+        with _dense_only(self.model, _Answers(self.depth, propagate)):
+            return self.model(x, edge_index, **given)
+
+    def extra_repr(self) -> str:
+        """Which aggregations follow the dense layers."""
+        return f"dense layers first, then {self.depth} aggregations"
+
+
+def kind_of(conv: MessagePassing, name: str = "") -> str:
+    """How a convolution mixes; refuses those that can't be decoupled."""
+    path, aggr = fast_path(conv), getattr(conv, "aggr", None)
+    for function, kind, merges in (
+        (gcn, "gcn", ("add", "sum")),
+        (sage, "mean", ("mean",)),
+        (gin, "sum", ("add", "sum")),
+        (gat, "attention", ("add", "sum")),
+    ):
+        if path is function and aggr in merges:
+            return kind
+    raise ModelError(
+        f"{name + ': ' if name else ''}{conv} can't be decoupled into a map of rows and a linear mixing of them: train with "
+        f"plan tp or halo, or use GCNConv, SAGEConv (mean), GINConv or GATConv (without edge features)"
+    )
+
+
+class _Answers:
+    """What the convolutions of one forward pass give."""
+
+    def __init__(self, depth: int, propagate: Propagate) -> None:
+        self._depth, self._propagate = depth, propagate
+        self._steps: list[Step] = []
+        self._attended: tuple[Any, Tensor] | None = None
+
+    def answer(self, conv: Any, x: Tensor, weighted: bool) -> Tensor:
+        """The convolution's dense part; after the last one's, all the mixing."""
+        if len(self._steps) == self._depth:
+            raise ModelError(
+                f"the model has more convolutions than its {self._depth} in sequence, so some run side by side: only a "
+                f"sequence can be decoupled; train with plan tp or halo"
+            )
+        self._steps.append(Step(conv, kind_of(conv), weighted))
+        rows = _DENSE[self._steps[-1].kind](conv, x)
+        if isinstance(conv, GATConv):
+            self._attended = conv, rows
+            rows = _joined(conv, rows, x)
+        return self._propagate(rows, self._steps, self._scores()) if len(self._steps) == self._depth else rows
+
+    def _scores(self) -> Scores | None:
+        if self._attended is None:
+            return None
+        conv, rows = self._attended
+        return Scores(conv, (rows * conv.att_src).sum(-1), (rows * conv.att_dst).sum(-1))
+
+
+@contextmanager
+def _dense_only(model: nn.Module, answers: _Answers) -> Iterator[None]:
+    """While this lasts, each convolution's forward is answered."""
+    convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
+
+    def stand_in(conv: MessagePassing) -> Callable[..., Tensor]:
+        names = list(inspect.signature(type(conv).forward).parameters)[1:]
+
+        def forward(*args: Any, **kwargs: Any) -> Tensor:
+            given = dict(zip(names, args, strict=False)) | kwargs
+            x = given[names[0]]
+            return answers.answer(conv, x[0] if isinstance(x, tuple) else x, given.get("edge_weight") is not None)
+
+        return forward
+
+    try:
+        for conv in convs:
+            conv.__dict__["forward"] = stand_in(conv)
+        yield
+    finally:
+        for conv in convs:
+            conv.__dict__.pop("forward", None)
+
+
+def _dense_gcn(conv: Any, x: Tensor) -> Tensor:
+    out = conv.lin(x)
+    return out if conv.bias is None else out + conv.bias
+
+
+def _dense_sage(conv: Any, x: Tensor) -> Tensor:
+    out = conv.lin_l(conv.lin(x).relu() if conv.project else x)
+    out = out + conv.lin_r(x) if conv.root_weight else out
+    return nn.functional.normalize(out, p=2.0, dim=-1) if conv.normalize else out
+
+
+def _dense_gin(conv: Any, x: Tensor) -> Tensor:
+    return conv.nn(x)
+
+
+def _dense_gat(conv: Any, x: Tensor) -> Tensor:
+    return conv.lin(x).view(len(x), conv.heads, conv.out_channels)
+
+
+_DENSE: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "gcn": _dense_gcn,
+    "mean": _dense_sage,
+    "sum": _dense_gin,
+    "attention": _dense_gat,
+}
+
+
+def _joined(conv: Any, rows: Tensor, x: Tensor) -> Tensor:
+    """The heads' rows as one, and what the convolution adds to it."""
+    out = rows.flatten(1) if conv.concat else rows.mean(1)
+    out = out if conv.res is None else out + conv.res(x)
+    return out if conv.bias is None else out + conv.bias
+
+
+def mixed(
+    rows: Tensor, steps: list[Step], scores: Scores | None, edge_index: Tensor, edge_weight: Tensor | None = None
+) -> Tensor:
+    """All steps on the rows of all vertices, with PyG's own functions: slow, obvious, on any device."""
+    attention = None if scores is None else _attention(scores, edge_index, len(rows))
+    for step in steps:
+        weight = edge_weight if step.weighted else None
+        if step.kind == "gcn":
+            rows = _sum(rows, *_gcn_edges(step.conv, rows, edge_index, weight))
+        elif step.kind == "attention":
+            assert attention is not None
+            rows = _sum(rows, *attention)
+        elif step.kind == "sum":
+            rows = (1 + step.conv.eps) * rows + _sum(rows, edge_index, None)
+        else:
+            mean = scatter(rows[edge_index[0]], edge_index[1], 0, len(rows), "mean")
+            rows = (rows + mean) / 2 if step.conv.root_weight else mean
+    return rows
+
+
+def _gcn_edges(conv: Any, rows: Tensor, edge_index: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    if not conv.normalize:
+        return edge_index, weight
+    return gcn_norm(edge_index, weight, len(rows), conv.improved, conv.add_self_loops, dtype=rows.dtype)
+
+
+def _attention(scores: Scores, edge_index: Tensor, vertices: int) -> tuple[Tensor, Tensor]:
+    """The edges with what each counts for: its probability, the mean over heads."""
+    conv = scores.conv
+    if conv.add_self_loops:
+        edge_index = add_self_loops(remove_self_loops(edge_index)[0], num_nodes=vertices)[0]
+    src, dst = edge_index
+    logits = nn.functional.leaky_relu(scores.src[src] + scores.dst[dst], conv.negative_slope)
+    shares = softmax(logits, dst, num_nodes=vertices)
+    return edge_index, torch.dropout(shares, conv.dropout, conv.training).mean(1)
+
+
+def _sum(rows: Tensor, edge_index: Tensor, weight: Tensor | None) -> Tensor:
+    messages = rows[edge_index[0]]
+    messages = messages if weight is None else messages * weight[:, None]
+    return scatter(messages, edge_index[1], 0, len(rows), "sum")

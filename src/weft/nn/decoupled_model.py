@@ -1,0 +1,198 @@
+"""Running the decoupled variant of a model on the whole graph, on any number of workers, within a budget of memory."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.exchange import Wire
+from weft.exchange.soon import Soon
+from weft.meter import Meter
+from weft.nn import budget as memory
+from weft.nn.activations import Spilled, again, by_rows, kept_by
+from weft.nn.binding import Handle
+from weft.nn.coefficients import Coefficients
+from weft.nn.decoupled import Decoupled, Scores, Step
+from weft.nn.loading import Files, resident
+from weft.nn.propagate import Course, propagate
+from weft.nn.rows import Pass, Rows
+from weft.parallel.program import Program
+from weft.parallel.rounds import Lists, Rounds
+from weft.parallel.tensor import ROUNDS
+
+_SAMPLE = 512  # rows of which it is seen what dense layers keep
+
+
+class DecoupledModel:
+    """The decoupled variant as a function of the whole graph: `rows of this worker's vertices, program -> their results`.
+
+    All workers call it together, and go backward together. Dense layers see this worker's rows only; between the last of
+    them and what the model does in the end, rows travel twice.
+    """
+
+    def __init__(
+        self,
+        model: Decoupled,
+        ahead: Wire | None = None,
+        meter: Meter | None = None,
+        entering: Callable[[Tensor], None] | None = None,
+        budget: float | None = None,
+    ) -> None:
+        """`ahead`: a wire for a thread of its own, so that rows travel while this one computes; None: they do not.
+
+        `entering`: is told the rows that are about to be mixed. `budget`: bytes of memory that an epoch may take.
+        """
+        self.model, self._entering = model, entering
+        self.fit = memory.Fit()
+        self.needs: dict[str, int] = {}  # bytes at the peak, by what they are for
+        self._ahead, self._budget, self._meter = ahead, budget, meter
+        self._soon: Soon | None = None
+        self._made: tuple[Program, Course, Coefficients] | None = None
+        self._spilled: Spilled | None = None
+
+    def __call__(self, x: Tensor, program: Program, key: int | None = None) -> Tensor:
+        """The model's rows for this worker's vertices; `key` is the epoch's key, from which dropout is drawn."""
+        course, coefficients = self._for(program, x)
+        run = Pass([len(x)], [program.keys[0]], key)
+
+        def through(rows: Tensor, steps: list[Step], scores: Scores | None) -> Tensor:
+            plain = _plain(rows)
+            if self._entering is not None:
+                self._entering(plain)
+            scores = scores and Scores(scores.conv, _plain(scores.src), _plain(scores.dst))
+            mixes = coefficients.mixes(steps, scores, plain.dtype, run)
+            return Rows.of(propagate(plain, course, mixes), 0, run)
+
+        if self.fit.activations == "again":
+            return _plain(through(*self._some_at_a_time(x, program, run)))
+        if self._spilled is None or not torch.is_grad_enabled():
+            return self._run(x, program, run, through)
+        with self._spilled:
+            return self._run(x, program, run, through)
+
+    def close(self) -> None:
+        """End the thread that exchanges."""
+        if self._soon is not None:
+            self._soon.close()
+
+    def _run(self, x: Tensor, program: Program, run: Pass, through: Any) -> Tensor:
+        weighted = getattr(program.graph, "edge_weight", None) is not None
+        weight = Handle.of("edge_weight") if weighted else None
+        return _plain(self.model.run(Rows.of(x, 0, run), Handle.of("edge_index"), weight, through))
+
+    def _some_at_a_time(self, x: Tensor, program: Program, run: Pass) -> tuple[Tensor, list[Step], Scores | None]:
+        """The dense layers' results for all rows, of which nothing is kept."""
+        last: list[tuple[list[Step], Scores | None]] = []
+
+        def make(first: int, end: int) -> tuple[Tensor, ...]:
+            part = Pass([end - first], [program.keys[0][first:end]], run.key)
+            rows, steps, scores = self._dense(x[first:end], program, part)
+            run.dropouts, last[:] = part.dropouts, [(steps, scores)]
+            return (rows,) if scores is None else (rows, scores.src, scores.dst)
+
+        rows, *both = again(make, len(x), max(self.fit.at_once, 1), self.model)
+        steps, scores = last[0]
+        return rows, steps, scores and Scores(scores.conv, *both)
+
+    def _dense(self, x: Tensor, program: Program, run: Pass) -> tuple[Tensor, list[Step], Scores | None]:
+        """What the dense layers make of some rows."""
+        caught: list[tuple[Tensor, list[Step], Scores | None]] = []
+
+        def catch(rows: Tensor, steps: list[Step], scores: Scores | None) -> Tensor:
+            scores = scores and Scores(scores.conv, _plain(scores.src), _plain(scores.dst))
+            caught.append((_plain(rows), steps, scores))
+            return rows
+
+        self._run(x, program, run, catch)
+        return caught[0]
+
+    def _for(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:
+        """What is made once for a program."""
+        if self._made is None or self._made[0] is not program:
+            self.close()
+            self._made = program, *self._make(program, x)
+        return self._made[1:]
+
+    def _make(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:
+        layer = program.layers[0]
+        assert layer.slices is not None and program.graph is not None
+        slices, lists, files = layer.slices, Lists(layer.block.indptr, layer.block.src), Files()
+        chunks = len(slices.chunks) - 1
+        count = ROUNDS if chunks == 1 and self._ahead is not None else chunks
+        in_files = Coefficients(program.graph, slices, program.wire, lists, files)
+
+        def rounds(of: Lists) -> Rounds:
+            return Rounds(of, slices.bounds, slices.rank, count)
+
+        def range_bytes(number: int) -> int:
+            both = (Rounds(of, slices.bounds, slices.rank, number) for of in (lists, in_files.turned))
+            return max(resident(of, sizes.width, sizes.number) for of in both)
+
+        sizes = self._sizes(program, x)
+        fit = memory.fit(sizes, self._budget, count, self._ends_with_mixing(x, program), range_bytes)
+        count = max(int(told) for told in program.wire.gather(torch.tensor([fit.rounds])))
+        self.fit = replace(fit, rounds=count)
+        self.needs = memory.needs(sizes, self.fit, range_bytes(count) if fit.mapped else 0)
+        if fit.activations == "files":
+            self._spilled = Spilled([x, *self.model.parameters(), *self.model.buffers()])
+        coefficients = in_files if fit.mapped else Coefficients(program.graph, slices, program.wire, lists)
+        self._soon = Soon(program.wire, self._ahead, self._meter)
+        turned = lambda: rounds(coefficients.turned)  # noqa: E731 - made when it is needed first: evaluation needs none
+        return Course(rounds(lists), turned, self._soon, files if fit.mapped else None), coefficients
+
+    def _sizes(self, program: Program, x: Tensor) -> memory.Sizes:
+        layer, model = program.layers[0], self.model
+        assert layer.slices is not None
+        matrices = [p for p in model.parameters() if p.dim() > 1]
+        epsilons = [getattr(module, "eps", None) for module in model.modules()]
+        return memory.Sizes(
+            vertices=layer.block.num_src,
+            edges=layer.block.num_edges,
+            own=len(x),
+            workers=layer.slices.size,
+            inputs=x.shape[1],
+            columns=model.columns,
+            widest=max(len(p) for p in matrices),
+            kept=self._kept_a_row(program, x),
+            depth=model.depth,
+            number=x.element_size(),
+            weights=model.kinds != {"sum"},
+            heads=max(getattr(m, "heads", 0) for m in model.modules()) if "attention" in model.kinds else 0,
+            learned="attention" in model.kinds or any(isinstance(e, Tensor) and e.requires_grad for e in epsilons),
+        )
+
+    def _kept_a_row(self, program: Program, x: Tensor) -> int:
+        """Bytes that the dense layers keep for the gradient of a row."""
+        some = x[:_SAMPLE]
+        if not len(some):
+            return 0
+        run = Pass([len(some)], [program.keys[0][: len(some)]], 0)
+        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        stay = [x, *self.model.parameters(), *self.model.buffers()]
+        with torch.enable_grad():
+            kept = kept_by(lambda: self._dense(some, program, run), stay)
+        for name, buffer in self.model.named_buffers():  # batch normalisation's running averages
+            buffer.copy_(buffers[name])
+        return -(-kept // len(some))
+
+    def _ends_with_mixing(self, x: Tensor, program: Program) -> bool:
+        """Are the mixed rows the model's results, and do its dense layers take each row by itself?"""
+        found: list[Tensor] = []
+
+        def catch(rows: Tensor, steps: list[Step], scores: Scores | None) -> Tensor:
+            found.append(rows)
+            return rows
+
+        run = Pass([0], [program.keys[0][:0]], 0)
+        weighted = getattr(program.graph, "edge_weight", None) is not None
+        weight = Handle.of("edge_weight") if weighted else None
+        if not by_rows(self.model):
+            return False
+        with torch.no_grad():
+            return self.model.run(Rows.of(x[:0], 0, run), Handle.of("edge_index"), weight, catch) is found[0]
+
+
+def _plain(x: Tensor) -> Tensor:
+    return x.plain() if isinstance(x, Rows) else x

@@ -1,0 +1,99 @@
+"""Where memory is short: arrays in files, and of all that is mixed only one range's part in memory at a time."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.errors import StorageError
+from weft.exchange.route import taken
+from weft.nn import mixing
+from weft.parallel.rounds import Lists, Rounds
+
+_TYPES = {torch.float32: "f4", torch.float64: "f8", torch.int32: "i4", torch.int64: "i8"}
+
+
+class Files:
+    """Makes arrays that are mapped from files of a temporary folder; it goes when this does."""
+
+    def __init__(self, where: Path | None = None) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="weft-slices-", dir=where)
+        self._made = 0
+
+    def __call__(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """An array of zeros."""
+        if not np.prod(shape):
+            return torch.zeros(shape, dtype=dtype)
+        self._made += 1
+        path = Path(self._folder.name) / str(self._made)
+        try:
+            return torch.from_numpy(np.memmap(path, _TYPES[dtype], "w+", shape=tuple(shape)))
+        except OSError as error:
+            raise StorageError(
+                f"the slices can't be put into {path.parent} ({error.strerror}): make room on its disk, or set TMPDIR to a "
+                f"folder with more"
+            ) from None
+
+
+class Loaded:
+    """A direction's ranges, each with the rows that its edges come from: loaded for it, mixed, and written back."""
+
+    def __init__(self, rounds: Rounds, files: Files) -> None:
+        lists = rounds.lists
+        self._indptr, self._needs = lists.indptr, dict[int, Tensor]()
+        self._local = files(lists.other.shape, torch.int32)  # edges' other ends, as places among their range's rows
+        place = torch.empty(lists.num_vertices, dtype=torch.int32)
+        for one in rounds.all:
+            for rows in one.ranges:
+                self._needs[rows.start] = self._number(lists, rows, place, files)
+
+    def mix(self, rows: slice, weight: Tensor | None, own: Tensor | None, h: Tensor, to: Tensor) -> None:
+        """As mixing.mix, of one of the rounds' ranges."""
+        if rows.start == rows.stop:
+            return
+        indptr, edges = _within(self._indptr, rows)
+        near = Lists(indptr, torch.from_numpy(np.array(self._local[edges])))
+        loaded = None if weight is None else weight[edges].clone()
+        out = h.new_empty(rows.stop - rows.start, h.shape[1])
+        if own is not None:
+            torch.mul(h[rows], own if len(own) == 1 else own[rows], out=out)
+        everything = slice(0, len(out))
+        mixing.sum_over(near, everything, loaded, taken(h, self._needs[rows.start]), out, own is not None)
+        to[rows] = out
+
+    def _number(self, lists: Lists, rows: slice, place: Tensor, files: Files) -> Tensor:
+        """The rows that a range needs; where its edges find them is noted."""
+        ids = _needed(lists, rows)
+        place[ids] = torch.arange(len(ids), dtype=torch.int32)
+        for edges, other in lists.some(rows):
+            self._local[edges] = place[other]
+        needs = files(ids.shape, torch.int64)
+        needs.copy_(ids)
+        return needs
+
+
+def resident(rounds: Rounds, width: int, number: int) -> int:
+    """The most bytes that a range needs in memory: its rows and those that it needs, its offsets, edges and weights."""
+    lists, most = rounds.lists, 0
+    for one in rounds.all:
+        for rows in one.ranges:
+            indptr, edges = _within(lists.indptr, rows)
+            held = number * (len(_needed(lists, rows)) + rows.stop - rows.start) * width
+            most = max(most, held + indptr.nbytes + (edges.stop - edges.start) * (4 + number))
+    return most
+
+
+def _needed(lists: Lists, rows: slice) -> Tensor:
+    """The rows at the other ends of a range's edges."""
+    found = torch.zeros(lists.num_vertices, dtype=torch.bool)
+    for _, other in lists.some(rows):
+        found[other] = True
+    return found.nonzero().flatten()
+
+
+def _within(indptr: Tensor, rows: slice) -> tuple[Tensor, slice]:
+    """A range's offsets, from its own first edge on; and its edges."""
+    part = indptr[rows.start : rows.stop + 1]
+    return part - part[0], slice(int(part[0]), int(part[-1]))

@@ -1,0 +1,146 @@
+"""Rows of owners, mixed over the whole graph again and again on slices of their columns, and back to their owners.
+
+    rows by owner -> slices of all rows -> mixed -> ... -> mixed -> rows by owner
+
+Nothing travels but at both ends, whatever the number of mixings. The first one begins with the rows that have come, and what
+the last one makes is sent while it goes on, round by round. Backward all of it is done transposed: by the turned lists, from
+the last mixing to the first.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from weft.exchange import Wire
+from weft.exchange.columns import Spread, send_rows, send_slices
+from weft.exchange.soon import Soon
+from weft.nn import mixing
+from weft.nn.loading import Files, Loaded
+from weft.nn.mixing import Mix
+from weft.parallel.rounds import Round, Rounds
+
+# Weights and own coefficients of a mixing, in the order of the lists that it goes over.
+Pair = tuple[Tensor | None, Tensor | None]
+
+
+class Course:
+    """The ways there and back, and the room for slices, which is used again in every epoch."""
+
+    def __init__(self, there: Rounds, back: Callable[[], Rounds], soon: Soon, files: Files | None = None) -> None:
+        """`files`: where slices are, and what there is an edge of; None: in memory."""
+        self.there, self._make_back, self.soon, self.files = there, back, soon, files
+        self._back: Rounds | None = None
+        self._rooms: dict[tuple[Any, ...], Tensor] = {}
+        self._loaded: dict[int, Loaded] = {}
+
+    @property
+    def back(self) -> Rounds:
+        """The way back: over the edges turned around."""
+        if self._back is None:
+            self._back = self._make_back()
+        return self._back
+
+    def spread(self, total: int) -> Spread:
+        """Whose are which of so many columns."""
+        bounds = self.there.bounds
+        return Spread(bounds, self.there.rank, len(bounds) - 1, total)
+
+    def room(self, number: int, like: Tensor, spread: Spread) -> Tensor:
+        """Room for a slice of all rows; padding is zero, and stays so."""
+        key = (number, spread.width, like.dtype, like.device)
+        if key not in self._rooms:
+            self._rooms[key] = self.fresh(like, spread)
+        return self._rooms[key]
+
+    def fresh(self, like: Tensor, spread: Spread) -> Tensor:
+        """Room that nobody has used."""
+        shape = (spread.num_rows, spread.width)
+        return like.new_zeros(shape) if self.files is None else self.files(shape, like.dtype)
+
+    def mix(self, rounds: Rounds, rows: slice, pair: Pair, h: Tensor, to: Tensor) -> None:
+        """One range of one round."""
+        if self.files is None:
+            mixing.mix(rounds.lists, rows, *pair, h, to)
+            return
+        if id(rounds) not in self._loaded:
+            self._loaded[id(rounds)] = Loaded(rounds, self.files)
+        self._loaded[id(rounds)].mix(rows, *pair, h, to)
+
+
+def propagate(x: Tensor, course: Course, mixes: list[Mix]) -> Tensor:
+    """This worker's rows x [own rows, columns], after all mixings. All workers call it, and go backward, together."""
+    flat = [part for mix in mixes for part in (mix.weight, mix.own)]
+    return _Propagate.apply(x, course, mixes, *flat)
+
+
+class _Propagate(torch.autograd.Function):
+    """Forward: the mixings in order. Backward: transposed, the last one first.
+
+    Where anything of them is learned, its gradient is made of the slices that went into a mixing, and the gradients of those
+    that came out: this worker's columns' part of it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, course: Course, mixes: list[Mix], *flat: Tensor | None) -> Tensor:
+        ctx.course, ctx.mixes, ctx.flat = course, mixes, flat
+        learned = any(ctx.needs_input_grad[3:])
+        pairs = list(zip(flat[::2], flat[1::2], strict=True))
+        out, ctx.entered = _run(x, course, course.there, pairs, learned)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        course, mixes, flat = ctx.course, ctx.mixes, ctx.flat
+        back, owns = course.back, flat[1::2]
+        pairs = [
+            (mix.turned(back.lists, course.files or torch.empty), own) for mix, own in zip(mixes, owns, strict=True)
+        ]
+        gx, came = _run(g, course, back, pairs[::-1], bool(ctx.entered))
+        gradients: list[Tensor | None] = [None] * len(flat)
+        for number, (h, g_out) in enumerate(zip(ctx.entered, came[::-1], strict=True)):
+            if ctx.needs_input_grad[3 + 2 * number]:
+                gradients[2 * number] = mixing.of_edges(course.there.lists, g_out, h)
+            own = owns[number]
+            if own is not None and ctx.needs_input_grad[4 + 2 * number]:
+                of_rows = (g_out * h).sum(1, keepdim=True)
+                gradients[2 * number + 1] = of_rows.sum(0, keepdim=True) if len(own) == 1 else of_rows
+        return gx, None, None, *gradients
+
+
+def _run(x: Tensor, course: Course, rounds: Rounds, pairs: list[Pair], keep: bool) -> tuple[Tensor, list[Tensor]]:
+    """Rows after all mixings; and, to `keep`, the slices that each of them took in."""
+    spread, soon = course.spread(x.shape[1]), course.soon
+    kept: list[Tensor] = []
+
+    def room(number: int) -> Tensor:
+        return course.fresh(x, spread) if keep else course.room(number % 2, x, spread)
+
+    h, out = room(0), x.new_empty(x.shape)
+    coming = [soon(partial(_split, x, h, one, spread)) for one in rounds.all]
+    going = []
+    for number, pair in enumerate(pairs, 1):
+        to = room(number)
+        for arrived, one in zip(coming, rounds.all, strict=True):
+            arrived()
+            for rows in one.ranges:
+                course.mix(rounds, rows, pair, h, to)
+            if number == len(pairs):
+                going.append(soon(partial(_gather, to, out, one, spread)))
+        kept += [h] if keep else []
+        h = to
+    for gone in going:
+        gone()
+    return out, kept
+
+
+def _split(x: Tensor, h: Tensor, one: Round, spread: Spread, wire: Wire) -> None:
+    send_rows(x, one.own_needs, h, one.needs, spread, wire)
+
+
+def _gather(h: Tensor, out: Tensor, one: Round, spread: Spread, wire: Wire) -> None:
+    send_slices(h, one.ranges, out, one.own_range, spread, wire)

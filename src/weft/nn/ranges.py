@@ -1,0 +1,70 @@
+"""In how many ranges the full graph's destinations are gone through under tp, so that an epoch fits a budget of memory.
+
+What ranges make smaller is all that attention keeps an edge. All else is there whatever their number: the graph's lists,
+slices of all rows, and what this worker's own rows leave behind for gradients.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from torch import nn
+from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, MessagePassing
+
+from weft.errors import ConfigError
+from weft.nn.block_model import walk
+
+_MOST = 1 << 12
+_OF_EDGE = 4  # numbers an edge and head: a probability, two shares of gradients, a mask of dropout
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a worker holds at the peak."""
+
+    lists: int
+    slices: int
+    rows: int
+    edges: int  # of all destinations at once
+
+    def within(self, budget: float) -> int:
+        """The fewest ranges that fit."""
+        fixed = self.lists + self.slices + self.rows
+        count = max(-(-self.edges // max(int(budget) - fixed, 1)), 1)
+        if fixed > budget or count > _MOST:
+            told = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in vars(self).items())
+            raise ConfigError(
+                f"memory = {budget / 1e6:,.0f} MB is too little for a worker under tp: it needs {told} (edges' part can be "
+                f"divided); give more, use more workers, or plan = 'tp-decoupled', which keeps less in memory"
+            )
+        return count
+
+
+def needs(model: nn.Module, columns: int, edges: int, bounds: Sequence[int], number: int) -> Needs:
+    """Of a model whose inputs have so many columns, of `number` bytes each; workers own vertices between bounds."""
+    workers, vertices = len(bounds) - 1, bounds[-1]
+    own = max(end - first for first, end in pairwise(bounds))
+    lists = 3 * 8 * (vertices + 1) + 12 * edges  # by destination and by source, with the edges' numbers
+    rows, kept, widest, heads = columns, 0, 0, 0
+    for conv, wide, out in walk(model, columns).values():
+        merged, times, of_edge = _merged(conv, wide, out)
+        width = -(-merged // workers)
+        kept, widest = kept + times * width, max(widest, width)
+        heads = max(heads, -(-of_edge // workers) + 1 if of_edge else 0)
+        rows += 2 * (wide + max(out, merged))
+    if heads:
+        lists += 12 * (edges + vertices)  # with self-loops
+    slices = number * vertices * (kept + 2 * widest)
+    return Needs(lists, slices, number * own * rows, number * _OF_EDGE * heads * edges)
+
+
+def _merged(conv: MessagePassing, wide: int, out: int) -> tuple[int, int, int]:
+    """The columns that are merged, how many slices of them stay for gradients, and the heads."""
+    known: Any = conv
+    if isinstance(conv, GATConv | GATv2Conv):
+        slices = 2 if isinstance(conv, GATConv) or known.share_weights else 3
+        return known.heads * known.out_channels, slices, known.heads
+    if isinstance(conv, FiLMConv):
+        return out, 3, 0
+    return (wide, 2, 0) if getattr(conv, "aggr", "sum") == "max" else (wide, 0, 0)

@@ -1,0 +1,209 @@
+"""Attention on slices of columns: GAT and GATv2 over the whole graph, each worker on its columns of all rows.
+
+A head that lies in one worker's slice whole is that worker's alone, logits and all. Of a head that slices cut, everyone who
+has some of it needs all logits: GAT's hang on two numbers a row and head, which go to all; GATv2's are sums over columns,
+which are summed over the workers, a number an edge. Either way each worker then makes the soft-max for itself, and what it
+finds for the logits' gradient is its columns' part: the parts are summed by the exchange's own backward.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+from weft.exchange.columns import Spread, to_columns, to_owners
+from weft.nn import functional
+from weft.nn.call import Call, drops, edge_mask
+from weft.nn.crossing import Summed
+from weft.sampling import Block
+from weft.sampling.block import Piece
+
+_NUMBERS = 1 << 22  # of joined rows that GATv2's logits hold at a time
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Neighbouring heads in a worker's slice: whole ones, or a part of one."""
+
+    first: int
+    heads: int
+    columns: slice  # of the worker's slice
+    whole: bool
+
+    @property
+    def all(self) -> slice:
+        """The heads, among all."""
+        return slice(self.first, self.first + self.heads)
+
+
+def gat(call: Call, x: Tensor) -> Tensor:
+    """GAT's attention over own rows x [own, heads, columns], into own rows."""
+    conv: Any = call.conv
+    spread, columns = _sliced(call, x)
+    runs, cut = _runs(spread, conv.out_channels), _cut_heads(spread, conv.out_channels)
+    att_src, att_dst, terms = conv.att_src.squeeze(0), conv.att_dst.squeeze(0), columns[:, :0]
+    if cut:
+        own = torch.cat([(x[:, cut] * att_src[cut]).sum(-1), (x[:, cut] * att_dst[cut]).sum(-1)], 1)
+        assert call.layer.slices is not None
+        terms = call.layer.slices.to_all.pull(own, call.wire)
+
+    def attend(piece: Piece, run: _Run, rows: Tensor, keep: Tensor | None) -> Tensor:
+        if run.whole:
+            a_src, a_dst = ((rows * att[run.all]).sum(-1) for att in (att_src, att_dst))
+        else:
+            at = cut.index(run.first)
+            a_src, a_dst = terms[:, at, None], terms[:, len(cut) + at, None]
+        return functional.attention_part(piece.block, rows, (a_src, a_dst[piece.rows]), conv.negative_slope, keep)[0]
+
+    idle = ([] if runs else [columns]) + ([terms] if cut and all(run.whole for run in runs) else [])
+    return _attended(call, spread, columns, runs, idle, attend).view_as(x)
+
+
+def gatv2(call: Call, x: Tensor, to: Tensor) -> Tensor:
+    """GATv2's attention over own rows x of sources and `to` of destinations [own, heads, columns], into own rows."""
+    conv: Any = call.conv
+    width, slope, att = conv.out_channels, conv.negative_slope, conv.att.squeeze(0)
+    spread, columns = _sliced(call, x)
+    to_rows = columns if to is x else _sliced(call, to)[1]
+    runs, cut = _runs(spread, width), _cut_heads(spread, width)
+    logits = columns[:0]
+    if cut:
+        block, _ = _block(call)
+        parts = []
+        for head in cut:  # of a head that is not here, no columns
+            here, within = _part(spread, head, width)
+            rows, joined = (of[:, here].unsqueeze(1) for of in (columns, to_rows))
+            parts.append(_JoinedLogits.apply(block, rows, joined, att[head : head + 1, within], slope))
+        logits = Summed.apply(torch.cat(parts, 1), call.wire)
+
+    def attend(piece: Piece, run: _Run, rows: Tensor, keep: Tensor | None) -> Tensor:
+        if run.whole:
+            joined = to_rows[piece.rows, run.columns].reshape(-1, run.heads, width)
+            return functional.gatv2(piece.block, rows, joined, att[run.all], slope, keep)
+        of_head = logits[piece.edges, cut.index(run.first), None]
+        return functional.attention_part(piece.block, rows, of_head, 1.0, keep)[0]
+
+    idle = ([] if runs else [columns, to_rows]) + ([logits] if cut and all(run.whole for run in runs) else [])
+    return _attended(call, spread, columns, runs, idle, attend).view_as(x)
+
+
+def _sliced(call: Call, x: Tensor) -> tuple[Spread, Tensor]:
+    assert call.layer.slices is not None
+    rows = x.flatten(1)
+    spread = call.layer.slices.spread(rows.shape[1])
+    return spread, to_columns(rows, spread, call.wire)
+
+
+def _block(call: Call) -> tuple[Block, Tensor | None]:
+    """The edges that attention goes over; and, where some are dropped, their places in their lists."""
+    conv: Any = call.conv
+    block = call.layer.block
+    if not conv.add_self_loops:
+        return block, block.places() if drops(call) else None
+    return block.with_self_loops(), block.looped_places() if drops(call) else None
+
+
+def _attended(
+    call: Call,
+    spread: Spread,
+    columns: Tensor,
+    runs: list[_Run],
+    idle: list[Tensor],
+    attend: Callable[[Piece, _Run, Tensor, Tensor | None], Tensor],
+) -> Tensor:
+    """Every run of heads attended to, range by range of the destinations, and sent to the owners.
+
+    What a range keeps an edge is made again backward, where there are several. `idle`: what came from others and is of no
+    use here; its gradient is zero, but backward, too, all workers take part in all exchanges.
+    """
+    conv: Any = call.conv
+    slices, (block, places) = call.layer.slices, _block(call)
+    assert slices is not None
+    key = 0 if places is None else call.run.next_dropout()
+    padding = spread.width - spread.columns(spread.rank)
+
+    def merge(piece: Piece) -> Tensor:
+        keep = None
+        if places is not None:
+            dst, at, keys = piece.block.dst(), places[piece.edges], slices.keys[piece.rows]
+            keep = edge_mask(call, key, dst, at, conv.heads, conv.dropout, keys)
+        parts = [columns.new_zeros(piece.block.num_dst, 0) * tensor.sum() for tensor in idle]
+        for run in runs:
+            rows = columns[:, run.columns].reshape(len(columns), run.heads, -1)
+            parts.append(attend(piece, run, rows, None if keep is None else keep[:, run.all]).flatten(1))
+        return F.pad(torch.cat(parts, 1), (0, padding))
+
+    pieces = block.pieces(slices.chunks)
+    if len(pieces) == 1:
+        merged = merge(pieces[0])
+    else:
+        again: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
+        merged = torch.cat([checkpoint(merge, piece, **again) for piece in pieces])
+    return to_owners(merged, spread, call.wire)
+
+
+def _runs(spread: Spread, width: int) -> list[_Run]:
+    """The heads of `width` columns in this worker's slice: parts of heads by themselves, whole ones together."""
+    first, end = spread.span(spread.rank)
+    runs, at = [], first
+    while at < end:
+        head, inside = divmod(at, width)
+        heads = 1 if inside else max((end - at) // width, 1)
+        stop = min(at - inside + heads * width, end)
+        runs.append(_Run(head, heads, slice(at - first, stop - first), stop - at == heads * width))
+        at = stop
+    return runs
+
+
+def _part(spread: Spread, head: int, width: int) -> tuple[slice, slice]:
+    """A head's columns in this worker's slice: where they are there, and which of the head's they are."""
+    first, end = spread.span(spread.rank)
+    start = min(max(first, head * width), end)
+    stop = max(min(end, (head + 1) * width), start)
+    return slice(start - first, stop - first), slice(start - head * width, stop - head * width)
+
+
+def _cut_heads(spread: Spread, width: int) -> list[int]:
+    """The heads that several workers have columns of."""
+    ends = {spread.span(worker)[1] for worker in range(spread.size)}
+    return sorted({end // width for end in ends if end % width})
+
+
+class _JoinedLogits(torch.autograd.Function):
+    """Forward: <att, leaky(xl[source] + xr[destination])> of some columns, a number an edge; joined rows don't stay."""
+
+    @staticmethod
+    def forward(ctx: Any, block: Block, xl: Tensor, xr: Tensor, att: Tensor, slope: float) -> Tensor:
+        ctx.block, ctx.slope = block, slope
+        ctx.save_for_backward(xl, xr, att)
+        out = xl.new_empty(block.num_edges, xl.shape[1])
+        for edges, src, dst in _some_edges(block, xl):
+            out[edges] = (F.leaky_relu(xl[src] + xr[dst], slope) * att).sum(-1)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        xl, xr, att = ctx.saved_tensors
+        gl, gr, g_att = torch.zeros_like(xl), torch.zeros_like(xr), torch.zeros_like(att)
+        for edges, src, dst in _some_edges(ctx.block, xl):
+            joined, of_edges = xl[src] + xr[dst], g[edges, :, None]
+            g_att += (of_edges * F.leaky_relu(joined, ctx.slope)).sum(0)
+            steep = att * of_edges
+            bent = torch.where(joined > 0, steep, steep * ctx.slope)
+            gl.index_add_(0, src, bent)
+            gr.index_add_(0, dst, bent)
+        return None, gl, gr, g_att, None
+
+
+def _some_edges(block: Block, x: Tensor) -> list[tuple[slice, Tensor, Tensor]]:
+    """Some edges after the other, with their sources and destinations."""
+    many = max(_NUMBERS // max(x[:1].numel(), 1), 1)
+    starts = range(0, block.num_edges, many)
+    dst = block.dst()
+    return [(slice(a, a + many), block.src[a : a + many].long(), dst[a : a + many].long()) for a in starts]

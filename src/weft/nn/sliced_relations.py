@@ -1,0 +1,109 @@
+"""R-GCN on slices of columns, over the whole graph.
+
+Either rows are merged on slices, a row for each pair of a relation and a destination, and go to the destination's owner, who
+multiplies them by the relations' matrices; or owners multiply first, a row for each pair of a relation and a source, and the
+products are summed on slices. Whichever has fewer numbers to move, unless the rows are inputs: these are merged once.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.exchange.columns import Spread, to_columns, to_owners
+from weft.nn import functional, slices
+from weft.nn.call import REDUCE, Call
+from weft.nn.relations import ByDestination, by_destination, by_source, joined, products
+from weft.parallel.program import Slices
+from weft.sampling import Block
+
+
+@dataclass(frozen=True)
+class _Merging:
+    """Rows merged first: pairs of a relation and a destination."""
+
+    pairs: ByDestination  # of all edges
+    order: Tensor  # [pairs] int64: the pairs by owner, and in these by destination
+    bounds: tuple[int, ...]  # where each owner's pairs begin among them
+    own: ByDestination  # of the edges into own destinations
+    back: Tensor  # [own pairs] int64: where they are among the own pairs as they come
+
+
+@dataclass(frozen=True)
+class _Mapping:
+    """Rows multiplied first: pairs of a relation and a source."""
+
+    rows: Block  # from own rows to own pairs: a copy each
+    matrices: list[int]  # where each relation's own pairs begin, and the last one's end
+    bounds: tuple[int, ...]  # where each owner's pairs begin
+    block: Block  # the whole block, its sources the pairs
+
+
+def rgcn(call: Call, matrices: Tensor) -> Tensor:
+    """Own destinations' rows: each relation's merged rows by its matrix [relations, in, out], summed."""
+    conv: Any = call.conv
+    block, held, relations = call.layer.block, call.layer.slices, len(matrices)
+    assert held is not None
+    types = call.types(block)
+    merging = block.remembered(f"{relations} relations merged", lambda: _merging(block, held, types, relations))
+    mapping = block.remembered(f"{relations} relations mapped", lambda: _mapping(block, held, types, relations))
+    merged = (block.num_dst + merging.bounds[-1]) * matrices.shape[1]
+    mapped = (block.num_dst + mapping.bounds[-1]) * matrices.shape[2]
+    if call.stays or merged <= mapped:
+        (rows,) = call.once(f"{conv.aggr} of {relations} relations", lambda: (_merge(call, held, merging),))
+        return joined(merging.own, products(rows, matrices, merging.own.bounds))
+    own = products(functional.aggregate(mapping.rows, call.x), matrices, mapping.matrices)
+    spread = Spread(mapping.bounds, held.rank, held.size, own.shape[1])
+    weight = _shares(block, merging.pairs).to(own.dtype) if REDUCE[conv.aggr] == "mean" else None
+    columns = to_columns(own, spread, call.wire)
+    sums = slices.sums(columns, mapping.block.pieces(held.chunks), weight)
+    return to_owners(sums, held.spread(own.shape[1]), call.wire)
+
+
+def _merge(call: Call, held: Slices, merging: _Merging) -> Tensor:
+    """A row for each own pair of a relation and a destination, whole."""
+    conv: Any = call.conv
+    columns = to_columns(call.x, held.spread(call.x.shape[1]), call.wire)
+    rows = functional.aggregate(merging.pairs.block, columns, reduce=REDUCE[conv.aggr])
+    spread = Spread(merging.bounds, held.rank, held.size, call.x.shape[1])
+    return to_owners(rows.index_select(0, merging.order), spread, call.wire).index_select(0, merging.back)
+
+
+def _merging(block: Block, held: Slices, types: Tensor, relations: int) -> _Merging:
+    pairs = by_destination(block, lambda: types, relations)
+    piece = block.pieces(held.bounds)[held.rank]
+    own = by_destination(piece.block, lambda: types[piece.edges], relations)
+    at = own.join.src.long()  # by destination, as they come
+    back = torch.empty_like(at)
+    back[at] = torch.arange(len(at), device=at.device)
+    firsts = pairs.join.indptr[torch.tensor(held.bounds, device=at.device)]
+    return _Merging(pairs, pairs.join.src.long(), tuple(firsts.tolist()), own, back)
+
+
+def _mapping(block: Block, held: Slices, types: Tensor, relations: int) -> _Mapping:
+    whole = by_source(block, lambda: types, relations)
+    sources = whole.rows.src.long()
+    owners = torch.searchsorted(torch.tensor(held.bounds, device=sources.device), sources, right=True) - 1
+    order = owners.argsort(stable=True)
+    counts = torch.bincount(owners, minlength=held.size)
+    bounds = (0, *counts.cumsum(0).tolist())
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order), device=order.device)
+    own = order[bounds[held.rank] : bounds[held.rank + 1]]
+    at = (sources[own] - held.bounds[held.rank]).int()
+    rows = Block(torch.arange(len(own) + 1, device=own.device), at, held.num_own)
+    matrices = torch.searchsorted(own, torch.tensor(whole.bounds, device=own.device)).tolist()
+    return _Mapping(rows, matrices, bounds, Block(block.indptr, place[whole.block.src.long()].int(), len(order)))
+
+
+def _shares(block: Block, pairs: ByDestination) -> Tensor:
+    """What each edge counts for in the mean of its relation, [num_edges] float64."""
+
+    def shares() -> Tensor:
+        counts = pairs.block.indptr.diff()
+        out = torch.empty(block.num_edges, dtype=torch.float64, device=counts.device)
+        out[pairs.edges] = counts.double().reciprocal().repeat_interleave(counts, output_size=block.num_edges)
+        return out
+
+    return block.remembered(f"shares of {pairs.bounds}", shares)

@@ -1,0 +1,85 @@
+"""A budget of memory: what is chosen, and that the formula's peak is the real one."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.nn.budget import Fit, Sizes, fit, needs
+
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "budget.py"
+SIZES = Sizes(
+    vertices=100_000,
+    edges=2_000_000,
+    own=25_000,
+    workers=4,
+    inputs=100,
+    columns=47,
+    widest=256,
+    kept=4096,
+    depth=3,
+    number=4,
+    weights=True,
+    heads=0,
+    learned=False,
+)
+
+
+def total(fitted, range_bytes=0, sizes=SIZES):
+    return sum(needs(sizes, fitted, range_bytes).values())
+
+
+def chosen(budget, by_rows=True, rounds=1, sizes=SIZES):
+    return fit(sizes, budget, rounds, by_rows, lambda rounds: 64_000_000 // rounds)
+
+
+def test_everything_is_kept_where_there_is_room():
+    assert chosen(None) == Fit()
+    assert chosen(total(Fit())) == Fit()
+    assert chosen(None, rounds=8) == Fit(rounds=8)
+
+
+def test_activations_go_first():
+    found = chosen(total(Fit()) - 1)
+    assert (found.activations, found.mapped, found.rounds) == ("again", False, 1)
+    assert SIZES.own > found.at_once >= 512
+    assert total(found) <= total(Fit()) - 1
+    assert chosen(total(Fit()) - 1, by_rows=False) == Fit("files")
+
+
+def test_then_slices_and_edges_in_as_few_rounds_as_fit():
+    in_memory = total(Fit("again", 512))
+    found = chosen(in_memory - 1)
+    assert found.mapped
+    assert total(found, 64_000_000 // found.rounds) <= in_memory - 1
+    tight = total(Fit("again", 512, True, 64), 1_000_000)
+    assert chosen(tight).rounds == 64
+    assert chosen(tight, by_rows=False).rounds <= 64
+
+
+def test_too_little_is_refused_with_what_it_needs():
+    with pytest.raises(ConfigError, match=r"memory = 10 MB is too little.*inputs 10 MB.*graph .* MB"):
+        chosen(1e7)
+
+
+def test_a_worker_without_vertices_fits():
+    nobody = replace(SIZES, own=0)
+    assert chosen(total(Fit("again", 0), sizes=nobody), sizes=nobody).mapped is False
+
+
+def test_peak_is_the_formulas(tmp_path):
+    """Within 15%, in memory and out of it; and inside the budget: the same model whatever is kept."""
+    size = ["--vertices", "40000", "--edges", "600000", "--hidden", "256", "--data", str(tmp_path)]
+    command = [sys.executable, str(BENCHMARK), *size, "--budgets", "none,3/4,9/20", "--json"]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()
+    rows = [json.loads(line) for line in lines]
+    for row in rows:
+        assert row["peak"] == pytest.approx(row["formula"], rel=0.15), row
+        assert row["budget"] is None or row["peak"] <= 1.02 * row["budget"], row
+        assert row["loss"] == pytest.approx(rows[0]["loss"], rel=1e-5)
+    assert [row["activations"] for row in rows] == ["kept", "again", "again"]
+    assert [row["mapped"] for row in rows] == [False, False, True]

@@ -1,0 +1,150 @@
+"""The decoupled variant as a module: dense layers, then mixing as PyG's convolutions themselves do it."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
+
+from weft.errors import ModelError
+from weft.nn.decoupled import Decoupled
+
+VERTICES, WIDTH, CLASSES = 40, 6, 3
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Rows, edges with self-loops and repeats (the last vertices have none), and their weights."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(VERTICES, WIDTH, generator=generator, dtype=torch.float64)
+    edges = torch.randint(VERTICES - 4, (2, 200), generator=generator)
+    edges[:, :10] = edges[0, :10]
+    return x, torch.cat([edges, edges[:, :20]], 1), torch.rand(220, generator=generator, dtype=torch.float64) + 0.1
+
+
+def identity(conv):
+    """A convolution that maps nothing, so that it only mixes."""
+    for name, parameter in conv.double().named_parameters():
+        with torch.no_grad():
+            parameter.copy_(torch.eye(*parameter.shape) if name.endswith("weight") else torch.zeros(parameter.shape))
+    return conv
+
+
+def test_gcn(graph):
+    x, edge_index, weight = graph
+    model = GCN(WIDTH, 5, 3, CLASSES).double()
+    h = x
+    for number, conv in enumerate(model.convs):
+        h = conv.lin(h) + conv.bias
+        h = h.relu() if number < 2 else h
+    mixing = identity(GCNConv(CLASSES, CLASSES))
+    for given in (None, weight):
+        wanted = h
+        for _ in range(3):
+            wanted = mixing(wanted, edge_index, given)
+        got = Decoupled(model)(x, edge_index, given)
+        torch.testing.assert_close(got, wanted, atol=1e-12, rtol=0)
+
+
+def test_sage(graph):
+    """Its own row and the neighbours' mean in equal parts, as the convolution adds them up."""
+    x, edge_index, _ = graph
+    model = GraphSAGE(WIDTH, 5, 2, CLASSES, norm="LayerNorm", norm_kwargs={"mode": "node"}).double()
+    first, second = model.convs
+    h = first.lin_l(x) + first.lin_r(x)
+    h = model.norms[0](h).relu()
+    h = second.lin_l(h) + second.lin_r(h)
+    mixing = identity(SAGEConv(CLASSES, CLASSES))
+    for _ in range(2):
+        h = mixing(h, edge_index) / 2
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), h, atol=1e-12, rtol=0)
+
+
+def test_sage_without_own_rows(graph):
+    x, edge_index, _ = graph
+    model = GraphSAGE(WIDTH, 5, 2, CLASSES, root_weight=False).double()
+    h = model.convs[1].lin_l(model.convs[0].lin_l(x).relu())
+    mixing = identity(SAGEConv(CLASSES, CLASSES, root_weight=False))
+    wanted = mixing(mixing(h, edge_index), edge_index)
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), wanted, atol=1e-12, rtol=0)
+
+
+def test_gin(graph):
+    x, edge_index, _ = graph
+    model = GIN(WIDTH, 5, 2, CLASSES, train_eps=True).double()
+    with torch.no_grad():
+        model.convs[1].eps.fill_(0.3)
+    h = model.convs[1].nn(model.convs[0].nn(x).relu())
+    for conv in model.convs:
+        h = GINConv(nn.Identity(), eps=float(conv.eps))(h, edge_index)
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), h, atol=1e-9, rtol=1e-12)
+
+
+@pytest.mark.parametrize("loops", [True, False])
+def test_gat(graph, loops):
+    x, edge_index, _ = graph
+    model = GAT(WIDTH, 8, 2, CLASSES, heads=4, add_self_loops=loops, residual=True).double()
+    first, last = model.convs
+    h = (first.lin(x) + first.res(x) + first.bias).relu()
+    _, (attended, shares) = last(h, edge_index, return_attention_weights=True)
+    h = last.lin(h).view(VERTICES, -1, CLASSES).mean(1) + last.res(h) + last.bias
+    for _ in range(2):
+        h = torch.zeros_like(h).index_add(0, attended[1], h[attended[0]] * shares.mean(1, keepdim=True))
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), h, atol=1e-12, rtol=0)
+
+
+class Model(nn.Module):
+    """Two convolutions, then something of the model's own."""
+
+    def __init__(self, kind, side_by_side=False):
+        super().__init__()
+        self.convs = nn.ModuleList([kind(WIDTH, WIDTH), kind(WIDTH, WIDTH)])
+        self.side_by_side = side_by_side
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x, edge_index):
+        x = x + self.convs[0](x, edge_index).relu()
+        if self.side_by_side:
+            x = self.convs[0](x, edge_index) + self.convs[1](x, edge_index)
+        else:
+            x = self.convs[1](x, edge_index)
+        return self.head(x).log_softmax(1)
+
+
+def test_what_follows_the_last_convolution_comes_last(graph):
+    x, edge_index, _ = graph
+    model = Model(GCNConv).double()
+    h = x + (model.convs[0].lin(x) + model.convs[0].bias).relu()
+    h = model.convs[1].lin(h) + model.convs[1].bias
+    mixing = identity(GCNConv(WIDTH, WIDTH))
+    h = mixing(mixing(h, edge_index), edge_index)
+    wanted = model.head(h).log_softmax(1)
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), wanted, atol=1e-12, rtol=0)
+
+
+def test_it_is_another_model_with_the_same_parameters(graph):
+    x, edge_index, _ = graph
+    model = GCN(WIDTH, 5, 2, CLASSES).double()
+    variant = Decoupled(model)
+    assert [p.data_ptr() for p in variant.parameters()] == [p.data_ptr() for p in model.parameters()]
+    assert "dense layers first, then 2 aggregations" in str(variant)
+    assert (variant(x, edge_index) - model(x, edge_index)).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        lambda a, b: GATv2Conv(a, b),
+        lambda a, b: SAGEConv(a, b, aggr="max"),
+        lambda a, b: GATConv(a, b, edge_dim=2),
+        lambda a, b: GINConv(nn.Linear(a, b), aggr="max"),
+    ],
+)
+def test_what_cannot_be_decoupled_is_named(conv):
+    with pytest.raises(ModelError, match=r"convs\.0.*can't be decoupled.*tp or halo"):
+        Decoupled(Model(conv))
+
+
+def test_convolutions_side_by_side_are_refused(graph):
+    with pytest.raises(ModelError, match="side by side"):
+        Decoupled(Model(GCNConv, side_by_side=True).double())(*graph[:2])

@@ -1,0 +1,204 @@
+"""The decoupled model on many workers: losses and parameters of a one-process one, its bytes, any rounds, and pipelining."""
+
+import copy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
+
+from weft.exchange import Wire
+from weft.nn.decoupled import Decoupled
+from weft.nn.decoupled_model import DecoupledModel
+from weft.parallel import Owners, tensor_program
+from weft.parallel.plan import tp_decoupled
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
+from test_links import meshed, together
+from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, graph, of, on_workers, parameters
+from test_wire import wires
+
+__all__ = ["graph"]  # a fixture
+
+MODELS = {
+    "gcn": of(GCN, 9, 3),
+    "gcn weights": Weighted,
+    "gcn improved": lambda: Weighted(improved=True),
+    "gcn plain": lambda: Weighted(normalize=False),
+    "sage": of(GraphSAGE, 10, 3),
+    "sage without own": of(GraphSAGE, 10, root_weight=False),
+    "sage project": of(GraphSAGE, 10, project=True, normalize=True),
+    "sage jk": of(GraphSAGE, 6, jk="cat", norm="LayerNorm", norm_kwargs={"mode": "node"}),
+    "gin": of(GIN, 9, train_eps=True),
+    "gat": of(GAT, 12, 3, heads=4),
+    "gat one head": of(GAT, 7, heads=1, add_self_loops=False),
+    "gat residual": of(GAT, 15, heads=3, residual=True),
+}
+
+
+def model_for(name):
+    torch.manual_seed(3)
+    return MODELS[name]().double()
+
+
+def by_one_process(graph, name, steps=3):
+    """The oracle: the decoupled module, on the whole graph, by torch alone."""
+    model = Decoupled(model_for(name))
+    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
+    edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
+    weight = torch.from_numpy(graph.edge_weight).double() if isinstance(model.model, Weighted) else None
+    x, labels = torch.from_numpy(np.array(graph.features)), torch.from_numpy(graph.labels.astype(np.int64))
+    seeds = torch.from_numpy(graph.seeds("train").astype(np.int64))
+    optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x, edge_index, weight)[seeds], labels[seeds], reduction="sum") / len(seeds)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return np.array(losses), parameters(model)
+
+
+class Worker:
+    """One worker of a run."""
+
+    def __init__(self, graph, model, bounds, wire, ahead=None, chunks=1, **options):
+        self.graph, self.model, self.wires = graph, copy.deepcopy(model), [wire] + ([ahead] if ahead else [])
+        plan = tp_decoupled(self.model.depth, chunks=chunks)
+        self.program = tensor_program(graph, Owners(np.array(bounds)), wire, plan)
+        self.rows = torch.from_numpy(np.array(graph.features[self.program.vertices[0].numpy()]))
+        self.run = DecoupledModel(self.model, ahead, **options)
+
+    def gradients(self, key=0):
+        """The loss and all parameters' gradients, summed over the workers; and the numbers that this worker sent for it."""
+        before = self.sent()
+        held = self.program.vertices[-1].long()
+        seeds = torch.from_numpy(self.graph.seeds("train").astype(np.int64))
+        at, labels = torch.isin(held, seeds), torch.from_numpy(self.graph.labels.astype(np.int64))
+        out = self.run(self.rows, self.program, key)
+        loss = F.cross_entropy(out[at], labels[held[at]], reduction="sum") / len(seeds)
+        self.model.zero_grad()
+        loss.backward()
+        sent = self.sent() - before
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            self.wires[0].sum(parameter.grad)
+        return float(self.wires[0].sum(loss.detach().clone())), out.detach(), sent
+
+    def sent(self):
+        return sum(sum(wire.traffic.sent().get("exchange", [0])) for wire in self.wires) // 8
+
+    def flat(self):
+        return torch.cat([p.grad.flatten() for p in self.model.parameters()])
+
+
+def ahead_of(work, bounds):
+    """work(rank, wire, another wire) on all workers."""
+    size = len(bounds) - 1
+    with meshed(size) as (ends, _), meshed(size) as (more, _):
+        lines, ahead = (wires(e) if size > 1 else [Wire()] for e in (ends, more))
+        return together(lambda rank: work(rank, lines[rank], ahead[rank]), size)
+
+
+def trained(graph, name, bounds, chunks, overlap, steps=3, **options):
+    model = Decoupled(model_for(name))
+
+    def work(rank, wire, ahead):
+        worker = Worker(graph, model, bounds, wire, ahead if overlap else None, chunks, **options)
+        optimizer, losses = torch.optim.Adam(worker.model.parameters(), lr=0.01), []
+        for _ in range(steps):
+            losses.append(worker.gradients()[0])
+            optimizer.step()
+        worker.run.close()
+        return np.array(losses), parameters(worker.model)
+
+    return ahead_of(work, bounds)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_equals_one_process(graph, name):
+    wanted_losses, wanted = by_one_process(graph, name)
+    for size, bounds in BOUNDS.items():
+        for chunks, overlap in ((1, False), (size + 1, False), (1, True), (3, True)):
+            for losses, got in trained(graph, name, bounds, chunks, overlap):
+                assert np.abs(losses - wanted_losses).max() < 1e-10
+                assert (got - wanted).abs().max() < 1e-10
+
+
+def test_the_comparison_can_fail(graph):
+    one, other = (by_one_process(graph, name)[1] for name in ("gcn weights", "gcn improved"))
+    assert (one - other).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin", "gat", "gat one head"])
+def test_dropout_is_the_same_on_any_number_of_workers(graph, name):
+    model = Decoupled(model_for(name))
+    for module in model.modules():
+        if hasattr(module, "dropout"):
+            module.dropout = nn.Dropout(0.4) if isinstance(module.dropout, nn.Dropout) else 0.4
+
+    def work(rank, wire):
+        worker = Worker(graph, model, BOUNDS[wire.size], wire, chunks=wire.size)
+        loss = worker.gradients(key=7)[0]
+        return loss, worker.flat(), worker.gradients(key=8)[0]
+
+    ((wanted_loss, wanted, other),) = on_workers(work, BOUNDS[1])
+    assert abs(wanted_loss - other) > 1e-4
+    for size in (2, 3, 4):
+        for loss, got, _ in on_workers(work, BOUNDS[size]):
+            assert abs(loss - wanted_loss) < 1e-10
+            assert (got - wanted).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
+def test_rounds_change_no_bit(graph, name):
+    model = Decoupled(model_for(name))
+
+    def work(rank, wire, ahead):
+        found = []
+        for chunks, thread in ((1, None), (1, ahead), (2, None), (7, ahead), (60, ahead)):
+            worker = Worker(graph, model, BOUNDS[3], wire, thread, chunks)
+            found.append((worker.gradients()[1], worker.flat()))
+            worker.run.close()
+        return found
+
+    for (wanted, gradient), *others in ahead_of(work, BOUNDS[3]):
+        assert all(torch.equal(rows, wanted) and torch.equal(other, gradient) for rows, other in others)
+
+
+@pytest.mark.parametrize("size", EVEN)
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE, GIN])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_bytes_are_the_formulas(graph, kind, size, layers):
+    """4 V d_L (N-1)/N, for any number of layers, in one piece or in rounds; and as even as can be."""
+    model = Decoupled(kind(WIDTH, 11, layers, 12).double())
+
+    def work(rank, wire, ahead):
+        alone, rounds = (Worker(graph, model, EVEN[size], wire, thread) for thread in (None, ahead))
+        sent = [worker.gradients()[2] for worker in (alone, alone, rounds)]
+        rounds.run.close()
+        return sent
+
+    sent = np.array(ahead_of(work, EVEN[size]))
+    assert (sent.sum(0) == VERTICES * (size - 1) / size * 4 * 12).all()
+    assert (sent.max(0) / sent.mean(0) <= 1.02).all()
+
+
+def test_bytes_of_attention(graph):
+    """Two numbers a vertex and head go to all others, once, and their gradients back."""
+    model = Decoupled(GAT(WIDTH, 8, 2, 8, heads=2).double())
+    sent = on_workers(lambda rank, wire: Worker(graph, model, EVEN[4], wire).gradients()[2], EVEN[4])
+    assert sum(sent) == VERTICES * 3 / 4 * 4 * 8 + 2 * 3 * 2 * 2 * VERTICES
+
+
+def test_results_alone_need_no_gradient(graph):
+    model = Decoupled(model_for("gat")).eval()
+    with torch.no_grad():
+        worker = Worker(graph, model, BOUNDS[1], Wire())
+        rows = worker.run(worker.rows, worker.program)
+    assert rows.shape == (VERTICES, CLASSES)
+    assert not rows.requires_grad

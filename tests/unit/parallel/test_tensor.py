@@ -1,0 +1,395 @@
+"""Coupled tensor parallelism over the full graph: plain PyG's losses and parameters, the formulas' bytes, any chunks."""
+
+import copy
+import inspect
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn import MessagePassing, RGATConv, RGCNConv
+from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
+
+from weft import Split
+from weft.errors import ConfigError, ModelError
+from weft.exchange import Wire
+from weft.exchange.soon import Soon
+from weft.graph import Graph
+from weft.nn import BlockModel, build
+from weft.parallel import Owners, tensor_program
+from weft.parallel.plan import tp
+from weft.parallel.tensor import ranges_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
+from test_links import meshed, together
+from test_wire import wires
+
+VERTICES, WIDTH, CLASSES, RELATIONS = 60, 7, 5, 4
+# Whose vertices are whose: uneven, one worker without any; the last fifteen are not for training.
+BOUNDS = {1: (0, 60), 2: (0, 23, 60), 3: (0, 35, 35, 60), 4: (0, 9, 30, 45, 60)}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """With hubs, repeated edges, self-loops, isolated vertices and edge weights."""
+    rng = np.random.default_rng(0)
+    dst = (VERTICES * 0.9 * rng.random(400) ** 1.5).astype(np.int64)
+    src = rng.integers(0, VERTICES, 400)
+    src[:20] = dst[:20]
+    edges = np.concatenate([np.stack([src, dst]), np.stack([src, dst])[:, 30:60]], axis=1)
+    split = np.where(np.arange(VERTICES) < 45, 0, 1).astype(np.int8)
+    return Graph.from_arrays(
+        edges,
+        num_vertices=VERTICES,
+        features=rng.standard_normal((VERTICES, WIDTH)),
+        labels=rng.integers(0, CLASSES, VERTICES),
+        split=split,
+        edge_weight=rng.random(edges.shape[1]).astype(np.float32) + 0.1,
+        edge_type=rng.choice(RELATIONS, edges.shape[1], p=[0.7, 0.2, 0.1, 0.0]).astype(np.int32),
+    )
+
+
+class Squash(MessagePassing):
+    """A user's convolution: the mean of neighbours' tanh beside the own row."""
+
+    def __init__(self, width, out):
+        super().__init__(aggr="mean")
+        self.lin = nn.Linear(2 * width, out)
+
+    def forward(self, x, edge_index):
+        return self.lin(torch.cat([x, self.propagate(edge_index, x=x)], 1))
+
+    def message(self, x_j):
+        return x_j.tanh()
+
+
+class Declared(Squash):
+    """The same, said as a split."""
+
+    def weft_split(self):
+        return Split(lambda merged, own: self.lin(torch.cat([own, merged], 1)), torch.tanh, "mean")
+
+
+class Two(nn.Module):
+    """Two convolutions of one's own."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.convs = nn.ModuleList([kind(WIDTH, 9), kind(9, CLASSES)])
+
+    def forward(self, x, edge_index):
+        return self.convs[1](self.convs[0](x, edge_index).relu(), edge_index)
+
+
+class Weighted(nn.Module):
+    """A GCN whose edges have weights."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.gcn = GCN(WIDTH, 9, 2, CLASSES, **options)
+
+    def forward(self, x, edge_index, edge_weight=None):
+        return self.gcn(x, edge_index, edge_weight=edge_weight)
+
+
+class Relational(nn.Module):
+    """Two R-GCN layers; of the relations one has no edge."""
+
+    def __init__(self, hidden, out=CLASSES, kind=RGCNConv, last=None, **options):
+        super().__init__()
+        first = kind(WIDTH, hidden, RELATIONS, **options)
+        self.convs = nn.ModuleList([first, kind(hidden, out, RELATIONS, **options | (last or {}))])
+
+    def forward(self, x, edge_index, edge_type):
+        return self.convs[1](self.convs[0](x, edge_index, edge_type).relu(), edge_index, edge_type)
+
+
+def of(kind, hidden, layers=2, **options):
+    return lambda: kind(WIDTH, hidden, layers, CLASSES, **options)
+
+
+MODELS = {
+    "gcn": of(GCN, 9, 3),
+    "gcn wide": of(GCN, 3),  # narrower than the inputs, and than the classes
+    "gcn weights": Weighted,
+    "gcn improved": lambda: Weighted(improved=True),
+    "gcn plain": lambda: Weighted(normalize=False),
+    "sage": of(GraphSAGE, 10, 3),
+    "sage max": of(GraphSAGE, 10, aggr="max"),
+    "sage sum": of(GraphSAGE, 4, aggr="sum"),
+    "sage project": of(GraphSAGE, 10, project=True),
+    "sage jk": of(GraphSAGE, 6, jk="cat", norm="LayerNorm", norm_kwargs={"mode": "node"}),
+    "gin": of(GIN, 9),
+    "gat": of(GAT, 12, 3, heads=4),
+    "gat one head": of(GAT, 7, heads=1),
+    "gat cut heads": of(GAT, 15, heads=3),
+    "gat two heads": of(GAT, 8, heads=2, add_self_loops=False, residual=True),
+    "gatv2": of(GAT, 12, 3, heads=4, v2=True),
+    "gatv2 one head": of(GAT, 7, heads=1, v2=True),
+    "gatv2 cut heads": of(GAT, 15, heads=3, v2=True, share_weights=True),
+    "film": lambda: build("film", WIDTH, 6, CLASSES, 2),
+    "deepgcn": lambda: build("deepgcn", WIDTH, 6, CLASSES, 3),
+    "declared": lambda: Two(Declared),
+    "rgcn": lambda: Relational(9),
+    "rgcn narrow": lambda: Relational(14),  # its second layer multiplies first
+    "rgcn wide": lambda: Relational(2, num_bases=2, aggr="add"),
+    "rgcn narrow sum": lambda: Relational(14, num_bases=3, aggr="add", root_weight=False),
+    "rgcn blocks": lambda: Relational(10, last={"num_blocks": 5}),
+}
+
+
+def model_for(name):
+    torch.manual_seed(3)
+    return MODELS[name]().double()
+
+
+def edge_values(graph, model):
+    """What the model takes besides edges, of each of them."""
+    known = {
+        "edge_weight": torch.from_numpy(graph.edge_weight).double(),
+        "edge_type": torch.from_numpy(graph.edge_type),
+    }
+    taken = inspect.signature(type(model).forward).parameters if isinstance(model, Weighted | Relational) else ()
+    return {name: values for name, values in known.items() if name in taken}
+
+
+def plain_pyg(graph, name, steps=3):
+    """The oracle: losses and parameters of plain training on the whole graph, by PyG alone."""
+    model = model_for(name)
+    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
+    edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
+    options = edge_values(graph, model)
+    x, labels = torch.from_numpy(np.array(graph.features)), torch.from_numpy(graph.labels.astype(np.int64))
+    seeds = torch.from_numpy(graph.seeds("train").astype(np.int64))
+    optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x, edge_index, **options)[seeds], labels[seeds], reduction="sum") / len(seeds)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return np.array(losses), parameters(model)
+
+
+def parameters(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def on_workers(work, bounds):
+    """work(rank, wire, another wire) on all workers."""
+    size = len(bounds) - 1
+    with meshed(size) as (ends, _), meshed(size) as (others, _):
+        lines = [wires(some) if size > 1 else [Wire()] for some in (ends, others)]
+        return together(lambda rank: work(rank, lines[0][rank], lines[1][rank]), size)
+
+
+class Worker:
+    """One worker of a run under `tp`."""
+
+    def __init__(self, graph, model, bounds, wire, chunks=1, soon=None):
+        self.graph, self.model, self.wire = graph, copy.deepcopy(model), wire
+        depth = BlockModel(self.model, graph.num_features).depth
+        self.program = tensor_program(graph, Owners(np.array(bounds)), wire, tp(depth, chunks=chunks), soon=soon)
+        self.rows = torch.from_numpy(np.array(graph.features[self.program.vertices[0].numpy()]))
+        self.program.layers[0].inputs = (self.rows, self.rows._version)
+
+    def forward(self, key=0):
+        return BlockModel(self.model)(self.rows, self.program, key)
+
+    def gradients(self, key=0):
+        """The loss and all parameters' gradients, summed over the workers; and what this worker sent for it."""
+        before = self.sent()
+        seeds = torch.from_numpy(self.graph.seeds("train").astype(np.int64))
+        held = self.program.vertices[-1].long()
+        at = torch.isin(held, seeds)
+        labels = torch.from_numpy(self.graph.labels.astype(np.int64))
+        out = self.forward(key)
+        loss = F.cross_entropy(out[at], labels[held[at]], reduction="sum") / len(seeds)
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        loss.backward()
+        sent = self.sent() - before
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            self.wire.sum(parameter.grad)
+        return float(self.wire.sum(loss.detach().clone())), out.detach(), sent
+
+    def sent(self):
+        return sum(self.wire.traffic.sent().get("exchange", [0]))
+
+    def flat(self):
+        return torch.cat([p.grad.flatten() for p in self.model.parameters()])
+
+
+def trained(graph, name, bounds, chunks, steps=3):
+    """Losses and parameters under `tp`."""
+    model = model_for(name)
+
+    def work(rank, wire, ahead):
+        worker = Worker(graph, model, bounds, wire, chunks)
+        optimizer, losses = torch.optim.Adam(worker.model.parameters(), lr=0.01), []
+        for _ in range(steps):
+            losses.append(worker.gradients()[0])
+            optimizer.step()
+        return np.array(losses), parameters(worker.model)
+
+    return on_workers(work, bounds)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_equals_plain_pyg(graph, name):
+    wanted_losses, wanted = plain_pyg(graph, name)
+    for size, bounds in BOUNDS.items():
+        for losses, got in trained(graph, name, bounds, chunks=size):  # in one piece, and in several
+            assert np.abs(losses - wanted_losses).max() < 1e-10
+            assert (got - wanted).abs().max() < 1e-10
+
+
+def test_the_comparison_can_fail(graph):
+    one, other = (plain_pyg(graph, name)[1] for name in ("gcn weights", "gcn improved"))
+    assert (one - other).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("name", ["gat", "gat cut heads", "gatv2 one head", "sage", "gcn"])
+def test_dropout_is_the_same_on_any_number_of_workers(graph, name):
+    model = model_for(name)
+    for module in model.modules():
+        if hasattr(module, "dropout"):
+            module.dropout = nn.Dropout(0.4) if isinstance(module.dropout, nn.Dropout) else 0.4
+
+    def work(rank, wire, ahead):
+        worker = Worker(graph, model, BOUNDS[wire.size], wire, chunks=wire.size)
+        loss = worker.gradients(key=7)[0]
+        return loss, worker.flat(), worker.gradients(key=8)[0]
+
+    ((wanted_loss, wanted, other),) = on_workers(work, BOUNDS[1])
+    assert abs(wanted_loss - other) > 1e-4
+    for size in (2, 3, 4):
+        for loss, got, _ in on_workers(work, BOUNDS[size]):
+            assert abs(loss - wanted_loss) < 1e-10
+            assert (got - wanted).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize(
+    "name", ["gcn", "sage", "sage max", "film", "gat", "gat one head", "gatv2 cut heads", "rgcn narrow"]
+)
+def test_chunks_change_no_bit(graph, name):
+    """Of any row; and of no gradient that is a sum by itself. Attention's and maxima's are added up range by range."""
+    model = model_for(name)
+
+    def work(rank, wire, ahead):
+        found = []
+        for chunks in (1, 2, 7, 60):
+            worker = Worker(graph, model, BOUNDS[3], wire, chunks)
+            assert len(worker.program.layers[0].slices.chunks) == chunks + 1 or chunks == 60
+            found.append((worker.gradients()[1], worker.flat()))
+        return found
+
+    for (wanted, gradient), *others in on_workers(work, BOUNDS[3]):
+        for rows, other in others:
+            assert torch.equal(rows, wanted)
+            assert torch.equal(other, gradient) or name not in ("gcn", "sage")
+            assert (other - gradient).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage", "gat one head", "sage jk"])
+def test_overlapping_changes_no_bit(graph, name):
+    model = model_for(name)
+
+    def work(rank, wire, ahead):
+        plain = Worker(graph, model, BOUNDS[3], wire)
+        found = [(plain.gradients()[1], plain.flat())]
+        soon = Soon(wire, ahead)
+        worker = Worker(graph, model, BOUNDS[3], wire, soon=soon)
+        found += [(worker.gradients()[1], worker.flat()) for _ in range(2)]
+        soon.close()
+        assert sum(ahead.traffic.sent()["exchange"])
+        return found
+
+    for (wanted, gradient), *others in on_workers(work, BOUNDS[3]):
+        for rows, other in others:
+            assert torch.equal(rows, wanted)
+            assert torch.equal(other, gradient)
+
+
+def numbers(worker):
+    """What is sent in the first epoch and in the third, in numbers."""
+    sent = [worker.gradients()[2] // 8 for _ in range(3)]
+    assert sent[1] == sent[2]
+    return sent[0], sent[2]
+
+
+def moved(graph, model, bounds):
+    """Numbers that all workers send: in the first epoch, and in every later one."""
+    found = on_workers(lambda rank, wire, ahead: numbers(Worker(graph, model, bounds, wire)), bounds)
+    return [sum(of_workers) for of_workers in zip(*found, strict=True)]
+
+
+EVEN = {2: (0, 30, 60), 3: (0, 20, 40, 60), 4: (0, 15, 30, 45, 60)}
+
+
+@pytest.mark.parametrize("size", EVEN)
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE, GIN])
+def test_bytes_are_the_formulas(graph, kind, size):
+    """V (N-1)/N [d0 + 4 sum d]: with the inputs split, too, once; without d0 in every later epoch."""
+    rest = VERTICES * (size - 1) / size
+    first, later = moved(graph, kind(WIDTH, 11, 3, 11).double(), EVEN[size])
+    assert later == pytest.approx(rest * 4 * (11 + 11), rel=0.03)
+    assert first - later == pytest.approx(rest * 2 * WIDTH, rel=0.03)
+    uneven = moved(graph, kind(WIDTH, 12, 3, 12).double(), BOUNDS[2])[1]
+    assert uneven == pytest.approx(VERTICES / 2 * 4 * (12 + 12), rel=0.03)
+
+
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE])
+def test_what_narrows_goes_first(graph, kind):
+    _, later = moved(graph, kind(WIDTH, 12, 3, 4).double(), EVEN[4])
+    assert later == VERTICES * 3 / 4 * 4 * (12 + 4)
+
+
+def test_bytes_of_attention(graph):
+    """Heads that divide need no scalars of others; a head that is cut, two a row, to all, and back."""
+    rest = VERTICES * 3 / 4
+    whole = moved(graph, GAT(WIDTH, 8, 2, 8, heads=4).double(), EVEN[4])
+    assert whole == [rest * 4 * (8 + 4 * 8)] * 2  # the last layer's heads are averaged
+    cut = moved(graph, GAT(WIDTH, 8, 1, 8, heads=1).double(), EVEN[4])
+    assert cut == [rest * 4 * 8 + 2 * 3 * 2 * VERTICES] * 2
+
+
+def test_load_is_even(graph):
+    """Edges are shared out evenly however skewed the parts are; bytes, where the parts have as many vertices."""
+
+    def work(rank, wire, ahead):
+        worker = Worker(graph, GCN(WIDTH, 12, 3, 12).double(), EVEN[4], wire)
+        return worker.program.num_edges, numbers(worker)[1]
+
+    edges, sent = (np.array(column) for column in zip(*on_workers(work, EVEN[4]), strict=True))
+    assert edges.sum() == 3 * len(graph.indices)
+    assert edges.max() / edges.mean() <= 1.02
+    assert sent.max() / sent.mean() <= 1.02
+    by_owner = np.diff(graph.indptr[list(EVEN[4])])
+    assert by_owner.max() / by_owner.mean() > 1.2
+
+
+def test_ranges_are_even_and_whole():
+    indptr = np.concatenate([[0], np.cumsum([0, 0, 100, 1, 1, 1, 1, 1])])
+    assert ranges_of(indptr, 1) == (0, 8)
+    assert ranges_of(indptr, 2) == (0, 3, 8)
+    assert ranges_of(indptr, 100) == tuple(range(9))
+
+
+@pytest.mark.parametrize("model", [Two(Squash), Relational(6, kind=RGATConv)])
+def test_what_needs_whole_rows_is_refused(graph, model):
+    worker = Worker(graph, model.double(), BOUNDS[1], Wire())
+    with pytest.raises(ModelError, match=r"can't be computed on slices of them \(plan tp\).*declare its split"):
+        worker.forward()
+
+
+def test_too_many_vertices_are_refused():
+    class Large:
+        indptr = np.broadcast_to(np.int64(0), 2**31 + 1)
+
+    with pytest.raises(ConfigError, match=r"2,147,483,648 vertices.*plan = 'halo'"):
+        tensor_program(Large(), Owners(np.array([0, 2**31])), Wire(), tp(2))
