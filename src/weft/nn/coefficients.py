@@ -107,7 +107,7 @@ class Coefficients:
         ids = torch.arange(len(keys), device=keys.device)
         dst = ids.repeat_interleave(indptr.diff())
         places = torch.arange(len(dst), device=dst.device) - indptr[dst]
-        both = ((dst, places), (ids, torch.fullroom_like(ids, -1)))
+        both = ((dst, places), (ids, torch.full_like(ids, -1)))
         of_edges, of_own = (
             functional.dropout_mask(len(to), heads, p, edge_keys(keys, to, at), key, like.dtype) for to, at in both
         )
