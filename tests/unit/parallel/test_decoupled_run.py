@@ -12,6 +12,8 @@ from torch import nn
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.exchange import Wire
+from weft.nn import activations
+from weft.nn.budget import Fit
 from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
 from weft.parallel import Owners, tensor_program
@@ -117,6 +119,39 @@ def test_equals_one_process(graph, name):
             for losses, got in trained(graph, name, bounds, chunks, overlap):
                 assert np.abs(losses - wanted_losses).max() < 1e-10
                 assert (got - wanted).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("gcn weights", Fit("again", 7, False, 1)),
+        ("gcn", Fit("again", 5, True, 3)),
+        ("gin", Fit("files", 0, True, 5)),
+        ("sage jk", Fit("files", 0, False, 2)),
+        ("gat", Fit("again", 11, True, 4)),
+        ("gat residual", Fit("files", 0, True, 1)),
+    ],
+)
+def test_what_is_computed_again_or_in_files_changes_nothing(graph, name, how, monkeypatch):
+    monkeypatch.setattr(activations, "_SMALL", 0)  # so that everything that is kept goes to the file
+    monkeypatch.setattr("weft.nn.decoupled_model.memory.fit", lambda *_: how)
+    wanted_losses, wanted = by_one_process(graph, name)
+    for overlap, size in ((False, 1), (True, 3)):
+        for losses, got in trained(graph, name, BOUNDS[size], 1, overlap):
+            assert np.abs(losses - wanted_losses).max() < 1e-10
+            assert (got - wanted).abs().max() < 1e-10
+
+
+def test_what_follows_the_mixing_is_not_computed_again(graph):
+    """A model that goes on behind its last convolution keeps its activations in a file, where memory is short."""
+    for name, kept in (("gcn", "again"), ("sage jk", "files")):
+        worker = Worker(graph, Decoupled(model_for(name)), BOUNDS[1], Wire(), budget=1e9)
+        worker.gradients()
+        budget = (sum(worker.run.needs.values()) - 8) / 0.93
+        tight = Worker(graph, Decoupled(model_for(name)), BOUNDS[1], Wire(), budget=budget)
+        tight.gradients()
+        assert worker.run.fit.activations == "kept"
+        assert tight.run.fit.activations == kept
 
 
 def test_the_comparison_can_fail(graph):
