@@ -33,7 +33,7 @@ def main():
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=3, help="how many runs")
     args = parser.parse_args()
-    _, _, folder, options = RUNS[args.graph]
+    folder, options = RUNS[args.graph][0].folder, RUNS[args.graph][0].options
     if not folder.is_dir():
         raise SystemExit(f"{folder} is missing: this real graph is not part of the project")
     with tempfile.TemporaryDirectory() as scratch:
