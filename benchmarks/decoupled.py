@@ -52,7 +52,8 @@ def main():
 
 
 def settings_of(args, model, plan):
-    return {"model": model, "layers": args.layers, "plan": plan, "full_graph": True, "threads": args.threads} | HOW[args.graph]
+    usual = {"layers": args.layers, "threads": args.threads, "full_graph": True}
+    return usual | {"model": model, "plan": plan} | HOW[args.graph]
 
 
 def run(graph, settings, seed):
