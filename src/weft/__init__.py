@@ -7,14 +7,26 @@ if TYPE_CHECKING:
     from weft.api import train
     from weft.errors import WeftError
     from weft.graph import Graph
-    from weft.nn import Split, check_split
+    from weft.nn import LinkPredictor, Split, check_split
     from weft.training import Result, Settings, Trainer, infer
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "Result", "Settings", "Split", "Trainer", "WeftError", "check_split", "infer", "train"]
+__all__ = [
+    "Graph",
+    "LinkPredictor",
+    "Result",
+    "Settings",
+    "Split",
+    "Trainer",
+    "WeftError",
+    "check_split",
+    "infer",
+    "train",
+]
 
 _HOMES = {
     "Graph": "weft.graph",
+    "LinkPredictor": "weft.nn",
     "Result": "weft.training",
     "Settings": "weft.training",
     "Split": "weft.nn",

@@ -20,6 +20,7 @@ class Stream(IntEnum):
     TORCH = 8
     PARTITION = 9
     MERGE = 10
+    LINKS = 11
 
 
 def mix64(x: int) -> int:

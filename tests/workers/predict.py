@@ -30,29 +30,22 @@ def main(rank, size, port, job, out):
     told = []
     for model in job["models"]:
         options = {"wire": "float16"} if model == "gin" else {}
-        settings = Settings(
-            model=model,
-            hidden=8,
-            fanouts=(4, 3),
-            batch_size=80,
-            threads=1,
-            plan="gdp",
-            slack=job["slack"],
-            cache=0.2,
-            cache_by="degree",
-            **options,
-        )
+        given = job["settings"] | {"fanouts": tuple(job["settings"].get("fanouts", ())) or None}
+        settings = Settings(model=model, hidden=8, threads=1, **given, **options)
+        options |= {} if settings.full_graph else {"prefetch": 0}
         trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
         planner = planner_for(settings, graph, trainer.model, world)
         for fields in job["plans"]:
-            plan = Plan.from_dict(fields | options | {"prefetch": 0})
+            plan = Plan.from_dict(fields | options)
             predicted = planner.predict(plan, cluster)
             if predicted.excluded:
                 told.append([model, str(plan), predicted.excluded, {}])
                 continue
             trainer.use(plan)
+            if settings.full_graph:
+                trainer.train_epoch(0)  # what is done once
             before = sent(world)
-            trainer.train_epoch(0)
+            trainer.train_epoch(1 if settings.full_graph else 0)
             stages = {stage: count - before.get(stage, 0) for stage, count in sent(world).items()}
             mine = torch.tensor([float(stages.get(stage, 0)) for stage in predicted.sent], dtype=torch.float64)
             whole = torch.stack(trainer._sync.gather(mine)).sum(0).tolist()

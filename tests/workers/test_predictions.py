@@ -46,18 +46,40 @@ UNEQUAL = [  # plans that go by the workers' shares
 ]
 
 
+OF_GRAPH = [
+    *(
+        {"layers": layers, **more}
+        for layers in (["pull"] * 3, ["pull", "cover", "push"])
+        for more in ({}, {"replicate": True})
+    ),
+    {"layers": ["pull", "push", "cover"]},
+    {"layers": ["columns"] * 3},
+]
+
+
+def test_so_they_are_on_the_full_graph(tmp_path):
+    plans = [plan | {"scope": "graph", "seeds": "home"} for plan in OF_GRAPH]
+    told = run(tmp_path, plans, ["sage", "gcn", "gat", "gin"], {"full_graph": True, "layers": 3, "plan": "halo"})
+    assert compared(told[0]) == 4 * len(OF_GRAPH)
+    assert all(figures == told[0] for figures in told[1:])
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("predictions"), PLANS, ["sage", "gcn", "gat", "gin", "film"])
+    return run(tmp_path_factory.mktemp("predictions"), PLANS, ["sage", "gcn", "gat", "gin", "film"], of_batches(100.0))
 
 
-def run(folder, plans, models, slack=100.0, shares=None, relations=0):
+def of_batches(slack):
+    return {"fanouts": (4, 3), "batch_size": 80, "plan": "gdp", "slack": slack, "cache": 0.2, "cache_by": "degree"}
+
+
+def run(folder, plans, models, settings, shares=None, relations=0):
     """What each worker predicts of each plan, and what all of them then send."""
     graph = communities(folder / "g", vertices=1500, edges=20_000, width=10, classes=5, train=0.4, block=100)
     if relations:
         graph = replace(graph, edge_type=np.arange(graph.num_edges, dtype=np.int32) % relations)
     write_partitioned(graph, allocate(graph, WORKERS, "metis"), WORKERS, folder / "parts", shares=shares)
-    job = {"graph": str(folder / "parts"), "plans": plans, "models": models, "slack": slack}
+    job = {"graph": str(folder / "parts"), "plans": plans, "models": models, "settings": settings}
     (folder / "job.json").write_text(json.dumps(job))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -76,13 +98,15 @@ def test_bytes_by_stage_are_those_predicted(told):
 
 
 def test_so_they_are_where_shares_are_uneven(tmp_path):
-    told = run(tmp_path, UNEQUAL, ["sage"], SLACK, (4, 2, 1))
+    told = run(tmp_path, UNEQUAL, ["sage"], of_batches(SLACK), (4, 2, 1))
     assert compared(told[0]) == len(UNEQUAL)
     assert all(figures == told[0] for figures in told[1:])
 
 
 def test_so_they_are_over_relations(tmp_path):
-    told = run(tmp_path, [plan for plan in PLANS if "cache" not in plan], ["rgcn", "rgat"], relations=3)
+    told = run(
+        tmp_path, [plan for plan in PLANS if "cache" not in plan], ["rgcn", "rgat"], of_batches(100.0), relations=3
+    )
     assert compared(told[0]) >= 20
 
 

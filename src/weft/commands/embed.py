@@ -12,6 +12,7 @@ import torch
 from weft.errors import ConfigError, StorageError
 from weft.graph import Graph
 from weft.graph.storage import named_errors
+from weft.nn.links import encoder_of
 from weft.training import infer
 from weft.training.metrics import probabilities
 from weft.training.saved import load_model
@@ -30,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--what",
         choices=("embeddings", "predictions", "probabilities"),
         default="embeddings",
-        help="embeddings: the rows that enter the last convolution (default); predictions: classes",
+        help="embeddings: the rows that enter the last convolution, or of a model of links those that are scored (default); "
+        "predictions: classes",
     )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads (default: one a core)")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
@@ -44,11 +46,13 @@ def run(args: argparse.Namespace) -> int:
         raise StorageError(f"{args.out} exists already: choose another name, or replace it with --overwrite")
     graph = Graph.open(args.graph)
     model, settings = load_model(args.model, graph)
+    if settings.task == "link" and args.what != "embeddings":
+        raise ConfigError(f"--what {args.what}: a model of links tells no classes: write its embeddings")
     torch.set_num_threads(args.threads)
     dtype = torch.float64 if settings.dtype == "float64" else torch.float32
-    inference = infer(model.to(dtype), graph, dtype=dtype, threads=args.threads)
+    inference = infer(encoder_of(model).to(dtype), graph, dtype=dtype, threads=args.threads)
     if args.what == "embeddings":
-        values = inference.embeddings
+        values = inference.outputs if settings.task == "link" else inference.embeddings
     else:
         shares = probabilities(torch.from_numpy(inference.outputs), graph.multi_label)
         predicted = (shares > 0.5).to(torch.uint8) if graph.multi_label else shares.argmax(1).int()

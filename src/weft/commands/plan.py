@@ -101,7 +101,7 @@ def _measured(graph: Graph, settings: Settings, cluster: Cluster, epochs: int) -
         answer = planner.answer(cluster)
         trainer = Trainer(graph, model, settings, world=world, plan=answer.best.plan)
         trainer.prepare()
-        answer = measured(trainer, world.wire(), planner, answer, epochs)
+        answer = measured(trainer, world.wire(), answer, epochs)
         trainer.close()
         return answer if world.rank == 0 else None
     finally:

@@ -35,11 +35,14 @@ def gather(
 
 def _gather_typed(table: TypedRows, ids: np.ndarray, out: Tensor, threads: int, at: np.ndarray | None) -> Tensor:
     """A type's rows at a time; narrower ones are followed by zeros."""
-    places = np.arange(len(ids)) if at is None else at
-    out[torch.from_numpy(places)] = 0
+    if at is None:
+        out.zero_()
+    else:
+        out[torch.from_numpy(at)] = 0
     for some, of_type, there in table.by_type(ids):
         rows = gather(of_type, torch.from_numpy(there), threads=threads)
-        out[torch.from_numpy(places[some]), : rows.shape[1]] = rows.to(out.dtype)
+        places = torch.from_numpy(some if at is None else at[some])
+        out[places, : rows.shape[1]] = rows.to(out.dtype)
     return out
 
 

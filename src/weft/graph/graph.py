@@ -129,13 +129,10 @@ class Graph:
             arrays = {name: storage.map_array(path, name, entry) for name, entry in manifest["arrays"].items()}
             names = Names.from_arrays(arrays)
             known = {field.name for field in fields(cls)} - {"names", "features"}
+            given: dict[str, Any] = {name: array for name, array in arrays.items() if name in known}
+            given |= {name: tuple(manifest[name]) for name in _NAMED if manifest.get(name) is not None}
             return cls(
-                **{name: array for name, array in arrays.items() if name in known},
-                features=features_of(arrays),
-                names=names,
-                num_classes=manifest["num_classes"],
-                **{name: None if (told := manifest.get(name)) is None else tuple(told) for name in _NAMED},
-                path=path,
+                **given, features=features_of(arrays), names=names, num_classes=manifest["num_classes"], path=path
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise GraphFormatError(

@@ -135,9 +135,10 @@ def _labels(
         return None, None, None
     own = kinds[labelled[0]]
     assert own.labels is not None
-    first, end = starts[(at := list(kinds).index(labelled[0])) : at + 2]
-    shape, unknown = (starts[-1], *own.labels.shape[1:]), 0 if own.labels.ndim == 2 else -1
-    labels = np.full(shape, unknown, dtype=own.labels.dtype)
+    at = list(kinds).index(labelled[0])
+    first, end = starts[at : at + 2]
+    unknown = 0 if own.labels.ndim == 2 else -1
+    labels = np.full((starts[-1], *own.labels.shape[1:]), unknown, dtype=own.labels.dtype)
     labels[first:end] = own.labels
     if own.split is None:
         return labels, None, own.class_names

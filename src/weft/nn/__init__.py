@@ -4,6 +4,16 @@ from weft.nn.block_model import BlockModel
 from weft.nn.costs import crossing_costs
 from weft.nn.declared import Split, check_split
 from weft.nn.layerwise import LayerwiseRunner
+from weft.nn.links import LinkPredictor
 from weft.nn.models import DEFAULT_LAYERS, build
 
-__all__ = ["DEFAULT_LAYERS", "BlockModel", "LayerwiseRunner", "Split", "build", "check_split", "crossing_costs"]
+__all__ = [
+    "DEFAULT_LAYERS",
+    "BlockModel",
+    "LayerwiseRunner",
+    "LinkPredictor",
+    "Split",
+    "build",
+    "check_split",
+    "crossing_costs",
+]

@@ -77,6 +77,7 @@ class Relational(nn.Module):
             else:
                 of_head = out if last else out // heads
                 conv = RGATConv(wide, of_head, relations, heads=heads, concat=not last, dropout=dropout, **shared)
+                nn.init.constant_(conv.l2, 1 / of_head)  # which PyG leaves as memory happens to be
                 self.convs.append(conv)
             if not last:
                 self.norms.append(_norm(norm, hidden))

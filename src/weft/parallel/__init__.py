@@ -2,6 +2,7 @@
 
 from weft.parallel.cooperate import Cooperation
 from weft.parallel.owners import Owners
+from weft.parallel.pairs import Pairs
 from weft.parallel.plan import NAMED, OF_GRAPH, PLACEMENTS, Plan, mixed
 from weft.parallel.program import Columns, Layer, Program, Pushed, Slices
 from weft.parallel.tensor import tensor_program
@@ -16,6 +17,7 @@ __all__ = [
     "Layer",
     "Merging",
     "Owners",
+    "Pairs",
     "Pieces",
     "Plan",
     "Program",

@@ -79,8 +79,12 @@ class Cooperation:
 
     def share(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> np.ndarray:
         """This worker's seeds of those that its group got."""
+        return seeds[self.workers(seeds, epoch, batch, stream) == self._wire.rank]
+
+    def workers(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> np.ndarray:
+        """The worker of each seed that the group got."""
         if self.plan.seeds == "spread":
-            return seeds[dealt(len(seeds), self._owners.shares) == self._wire.rank]
+            return dealt(len(seeds), self._owners.shares)
         shares = homes = self.homes(seeds)
         if self.plan.layers[-1] == "local":  # whoever holds a seed asks for what it needs
             most = limits(len(seeds), self._owners.shares, self.plan.slack)
@@ -89,7 +93,7 @@ class Cooperation:
                 shares = evened(homes, known, self._misses(seeds[known], homes[known], (epoch, batch, stream)), most)
             if stream == Stream.SAMPLE:
                 self.evenness.count(homes, shares, self._owners.shares)
-        return seeds[shares == self._wire.rank]
+        return shares
 
     def _misses(self, seeds: np.ndarray, homes: np.ndarray, when: tuple[int, int, Stream]) -> np.ndarray:
         """How many of the neighbours that seeds draw each worker lacks: counted at the seeds' homes, told to all."""

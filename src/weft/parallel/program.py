@@ -9,6 +9,7 @@ from torch import Tensor
 from weft.exchange import Route, Wire
 from weft.exchange.columns import Spread
 from weft.exchange.soon import Soon
+from weft.parallel.pairs import Ends
 from weft.sampling import Block, Sample
 from weft.sampling.block import Topology, edge_values, keys_of
 
@@ -60,8 +61,8 @@ class Slices:
     keys: Tensor  # [all vertices] int64, original ids
     to_all: Route  # own rows -> everyone's, in order
     chunks: tuple[int, ...]  # bounds of the ranges that destinations are gone through in
-    rounds: int  # that sums go in, so that what travels does so while something else is computed
-    soon: Soon
+    rounds: int = 1  # that sums go in, so that what travels does so while something else is computed
+    soon: Soon | None = None  # by whom; None: when it is asked for, by the wire of the call
 
     @property
     def size(self) -> int:
@@ -178,6 +179,7 @@ class Program:
     here: bool = False  # are all rows to fetch this worker's own, or in its cache?
     reached: Tensor | None = None  # the sources of the first layer's edges before it was settled who computes what,
     drawn: Block | None = None  # and these edges
+    ends: Ends | None = None  # where links are learned: the pairs that this worker scores
 
     @classmethod
     def of(cls, sample: Sample) -> "Program":

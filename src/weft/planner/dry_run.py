@@ -38,11 +38,16 @@ class DryRun:
         costs: list[tuple[float, float]],
         group: str = "all",
         wires: tuple[Wire, Wire] | None = None,
+        batches: list[np.ndarray] | None = None,
     ) -> None:
-        """`hosts`: of each worker. `wires`: to all and to this one's team; None: walk for all in this process."""
+        """`hosts`: of each worker. `wires`: to all and to this one's team; None: walk for all in this process.
+
+        `batches`: the vertices that each batch of an epoch computes; None: the training vertices, cut into batches.
+        """
         self._graph, self._task, self._wires = graph, task, wires
-        seeds = graph.seeds("train")
-        self._batches = Batches(seeds, graph.original_ids, task.batch_size, task.seed).of(0)
+        if batches is None:
+            batches = Batches(graph.seeds("train"), graph.original_ids, task.batch_size, task.seed).of(0)
+        self._batches = batches
         workers = len(hosts)
         self._workers = range(workers) if wires is None else [wires[0].rank]
         self._teams = [list(range(workers))]
@@ -62,8 +67,9 @@ class DryRun:
     def run(self, most: int | None = None, progress: Progress | None = None) -> Counts:
         """Look at batches until their mean is steady, at most an epoch's or so many. A short last one is looked at too."""
         batches = self._batches
-        whole = [number for number, seeds in enumerate(batches) if len(seeds) == len(batches[0])]
-        rest = [number for number in range(len(batches)) if number not in whole]
+        short = len(batches) > 1 and len(batches[-1]) < min(map(len, batches[:-1]))  # only the last one can be
+        whole = list(range(len(batches) - short))
+        rest = list(range(len(whole), len(batches)))
         reached, error = [], 0.0
         for number in whole[:most]:
             reached.append(self._walk(number))

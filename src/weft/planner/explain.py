@@ -7,7 +7,7 @@ from weft.errors import ConfigError
 from weft.parallel import PLACEMENTS, Plan
 from weft.planner.prediction import Prediction
 
-_IN_WORDS = {
+IN_WORDS = {
     "processors": "the processors",
     "links": "the links between hosts",
     "training": "the thread that trains, with its exchanges",
@@ -26,7 +26,7 @@ def reasons(best: Prediction, predict: Predict, prefetch: int) -> list[str]:
     """
     total = sum(best.sent.values())
     said = [
-        f"{best.name} takes {seconds(best.seconds)} an epoch, held up most by {_IN_WORDS[best.limit]}; {megabytes(total)} "
+        f"{best.name} takes {seconds(best.seconds)} an epoch, held up most by {IN_WORDS[best.limit]}; {megabytes(total)} "
         f"travel between workers"
     ]
     for number, placement in enumerate(best.plan.layers, start=1):

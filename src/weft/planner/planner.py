@@ -58,8 +58,12 @@ class Planner:
         wires: Wires | None = None,
         title: str = "",
         progress: Progress | None = None,
+        batches: list[np.ndarray] | None = None,
     ) -> None:
-        """`owners`: all workers. `hosts`: of each. With wires, all workers call this together."""
+        """`owners`: all workers. `hosts`: of each. With wires, all workers call this together.
+
+        `batches`: the vertices that each batch of an epoch computes; None: the training vertices, cut into batches.
+        """
         start = time.perf_counter()
         self._task, self._hosts, self._title = task, tuple(hosts), title
         self._graph, self._wires = graph, wires
@@ -69,7 +73,7 @@ class Planner:
         self._runs: dict[str, DryRun] = {}
         for group in self._groups():
             team = None if wires is None else (wires.all, wires.all if group == "all" else wires.host)
-            run = DryRun(graph, task, owners, hosts, costs, group, team)
+            run = DryRun(graph, task, owners, hosts, costs, group, team, batches)
             self._counts[group], self._runs[group] = run.run(progress=progress), run
         self._learn(model)
         self.took = time.perf_counter() - start

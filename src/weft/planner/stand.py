@@ -96,7 +96,7 @@ class Stand:
         ahead, asked = 0.0, layer.asked
         if asked is not None:
             x = self._x[: self._sources]
-            ahead = _seconds(lambda: merged(layer.block, x, asked)) / self._edges
+            ahead = timed(lambda: merged(layer.block, x, asked)) / self._edges
         return [fixed, source, destination, max(0.0, whole - by_both) / self._edges, ahead]
 
     def split(self) -> list[float]:
@@ -109,7 +109,7 @@ class Stand:
         figures = []
         for by_request in (False, True):
             layer = self._layer(self._held, self._destinations, self._edges - self._away)
-            block = _block(self._held, max(1, self._pairs), self._away)
+            block = random_block(self._held, max(1, self._pairs), self._away)
             at = torch.arange(self._pairs) % self._destinations
             layer.pushed = pushed_layer(block, self._destinations, at, [0, len(at)], torch.zeros(block.num_dst).long())
             if by_request:
@@ -125,7 +125,7 @@ class Stand:
     def _by_column(self, fixed: float) -> float:
         others, rows = self._columns.size - 1, min(self._held * self._columns.size, 4 * MOST)
         layer = self._layer(rows, self._destinations, self._edges)
-        block = _block(rows, self._destinations * others, self._edges * others)
+        block = random_block(rows, self._destinations * others, self._edges * others)
         at = torch.arange(self._destinations).repeat(others)
         layer.pushed = pushed_layer(block, self._destinations, at, [0, len(at)], torch.zeros(block.num_dst).long())
         layer.pushed.dst_at, layer.dst_at = at, torch.arange(self._destinations)
@@ -134,7 +134,7 @@ class Stand:
         return max(0.0, whole - fixed) / max(1, self._edges * (others + 1))
 
     def _layer(self, sources: int, destinations: int, edges: int) -> Layer:
-        layer = Layer.whole(_block(sources, destinations, edges))
+        layer = Layer.whole(random_block(sources, destinations, edges))
         layer.src_vertices, layer.dst_vertices = torch.arange(sources), torch.arange(destinations)
         return layer
 
@@ -148,13 +148,13 @@ class Stand:
         rows = (self._x if x is None else x)[: layer.block.num_src].detach().requires_grad_(self._depth > 0)
         layer.inputs = (rows, rows._version) if self._depth == 0 else None
         wire = Recorder() if layer.pushed is not None else None
-        return _seconds(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth, wire))
+        return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth, wire))
 
 
 def step_seconds(graph: Graph, model: nn.Module, rows: list[int]) -> float:
     """A whole step without edges, with so many rows before and after each layer."""
     rows = [max(rows[at:]) for at in range(len(rows))]
-    layers = [Layer.whole(_block(sources, rows[at + 1], 0)) for at, sources in enumerate(rows[:-1])]
+    layers = [Layer.whole(random_block(sources, rows[at + 1], 0)) for at, sources in enumerate(rows[:-1])]
     vertices = [torch.arange(count) % graph.num_vertices for count in rows]
     for at, layer in enumerate(layers):
         layer.src_vertices, layer.dst_vertices = vertices[at], vertices[at + 1]
@@ -168,25 +168,25 @@ def step_seconds(graph: Graph, model: nn.Module, rows: list[int]) -> float:
         runner(x, program, 0).sum().backward()
         optimizer.step()
 
-    return _seconds(step)
+    return timed(step)
 
 
 def pace() -> float:
     """Seconds of a piece of work of every kind that training has: rows gathered, multiplied and merged."""
-    block, x = _block(8000, 2000, 20_000), torch.ones(8000, 64)
+    block, x = random_block(8000, 2000, 20_000), torch.ones(8000, 64)
     at = torch.arange(8000) * 4999 % 8000
     weight = torch.ones(64, 64)
-    return _seconds(lambda: taken(x, at) @ weight + merged(block, x, "sum").sum(), _STEADY)
+    return timed(lambda: taken(x, at) @ weight + merged(block, x, "sum").sum(), _STEADY)
 
 
-def _block(sources: int, destinations: int, edges: int) -> Block:
+def random_block(sources: int, destinations: int, edges: int) -> Block:
     """Random edges, as many to each destination; of one type, unless a convolution asks for more."""
     indptr = torch.linspace(0, edges, destinations + 1).long()
     types = {"edge_type": torch.zeros(edges, dtype=torch.int64)}
     return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources, values=types)
 
 
-def _seconds(run: Callable[[], object], rounds: int = _ROUNDS) -> float:
+def timed(run: Callable[[], object], rounds: int = _ROUNDS) -> float:
     """Processor seconds: the median of a few runs after one that is not counted.
 
     Of long ones two in warm memory that agree will do.

@@ -66,7 +66,7 @@ class Walk:
             vertices, block = self._drawn(self._wanted[state], self._hop)
             if layer == 0:
                 self._inputs[state].append((vertices, block))
-            self.rows[layer, state, False].append(self._count((layer, state, False), vertices, block))
+            self.rows[layer, state, False].append(self.count((layer, state, False), vertices, block))
             self._wanted[state] = vertices
         self._hop += 1
         reached = self._wanted[OWNER]
@@ -92,7 +92,7 @@ class Walk:
                 kept = hottest(worth, self._team.parts, self._team.near, room)
                 cached = np.zeros(self._vertices, dtype=bool)
                 cached[kept] = True
-                self.rows[0, state, True].append(self._count((0, state, True), vertices, block, cached[vertices]))
+                self.rows[0, state, True].append(self.count((0, state, True), vertices, block, cached[vertices]))
                 self.cache_rows = max(self.cache_rows, len(kept))
 
     def reads(self, state: str) -> np.ndarray:
@@ -119,7 +119,8 @@ class Walk:
         reads[vertices] = edges_from(block)
         return reads
 
-    def _count(self, key: Key, vertices: np.ndarray, block: Block, cached: np.ndarray | None = None) -> Cell:
+    def count(self, key: Key, vertices: np.ndarray, block: Block, cached: np.ndarray | None = None) -> Cell:
+        """A hop of this worker, whose sources that are cached count as its own."""
         owners, rank = self._team.owners, self._member
         member = owners.member_of(vertices)
         if cached is None:

@@ -125,6 +125,8 @@ class Human:
             if value is not None
         ]
         self._say(f"[bold]{event.metric}[/bold]  {', '.join(parts) or 'no validation or test split to measure on'}")
+        if len(event.figures) > 1:
+            self._say(f"test  {_named(event.figures)}")
 
     def _say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
@@ -132,8 +134,17 @@ class Human:
 
 def _epoch_line(event: EpochEnded, started: Started | None) -> str:
     epochs = f" of {started.epochs}" if started else ""
-    validation = "" if event.validation is None else f"  validation {event.validation:.2%}{' *' if event.best else ''}"
+    validation = "" if event.validation is None else f"  validation {_told(event)}{' *' if event.best else ''}"
     return f"epoch {event.epoch + 1:>3}{epochs}  loss {event.loss:.4f}{validation}  {event.seconds:.2f} s"
+
+
+def _told(event: EpochEnded) -> str:
+    """What was measured: the figure that counts, or all of them with their names."""
+    return _named(event.figures) if len(event.figures) > 1 else f"{event.validation:.2%}"
+
+
+def _named(figures: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.2%}" for name, value in figures.items())
 
 
 class TensorBoard:

@@ -3,7 +3,8 @@
 from weft.training.inference import infer
 from weft.training.interrupts import Interrupted
 from weft.training.models import make_model
+from weft.training.result import Result
 from weft.training.settings import Settings
-from weft.training.trainer import Result, Trainer
+from weft.training.trainer import Trainer
 
 __all__ = ["Interrupted", "Result", "Settings", "Trainer", "infer", "make_model"]

@@ -45,6 +45,7 @@ class EpochEnded:
     seconds: float
     validation: float | None
     best: bool
+    figures: dict[str, float] = field(default_factory=dict)  # all that was measured on the validation split, by name
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Finished:
     seconds: dict[str, float] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)  # feature rows read, by where they were; of all workers
     homes: dict[str, float] = field(default_factory=dict)  # how even seeds at home were: largest, evened, share moved
+    figures: dict[str, float] = field(default_factory=dict)  # all that was measured on the test split, by name
 
 
 Event = Started | Planned | Stepped | EpochEnded | Notice | Finished

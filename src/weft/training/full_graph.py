@@ -1,6 +1,7 @@
 """The full graph as a run's only batch: its program and its input rows are made ready once, and gone through every epoch."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,14 +12,25 @@ from weft.features import FeatureStore
 from weft.keys import Stream
 from weft.meter import Meter
 from weft.parallel import Program
+from weft.parallel.pairs import Ends
 from weft.training.loader import Batch, Piece
 
 
 class FullGraph:
     """What a loader is to a trainer: here each batch is the whole graph, whatever seeds are asked for."""
 
-    def __init__(self, program: Callable[[], Program], features: FeatureStore, meter: Meter) -> None:
-        """`program`: this worker's, whose last rows are those of a range of vertices. All workers make it together."""
+    def __init__(
+        self,
+        program: Callable[[], Program],
+        features: FeatureStore,
+        meter: Meter,
+        ends: Callable[[np.ndarray, int], Ends] | None = None,
+    ) -> None:
+        """`program`: this worker's, whose last rows are those of a range of vertices. All workers make it together.
+
+        `ends`: of an epoch's links, where these are learned: the pairs that this worker scores.
+        """
+        self._ends = ends
         with meter.stage("sample"):
             self._program = program()
         with meter.stage("fetch"):
@@ -37,7 +49,10 @@ class FullGraph:
     ) -> Iterator[Batch]:
         """The batches from number `first` on."""
         for number in range(first, len(seeds)):
-            piece = Piece(self._program, self._rows, 0, self._places(seeds[number]))
+            if self._ends is not None and stream == Stream.SAMPLE:
+                piece = Piece(replace(self._program, ends=self._ends(seeds[number], epoch)), self._rows, 0)
+            else:
+                piece = Piece(self._program, self._rows, 0, self._places(seeds[number]))
             yield Batch(number, len(seeds[number]), iter([piece]))
             if self._rows._version != self._version:
                 raise ModelError(

@@ -4,6 +4,7 @@ import statistics
 import time
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from weft.exchange import Wire
@@ -14,21 +15,26 @@ from weft.planner.prediction import Answer
 from weft.training.trainer import Trainer
 
 
-def measured(trainer: Trainer, wire: Wire, planner: Planner, answer: Answer, epochs: int) -> Answer:
+def measured(trainer: Trainer, wire: Wire, answer: Answer, epochs: int) -> Answer:
     """The answer with what some epochs by each of its plans took, after one to warm up; all workers call this together."""
     found = {}
     for prediction in answer.predictions:
         if prediction.excluded is None:
             trainer.use(prediction.plan)
             trainer.train_epoch(0)
-            seen = [observed(trainer, wire, planner, prediction.plan, epoch) for epoch in range(1, epochs + 1)]
-            stages = {stage: statistics.median(one.stages[stage] for one in seen) for stage in Observation.STAGES}
-            found[prediction.name] = {"seconds": statistics.median(one.seconds for one in seen), **stages}
+            seen = [_epoch(trainer, wire, epoch) for epoch in range(1, epochs + 1)]
+            stages = {stage: statistics.median(of[stage] for _, of, _ in seen) for stage in Observation.STAGES}
+            found[prediction.name] = {"seconds": statistics.median(took for took, _, _ in seen), **stages}
     return replace(answer, measured=found)
 
 
 def observed(trainer: Trainer, wire: Wire, planner: Planner, plan: Plan, epoch: int) -> Observation:
     """An epoch by the plan that the trainer uses; all workers call this together, with a wire to all of them."""
+    return Observation(planner, plan, *_epoch(trainer, wire, epoch))
+
+
+def _epoch(trainer: Trainer, wire: Wire, epoch: int) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
+    """Seconds of an epoch; by stage, of the worker with most; and those of each worker's processor."""
     stages = Observation.STAGES
     wire.barrier()
     before, start = trainer.meter, time.perf_counter()
@@ -42,4 +48,4 @@ def observed(trainer: Trainer, wire: Wire, planner: Planner, plan: Plan, epoch: 
     told = torch.stack(wire.gather(torch.tensor(mine, dtype=torch.float64))).numpy()
     seconds = {stage: float(told[:, 1 + at].max()) for at, stage in enumerate(stages)}
     processor = {stage: told[:, 1 + len(stages) + at] for at, stage in enumerate(stages)}
-    return Observation(planner, plan, float(told[:, 0].max()), seconds, processor)
+    return float(told[:, 0].max()), seconds, processor

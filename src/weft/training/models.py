@@ -9,19 +9,27 @@ from torch import nn
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
 from weft.keys import Stream, key
-from weft.nn import DEFAULT_LAYERS, BlockModel, build
+from weft.nn import DEFAULT_LAYERS, BlockModel, LinkPredictor, build
 from weft.nn.decoupled import Decoupled
+from weft.nn.links import encoder_of, make_decoder
 from weft.training.settings import Settings
 
 
 def make_model(settings: Settings, graph: Graph) -> nn.Module:
-    """The model that the settings name, for this graph's features and classes."""
-    return variant_of(_named(settings, graph), settings)
+    """The model that the settings name, for this graph's features and classes, or with a decoder for its links."""
+    if settings.task == "vertex":
+        return variant_of(_named(settings, graph, graph.num_classes), settings)
+    encoder = variant_of(_named(settings, graph, settings.hidden), settings)
+    return LinkPredictor(encoder, make_decoder(settings.decoder, settings.hidden, settings.seed))
 
 
 def variant_of(model: nn.Module, settings: Settings) -> nn.Module:
     """The model itself, or its decoupled variant, with the same parameters, where the settings' plan trains that."""
-    return Decoupled(model) if settings.decoupled and not isinstance(model, Decoupled) else model
+    if not settings.decoupled or isinstance(encoder_of(model), Decoupled):
+        return model
+    if isinstance(model, LinkPredictor):
+        return LinkPredictor(Decoupled(model.encoder), model.decoder)
+    return Decoupled(model)
 
 
 def depth_of(model: nn.Module, graph: Graph) -> int:
@@ -29,9 +37,9 @@ def depth_of(model: nn.Module, graph: Graph) -> int:
     return model.depth if isinstance(model, Decoupled) else BlockModel(model, graph.num_features).depth
 
 
-def _named(settings: Settings, graph: Graph) -> nn.Module:
+def _named(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:
     if settings.model.endswith(".py") or ".py:" in settings.model:
-        return _from_file(settings.model, graph, settings.seed)
+        return _from_file(settings.model, graph, out_channels, settings.seed)
     layers = settings.layers
     if layers is None and settings.fanouts is not None and len(settings.fanouts) > 1:
         layers = len(settings.fanouts)
@@ -39,7 +47,7 @@ def _named(settings: Settings, graph: Graph) -> nn.Module:
         settings.model,
         graph.num_features,
         settings.hidden,
-        graph.num_classes,
+        out_channels,
         layers or DEFAULT_LAYERS.get(settings.model),
         heads=settings.heads,
         dropout=settings.dropout,
@@ -53,7 +61,7 @@ def _named(settings: Settings, graph: Graph) -> nn.Module:
     )
 
 
-def _from_file(where: str, graph: Graph, seed: int) -> nn.Module:
+def _from_file(where: str, graph: Graph, out_channels: int, seed: int) -> nn.Module:
     """FILE.py:FUNCTION, called with (in_channels, out_channels) under the seed."""
     file, _, name = where.partition(":")
     if not Path(file).is_file():
@@ -67,7 +75,7 @@ def _from_file(where: str, graph: Graph, seed: int) -> nn.Module:
         raise ModelError(f"{file} has no function {name or 'make_model'!r}: define it as f(in_channels, out_channels)")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(Stream.INIT, seed))
-        model = function(graph.num_features, graph.num_classes)
+        model = function(graph.num_features, out_channels)
     if not isinstance(model, nn.Module):
         raise ModelError(f"{where} gave a {type(model).__name__}: it must return a torch.nn.Module")
     return model

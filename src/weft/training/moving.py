@@ -23,6 +23,19 @@ def unpack(flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:
         parameter.grad = part.view_as(parameter) if some else None
 
 
+def sum_up(
+    parameters: Sequence[nn.Parameter], loss: float, edges: int, signum: int, wire: Wire, dtype: torch.dtype
+) -> tuple[float, int, int]:
+    """Gradients (in place), the loss, the edges and any signal of all workers, in one exchange."""
+    signals = torch.zeros(65)  # a place for each: a sum of their numbers would not tell which
+    signals[signum] = float(signum > 0)
+    flat = torch.cat([torch.tensor([loss, edges], dtype=dtype), signals, packed(parameters)])
+    wire.sum(flat)
+    unpack(flat[2 + len(signals) :], parameters)
+    sent = flat[2 : 2 + len(signals)].nonzero().flatten().tolist()
+    return float(flat[0]), int(flat[1]), sent[0] if sent else 0
+
+
 def pass_on(model: nn.Module, wire: Wire, by: int) -> None:
     """Give this worker's model, with its gradients, to the worker `by` further on, and take that of the one before."""
     by %= wire.size

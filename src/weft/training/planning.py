@@ -5,9 +5,12 @@ from torch import nn
 
 from weft.exchange import Wire, World
 from weft.graph import Graph
+from weft.nn.links import encoder_of
+from weft.planner.graph_planner import GraphPlanner, GraphTask
 from weft.planner.planner import Planner, Wires
 from weft.planner.task import Task
 from weft.training.models import depth_of
+from weft.training.objective import Objective, objective_for
 from weft.training.settings import Settings
 from weft.training.team import owners_of
 
@@ -35,14 +38,28 @@ def task_of(settings: Settings, depth: int, workers: int) -> Task:
     )
 
 
+def graph_task_of(settings: Settings) -> GraphTask:
+    """The same of a run on the full graph."""
+    return GraphTask(settings.epochs, settings.dtype, settings.wire, settings.topology)
+
+
 def title_of(settings: Settings, depth: int, batch: int, workers: int) -> str:
     """The run in one line."""
+    if settings.full_graph:
+        return f"{settings.model}, hidden {settings.hidden}, {depth} layers, the full graph on {workers} workers"
     fanouts = ",".join("full" if fanout < 0 else str(fanout) for fanout in settings.fanouts_for(depth))
     return f"{settings.model}, hidden {settings.hidden}, fanouts {fanouts}, batches of {batch:,} on {workers} workers"
 
 
-def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World) -> Planner:
-    """A planner for a run; all workers call this together, and each does a part of the dry run."""
+def planner_for(
+    settings: Settings, graph: Graph, model: nn.Module, world: World, objective: Objective | None = None
+) -> Planner | GraphPlanner:
+    """A planner for a run; all workers call this together, and each does a part of the dry run.
+
+    `objective`: what is learned, where that is made already.
+    """
+    objective = objective or objective_for(graph, settings)
+    graph, model = objective.graph, encoder_of(model)
     depth = depth_of(model, graph)
     owners = owners_of(graph, world.size)
     several = 1 < len(set(world.hosts)) < world.size
@@ -51,7 +68,11 @@ def planner_for(settings: Settings, graph: Graph, model: nn.Module, world: World
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads or 1)
     try:
-        return Planner(graph, model, task_of(settings, depth, world.size), owners, world.hosts, wires, title)
+        if settings.full_graph:
+            return GraphPlanner(graph, model, graph_task_of(settings), owners, world.hosts, wires.all, title)
+        task = task_of(settings, depth, world.size)
+        batches = objective.computed(task.batch_size)
+        return Planner(graph, model, task, owners, world.hosts, wires, title, batches=batches)
     finally:
         wires.all.close()
         wires.host.close()

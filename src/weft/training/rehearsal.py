@@ -15,6 +15,7 @@ from weft.graph.generate import communities
 from weft.parallel import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.fitting import fit
+from weft.planner.planner import Planner
 from weft.training.measuring import observed
 from weft.training.models import make_model
 from weft.training.planning import planner_for
@@ -54,6 +55,7 @@ def rehearse(world: World, cluster: Cluster) -> Cluster:
             )
             model = make_model(settings, graph)
             planner = planner_for(settings, graph, model, world)
+            assert isinstance(planner, Planner)
             trainer = Trainer(graph, model, settings, world=world)
             trainer.prepare()
             for layers, seeds, cache in plans:

@@ -23,7 +23,7 @@ class Progress:
     epoch: int = 0
     batch: int = 0
     step: int = 0
-    loss: float = 0.0  # summed over the seeds of this epoch so far
+    loss: float = 0.0  # summed over the seeds (or the scores of links) of this epoch so far
     seeds: int = 0
     best: float | None = None
     best_epoch: int | None = None

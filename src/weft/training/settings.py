@@ -7,18 +7,25 @@ from typing import Any
 from weft.config import setting
 from weft.errors import ConfigError
 from weft.nn import DEFAULT_LAYERS
+from weft.nn.links import DECODERS, LOSSES
 from weft.parallel import NAMED, OF_GRAPH
 from weft.planner.units import size_of
 from weft.sampling import check_options
 
 _ATTENTION = ("gat", "gatv2", "rgat")
 _RELATIONAL = ("rgcn", "rgat")
+_TASKS = ("vertex", "link")
+_METRICS = ("mrr", "hits", "auc")
 # What means nothing without batches, and what means nothing with them.
 _OF_BATCHES = (
     *("fanouts", "sampler", "replace", "weighted", "batch_size", "evaluation", "eval_batch_size", "seeds", "group"),
     *("cache", "cache_by", "slack", "gather", "merge", "loaders", "prefetch", "micro_batches"),
 )
 _OF_GRAPH = ("replicate", "overlap", "chunks", "memory")
+_OF_LINKS = (
+    *("decoder", "loss", "margin", "negatives", "num_negatives", "link_split"),
+    *("metric", "hits", "eval_negatives"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +44,27 @@ class Settings:
     norm: str = setting("none", "normalisation between layers", "model", choices=("none", "layer", "batch"))
     jk: str = setting("none", "jumping knowledge", "model", choices=("none", "cat", "max", "lstm", "last"))
     dtype: str = setting("float32", "arithmetic", "model", choices=("float32", "float64"))
+
+    task: str = setting(
+        "vertex",
+        "what is learned: labels of vertices, or which are linked (edges of the graph)",
+        "task",
+        choices=_TASKS,
+    )
+    decoder: str = setting("dot", "links: how two rows (of width hidden) make a score", "task", choices=DECODERS)
+    loss: str = setting("bce", "links: binary cross-entropy, or a margin over each negative", "task", choices=LOSSES)
+    margin: float = setting(1.0, "links, loss margin: how much higher a link is to score", "task", low=0.0)
+    negatives: str = setting(
+        "uniform",
+        "links: other tails drawn from all vertices, or from the tails of the same batch",
+        "task",
+        choices=("uniform", "batch"),
+    )
+    num_negatives: int = setting(1, "links: negatives for each link in training", "task", low=1)
+    link_split: str = setting("90/5/5", "links: train/validation/test in per cent", "task")
+    metric: str = setting("mrr", "links: by which figure the best model is known", "task", choices=_METRICS)
+    hits: int = setting(10, "links: the k of Hits@k", "task", low=1)
+    eval_negatives: int = setting(100, "links: negatives that each link is ranked among in evaluation", "task", low=1)
 
     fanouts: tuple[int, ...] | None = setting(
         None, "neighbours drawn, from the seeds outwards: 10,10,5 or full", "sampling", low=-1
@@ -178,6 +206,7 @@ class Settings:
             raise ConfigError("checkpoint_every needs a folder: set checkpoint")
 
         self._check_scope()
+        self._check_task()
 
     @property
     def decoupled(self) -> bool:
@@ -201,6 +230,14 @@ class Settings:
             raise ConfigError(f"plan = {self.plan!r} is for batches: drop full_graph, or choose {', '.join(OF_GRAPH)}")
         if self.memory is not None and not size_of(self.memory):
             raise ConfigError(f"memory = {self.memory!r} is no size: give one such as 2GB or 512MiB")
+
+    def _check_task(self) -> None:
+        usual = {field.name: field.default for field in fields(self)}
+        for name in _OF_LINKS if self.task == "vertex" else ():
+            if getattr(self, name) != usual[name]:
+                raise ConfigError(f"{name} means nothing to labels of vertices: drop it, or set task = 'link'")
+        if self.loss != "margin" and self.margin != usual["margin"]:
+            raise ConfigError(f"margin means nothing to loss = {self.loss!r}: drop it, or set loss = 'margin'")
 
     def _check_model(self) -> None:
         ignored = {

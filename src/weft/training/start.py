@@ -15,10 +15,12 @@ from weft.meter import Meter
 from weft.planner.changes import changes
 from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import read_cluster
+from weft.planner.graph_planner import GraphPlanner
 from weft.planner.planner import Planner
 from weft.planner.prediction import Answer
 from weft.planner.probe import probe, probe_again
 from weft.training.events import Event, Notice, Planned
+from weft.training.objective import objective_for
 from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
 from weft.training.settings import Settings
@@ -40,10 +42,11 @@ def trainer_for(
     tell = listen if listen is not None and world.rank == 0 else _nobody
     with _aside(world):
         cluster = _cluster(settings, world, tell)
-        planner = planner_for(settings, graph, model, world)
+        objective = objective_for(graph, settings)
+        planner = planner_for(settings, graph, model, world, objective)
     answer = planner.answer(cluster)
     tell(Planned(answer))
-    trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.reads)
+    trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.reads, objective)
     if settings.watch:
         again = _Again(trainer, planner, cluster)
         trainer.watch = Watch(answer.best, again.plan, again.describe)
@@ -66,7 +69,7 @@ def _aside(world: World) -> Iterator[None]:
 class _Again:
     """Planning in mid-run: the cluster is measured again; what the dry run counted stays."""
 
-    def __init__(self, trainer: Trainer, planner: Planner, cluster: Cluster) -> None:
+    def __init__(self, trainer: Trainer, planner: Planner | GraphPlanner, cluster: Cluster) -> None:
         self._trainer, self._planner, self._before, self._now = trainer, planner, cluster, cluster
 
     def plan(self) -> Answer:

@@ -21,6 +21,7 @@ from weft.nn import crossing_costs
 from weft.nn.binding import takes_types
 from weft.nn.convolve import check_sums, fast_path
 from weft.nn.costs import row_costs
+from weft.nn.links import encoder_of
 from weft.nn.ranges import needs
 from weft.parallel import (
     NAMED,
@@ -28,6 +29,7 @@ from weft.parallel import (
     Columns,
     Cooperation,
     Owners,
+    Pairs,
     Pieces,
     Plan,
     Program,
@@ -37,14 +39,17 @@ from weft.parallel import (
     tensor_program,
 )
 from weft.parallel.evening import Evenness
+from weft.parallel.linked import linked, linked_alone
+from weft.parallel.pairs import Ends, meet
 from weft.parallel.replicas import replicas
 from weft.parallel.whole import program_alone, program_together
 from weft.sampling import make_sampler
 from weft.sampling.batches import dealt
+from weft.training.link_objective import LinkObjective
 from weft.training.models import depth_of
 from weft.training.settings import Settings
 
-# A batch's seeds, epoch, number, stream and a turn to this worker's program for that turn.
+# A batch's seeds (or links), epoch, number, stream and a turn to this worker's program for that turn.
 Programmer = Callable[[np.ndarray, int, int, Stream, int], Program]
 
 # What a plan has besides layers and seeds, and the settings too.
@@ -124,6 +129,7 @@ def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
 
 def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
     """Refuse what workers would refuse, before they are started."""
+    model = encoder_of(model)
     check_sampler(settings, model)
     owners_of(graph, settings.workers)
     plan_for(settings, model, len(settings.fanouts_for(depth_of(model, graph))))
@@ -135,8 +141,8 @@ def check_sampler(settings: Settings, model: nn.Module) -> None:
         check_sums(model)
 
 
-def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programmer]:
-    """One worker: a programmer for each loader thread."""
+def alone(graph: Graph, settings: Settings, fanouts: list[int], links: LinkObjective | None = None) -> list[Programmer]:
+    """One worker: a programmer for each loader thread; batches are of links, where these are learned."""
 
     def programmer() -> Programmer:
         sampler = make_sampler(
@@ -150,6 +156,10 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int]) -> list[Programm
         pieces = Pieces(settings.micro_batches)
 
         def program(seeds: np.ndarray, epoch: int, batch: int, stream: Stream, turn: int) -> Program:
+            if links is not None and stream == Stream.SAMPLE:
+                pairs = links.pairs(seeds, epoch, batch)
+                pairs = pairs.part(pieces.part(np.arange(len(pairs)), turn))
+                return linked_alone(pairs, lambda ends: Program.of(sampler.sample(ends, epoch, batch, stream)))
             part = pieces.part(seeds, turn) if stream == Stream.SAMPLE else seeds
             return Program.of(sampler.sample(part, epoch, batch, stream))
 
@@ -178,9 +188,18 @@ class Team:
     """Many workers: they cooperate on every batch, or those of each host on their share of it."""
 
     def __init__(
-        self, graph: Graph, settings: Settings, plan: Plan, fanouts: list[int], world: World, model: nn.Module
+        self,
+        graph: Graph,
+        settings: Settings,
+        plan: Plan,
+        fanouts: list[int],
+        world: World,
+        model: nn.Module,
+        links: LinkObjective | None = None,
     ) -> None:
-        self._graph, self._plan = graph, plan
+        """`links`: what batches are of, where these are learned; None: of seeds."""
+        self._graph, self._plan, self._links = graph, plan, links
+        self._own_links: np.ndarray | None = None  # of the full graph: places of those whose heads are here
         members = world.members(plan.group)
         everybody = owners_of(graph, world.size)
         if plan.group == "host" and plan.topology == "partitioned":
@@ -190,7 +209,7 @@ class Team:
         owners = everybody.among(members)
         half, lanes = plan.wire == "float16", range(1 if plan.scope == "graph" else settings.loaders or 2)
         self.compute = world.wire(plan.group, half)
-        ahead = [world.wire(plan.group, half) for _ in lanes]
+        self._ahead = ahead = [world.wire(plan.group, half) for _ in lanes]
         self.ahead = ahead[0]  # on the full graph free for another thread, once the program and its inputs are there
         costs = None
         if "cover" in plan.layers or plan.replicate:
@@ -241,6 +260,22 @@ class Team:
             wire.close()
         self.programmers.clear()  # they hold this team, which would wait for the garbage collector
 
+    @property
+    def ends(self) -> Callable[[np.ndarray, int], Ends] | None:
+        """Where links are learned on the full graph: the pairs that this worker scores of an epoch's links."""
+        return None if self._links is None else self._ends
+
+    def _ends(self, batch: np.ndarray, epoch: int) -> Ends:
+        """All workers call this together; each draws for the links whose heads are its own."""
+        assert self._links is not None
+        owners, rank = self.sharing.owners, self.compute.rank
+        first, end = owners.bounds[rank : rank + 2]
+        if self._own_links is None:
+            heads = self._links.heads(batch)
+            self._own_links = np.flatnonzero((heads >= first) & (heads < end))
+        pairs = self._links.pairs(batch, epoch, 0, self._own_links)
+        return meet(pairs, np.arange(first, end, dtype=pairs.heads.dtype), owners.member_of, self.compute)
+
     def whole(self) -> Program:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
         if self._plan.layers[0] == "columns":
@@ -254,6 +289,8 @@ class Team:
         self, cooperation: Cooperation, seeds: np.ndarray, epoch: int, batch: int, stream: Stream, turn: int
     ) -> Program:
         """This worker's program for a turn of a batch of all workers' seeds."""
+        if self._links is not None and stream == Stream.SAMPLE:
+            return self._linked(cooperation, self._links.pairs(seeds, epoch, batch), epoch, batch, turn)
         part = seeds
         if stream == Stream.SAMPLE:
             if isinstance(self.turns, TimeSteps):
@@ -264,10 +301,21 @@ class Team:
         share = cooperation.share(part, epoch, batch, stream)
         return cooperation.program(share, epoch, batch, stream)
 
+    def _linked(self, cooperation: Cooperation, pairs: Pairs, epoch: int, batch: int, turn: int) -> Program:
+        """Likewise of all workers' pairs. Models that migrate score pairs where their heads are at home."""
+        every = np.arange(len(pairs))
+        if isinstance(self.turns, TimeSteps):
+            own = self.turns.own(every, cooperation.homes(pairs.heads), self.compute.rank, turn)
+            return linked_alone(pairs.part(own), lambda ends: cooperation.program(ends, epoch, batch))
+        pairs = pairs.part(self.turns.part(every, turn))
+        pairs = pairs.part(dealt(len(pairs), self._shares) == self._group)
+        return linked(cooperation, pairs, epoch, batch, self._ahead[self._cooperations.index(cooperation)])
+
     def seeds_by_step(self, batches: list[np.ndarray]) -> dict[int, int]:
-        """How many seeds each time step of migrating models has in some batches."""
+        """How many seeds (or links) each time step of migrating models has in some batches."""
         assert isinstance(self.turns, TimeSteps)
-        found = [self.turns.by_step(seeds, self._cooperations[0].homes(seeds)) for seeds in batches]
+        roots = batches if self._links is None else [self._links.heads(batch) for batch in batches]
+        found = [self.turns.by_step(seeds, self._cooperations[0].homes(seeds)) for seeds in roots]
         return {step: sum(len(roots) for steps in found for roots in steps[step]) for step in self.turns.kept}
 
     @property

@@ -7,9 +7,7 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -24,33 +22,24 @@ from weft.keys import Stream, key
 from weft.nn import BlockModel
 from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
+from weft.nn.links import encoder_of
 from weft.parallel import Merging, Pieces, Plan, TimeSteps
-from weft.sampling.batches import Batches, WholeBatch
-from weft.training import checkpoint, metrics
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
 from weft.training.full_graph import FullGraph
 from weft.training.inference import infer
 from weft.training.interrupts import Interrupted, Interrupts
+from weft.training.keeping import Keeper
+from weft.training.link_objective import LinkObjective
 from weft.training.loader import Batch, Loader
 from weft.training.models import depth_of, variant_of
-from weft.training.moving import packed, pass_on, unpack
+from weft.training.moving import pass_on, sum_up
+from weft.training.objective import Objective, objective_for
 from weft.training.optimisation import make_optimizer, rate
-from weft.training.resuming import Progress, check_same_run, newest
+from weft.training.result import Result
+from weft.training.resuming import Progress
 from weft.training.settings import Settings
 from weft.training.team import UNPARTITIONED, Team, alone, check_sampler, plan_for, whole_alone
 from weft.training.watch import Watch
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run. The model was trained in place; where there was a validation split, it is the best epoch's."""
-
-    model: nn.Module
-    history: list[dict[str, Any]]
-    validation: float | None
-    test: float | None
-    best_epoch: int | None
-    seconds: dict[str, float]
 
 
 class Trainer:
@@ -65,39 +54,33 @@ class Trainer:
         world: World | None = None,
         plan: Plan | None = None,
         reads: Callable[[Plan], np.ndarray | None] | None = None,
+        objective: Objective | None = None,
     ) -> None:
-        """`plan`: how many workers train; None: as the settings name it. `reads`: what its cache is to hold, if known."""
+        """`plan`: how many workers train; None: as the settings name it. `reads`: what its cache is to hold, if known.
+
+        `objective`: what is learned, where that is made already.
+        """
         self._reads = reads or (lambda plan: None)
-        model = variant_of(model, settings)
-        self.graph, self.model, self.settings = graph, model, settings
+        self.objective = objective or objective_for(graph, settings)
+        self.model = self.objective.wrapped(variant_of(model, settings))
+        self.graph, self.settings = graph, settings
         self.world = world or World()
         self.meter = self.world.meter
         self.progress = Progress()
         self._tell: Callable[[Event], None] = listen if listen and self.world.rank == 0 else (lambda event: None)
         self._dtype = torch.float64 if settings.dtype == "float64" else torch.float32
-        model.to(self._dtype)
+        self.model.to(self._dtype)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self._threads = settings.threads or max(1, (os.cpu_count() or 1) // local)
-        check_sampler(settings, model)
-        self._block_model: BlockModel | DecoupledModel = BlockModel(model, graph.num_features)
-        self._fanouts = settings.fanouts_for(depth_of(model, graph))
-        if isinstance(model, Decoupled):
-            self._block_model = DecoupledModel(model, meter=self.meter, budget=settings.budget)
-        self._seeds = {split: graph.seeds(split) for split in ("train", "validation", "test")}
-        if not len(self._seeds["train"]):
-            raise TrainingError(
-                "no vertex is both labelled and in the training split: import the graph with --split 60/20/20"
-            )
-        assert graph.labels is not None
-        labels = np.array(graph.labels) if graph.multi_label else graph.labels.astype(np.int64)
-        self._labels = torch.from_numpy(labels)
-        self._batches: Batches | WholeBatch
-        if settings.full_graph:
-            self.batch_size = len(self._seeds["train"])
-            self._batches = WholeBatch(self._seeds["train"])
-        else:
-            self.batch_size = settings.batch_size * self.world.size
-            self._batches = Batches(self._seeds["train"], graph.original_ids, self.batch_size, settings.seed)
+        self._encoder = encoder_of(self.model)
+        check_sampler(settings, self._encoder)
+        self._block_model: BlockModel | DecoupledModel = BlockModel(self._encoder, graph.num_features)
+        self._fanouts = settings.fanouts_for(depth_of(self._encoder, graph))
+        if isinstance(self._encoder, Decoupled):
+            self._block_model = DecoupledModel(self._encoder, meter=self.meter, budget=settings.budget)
+        self._links = self.objective if isinstance(self.objective, LinkObjective) else None
+        many = self.objective.count("train") if settings.full_graph else settings.batch_size * self.world.size
+        self.batch_size, self._batches = many, self.objective.batches(None if settings.full_graph else many)
         self.parallel: Plan | None = None
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._team: Team | None = None
@@ -105,21 +88,22 @@ class Trainer:
         self._sync = Wire(meter=self.meter)
         if self.world.size == 1:
             self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
+            messages, links = self.objective.graph, self._links
             self._loader: Loader | FullGraph
             if settings.full_graph:
-                alone_by = plan or plan_for(settings, model, len(self._fanouts))
+                alone_by = plan or plan_for(settings, self._encoder, len(self._fanouts))
+                ends = None if links is None else links.ends_alone
                 self._loader = FullGraph(
-                    lambda: whole_alone(graph, alone_by, settings, model), self._features, self.meter
+                    lambda: whole_alone(messages, alone_by, settings, self._encoder), self._features, self.meter, ends
                 )
             else:
-                programmers, turns = alone(graph, settings, self._fanouts), Pieces(settings.micro_batches)
+                programmers, turns = alone(messages, settings, self._fanouts, links), Pieces(settings.micro_batches)
                 self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
         else:
             self._sync = self.world.wire()
-            self.use(plan or plan_for(settings, model, len(self._fanouts)))
-        self._optimizer = make_optimizer(model.parameters(), settings)
-        self._checkpoints = checkpoint.Checkpoints(settings.checkpoint, settings.keep) if settings.checkpoint else None
-        self._best: dict[str, Tensor] | None = None
+            self.use(plan or plan_for(settings, self._encoder, len(self._fanouts)))
+        self._optimizer = make_optimizer(self.model.parameters(), settings)
+        self._keeper = Keeper(self.model, self._optimizer, settings, graph, self.batch_size, self._sync, self._tell)
 
     def use(self, plan: Plan) -> None:
         """Train by this plan from the next epoch on: the model is the same. All workers call this together."""
@@ -129,19 +113,21 @@ class Trainer:
             self._team.close()
             read = self._features.read
             del self._loader, self._features  # their cache goes before another comes
-        team = Team(self.graph, self.settings, plan, self._fanouts, self.world, self.model)
+        graph = self.objective.graph
+        team = Team(graph, self.settings, plan, self._fanouts, self.world, self._encoder, self._links)
         self._features = FeatureStore(self.graph.features, threads=1, dtype=self._dtype, sharing=team.sharing)
         self._features.read.update(read)
         self.parallel, self._team = plan, team
         if plan.scope == "graph":
-            self._loader, self._merging = FullGraph(team.whole, self._features, self.meter), None
-            if isinstance(self.model, Decoupled):
+            self._loader, self._merging = FullGraph(team.whole, self._features, self.meter, team.ends), None
+            if isinstance(self._encoder, Decoupled):
                 ahead = team.ahead if plan.overlap else None
-                self._block_model = DecoupledModel(self.model, ahead, self.meter, budget=self.settings.budget)
+                self._block_model = DecoupledModel(self._encoder, ahead, self.meter, budget=self.settings.budget)
             return
         team.prepare(self._batches.of(0), self._features, self._reads(plan))
         turns = team.turns
-        exchanges = set(plan.layers) != {"local"}  # else only the threads that prepare batches wait for others
+        # With neither, only the threads that prepare batches wait for others.
+        exchanges = self._links is not None or set(plan.layers) != {"local"}
         self._loader = Loader(team.programmers, self._features, self.meter, plan.prefetch, turns, yields=exchanges)
         self._merging = Merging(turns, plan.merge, self.settings.seed) if isinstance(turns, TimeSteps) else None
 
@@ -153,10 +139,10 @@ class Trainer:
     def plan(self) -> str:
         """The one-line plan."""
         s = self.settings
-        kind = type(self.model.model if isinstance(self.model, Decoupled) else self.model).__name__
+        kind = type(self._encoder.model if isinstance(self._encoder, Decoupled) else self._encoder).__name__
         name = s.model if s.model in kind.lower() or ".py" in s.model else kind
         workers = "one worker" if self.world.size == 1 else f"{self.world.size} workers: {self.parallel}"
-        seeds, many = f"{len(self._seeds['train']):,} seeds", len(self._batches)
+        seeds, many = self.objective.describe(), len(self._batches)
         parts = [
             f"{workers}, {self._threads} thread{'s' if self._threads > 1 else ''}",
             f"{name}, {self._layers()}",
@@ -231,13 +217,13 @@ class Trainer:
     def train_epoch(self, epoch: int) -> tuple[int, float]:
         """Only the steps of one epoch, for benchmarks: the edges gone over and the mean loss."""
         self.model.train()
-        self.progress.epoch, edges, loss, clock = epoch, 0, 0.0, [time.perf_counter()]
+        self.progress.epoch, edges, loss, terms, clock = epoch, 0, 0.0, 0, [time.perf_counter()]
         for batch in self._loader.batches(self._batches.of(epoch), epoch, then=self._after(epoch)):
             more_loss, more_edges, _ = self._step(batch)
-            loss, edges = loss + more_loss, edges + more_edges
+            loss, edges, terms = loss + more_loss, edges + more_edges, terms + self.objective.terms(batch.size)
             clock.append(time.perf_counter())
         self._merge(epoch, clock)
-        return edges, loss / len(self._seeds["train"])
+        return edges, loss / terms
 
     def _epoch(self, interrupts: Interrupts) -> None:
         p, clock = self.progress, [time.perf_counter()]
@@ -245,14 +231,15 @@ class Trainer:
         then = None if p.epoch + 1 == self.settings.epochs else self._after(p.epoch)
         for batch in self._loader.batches(self._batches.of(p.epoch), p.epoch, p.batch, then=then):
             loss, edges, signum = self._step(batch, interrupts.signum)
-            p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.size, p.batch + 1, p.step + 1
+            terms = self.objective.terms(batch.size)
+            p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + terms, p.batch + 1, p.step + 1
             clock.append(time.perf_counter())
-            self._tell(Stepped(p.epoch, p.batch, loss / batch.size, batch.size, edges))
+            self._tell(Stepped(p.epoch, p.batch, loss / terms, batch.size, edges))
             every = self.settings.checkpoint_every
             if signum or (every and p.step % every == 0 and p.batch < len(self._batches)):
                 self._checkpoint()
             if signum:
-                raise Interrupted(signum, self._told_to_stop())
+                raise Interrupted(signum, self._keeper.told_to_stop(p, len(self._batches)))
         self._merge(p.epoch, clock)
         self._end_epoch(clock[-1] - clock[0])
         self._look(clock)
@@ -288,9 +275,9 @@ class Trainer:
             self._tell(Notice(f"models migrate in {kept} of {self.world.size} time steps from now on"))
 
     def _step(self, batch: Batch, signum: int | None = None) -> tuple[float, int, int]:
-        """One batch: forward, loss over the whole batch's size, and backward for each of its pieces; update.
+        """One batch: forward, loss over the whole batch's terms, and backward for each of its pieces; update.
 
-        Returns the loss summed over all workers' seeds, their edges, and the signal that any was sent (0: none).
+        Returns the loss summed over all workers' terms, their edges, and the signal that any was sent (0: none).
         """
         p, s = self.progress, self.settings
         with self.meter.stage("compute"):
@@ -305,9 +292,8 @@ class Trainer:
                     continue  # a model without seeds here is only passed on
                 out = self._block_model(piece.rows, piece.program, key(Stream.DROPOUT, s.seed, p.epoch, batch.index))
                 self._loader.merge = piece.program.layers[0].asked
-                rows, seeds = piece.seeds(out)
-                loss = metrics.loss_sum(rows, self._labels[seeds])
-                (loss / batch.size).backward()
+                loss = self.objective.loss(self.model, *piece.seeds(out), piece.program)
+                (loss / self.objective.terms(batch.size)).backward()
                 total, edges = total + float(loss.detach()), edges + piece.program.num_edges
             total, edges, signum = self._summed(total, edges, signum or 0)
             if not np.isfinite(total):
@@ -324,47 +310,41 @@ class Trainer:
         """Gradients (in place), the loss, the edges and any signal of all workers, in one exchange."""
         if self.world.size == 1:
             return loss, edges, signum
-        parameters = list(self.model.parameters())
-        signals = torch.zeros(65)  # a place for each: a sum of their numbers would not tell which
-        signals[signum] = float(signum > 0)
-        flat = torch.cat([torch.tensor([loss, edges], dtype=self._dtype), signals, packed(parameters)])
-        self._sync.sum(flat)
-        unpack(flat[2 + len(signals) :], parameters)
+        summed = sum_up(list(self.model.parameters()), loss, edges, signum, self._sync, self._dtype)
         if self._merging is not None and any(True for _ in self.model.buffers()):
             pass_on(self.model, self._sync, self._merging.steps.back)
-        sent = flat[2 : 2 + len(signals)].nonzero().flatten().tolist()
-        return float(flat[0]), int(flat[1]), sent[0] if sent else 0
+        return summed
 
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, remember the best model, decide whether to go on, checkpoint."""
         p, s = self.progress, self.settings
-        validation, best = None, False
+        validation, best, figures = None, False, {}
         last = p.epoch + 1 == s.epochs
-        if len(self._seeds["validation"]) and (last or (s.evaluate_every and (p.epoch + 1) % s.evaluate_every == 0)):
-            validation = self.evaluate("validation")
+        if self.objective.count("validation") and (
+            last or (s.evaluate_every and (p.epoch + 1) % s.evaluate_every == 0)
+        ):
+            figures = self.measure("validation")
+            validation = figures[self.objective.metric]
             best = p.best is None or validation > p.best
             p.waited = 0 if best else p.waited + 1
             if best:
                 p.best, p.best_epoch = validation, p.epoch
-                self._best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
-                if self._checkpoints and self.world.rank == 0:
-                    self._checkpoints.save_best(self._best, {"epoch": p.epoch, "validation": validation})
+                self._keeper.keep_best(p.epoch, validation)
             p.stopped = bool(s.patience) and p.waited >= s.patience
         loss = p.loss / p.seeds
-        p.history.append({"epoch": p.epoch, "loss": loss, "validation": validation})
-        self._tell(EpochEnded(p.epoch, loss, seconds, validation, best))
+        p.history.append({"epoch": p.epoch, "loss": loss, "validation": validation, "figures": figures})
+        self._tell(EpochEnded(p.epoch, loss, seconds, validation, best, figures))
         p.epoch, p.batch, p.loss, p.seeds = p.epoch + 1, 0, 0.0, 0
         self._checkpoint()
 
     def _finish(self) -> Result:
-        if self._best is not None:
-            self.model.load_state_dict(self._best)
-        p = self.progress
-        test = self.evaluate("test") if len(self._seeds["test"]) else None
-        name = "micro-F1" if self.graph.multi_label else "accuracy"
+        self._keeper.take_best()
+        p, name = self.progress, self.objective.metric
+        figures = self.measure("test") if self.objective.count("test") else {}
+        test = figures.get(name)
         rows, homes = self._rows_read(), {} if self._team is None else self._team.evenness.figures()
-        self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, self.meter.seconds(), rows, homes))
-        return Result(self.model, p.history, p.best, test, p.best_epoch, self.meter.seconds())
+        self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, self.meter.seconds(), rows, homes, figures))
+        return Result(self.model, p.history, p.best, test, p.best_epoch, self.meter.seconds(), figures)
 
     def _rows_read(self) -> dict[str, int]:
         """Feature rows that all workers read so far: their own, cached ones and remote ones."""
@@ -375,83 +355,43 @@ class Trainer:
         return dict(zip(places, counted.tolist(), strict=True))
 
     def evaluate(self, split: str) -> float:
-        """The model's accuracy (micro-F1 with several labels) on a split, sampled or exact as the settings say."""
+        """The figure by which the best model is known (accuracy, micro-F1 with several labels, MRR), on a split."""
+        return self.measure(split)[self.objective.metric]
+
+    def measure(self, split: str) -> dict[str, float]:
+        """All figures of the model on a split, sampled or exact as the settings say."""
         self.model.eval()
         with self.meter.stage("evaluate"), torch.no_grad():
-            right, whole = (
-                self._count_exact(split) if self.settings.evaluation == "exact" else self._count_sampled(split)
-            )
-        return right / max(whole, 1)
+            vertices = self.objective.vertices(split)
+            outputs = self._exact(vertices) if self.settings.evaluation == "exact" else self._sampled(vertices)
+            return self.objective.measure(self.model, split, outputs, self._sync)
 
-    def _count_sampled(self, split: str) -> tuple[int, int]:
-        seeds = self._seeds[split]
-        size = len(seeds) if self.settings.full_graph else self.settings.eval_batch_size * self.world.size
-        parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
-        counted = torch.zeros(2, dtype=torch.int64)
+    def _sampled(self, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Vertices and their rows, of this worker, a batch at a time."""
+        size = len(vertices) if self.settings.full_graph else self.settings.eval_batch_size * self.world.size
+        parts = [vertices[first : first + size] for first in range(0, len(vertices), size)]
         for batch in self._loader.batches(parts, 0, stream=Stream.EVALUATE):
             for piece in batch.pieces:
-                out = self._block_model(piece.rows, piece.program)
-                rows, ids = piece.seeds(out)
-                counted += torch.tensor(metrics.counts(rows, self._labels[ids]))
-        right, whole = self._sync.sum(counted).tolist()
-        return right, whole
+                rows, ids = piece.seeds(self._block_model(piece.rows, piece.program))
+                yield ids.numpy(), rows
 
-    def _count_exact(self, split: str) -> tuple[int, int]:
-        """By the first worker, over the whole graph."""
-        counted = torch.zeros(2, dtype=torch.int64)
+    def _exact(self, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """All of them, by the first worker, over the whole graph."""
         if self.world.rank == 0:
-            outputs = infer(self.model, self.graph, dtype=self._dtype, threads=self._threads).outputs
-            seeds = self._seeds[split]
-            counted += torch.tensor(metrics.counts(torch.from_numpy(outputs[seeds]), self._labels[seeds]))
-        right, whole = self._sync.sum(counted).tolist()
-        return right, whole
+            outputs = infer(self._encoder, self.objective.graph, dtype=self._dtype, threads=self._threads).outputs
+            yield vertices, torch.from_numpy(outputs[vertices])
 
     def _checkpoint(self) -> None:
-        if self._checkpoints is None or self.world.rank:
+        if not self._keeper.writes:
             return
         self.progress.merging = None if self._merging is None else self._merging.state()
         with self.meter.stage("checkpoint"):
-            tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-            if self._best is not None:
-                tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
-            tensors |= checkpoint.pack_optimizer(self._optimizer)
-            state = {
-                "progress": asdict(self.progress),
-                "settings": self.settings.as_json(),
-                "batch_size": self.batch_size,
-                "graph": self.graph.identity,
-            }
-            self._checkpoints.save(self.progress.step, tensors, state)
+            self._keeper.save(self.progress)
 
     def _resume(self) -> None:
-        if self._checkpoints is None:
-            return
-        found = newest(self._checkpoints, self._sync)
-        if found is None:
-            return
-        if not self.settings.resume:
-            raise TrainingError(
-                f"{self.settings.checkpoint} holds checkpoints of an earlier run: go on from them with --resume, or "
-                f"choose another folder"
-            )
-        for problem in found.problems:
-            self._tell(Notice(problem))
-        check_same_run(found, self.settings, self.graph, self.batch_size)
-        self.model.load_state_dict(found.part("model."))
-        self._best = found.part("best.") or None
-        checkpoint.unpack_optimizer(self._optimizer, found.tensors)
-        self.progress = Progress(**found.state["progress"])
-        p = self.progress
-        if self._merging is not None and p.merging is not None:
-            self._merging.restore(p.merging)
-        self._tell(Notice(f"going on from {found.folder} (epoch {p.epoch + 1}, batch {p.batch + 1})"))
-
-    def _told_to_stop(self) -> str:
-        p = self.progress
-        where = f"stopped after epoch {p.epoch + 1}, batch {p.batch} of {len(self._batches)}"
-        if self._checkpoints is None:
-            return f"{where}; nothing was saved, for no checkpoint folder is set"
-        return f"{where}; go on with --resume"
+        self.progress = self._keeper.resume() or self.progress
+        if self._merging is not None and self.progress.merging is not None:
+            self._merging.restore(self.progress.merging)
 
 
 def _seed_torch(seed: int) -> None:

@@ -12,15 +12,18 @@ import torch
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import Progress
+from weft.nn.links import encoder_of
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster
+from weft.planner.graph_planner import GraphPlanner
 from weft.planner.machines import shares_of
 from weft.planner.planner import Planner
 from weft.planner.prediction import Answer, Sweep
 from weft.planner.sweeps import link_sweep, sweep
 from weft.training.models import depth_of, make_model
-from weft.training.planning import task_of, title_of
+from weft.training.objective import objective_for
+from weft.training.planning import graph_task_of, task_of, title_of
 from weft.training.settings import Settings
 from weft.training.team import owners_of
 
@@ -35,10 +38,10 @@ class WhatIf:
     ) -> None:
         """`method`: how the graph is partitioned where it has another number of parts."""
         self._graph, self._settings, self._method, self._progress = graph, settings, method, progress
-        self._model = make_model(settings, graph)
+        self._model = encoder_of(make_model(settings, graph))
         self._depth = depth_of(self._model, graph)
         self._partitions = False  # are graphs without owners partitioned?
-        self._planners: dict[tuple[Any, ...], Planner] = {}
+        self._planners: dict[tuple[Any, ...], Planner | GraphPlanner] = {}
 
     def answer(self, cluster: Cluster) -> Answer:
         """The planner's answer for a cluster."""
@@ -59,7 +62,7 @@ class WhatIf:
         sweeps = [link_sweep(planner, cluster)]
         if ".py" not in self._settings.model:
             models = {width: make_model(replace(self._settings, hidden=width), self._graph) for width in self._widths()}
-            points = [(float(width), planner.of(model), cluster) for width, model in models.items()]
+            points = [(float(width), planner.of(encoder_of(model)), cluster) for width, model in models.items()]
             sweeps.append(sweep("hidden", points, float(self._settings.hidden)))
         return sweeps
 
@@ -67,22 +70,29 @@ class WhatIf:
         heads = self._settings.heads
         return [width for width in sorted({*_WIDTHS, self._settings.hidden}) if width % heads == 0]
 
-    def planner(self, cluster: Cluster, batch: int) -> Planner:
+    def planner(self, cluster: Cluster, batch: int) -> Planner | GraphPlanner:
         """A planner for as many workers, hosts and seeds in a batch."""
         hosts = [number for number, host in enumerate(cluster.hosts) for _ in range(host.workers)]
         shares = shares_of(cluster)
         key = (self._partitions, batch, shares, *hosts)
         if key not in self._planners:
             torch.set_num_threads(self._settings.threads or 1)
-            task = replace(task_of(self._settings, self._depth, 1), batch_size=batch)
             title = title_of(self._settings, self._depth, batch, len(hosts))
             with tempfile.TemporaryDirectory() as folder:
                 graph = self._partitioned(len(hosts), shares, Path(folder))
                 one = Owners(np.array([0, graph.num_vertices]))
                 owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
-                planner = Planner(graph, self._model, task, owners, hosts, title=title, progress=self._progress)
-                self._planners[key] = planner
+                self._planners[key] = self._made(graph, owners, hosts, batch, title)
         return self._planners[key]
+
+    def _made(self, graph: Graph, owners: Owners, hosts: list[int], batch: int, title: str) -> Planner | GraphPlanner:
+        objective, model = objective_for(graph, self._settings), self._model
+        graph = objective.graph
+        if self._settings.full_graph:
+            return GraphPlanner(graph, model, graph_task_of(self._settings), owners, hosts, title=title)
+        task, batches = replace(task_of(self._settings, self._depth, 1), batch_size=batch), objective.computed(batch)
+        progress = self._progress
+        return Planner(graph, model, task, owners, hosts, title=title, progress=progress, batches=batches)
 
     def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:
         graph = self._graph

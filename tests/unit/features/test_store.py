@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from weft.errors import InputError
+from weft.errors import ConfigError, InputError
 from weft.features import FeatureStore, gather
+from weft.graph.typed import TypedRows
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
@@ -49,6 +50,28 @@ def test_released_memory_is_used_again():
     assert third.data_ptr() == where
     assert torch.equal(third, gather(store._table, torch.arange(50, 95)))
     assert torch.equal(second, gather(store._table, torch.arange(50)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_rows_of_several_types(dtype):
+    """Buffers that held other rows are clean beyond each row's own width."""
+    rng = np.random.default_rng(0)
+    types = rng.integers(0, 3, 400)
+    sizes = zip(np.bincount(types).tolist(), (3, 0, 7), strict=True)
+    table = TypedRows(types, tuple(rng.standard_normal(size).astype(dtype) for size in sizes))
+    store = FeatureStore(table, dtype=torch.float64)
+    assert store.width == 7
+    for size in (300, 120, 0):
+        ids = torch.from_numpy(rng.integers(0, 400, size))
+        rows = store.fetch(ids)
+        assert rows.dtype == torch.float64
+        assert np.array_equal(rows.numpy(), table[ids.numpy()].astype(np.float64))
+        store.release(rows)
+    several = store.fetch_all([torch.arange(9), torch.arange(4, 30)])
+    for rows, ids in zip(several, (np.arange(9), np.arange(4, 30)), strict=True):
+        assert np.array_equal(rows.numpy(), table[ids])
+    with pytest.raises(ConfigError, match="layer 1 can't be placed by columns"):
+        store.slices(0, 3, 3)
 
 
 def test_no_features():

@@ -7,6 +7,8 @@ from weft.training import Settings
 
 KEYS = (
     *("model", "hidden", "layers", "heads", "bases", "blocks", "dropout", "norm", "jk", "dtype"),
+    *("task", "decoder", "loss", "margin", "negatives", "num_negatives", "link_split"),
+    *("metric", "hits", "eval_negatives"),
     *("fanouts", "sampler", "replace", "weighted", "batch_size", "full_graph"),
     *("epochs", "optimizer", "lr", "weight_decay", "momentum", "schedule", "warmup", "clip_norm", "seed"),
     *("workers", "plan", "seeds", "group", "topology", "cache", "cache_by", "wire"),

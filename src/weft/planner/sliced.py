@@ -1,0 +1,144 @@
+"""What a layer of the full graph costs and sends by column, and whether it is made of inputs once: found by running it.
+
+One worker of several goes over a graph of some rows and edges with its slice of the columns, on a wire that only counts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from weft.errors import ModelError
+from weft.exchange import Wire
+from weft.graph import Graph
+from weft.nn import functional
+from weft.parallel import Slices
+from weft.parallel.program import Layer
+from weft.parallel.tensor import everyones
+from weft.planner.crossings import run_layer
+from weft.planner.stand import FEW, MOST, random_block, timed
+from weft.sampling import Block
+
+_EDGES = 400_000  # of a run at most
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """A layer by column: processor seconds of a worker, and bytes that a row sends to each other worker."""
+
+    fixed: float
+    row: float  # seconds a row of the whole graph,
+    edge: float  # and an edge of it
+    messages: tuple[float, ...]  # of every exchange, forward and backward: bytes a row, to each other worker
+    edge_bytes: float = 0.0  # bytes an edge that are summed over the workers
+
+
+class _Tally(Wire):
+    """A wire of several workers of whom only one is there: what is sent is counted, what comes is zero."""
+
+    def __init__(self, rank: int, workers: int) -> None:
+        super().__init__(rank, workers)
+        self.sent: list[float] = []
+        self.summed = 0.0
+
+    def begin(
+        self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str, exact: bool = False
+    ) -> Callable[[], Tensor]:
+        each = x.element_size() * (1 if x.dim() == 1 else x[:1].numel() or x.new_zeros(1, *x.shape[1:]).numel())
+        self.sent.append(float(sum(send) * each))
+        out = x.new_zeros(sum(receive), *x.shape[1:])
+        return lambda: out
+
+    def sum(self, x: Tensor, stage: str = "sync") -> Tensor:
+        self.summed += x.numel() * x.element_size()
+        return x
+
+
+def keeps(graph: Graph, conv: MessagePassing, width: int) -> bool:
+    """Is what the convolution merges made of the inputs alone, so that it is made once?"""
+    layer = Layer.whole(random_block(FEW, FEW, FEW))
+    layer.src_vertices = layer.dst_vertices = torch.arange(FEW)
+    layer.kept = {}
+    _run(graph, conv, layer, _rows(conv, FEW, width, first=True), 0, Wire())
+    return bool(layer.kept)
+
+
+def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: int) -> Sliced | None:
+    """A layer by column among so many workers, its inputs kept if they can be; None where it can't be placed so."""
+    own = max(FEW, min(MOST, graph.num_vertices) // workers)
+    edges = min(_EDGES, own * workers * graph.num_edges // max(1, graph.num_vertices))
+    try:
+        few, many, whole = (
+            _Run(graph, conv, width, depth, (workers, rows), count).seconds()
+            for rows, count in ((FEW, 0), (own, 0), (own, edges))
+        )
+    except ModelError:
+        return None
+    row = max(0.0, many - few) / max(1, (own - FEW) * workers)
+    counted = [_Run(graph, conv, width, depth, (workers, FEW), FEW, rank).counted() for rank in range(workers)]
+    every = zip(*(wire.sent for wire in counted), strict=True)
+    messages = tuple(sum(sent) / (FEW * workers * (workers - 1)) for sent in every)
+    return Sliced(few, row, max(0.0, whole - many) / max(1, edges), messages, counted[0].summed / FEW)
+
+
+def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:
+    """Processor seconds of a row and of an edge that are summed on a slice of so many columns, forward and backward."""
+    rows = max(FEW, min(MOST, graph.num_vertices))
+    edges = min(_EDGES, rows * graph.num_edges // max(1, graph.num_vertices))
+    x = torch.ones(rows, max(1, -(-width // workers)), requires_grad=True)
+
+    def seconds(block: Block) -> float:
+        return timed(lambda: functional.aggregate(block, x).sum().backward())
+
+    by_row = seconds(random_block(rows, rows, 0))
+    return by_row / rows, max(0.0, seconds(random_block(rows, rows, edges)) - by_row) / max(1, edges)
+
+
+class _Run:
+    """A layer by column on one worker, of a graph in which each worker has as many rows."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        conv: MessagePassing,
+        width: int,
+        depth: int,
+        size: tuple[int, int],
+        edges: int,
+        rank: int = 0,
+    ) -> None:
+        """`size`: workers, and rows of each."""
+        self._graph, self._conv, self._depth, (self._workers, own), self._rank = graph, conv, depth, size, rank
+        bounds = tuple(own * worker for worker in range(self._workers + 1))
+        slices = Slices(bounds, rank, torch.arange(bounds[-1]), everyones(bounds, rank), (0, bounds[-1]))
+        block = random_block(bounds[-1], bounds[-1], edges)
+        self._layer = Layer(block, block.indptr.diff()[bounds[rank] : bounds[rank + 1]], slices=slices)
+        self._layer.kept = None if depth else {}
+        self._x = _rows(conv, own, width, first=depth == 0)
+        self._go(_Tally(rank, self._workers))  # what is done once
+
+    def counted(self) -> _Tally:
+        """What an epoch sends that is not the first."""
+        wire = _Tally(self._rank, self._workers)
+        self._go(wire)
+        return wire
+
+    def seconds(self) -> float:
+        """What it takes."""
+        wire = _Tally(self._rank, self._workers)
+        return timed(lambda: self._go(wire))
+
+    def _go(self, wire: Wire) -> None:
+        _run(self._graph, self._conv, self._layer, self._x, self._depth, wire)
+
+
+def _rows(conv: MessagePassing, count: int, width: int, first: bool) -> Tensor:
+    dtype = next((p.dtype for p in conv.parameters()), torch.float32)
+    return torch.ones(count, width, dtype=dtype).requires_grad_(not first)
+
+
+def _run(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int, wire: Wire) -> None:
+    layer.inputs = (x, x._version)
+    run_layer(graph, conv, layer, x, depth, wire)

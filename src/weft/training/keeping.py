@@ -1,0 +1,96 @@
+"""What a run keeps: the best model so far, and checkpoints of all that it goes on from."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+import torch
+from torch import Tensor, nn
+
+from weft.errors import TrainingError
+from weft.exchange import Wire
+from weft.graph import Graph
+from weft.training import checkpoint
+from weft.training.events import Event, Notice
+from weft.training.resuming import Progress, check_same_run, newest
+from weft.training.settings import Settings
+
+
+class Keeper:
+    """Keeps one run's model; only the first worker writes, and all go on from what it reads."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        settings: Settings,
+        graph: Graph,
+        batch_size: int,
+        wire: Wire,
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._model, self._optimizer, self._settings = model, optimizer, settings
+        self._graph, self._batch_size, self._wire, self._tell = graph, batch_size, wire, tell
+        self._best: dict[str, Tensor] | None = None
+        folder = settings.checkpoint
+        self._checkpoints = checkpoint.Checkpoints(folder, settings.keep) if folder else None
+
+    @property
+    def writes(self) -> bool:
+        """Does this worker write checkpoints?"""
+        return self._checkpoints is not None and self._wire.rank == 0
+
+    def keep_best(self, epoch: int, validation: float) -> None:
+        """The model as it is now is the best so far."""
+        self._best = {name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()}
+        if self.writes:
+            assert self._checkpoints is not None
+            self._checkpoints.save_best(self._best, {"epoch": epoch, "validation": validation})
+
+    def take_best(self) -> None:
+        """Make the model the best one again, if any was kept."""
+        if self._best is not None:
+            self._model.load_state_dict(self._best)
+
+    def save(self, progress: Progress) -> None:
+        """Write a checkpoint, if this worker writes any."""
+        if not self.writes:
+            return
+        assert self._checkpoints is not None
+        tensors = {f"model.{name}": tensor for name, tensor in self._model.state_dict().items()}
+        if self._best is not None:
+            tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
+        tensors |= checkpoint.pack_optimizer(self._optimizer)
+        state = {
+            "progress": asdict(progress),
+            "settings": self._settings.as_json(),
+            "batch_size": self._batch_size,
+            "graph": self._graph.identity,
+        }
+        self._checkpoints.save(progress.step, tensors, state)
+
+    def resume(self) -> Progress | None:
+        """Take the newest checkpoint's model and optimiser, and say where it stood; None where there is none."""
+        found = None if self._checkpoints is None else newest(self._checkpoints, self._wire)
+        if found is None:
+            return None
+        if not self._settings.resume:
+            raise TrainingError(
+                f"{self._settings.checkpoint} holds checkpoints of an earlier run: go on from them with --resume, or "
+                f"choose another folder"
+            )
+        for problem in found.problems:
+            self._tell(Notice(problem))
+        check_same_run(found, self._settings, self._graph, self._batch_size)
+        self._model.load_state_dict(found.part("model."))
+        self._best = found.part("best.") or None
+        checkpoint.unpack_optimizer(self._optimizer, found.tensors)
+        progress = Progress(**found.state["progress"])
+        self._tell(Notice(f"going on from {found.folder} (epoch {progress.epoch + 1}, batch {progress.batch + 1})"))
+        return progress
+
+    def told_to_stop(self, progress: Progress, batches: int) -> str:
+        """What to say when a signal ends the run."""
+        where = f"stopped after epoch {progress.epoch + 1}, batch {progress.batch} of {batches}"
+        if self._checkpoints is None:
+            return f"{where}; nothing was saved, for no checkpoint folder is set"
+        return f"{where}; go on with --resume"

@@ -1,0 +1,198 @@
+"""Links as what is learned: pairs with negatives for each batch, their loss, and how high links rank in evaluation."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+
+from weft.exchange import Wire
+from weft.graph import Graph
+from weft.graph.graph import SPLITS
+from weft.graph.links import Links, split_links
+from weft.keys import Stream
+from weft.nn.links import LinkPredictor, link_loss, loss_terms, make_decoder
+from weft.parallel import Program
+from weft.parallel.pairs import Ends, Pairs, meet
+from weft.sampling import negatives
+from weft.sampling.batches import Batches, WholeBatch
+from weft.sampling.negatives import Alike
+from weft.training.metrics import auc, ranks
+from weft.training.settings import Settings
+
+_SCORES = 1 << 17  # that a worker computes at once
+
+
+class LinkObjective:
+    """Learns which vertices are linked. Batches are of links, by their places among those of the training split."""
+
+    def __init__(self, graph: Graph, settings: Settings) -> None:
+        self._settings = settings
+        self._links = split_links(graph, settings.link_split, settings.seed)
+        self.graph = self._links.messages
+        self.metric = {"mrr": "MRR", "hits": f"Hits@{settings.hits}", "auc": "AUC"}[settings.metric]
+        self._here: np.ndarray | None = None  # [vertices] where each original id is now
+        if graph.original_ids is not None:
+            self._here = _by_original_id(np.arange(graph.num_vertices, dtype=graph.indices.dtype), graph)
+        self._alike = None if graph.vertex_type is None else Alike.of(_by_original_id(graph.vertex_type, graph))
+        self._vertices: dict[str, np.ndarray] = {}
+
+    def wrapped(self, model: nn.Module) -> nn.Module:
+        """The model with the decoder that the settings name, unless it has one."""
+        s = self._settings
+        if isinstance(model, LinkPredictor):
+            return model
+        return LinkPredictor(model, make_decoder(s.decoder, s.hidden, s.seed))
+
+    def describe(self) -> str:
+        """What is trained on, in words."""
+        s = self._settings
+        negatives = f"{s.num_negatives} negative{'s' if s.num_negatives > 1 else ''} each ({s.negatives})"
+        return f"{self.count('train'):,} links with {negatives}, {s.decoder}, {s.loss}"
+
+    def count(self, split: str) -> int:
+        """How many links a split has."""
+        return len(self._links.parts[split])
+
+    def batches(self, size: int | None) -> Batches | WholeBatch:
+        """The training links in batches of a size; None: all at once."""
+        links = np.arange(self.count("train"))
+        return WholeBatch(links) if size is None else Batches(links, None, size, self._settings.seed)
+
+    def terms(self, links: int) -> int:
+        """How many terms the loss of a batch of so many links has: it is divided by that."""
+        s = self._settings
+        each = 0 if s.negatives == "batch" and links == 1 else s.num_negatives
+        return max(1, loss_terms(links, each, s.loss))
+
+    def pairs(self, batch: np.ndarray, epoch: int, number: int, chosen: np.ndarray | None = None) -> Pairs:
+        """The pairs of a batch of all workers, or of the links at some places in it."""
+        s, train = self._settings, self._links.parts["train"]
+        chosen = np.arange(len(batch)) if chosen is None else chosen
+        if s.negatives == "batch":
+            drawn = negatives.from_batch(train, batch, chosen, s.num_negatives, (s.seed, epoch, number), train)
+        else:
+            when = (s.seed, epoch)
+            drawn = negatives.uniform(train, batch[chosen], s.num_negatives, when, train, alike=self._alike)
+        return self._paired(train, batch[chosen], drawn)
+
+    def ends_alone(self, batch: np.ndarray, epoch: int) -> Ends:
+        """The pairs of a batch, where one worker has the rows of all vertices."""
+        pairs = self.pairs(batch, epoch, 0)
+        return Ends(*(torch.from_numpy(ids.astype(np.int64)) for ids in (pairs.heads, pairs.tails)), None)
+
+    def heads(self, batch: np.ndarray) -> np.ndarray:
+        """The heads of a batch's links."""
+        return self._ids(self._links.parts["train"].ends(batch)[0])
+
+    def computed(self, size: int) -> list[np.ndarray]:
+        """The vertices that each batch of the first epoch computes."""
+        return [self.pairs(batch, 0, number).ends() for number, batch in enumerate(self.batches(size).of(0))]
+
+    def loss(self, model: nn.Module, rows: Tensor, vertices: Tensor, program: Program) -> Tensor:
+        """The loss of this worker's pairs of a batch, summed over its terms; `rows` are those that the plan left here."""
+        assert isinstance(model, LinkPredictor) and program.ends is not None
+        ends, s, decoder = program.ends, self._settings, model.decoder
+        there = ends.pull(rows, program.wire)
+
+        def part(rows: Tensor, first: int, end: int) -> Tensor:
+            return link_loss(decoder(*ends.of(rows, first, end)), s.loss, s.margin)
+
+        size = max(1, _SCORES // ends.tails.shape[1])
+        if len(ends) <= size:
+            return part(there, 0, len(ends))
+        # So many pairs' rows are not kept for the way back, but looked up again.
+        spans = [(first, min(first + size, len(ends))) for first in range(0, len(ends), size)]
+        losses = [torch.utils.checkpoint.checkpoint(part, there, *span, use_reentrant=False) for span in spans]
+        return torch.stack(losses).sum()
+
+    def vertices(self, split: str) -> np.ndarray:
+        """The vertices whose rows evaluation needs, in the order of their original ids."""
+        if split not in self._vertices:
+            marked = np.zeros(self.graph.num_vertices, dtype=bool)
+            for at in self._pieces(split, 1):
+                marked[self.evaluated(split, at).ends()] = True
+            chosen = np.flatnonzero(marked)
+            ids = self.graph.original_ids
+            self._vertices[split] = chosen if ids is None else chosen[np.argsort(ids[chosen], kind="stable")]
+        return self._vertices[split]
+
+    def measure(
+        self, model: nn.Module, split: str, outputs: Iterable[tuple[np.ndarray, Tensor]], wire: Wire
+    ) -> dict[str, float]:
+        """MRR and Hits@k of each link among its own negatives, and AUC with one negative a link.
+
+        `outputs`: vertices and their rows, as far as this worker has them. All workers call this together.
+        """
+        assert isinstance(model, LinkPredictor)
+        held, rows = _joined(outputs)
+        holders = self._holders(held, wire)
+        counted, scored = torch.zeros(3, dtype=torch.float64), [np.empty((0, 2))]
+        for at in self._pieces(split, wire.size):
+            mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == wire.rank]
+            ends = meet(self.evaluated(split, mine), held, lambda ids: holders[ids], wire)
+            there = ends.pull(rows, wire)
+            if len(mine):
+                scores = model.decoder(*ends.of(there, 0, len(mine)))
+                place = ranks(scores).cpu()
+                counted += torch.stack([1 / place, (place <= self._settings.hits).double(), place.sign()]).sum(1)
+                scored.append(scores[:, :2].double().cpu().numpy())
+        mrr, hits, whole = wire.sum(counted).tolist()
+        links, others = _of_all(np.concatenate(scored), wire).T
+        figures = {"MRR": mrr / whole, f"Hits@{self._settings.hits}": hits / whole}
+        return figures | {"AUC": auc(links, others)}
+
+    def _pieces(self, split: str, workers: int) -> Iterable[np.ndarray]:
+        """The places of a split's links, as many at a time as all workers score at once."""
+        size = max(1, workers * _SCORES // (1 + self._settings.eval_negatives))
+        for first in range(0, self.count(split), size):
+            yield np.arange(first, min(first + size, self.count(split)))
+
+    def evaluated(self, split: str, at: np.ndarray) -> Pairs:
+        """Links of a split with the negatives that they are ranked among: the same in every epoch, linked in no split."""
+        s, links = self._settings, self._links.parts[split]
+        when = (s.seed, SPLITS[split])
+        drawn = negatives.uniform(links, at, s.eval_negatives, when, self._links.all, Stream.EVALUATE, self._alike)
+        return self._paired(links, at, drawn)
+
+    def _paired(self, links: Links, at: np.ndarray, drawn: np.ndarray) -> Pairs:
+        heads, tails = links.ends(at)
+        return Pairs(self._ids(heads), self._ids(np.concatenate([tails[:, None], drawn], axis=1)))
+
+    def _ids(self, original: np.ndarray) -> np.ndarray:
+        """Where vertices of original ids are in this graph."""
+        return original.astype(self.graph.indices.dtype) if self._here is None else self._here[original]
+
+    def _holders(self, held: np.ndarray, wire: Wire) -> np.ndarray:
+        """The worker that has each vertex's row, [vertices]; all tell what they have."""
+        holders = np.full(self.graph.num_vertices, wire.rank, dtype=np.uint16)
+        ((theirs, counts),) = wire.arrays_to_all([held], "evaluate")
+        holders[theirs] = np.repeat(np.arange(wire.size, dtype=np.uint16), counts)
+        holders[held] = wire.rank
+        return holders
+
+
+def _by_original_id(values: np.ndarray, graph: Graph) -> np.ndarray:
+    if graph.original_ids is None:
+        return values
+    moved = np.empty_like(values)
+    moved[graph.original_ids] = values
+    return moved
+
+
+def _joined(outputs: Iterable[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, Tensor]:
+    """Vertices and their rows, in one array and one tensor; of none, one of no columns."""
+    ids, rows = [], []
+    for vertices, out in outputs:
+        ids.append(vertices)
+        rows.append(out)
+    if not ids:
+        return np.empty(0, dtype=np.int64), torch.empty(0, 0)
+    return np.concatenate(ids).astype(np.int64), torch.cat(rows)
+
+
+def _of_all(scored: np.ndarray, wire: Wire) -> np.ndarray:
+    """All workers' rows of scores, [n, 2] float64."""
+    ((theirs, _),) = wire.arrays_to_all([scored.ravel()], "evaluate")
+    return np.concatenate([scored, theirs.reshape(-1, 2)])

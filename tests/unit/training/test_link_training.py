@@ -1,0 +1,220 @@
+"""Training on links end to end: it learns, ranks as a slow loop does, resumes to the same bits, and leaks nothing."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.nn.models import GraphSAGE
+
+import weft
+from weft import cli
+from weft.errors import ConfigError
+from weft.graph.generate import communities
+from weft.graph.links import split_links
+from weft.nn import BlockModel, LinkPredictor
+from weft.parallel import Owners
+from weft.partition import allocate, write_partitioned
+from weft.planner.dry_run import DryRun
+from weft.planner.task import Task
+from weft.training import Settings, Trainer, make_model
+from weft.training import link_objective as module
+from weft.training.events import EpochEnded, Finished, Started, Stepped
+from weft.training.link_objective import LinkObjective
+from weft.training.metrics import auc, ranks
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A graph of small blocks without labels, so that features tell who is linked."""
+    folder = tmp_path_factory.mktemp("graph")
+    made = communities(folder / "made", vertices=1000, edges=12_000, width=12, classes=20, block=50, signal=1.0)
+    weft.Graph(made.indptr, made.indices, features=made.features).save(folder / "graph")
+    return folder / "graph"
+
+
+@pytest.fixture(scope="module")
+def graph(folder):
+    return weft.Graph.open(folder)
+
+
+def settings(**given):
+    usual = {"task": "link", "hidden": 16, "epochs": 2, "threads": 1, "eval_negatives": 20, "metric": "auc", "lr": 0.01}
+    batches = {} if given.get("full_graph") else {"fanouts": (5, 5), "batch_size": 512}
+    return Settings(**usual | batches | given)
+
+
+def run(graph, **given):
+    chosen, events = settings(**given), []
+    return Trainer(graph, make_model(chosen, graph), chosen, events.append).fit(), events
+
+
+def same_bits(one, other):
+    one, other = one.state_dict(), other.state_dict()
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"epochs": 6},
+        {"epochs": 6, "decoder": "mlp", "model": "gcn"},
+        {"epochs": 6, "loss": "margin", "negatives": "batch", "num_negatives": 3},
+        {"epochs": 40, "full_graph": True, "layers": 2},
+        {"epochs": 4, "evaluation": "exact", "micro_batches": 2},
+    ],
+)
+def test_links_are_learned(graph, given):
+    result, _ = run(graph, **given)
+    assert result.history[-1]["loss"] < result.history[0]["loss"]
+    assert result.figures["AUC"] == result.test > 0.8
+    assert 0 < result.figures["MRR"] <= 1
+    assert result.figures["Hits@10"] > 0.6  # of 21 pairs; by chance 0.48
+
+
+def test_events_tell_the_story(graph):
+    result, events = run(graph, hits=3, metric="hits")
+    started, finished = events[0], events[-1]
+    links = split_links(graph, "90/5/5", 0).parts["train"]
+    assert isinstance(started, Started)
+    assert f"{len(links):,} links with 1 negative each (uniform), dot, bce in" in started.plan
+    stepped = [event for event in events if isinstance(event, Stepped)]
+    assert sum(event.seeds for event in stepped) == 2 * len(links)
+    assert all(0 < event.loss < 3 for event in stepped)
+    ended = [event for event in events if isinstance(event, EpochEnded)]
+    assert [event.validation for event in ended] == [event.figures["Hits@3"] for event in ended]
+    assert isinstance(finished, Finished)
+    assert (finished.metric, finished.test) == ("Hits@3", result.figures["Hits@3"])
+    assert finished.figures == result.figures
+
+
+def test_runs_repeat_and_resume_to_the_same_bits(graph, tmp_path):
+    whole, _ = run(graph, epochs=3, checkpoint=tmp_path / "whole", checkpoint_every=7, keep=99, decoder="mlp")
+    steps = sorted((tmp_path / "whole").glob("step-*"))
+    for step in steps[len(steps) // 2 :]:
+        shutil.rmtree(step)
+    resumed, events = run(
+        graph, epochs=3, checkpoint=tmp_path / "whole", checkpoint_every=7, keep=99, decoder="mlp", resume=True
+    )
+    assert any("going on from" in getattr(event, "text", "") for event in events)
+    assert same_bits(whole.model, resumed.model)
+    assert resumed.history == whole.history
+    assert resumed.figures == whole.figures
+    assert not same_bits(whole.model, run(graph, epochs=3, decoder="mlp", seed=1)[0].model)
+
+
+def test_a_users_model_is_trained_in_place(graph):
+    encoder = GraphSAGE(graph.num_features, 16, 2, 16)
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    result = weft.train(graph, encoder, task="link", fanouts=[5, 5], epochs=1, eval_negatives=5, log="json")
+    assert isinstance(result.model, LinkPredictor)
+    assert result.model.encoder is encoder
+    assert not any(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_no_message_goes_over_a_link_that_is_held_out(graph, full, monkeypatch):
+    """Neither in training nor in evaluation, by either mode."""
+    split, seen, original = split_links(graph, "90/5/5", 0), [], BlockModel.__call__
+
+    def watch(self, x, program, key=None):
+        seen.append(program)
+        return original(self, x, program, key)
+
+    monkeypatch.setattr(BlockModel, "__call__", watch)
+    run(graph, epochs=1, **({"full_graph": True, "layers": 2} if full else {}))
+    edges = 0
+    for program in seen:
+        for layer, vertices in zip(program.layers, program.vertices[:-1], strict=True):
+            src, dst = (
+                vertices.numpy()[ends.numpy()].astype(np.int64) for ends in (layer.block.src, layer.block.dst())
+            )
+            edges += len(src)
+            for name in ("validation", "test"):
+                assert not split.parts[name].join(src, dst).any()
+            assert (split.parts["train"].join(src, dst) | (src == dst)).all()
+    assert edges
+
+
+def test_pieces_of_scores_are_as_good_as_all_at_once(graph, monkeypatch):
+    whole = run(graph, full_graph=True, layers=2, decoder="mlp", dtype="float64")[0]
+    monkeypatch.setattr(module, "_SCORES", 300)
+    pieces = run(graph, full_graph=True, layers=2, decoder="mlp", dtype="float64")[0]
+    one, other = (torch.cat([p.flatten() for p in result.model.parameters()]) for result in (whole, pieces))
+    torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    assert whole.figures == pytest.approx(pieces.figures)
+
+
+def test_batches_are_the_same_for_any_partition(graph, tmp_path):
+    write_partitioned(graph, allocate(graph, 3, "metis"), 3, tmp_path / "parts")
+    parts = weft.Graph.open(tmp_path / "parts")
+    for negatives in ("uniform", "batch"):
+        one, other = (LinkObjective(of, settings(negatives=negatives, num_negatives=2)) for of in (graph, parts))
+        for number, (mine, theirs) in enumerate(zip(one.batches(200).of(1), other.batches(200).of(1), strict=True)):
+            assert np.array_equal(mine, theirs)
+            here, there = one.pairs(mine, 1, number), other.pairs(theirs, 1, number)
+            assert np.array_equal(here.heads, parts.original_ids[there.heads])
+            assert np.array_equal(here.tails, parts.original_ids[there.tails])
+            some = np.array([7, 3])
+            assert np.array_equal(one.pairs(mine, 1, number, some).tails, here.tails[some])
+        assert np.array_equal(one.vertices("test"), parts.original_ids[other.vertices("test")])
+
+
+def test_figures_by_slow_loops():
+    rng = np.random.default_rng(0)
+    scores = torch.from_numpy(rng.integers(0, 6, (30, 8)).astype(np.float64))  # with ties
+    for got, row in zip(ranks(scores).tolist(), scores.tolist(), strict=True):
+        above, same = (
+            sum(1 for other in row[1:] if compare(other, row[0])) for compare in (float.__gt__, float.__eq__)
+        )
+        assert got == 1 + above + same / 2
+    links, others = scores[:, 0].numpy(), scores[:, 1].numpy()
+    wins = [1.0 if link > other else 0.5 if link == other else 0.0 for link in links for other in others]
+    assert auc(links, others) == pytest.approx(np.mean(wins))
+
+
+def test_the_command(folder, tmp_path, capsys):
+    flags = ["--task", "link", "--fanouts", "5,5", "--hidden", "16", "--epochs", "2", "--decoder", "mlp"]
+    flags += ["--eval-negatives", "20", "--threads", "1"]
+    assert cli.main(["train", str(folder), *flags, "--out", str(tmp_path / "model")]) == 0
+    told = capsys.readouterr().out
+    assert "validation MRR" in told
+    assert "test  MRR" in told
+    assert "AUC" in told
+    assert cli.main(["train", str(folder), *flags, "--log", "json"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert set(records[-1]["figures"]) == {"MRR", "Hits@10", "AUC"}
+    embed = ["embed", str(folder), "--model", str(tmp_path / "model"), "--out", str(tmp_path / "rows.npy")]
+    assert cli.main(embed) == 0
+    assert np.load(tmp_path / "rows.npy").shape == (1000, 16)
+    assert cli.main([*embed, "--what", "predictions", "--overwrite"]) == 2
+    assert "a model of links tells no classes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"task": "vertex", "decoder": "mlp"}, "decoder means nothing to labels of vertices"),
+        ({"task": "vertex", "eval_negatives": 3}, "eval_negatives means nothing to labels"),
+        ({"task": "link", "margin": 0.5}, "margin means nothing to loss = 'bce'"),
+    ],
+)
+def test_contradictions(given, match):
+    with pytest.raises(ConfigError, match=match):
+        Settings(**given)
+
+
+def test_the_dry_run_walks_from_the_ends_of_links(graph, tmp_path):
+    """Its batches are the vertices that each batch of links computes, drawn over messages alone."""
+    write_partitioned(graph, allocate(graph, 2, "random"), 2, tmp_path / "parts")
+    parts = weft.Graph.open(tmp_path / "parts")
+    objective = LinkObjective(parts, settings())
+    ends = [objective.pairs(batch, 0, n).ends() for n, batch in enumerate(objective.batches(300).of(0))]
+    task, costs = Task((-1, -1), 300), [(1.0, 1.0)] * 2
+    found = DryRun(objective.graph, task, Owners(parts.bounds), [0, 1], costs, batches=objective.computed(300)).run()
+    assert found.of_epoch == len(ends)
+    assert found.seeds == pytest.approx(np.mean([len(batch) for batch in ends]))
+    degrees = np.diff(objective.graph.indptr)
+    lists = np.mean([degrees[batch].sum() for batch in ends])
+    assert found.cells[1, "spread", False].lists.sum() == pytest.approx(lists, rel=0.03)  # of the batches it looked at

@@ -1,0 +1,57 @@
+"""One worker of the exactness test of links: a trainer's epochs under each case's plan.
+
+python link_steps.py RANK SIZE PORT CASES.json OUT — started by test_link_plans.py, once for each number of workers.
+"""
+
+import torch
+from full_steps import full_model
+from steps import main
+
+from weft.graph import Graph
+from weft.nn import LinkPredictor
+from weft.nn.links import make_decoder
+from weft.training import Settings, Trainer
+
+EPOCHS, WIDTH = 2, 5
+
+
+def link_model(name, width, dropout, settings):
+    encoder = full_model(name, width, WIDTH, dropout)
+    return LinkPredictor(encoder, make_decoder(settings.decoder, WIDTH, settings.seed)).double()
+
+
+def link_settings(case, workers):
+    """The settings of a case; the same batches whatever the number of workers."""
+    batches = {}
+    if not case["settings"].get("full_graph"):
+        batches = {"fanouts": tuple(case["fanouts"]), "batch_size": case["batch_size"] // workers}
+        batches["eval_batch_size"] = 240 // workers
+    return Settings(
+        task="link",
+        seed=5,
+        dtype="float64",
+        lr=0.01,
+        epochs=EPOCHS,
+        eval_negatives=7,
+        hits=3,
+        **batches,
+        **case["settings"],
+    )
+
+
+def train(case, world):
+    """By epoch the loss and the figures on the validation split after it; and the parameters in the end."""
+    graph = Graph.open(case["graph"])
+    named = {} if "plan" in case["settings"] or world.size == 1 else {"plan": case["file"]}
+    settings = link_settings(case | {"settings": case["settings"] | named}, world.size)
+    model = link_model(case["model"], graph.num_features, case["dropout"], settings)
+    trainer = Trainer(graph, model, settings, world=world)
+    seen = []
+    for epoch in range(EPOCHS):
+        seen += [trainer.train_epoch(epoch)[1], *trainer.measure("validation").values()]
+    trainer.close()
+    return seen, torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+if __name__ == "__main__":
+    main(train)

@@ -1,0 +1,212 @@
+"""Links on many workers equal plain PyG on the whole graph: losses, figures and parameters, in float64 to 1e-10.
+
+One launch of processes for each number of workers runs all cases, for starting them costs more than the cases do.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from link_steps import EPOCHS, link_model, link_settings
+from safetensors.torch import load_file
+from test_exact import HOME, MIGRATE, PLANS, compare, plan, run
+
+from weft.graph import Graph
+from weft.graph.generate import communities
+from weft.graph.graph import SPLITS
+from weft.graph.links import split_links
+from weft.keys import Stream
+from weft.partition import allocate, write_partitioned
+from weft.sampling import negatives
+from weft.training.link_objective import LinkObjective
+
+STEPS = Path(__file__).parent / "link_steps.py"
+FULL, SAMPLED, BATCH = [-1, -1], [4, 3], 360
+
+# What is learned in which way.
+LEARNED = {
+    "plain": {},
+    "mlp": {"decoder": "mlp"},
+    "margin": {"loss": "margin", "margin": 0.3, "num_negatives": 3},
+    "in the batch": {"negatives": "batch", "num_negatives": 2},
+    "margin, in the batch, mlp": {"negatives": "batch", "loss": "margin", "decoder": "mlp"},
+    "exact evaluation": {"evaluation": "exact"},
+    "in pieces": {"micro_batches": 3},
+}
+TURNS = {
+    "migrate": MIGRATE,
+    "migrate, partitioned": MIGRATE | {"topology": "partitioned", "gather": "step"},
+    "leap, evened": plan("local", "local", slack=0.0, **HOME),
+}
+GRAPH_PLANS = {
+    "halo": {"full_graph": True, "plan": "halo"},
+    "push and cover": {"full_graph": True},
+    "tp": {"full_graph": True, "plan": "tp"},
+}
+PLACED = PLANS | TURNS | {name: plan("push", "cover", scope="graph", **HOME) for name in GRAPH_PLANS}
+
+# (model, plan, what is learned), without dropout and on all neighbours, as plain PyG does it.
+EXACT = [
+    *(("sage-mean", name, "plain") for name in (*PLANS, *TURNS)),
+    *(("sage-mean", "split by cover", learned) for learned in LEARNED),
+    *(("sage-mean", "gdp", learned) for learned in LEARNED),
+    *(("sage-mean", "migrate", learned) for learned in ("margin", "in the batch", "mlp")),
+    *((model, name, "mlp") for model in ("gcn", "gat") for name in ("snp", "split by cover", "nfp")),
+    ("own", "dnp", "plain"),
+    ("declared", "push, seeds spread", "margin"),
+    *(("sage-mean", name, learned) for name in GRAPH_PLANS for learned in ("plain", "margin, in the batch, mlp")),
+    ("gcn", "halo", "mlp"),
+]
+# With dropout and drawn neighbours, as one worker does it.
+DRAWN = [("sage-mean", name, "mlp") for name in ("gdp", "split by cover", "nfp", "snp, partitioned", "leap, evened")]
+DRAWN += [("gat", "split by cover", "in the batch")]
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    """Self-loops, repeated edges, edges both ways, vertices without edges; whole, in parts, and with an empty part."""
+    folder = tmp_path_factory.mktemp("graphs")
+    plain = communities(folder / "made", vertices=240, edges=1200, width=7, classes=4, train=0.3)
+    dst = np.repeat(np.arange(240), np.diff(plain.indptr))
+    edges = np.stack([plain.indices, dst])
+    edges = edges[:, (dst % 7 != 0) & (edges % 50 != 0).all(0)]
+    loops = np.tile(np.arange(1, 240, 9), (2, 1))
+    graph = Graph.from_arrays(
+        np.concatenate([edges, edges[:, :100], edges[::-1, 50:200], loops], axis=1),
+        features=plain.features,
+        num_vertices=240,
+    )
+    write_partitioned(graph, allocate(graph, 1, "random", seed=3), 1, folder / "1")
+    for parts, method in ((2, "metis"), (3, "random"), (4, "kaminpar")):
+        write_partitioned(graph, allocate(graph, parts, method, seed=3), parts, folder / f"{parts}")
+    uneven = np.zeros(240, dtype=np.int32)  # one owner holds nothing, another vertices that are in no link
+    uneven[np.arange(0, 240, 50)] = 2
+    write_partitioned(graph, uneven, 3, folder / "uneven")
+    return folder
+
+
+def case(graphs, model, name, learned, workers, fanouts=FULL, dropout=0.0):
+    settings = GRAPH_PLANS.get(name, {}) | LEARNED[learned]
+    placed = {"model": model, "plan": PLACED[name], "settings": settings, "fanouts": fanouts, "batch_size": BATCH}
+    return placed | {"graph": str(graphs / str(workers)), "dropout": dropout}
+
+
+def by_pyg(graph, case):
+    """The slow, obvious version: the model on the whole graph for each batch, torch's losses, ranks one by one."""
+    settings = link_settings(case, 1)
+    objective, x = LinkObjective(graph, settings), torch.from_numpy(np.array(graph.features)).double()
+    messages, model = objective.graph, link_model(case["model"], graph.num_features, 0.0, settings)
+    dst = np.repeat(np.arange(graph.num_vertices), np.diff(messages.indptr))
+    edge_index = torch.from_numpy(np.stack([messages.indices.astype(np.int64), dst]))
+    optimizer, seen = torch.optim.Adam(model.parameters(), lr=0.01), []
+    for epoch in range(EPOCHS):
+        losses, terms = 0.0, 0
+        model.train()
+        for number, batch in enumerate(objective.batches(None if settings.full_graph else BATCH).of(epoch)):
+            pairs = objective.pairs(batch, epoch, number)
+            scores = model(x, edge_index, in_rows(pairs.heads, pairs.tails)).view(pairs.tails.shape)
+            own, others = scores[:, :1], scores[:, 1:]
+            if settings.loss == "bce":
+                labels = torch.zeros_like(scores)
+                labels[:, 0] = 1
+                loss = F.binary_cross_entropy_with_logits(scores, labels)
+            else:
+                loss = F.margin_ranking_loss(own.expand_as(others), others, torch.ones_like(others), settings.margin)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            count = (scores if settings.loss == "bce" else others).numel()
+            losses, terms = losses + float(loss) * count, terms + count
+        model.eval()
+        seen += [losses / terms, *figures(graph, settings, lambda pairs: model(x, edge_index, pairs).detach())]
+    parameters = torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
+    return {"losses": np.array(seen), "parameters": parameters}
+
+
+def in_rows(heads, tails):
+    return torch.from_numpy(np.stack([np.repeat(heads, tails.shape[1]), tails.ravel()]).astype(np.int64))
+
+
+def figures(graph, settings, score):
+    """MRR, Hits@k and AUC of the validation links, the slow way."""
+    links = split_links(graph, settings.link_split, settings.seed)
+    held = links.parts["validation"]
+    at = np.arange(len(held))
+    heads, tails = held.ends(at)
+    when = (settings.seed, SPLITS["validation"])
+    drawn = negatives.uniform(held, at, settings.eval_negatives, when, links.all, Stream.EVALUATE)
+    scores = score(in_rows(heads, np.column_stack([tails, drawn]))).view(len(held), -1).numpy()
+    ranks = [1 + (row[1:] > row[0]).sum() + (row[1:] == row[0]).sum() / 2 for row in scores]
+    pairs = [(own > other) + (own == other) / 2 for own in scores[:, 0] for other in scores[:, 1]]
+    return np.mean([1 / rank for rank in ranks]), np.mean([rank <= settings.hits for rank in ranks]), np.mean(pairs)
+
+
+@pytest.fixture(scope="module")
+def pyg(graphs):
+    """What plain PyG makes of each model and what it learns."""
+    found, graph = {}, Graph.open(graphs / "1")
+    for model, name, learned in EXACT:
+        key = model, learned, name in GRAPH_PLANS
+        if key not in found:
+            found[key] = by_pyg(graph, case(graphs, model, name, learned, 1))
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(graphs, tmp_path_factory):
+    """What one worker makes of it with dropout and drawn neighbours, which plain PyG draws otherwise."""
+    kinds = sorted({(model, learned) for model, _, learned in DRAWN})
+    cases = [case(graphs, model, "gdp", learned, 1, SAMPLED, 0.3) for model, learned in kinds]
+    return dict(zip(kinds, run(cases, 1, tmp_path_factory.mktemp("alone"), STEPS), strict=True))
+
+
+def test_one_worker_is_pyg(graphs, pyg, tmp_path):
+    names = [(model, "halo" if whole else "gdp", learned) for model, learned, whole in pyg]
+    cases = [case(graphs, *name, 1) for name in names]
+    compare(list(pyg.values()), run(cases, 1, tmp_path / "run", STEPS), names)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, "uneven"])
+def test_every_plan_is_pyg(graphs, pyg, alone, workers, tmp_path):
+    """With three workers one has no seeds, in one of the runs; some vertices have no edges."""
+    names = [*EXACT, *DRAWN]
+    cases = [case(graphs, *name, workers) for name in EXACT]
+    cases += [case(graphs, *name, workers, SAMPLED, 0.3) for name in DRAWN]
+    wanted = [pyg[model, learned, name in GRAPH_PLANS] for model, name, learned in EXACT]
+    wanted += [alone[model, learned] for model, _, learned in DRAWN]
+    compare(wanted, run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS), names)
+
+
+def test_what_is_learned_differs(pyg):
+    """No comparison is between runs that ignore what they are told."""
+    for kinds in (("plain", "margin", "in the batch"), ("mlp", "margin, in the batch, mlp")):
+        found = [pyg[key]["parameters"] for key in pyg if key[0] == "sage-mean" and key[1] in kinds]
+        for number, one in enumerate(found):
+            assert all(np.abs(one - other).max() > 1e-6 for other in found[:number])
+
+
+def test_the_command_on_many_workers_and_resumed(graphs, tmp_path):
+    """By `weft train`: another number of workers goes on by another plan, and ends with the model of one worker."""
+    flags = ["--task", "link", "--decoder", "mlp", "--hidden", "8", "--fanouts", "4,4", "--epochs", "2", "--lr", "0.01"]
+    flags += ["--dtype", "float64", "--dropout", "0.2", "--threads", "1", "--eval-negatives", "7"]
+
+    def train(graph, out, *more):
+        command = [sys.executable, "-m", "weft.cli", "train", str(graphs / graph), *flags, "--out", str(tmp_path / out)]
+        done = subprocess.run([*command, *map(str, more)], capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        return load_file(tmp_path / out / "state.safetensors"), done.stdout
+
+    alone, _ = train("1", "alone", "--batch-size", 120)
+    keep = ["--checkpoint", tmp_path / "kept", "--checkpoint-every", 2, "--keep", 99]
+    train("2", "a", "--workers", 2, "--plan", "split", "--batch-size", 60, *keep)
+    for later in sorted((tmp_path / "kept").glob("step-*"))[2:]:  # as if it had been lost in the first epoch
+        shutil.rmtree(later)
+    model, told = train("3", "b", "--workers", 3, "--plan", "snp", "--batch-size", 40, *keep, "--resume")
+    assert "going on from" in told
+    assert "test  MRR" in told
+    assert max(float((model[name] - alone[name]).abs().max()) for name in alone) < 1e-10
