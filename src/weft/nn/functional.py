@@ -20,7 +20,7 @@ def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str
         return reference.aggregate(block, x, weight, reduce)
     rows = x.reshape(len(x), x[:0].flatten(1).shape[1])
     out = _Max.apply(block, rows) if reduce == "max" else _Sum.apply(block, rows, weight, reduce == "mean")[0]
-    return out.view(-1, *x.shape[1:])
+    return out.view(len(out), *x.shape[1:])
 
 
 def aggregate_with_own(

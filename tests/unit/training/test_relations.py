@@ -33,7 +33,9 @@ def run(graph, **given):
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"model": "rgat", "heads": 2}, {"bases": 1}, {"full_graph": True, "epochs": 40}], ids=str
+    "given",
+    [{}, {"model": "rgat", "heads": 2, "epochs": 20}, {"bases": 1}, {"full_graph": True, "epochs": 40}],
+    ids=str,
 )
 def test_papers_learn_from_their_authors(graph, given):
     """A paper's own features tell next to nothing of its topic; its author's do."""
