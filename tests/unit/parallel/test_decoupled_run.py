@@ -20,9 +20,14 @@ from weft.parallel import Owners, tensor_program
 from weft.parallel.plan import tp_decoupled
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, graph, of, on_workers, parameters
+from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, made, of, on_workers, parameters
 
-__all__ = ["graph"]  # a fixture
+
+@pytest.fixture(scope="module")
+def graph():
+    """With hubs, repeated edges, self-loops, isolated vertices and edge weights."""
+    return made("edge_weight")
+
 
 MODELS = {
     "gcn": of(GCN, 9, 3),
