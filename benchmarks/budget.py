@@ -35,9 +35,9 @@ def main():
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="an object a row")
     args = parser.parse_args()
-    where = args.data / f"communities-{args.vertices}-{args.edges}"
+    where = args.data / f"communities-{args.vertices}-{args.edges}-1.0"
     if not where.exists():
-        communities(where, vertices=args.vertices, edges=args.edges)
+        communities(where, vertices=args.vertices, edges=args.edges, train=1.0)
     if not args.json:
         print(
             ROW.format(
@@ -48,9 +48,9 @@ def main():
     for budget in args.budgets.split(","):
         numerator, _, denominator = budget.partition("/")
         if denominator:
-            assert whole is not None, "what there is a part of is measured first: begin with none"
+            assert whole is not None, "what there is a part of is measured first: begin with a size"
             budget = f"{whole * int(numerator) // int(denominator)}b"
-        job = {"graph": str(where), "memory": None if budget == "none" else budget, "epochs": args.epochs}
+        job = {"graph": str(where), "memory": budget, "epochs": args.epochs}
         job |= {"model": args.model, "hidden": args.hidden, "layers": args.layers}
         done = subprocess.run([sys.executable, __file__, "one", json.dumps(job)], check=True, stdout=subprocess.PIPE)
         row = json.loads(done.stdout)
@@ -59,7 +59,7 @@ def main():
 
 
 def told(row):
-    sizes = [f"{row[name] / 1e6:,.0f}" if row[name] else "none" for name in ("budget", "formula", "peak")]
+    sizes = [f"{row[name] / 1e6:,.0f}" for name in ("budget", "formula", "peak")]
     off = f"{row['peak'] / row['formula'] - 1:+.0%}"
     how = row["activations"], "yes" if row["mapped"] else "no", row["rounds"]
     return ROW.format(*sizes, off, *how, f"{row['seconds']:.2f}", f"{row['loss']:.6f}")

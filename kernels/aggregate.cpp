@@ -1,6 +1,8 @@
 // Sums of rows along the edges of a block, and what their gradients need. One thread writes an output row, in edge order,
 // so that results do not depend on the number of threads. The same sum over the transposed block is the backward.
 #include <algorithm>
+#include <type_traits>
+#include <utility>
 
 #include "arrays.h"
 #include "parallel.h"
@@ -8,7 +10,9 @@
 namespace weft {
 namespace {
 
-constexpr int64_t EDGES_AHEAD = 8; // edges between prefetching a row and adding it
+constexpr int64_t EDGES_AHEAD = 8;   // edges between prefetching a row and adding it
+constexpr int64_t NARROW_AHEAD = 16; // likewise, of rows that are a cache line or two
+constexpr int NARROW = 32;           // columns of rows that are added up in registers
 
 // The edges into (or, transposed, out of) some rows. `edge` maps a position here to the edge's own number.
 struct Edges {
@@ -54,6 +58,58 @@ template <class T> void add_rows_at(In<T, 2> rows, In<int64_t> at, Array<T, 2> o
     }
 }
 
+// Rows of a width that the compiler knows stay in registers while a list is gone over.
+template <int W, class T>
+void sum_narrow(const Edges &edges, const T *__restrict from, const T *scale, T *__restrict to, int64_t begin, int64_t end,
+                bool mean, bool onto) {
+    const int64_t last = edges.indptr[end];
+    for (int64_t i = begin; i < end; ++i) {
+        T sum[W] = {};
+        T *__restrict row = to + i * W;
+        if (onto) std::copy_n(row, W, sum);
+        const int64_t first = edges.indptr[i], stop = edges.indptr[i + 1];
+        for (int64_t at = first; at < stop; ++at) {
+            if (at + NARROW_AHEAD < last) prefetch_row(from + edges.other[at + NARROW_AHEAD] * int64_t{W}, W);
+            const T factor = scale ? scale[edges.number(at)] : T{1};
+            const T *__restrict added = from + edges.other[at] * int64_t{W};
+            for (int c = 0; c < W; ++c) sum[c] += factor * added[c];
+        }
+        if (mean && stop - first > 1)
+            for (int c = 0; c < W; ++c) sum[c] /= static_cast<T>(stop - first);
+        std::copy_n(sum, W, row);
+    }
+}
+
+template <class T>
+void sum_wide(const Edges &edges, const T *from, const T *scale, T *to, int64_t width, int64_t begin, int64_t end, bool mean,
+              bool onto) {
+    const int64_t last = edges.indptr[end];
+    for (int64_t i = begin; i < end; ++i) {
+        T *row = to + i * width;
+        if (!onto) std::fill_n(row, width, T{0});
+        const int64_t stop = edges.indptr[i + 1];
+        for (int64_t at = edges.indptr[i]; at < stop;) {
+            const T *rows[4];
+            T factors[4];
+            const int some = static_cast<int>(std::min<int64_t>(4, stop - at));
+            for (int r = 0; r < some; ++r, ++at) {
+                if (at + EDGES_AHEAD < last) prefetch_row(from + edges.other[at + EDGES_AHEAD] * width, width);
+                rows[r] = from + edges.other[at] * width;
+                factors[r] = scale ? scale[edges.number(at)] : T{1};
+            }
+            add_rows(row, rows, factors, some, width);
+        }
+        const int64_t degree = stop - edges.indptr[i];
+        if (mean && degree > 1)
+            for (int64_t c = 0; c < width; ++c) row[c] /= static_cast<T>(degree);
+    }
+}
+
+// Calls f with the width as a constant, if it is one of 1 to sizeof...(W).
+template <class F, int... W> bool with_width(int64_t width, F &&f, std::integer_sequence<int, W...>) {
+    return ((width == W + 1 && (f(std::integral_constant<int, W + 1>{}), true)) || ...);
+}
+
 // With `onto`, what the output holds is added to.
 template <class T>
 void sum_rows(In<int64_t> indptr, In<int32_t> other, MaybeIn<int32_t> edge, MaybeIn<T> weight, In<T, 2> x, Array<T, 2> out,
@@ -64,26 +120,11 @@ void sum_rows(In<int64_t> indptr, In<int32_t> other, MaybeIn<int32_t> edge, Mayb
     const int64_t width = x.shape(1);
     nb::gil_scoped_release released;
     parallel_rows(edges.indptr, edges.rows, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
-        const int64_t last = edges.indptr[end];
-        for (int64_t i = begin; i < end; ++i) {
-            T *row = to + i * width;
-            if (!onto) std::fill_n(row, width, T{0});
-            const int64_t stop = edges.indptr[i + 1];
-            for (int64_t at = edges.indptr[i]; at < stop;) {
-                const T *rows[4];
-                T factors[4];
-                const int some = static_cast<int>(std::min<int64_t>(4, stop - at));
-                for (int r = 0; r < some; ++r, ++at) {
-                    if (at + EDGES_AHEAD < last) prefetch_row(from + edges.other[at + EDGES_AHEAD] * width, width);
-                    rows[r] = from + edges.other[at] * width;
-                    factors[r] = scale ? scale[edges.number(at)] : T{1};
-                }
-                add_rows(row, rows, factors, some, width);
-            }
-            const int64_t degree = stop - edges.indptr[i];
-            if (mean && degree > 1)
-                for (int64_t c = 0; c < width; ++c) row[c] /= static_cast<T>(degree);
-        }
+        const auto narrow = [&](auto known) {
+            sum_narrow<decltype(known)::value>(edges, from, scale, to, begin, end, mean, onto);
+        };
+        if (!with_width(width, narrow, std::make_integer_sequence<int, NARROW>{}))
+            sum_wide(edges, from, scale, to, width, begin, end, mean, onto);
     });
 }
 

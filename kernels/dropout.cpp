@@ -40,6 +40,16 @@ bool keep_freed_memory() {
 #endif
 }
 
+// Large blocks are the system's own, each by itself, and go back when they are freed: what is held is what is in use.
+bool return_freed_memory() {
+#ifdef __GLIBC__
+    return mallopt(M_MMAP_MAX, 1 << 16) && mallopt(M_MMAP_THRESHOLD, 1 << 18) && mallopt(M_TRIM_THRESHOLD, 1 << 20) &&
+           mallopt(M_TOP_PAD, 1 << 17);
+#else
+    return false;
+#endif
+}
+
 } // namespace
 } // namespace weft
 
@@ -51,5 +61,6 @@ void bind_dropout(nanobind::module_ &m) {
     };
     bind(float{});
     bind(double{});
+    m.def("return_freed_memory", &return_freed_memory, "Give large blocks back when freed; False where that is not possible.");
     m.def("keep_freed_memory", &keep_freed_memory, "Keep freed memory in the process; False where that is not possible.");
 }

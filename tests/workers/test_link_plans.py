@@ -62,6 +62,17 @@ EXACT = [
     *(("sage-mean", name, learned) for name in GRAPH_PLANS for learned in ("plain", "margin, in the batch, mlp")),
     ("gcn", "halo", "mlp"),
 ]
+# Of these, those of the fast suite.
+FAST = [
+    *(("sage-mean", name, "plain") for name in ("gdp", "nfp", "push, seeds spread", "leap, evened", "migrate")),
+    *(("sage-mean", name, "plain") for name in ("cover, partitioned", "split by host, cache", "halo")),
+    *(("sage-mean", "split by cover", learned) for learned in LEARNED),
+    *(("sage-mean", name, "margin, in the batch, mlp") for name in ("push and cover", "tp")),
+    ("sage-mean", "migrate", "in the batch"),
+    ("gcn", "snp", "mlp"),
+    ("gat", "split by cover", "mlp"),
+    ("own", "dnp", "plain"),
+]
 # With dropout and drawn neighbours, as one worker does it.
 DRAWN = [("sage-mean", name, "mlp") for name in ("gdp", "split by cover", "nfp", "snp, partitioned", "leap, evened")]
 DRAWN += [("gat", "split by cover", "in the batch")]
@@ -121,7 +132,7 @@ def by_pyg(graph, case):
             loss.backward()
             optimizer.step()
             count = (scores if settings.loss == "bce" else others).numel()
-            losses, terms = losses + float(loss) * count, terms + count
+            losses, terms = losses + float(loss.detach()) * count, terms + count
         model.eval()
         seen += [losses / terms, *figures(graph, settings, lambda pairs: model(x, edge_index, pairs).detach())]
     parameters = torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
@@ -171,15 +182,24 @@ def test_one_worker_is_pyg(graphs, pyg, tmp_path):
     compare(list(pyg.values()), run(cases, 1, tmp_path / "run", STEPS), names)
 
 
+def check(graphs, pyg, alone, workers, exact, folder):
+    cases = [case(graphs, *name, workers) for name in exact]
+    cases += [case(graphs, *name, workers, SAMPLED, 0.3) for name in DRAWN]
+    wanted = [pyg[model, learned, name in GRAPH_PLANS] for model, name, learned in exact]
+    wanted += [alone[model, learned] for model, _, learned in DRAWN]
+    compare(wanted, run(cases, 3 if workers == "uneven" else workers, folder, STEPS), [*exact, *DRAWN])
+
+
+@pytest.mark.parametrize("workers", [4, "uneven"])
+def test_plans_are_pyg(graphs, pyg, alone, workers, tmp_path):
+    """Some vertices have no edges; of the uneven workers one has no vertices, another none that is in a link."""
+    check(graphs, pyg, alone, workers, FAST, tmp_path / "run")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3, 4, "uneven"])
 def test_every_plan_is_pyg(graphs, pyg, alone, workers, tmp_path):
-    """With three workers one has no seeds, in one of the runs; some vertices have no edges."""
-    names = [*EXACT, *DRAWN]
-    cases = [case(graphs, *name, workers) for name in EXACT]
-    cases += [case(graphs, *name, workers, SAMPLED, 0.3) for name in DRAWN]
-    wanted = [pyg[model, learned, name in GRAPH_PLANS] for model, name, learned in EXACT]
-    wanted += [alone[model, learned] for model, _, learned in DRAWN]
-    compare(wanted, run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS), names)
+    check(graphs, pyg, alone, workers, EXACT, tmp_path / "run")
 
 
 def test_what_is_learned_differs(pyg):
@@ -190,6 +210,7 @@ def test_what_is_learned_differs(pyg):
             assert all(np.abs(one - other).max() > 1e-6 for other in found[:number])
 
 
+@pytest.mark.slow
 def test_the_command_on_many_workers_and_resumed(graphs, tmp_path):
     """By `weft train`: another number of workers goes on by another plan, and ends with the model of one worker."""
     flags = ["--task", "link", "--decoder", "mlp", "--hidden", "8", "--fanouts", "4,4", "--epochs", "2", "--lr", "0.01"]

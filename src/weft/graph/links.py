@@ -7,6 +7,7 @@ workers. A vertex joined to itself is no link; such edges always stay.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +33,12 @@ class Links:
     def ends(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The heads and the tails of the links at some places, [n] int64 each."""
         codes = self.codes[at]
-        low, high = np.divmod(codes >> 1, self.vertices)
+        low: np.ndarray = (codes >> 1) // self.vertices
+        high: np.ndarray = (codes >> 1) % self.vertices
         turned = (codes & 1).astype(bool)
-        return np.where(turned, high, low), np.where(turned, low, high)
+        heads, tails = low.copy(), high.copy()
+        heads[turned], tails[turned] = high[turned], low[turned]
+        return heads, tails
 
     def join(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Which vertices of two arrays are linked, pair by pair."""
@@ -132,5 +136,5 @@ def _without_held(graph: Graph, ends: np.ndarray, seed: int) -> Graph:
             arrays.append(getattr(graph, name)[span][stays])
         before = running_sum(stays)
         lengths.append(np.diff(before[graph.indptr[first : end + 1] - span.start]))
-    joined = {name: np.concatenate(arrays) for name, arrays in kept.items()}
+    joined: dict[str, Any] = {name: np.concatenate(arrays) for name, arrays in kept.items()}
     return replace(graph, indptr=running_sum(np.concatenate(lengths)), path=None, **joined)

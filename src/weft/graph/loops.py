@@ -8,7 +8,7 @@ from torch import Tensor
 
 from weft.graph.pieces import vertex_ranges
 
-_CHUNK = 1 << 22  # edges
+_CHUNK = 1 << 19  # edges
 
 
 class SelfLoops:

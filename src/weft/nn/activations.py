@@ -50,7 +50,8 @@ class _Again(torch.autograd.Function):
                 made = ctx.make(first, end)
             wanted = [(rows, g[first:end]) for rows, g in zip(made, gradients, strict=True) if rows.requires_grad]
             if wanted:
-                torch.autograd.backward(*zip(*wanted, strict=True))
+                rows, of_rows = zip(*wanted, strict=True)
+                torch.autograd.backward(rows, of_rows)
         return (None,) * len(ctx.needs_input_grad)
 
 
@@ -80,7 +81,7 @@ class Spilled:
             return kept
         plain = kept.detach().as_subclass(Tensor).cpu().contiguous()
         at, self._end = self._end, self._end + plain.nbytes
-        data = memoryview(plain.view(-1).numpy()).cast("B")
+        data = plain.view(-1).view(torch.uint8).numpy().data
         written = 0
         try:
             while written < len(data):
@@ -97,7 +98,7 @@ class Spilled:
             return held
         at, shape, dtype, device = held
         out = torch.empty(shape, dtype=dtype)
-        data = memoryview(out.view(-1).numpy()).cast("B")
+        data = out.view(-1).view(torch.uint8).numpy().data
         read = 0
         while read < len(data):
             read += os.preadv(self._file, [data[read:]], at + read)

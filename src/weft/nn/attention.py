@@ -64,8 +64,8 @@ def gatv2(call: Call) -> Tensor:
     shape = (-1, conv.heads, conv.out_channels)
     x = dense(conv.lin_l, call.x).view(shape)
     if layer.slices is not None:
-        to = x if conv.share_weights else dense(conv.lin_r, call.x).view(shape)
-        return _finish_attention(call, sliced_attention.gatv2(call, x, to))
+        theirs = x if conv.share_weights else dense(conv.lin_r, call.x).view(shape)
+        return _finish_attention(call, sliced_attention.gatv2(call, x, theirs))
     sources = layer.gather(x, call.wire)
     pushed_apart = layer.pushed is not None and layer.own is not None  # own rows are not among the sources here
     own = layer.own_rows(x, call.wire) if conv.share_weights or pushed_apart else None

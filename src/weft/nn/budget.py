@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from weft.errors import ConfigError
 
 _MOST_ROUNDS = 1 << 12
+_SPARE = 0.07  # of a budget: for what is small by itself, and what allocators hold back
 _FEWEST_ROWS = 512  # that dense layers go through at once: fewer, and products of matrices are slow
 
 
@@ -49,19 +50,24 @@ class Fit:
 
 
 def needs(sizes: Sizes, fit: Fit, range_bytes: int = 0) -> dict[str, int]:
-    """Bytes in memory at the peak, by what they are for; `range_bytes`: of the largest range, where slices are mapped."""
+    """Bytes in memory at the peak, by what they are for; `range_bytes`: of the largest range, where slices are mapped.
+
+    What passes is there by turns: around the loss results, those of training vertices, their logarithms and the gradients of
+    these; around the mixing results, gradients and what travels; in the dense layers two rows of the widest kind.
+    """
     s, number = sizes, sizes.number
     rows = fit.at_once if fit.activations == "again" else s.own
+    ends = number * s.own * s.columns
+    travels = 0 if s.workers == 1 else number * (s.own * s.columns + s.vertices * s.width) // fit.rounds
     found = {
         "inputs": number * s.own * s.inputs,
-        "graph": 8 * (s.vertices + 1) + 4 * s.edges + 8 * (s.workers + 2) * s.own + 8 * 3 * s.vertices,
-        "ends": 4 * number * s.own * s.columns,
-        "messages": number * (s.own * s.columns + s.vertices * s.width) // fit.rounds,
-        "activations": (s.kept * rows if fit.activations != "files" else 0) + 2 * number * rows * s.widest,
+        "graph": 8 * (s.vertices + 1) + 4 * s.edges + 8 * (s.workers + 1) * s.own + 8 * 6 * s.vertices,
+        "activations": 0 if fit.activations == "files" else s.kept * rows,
         "attention": number * (8 * s.heads * s.vertices + s.heads * s.edges),
+        "passing": max(6 * ends, 3 * ends + travels + range_bytes, 2 * ends + 2 * number * rows * s.widest),
     }
     if fit.mapped:
-        return found | {"range": range_bytes}
+        return found
     slices = 2 * s.depth + 2 if s.learned else 2
     found["turned"] = 8 * (s.vertices + 1) + 8 * s.edges
     found["weights"] = (2 * number * s.edges if s.weights else 0) + number * s.vertices
@@ -73,8 +79,9 @@ def fit(sizes: Sizes, budget: float | None, rounds: int, by_rows: bool, range_by
 
     `rounds`: as many at least; `by_rows`: may dense layers go through some rows at a time? `range_bytes`: by rounds.
     """
-    everything = Fit(rounds=rounds)
-    if budget is None or sum(needs(sizes, everything).values()) <= budget:
+    everything, given = Fit(rounds=rounds), budget
+    budget = None if budget is None else (1 - _SPARE) * budget
+    if budget is None or given is None or sum(needs(sizes, everything).values()) <= budget:
         return everything
     for mapped in (False, True):
         count = rounds
@@ -88,7 +95,7 @@ def fit(sizes: Sizes, budget: float | None, rounds: int, by_rows: bool, range_by
     least = Fit("again" if by_rows else "files", min(_FEWEST_ROWS, sizes.own), True, _MOST_ROUNDS)
     told = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in needs(sizes, least).items() if size >= 5e5)
     raise ConfigError(
-        f"memory = {budget / 1e6:,.0f} MB is too little for a worker's part of this graph: it needs at least {told}; give "
+        f"memory = {given / 1e6:,.0f} MB is too little for a worker's part of this graph: it needs at least {told}; give "
         f"more, or use more workers"
     )
 
@@ -96,10 +103,12 @@ def fit(sizes: Sizes, budget: float | None, rounds: int, by_rows: bool, range_by
 def _without_activations(
     sizes: Sizes, budget: float, by_rows: bool, mapped: bool, rounds: int, range_bytes: int
 ) -> Fit | None:
-    if not by_rows:
-        found = Fit("files", 0, mapped, rounds)
-        return found if sum(needs(sizes, found, range_bytes).values()) <= budget else None
-    nothing = Fit("again", 0, mapped, rounds)
-    left = budget - sum(needs(sizes, nothing, range_bytes).values())
-    rows = min(int(left // max(sizes.kept + 2 * sizes.number * sizes.widest, 1)), sizes.own)
-    return Fit("again", rows, mapped, rounds) if rows >= min(_FEWEST_ROWS, sizes.own) else None
+    """The most rows at once that leave the rest its room."""
+    at_once = sizes.own if by_rows else 0
+    while True:
+        found = Fit("again" if by_rows else "files", at_once, mapped, rounds)
+        if sum(needs(sizes, found, range_bytes).values()) <= budget:
+            return found
+        if at_once <= _FEWEST_ROWS:
+            return None
+        at_once = max(at_once * 3 // 4, _FEWEST_ROWS)

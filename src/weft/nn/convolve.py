@@ -36,7 +36,7 @@ def convolve(call: Call) -> Tensor:
         raise ModelError(
             f"{call.conv} needs whole rows, so its layer can't be placed by columns: place it local, pull or push"
         )
-    if call.layer.slices is not None and (fast is None or fast is rgat or not _known(call)):
+    if call.layer.slices is not None and (fast is None or not _known(call)):
         raise ModelError(
             f"{call.conv} has no known split by columns, so it can't be computed on slices of them (plan tp): choose plan "
             f"halo, by pull where whole neighbourhoods meet, or declare its split (docs/models.md)"

@@ -47,14 +47,15 @@ class Loaded:
         place = torch.empty(lists.num_vertices, dtype=torch.int32)
         for one in rounds.all:
             for rows in one.ranges:
-                self._needs[rows.start] = self._number(lists, rows, place, files)
+                if rows.start < rows.stop:
+                    self._needs[rows.start] = self._number(lists, rows, place, files)
 
     def mix(self, rows: slice, weight: Tensor | None, own: Tensor | None, h: Tensor, to: Tensor) -> None:
         """As mixing.mix, of one of the rounds' ranges."""
         if rows.start == rows.stop:
             return
         indptr, edges = _within(self._indptr, rows)
-        near = Lists(indptr, torch.from_numpy(np.array(self._local[edges])))
+        near = Lists(indptr, self._local[edges].clone())
         loaded = None if weight is None else weight[edges].clone()
         out = h.new_empty(rows.stop - rows.start, h.shape[1])
         if own is not None:

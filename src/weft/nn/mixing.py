@@ -138,8 +138,8 @@ class _Shares(torch.autograd.Function):
         ctx.lists, ctx.turned, ctx.slope, ctx.loops, ctx.keep = lists, turned, slope, loops, keep
         ctx.save_for_backward(a_src, a_dst)
         out, own = a_src.new_empty(len(lists.other)), a_src.new_zeros(lists.num_vertices, 1)
-        arrays = (*_arrays(lists, a_src, a_dst, keep), out.numpy(), own.numpy())
-        _kernels.edge_shares(*arrays, slope, loops, torch.get_num_threads())
+        arrays = _arrays(lists, a_src, a_dst, keep)
+        _kernels.edge_shares(*arrays, out.numpy(), own.numpy(), slope, loops, torch.get_num_threads())
         return out, own
 
     @staticmethod
@@ -149,14 +149,15 @@ class _Shares(torch.autograd.Function):
         lists, turned, threads = ctx.lists, ctx.turned, torch.get_num_threads()
         g_edge = a_src.new_empty(len(lists.other), a_src.shape[1])
         g_dst, g_loop = torch.empty_like(a_dst), torch.zeros_like(a_src)
-        arrays = (*_arrays(lists, a_src, a_dst, ctx.keep), array(g), array(g_own))
-        outputs = (g_edge.numpy(), g_dst.numpy(), g_loop.numpy())
-        _kernels.edge_shares_backward(*arrays, *outputs, ctx.slope, ctx.loops, threads)
+        arrays, outputs = _arrays(lists, a_src, a_dst, ctx.keep), (g_edge.numpy(), g_dst.numpy(), g_loop.numpy())
+        _kernels.edge_shares_backward(*arrays, array(g), array(g_own), *outputs, ctx.slope, ctx.loops, threads)
         sums = (turned.indptr.numpy(), turned.edge.numpy(), None, None, g_edge.numpy(), g_loop.numpy())
         _kernels.sum_rows(*sums, False, True, threads)
         return None, None, g_loop, g_dst, None, None, None
 
 
-def _arrays(lists: Lists, a_src: Tensor, a_dst: Tensor, keep: tuple[Tensor, Tensor] | None) -> tuple[Any, ...]:
+def _arrays(
+    lists: Lists, a_src: Tensor, a_dst: Tensor, keep: tuple[Tensor, Tensor] | None
+) -> tuple[Any, Any, Any, Any, Any, Any]:
     kept = (None, None) if keep is None else (array(keep[0]), array(keep[1]))
     return lists.indptr.numpy(), lists.other.numpy(), array(a_src), array(a_dst), *kept

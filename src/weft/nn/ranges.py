@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from torch import nn
-from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, MessagePassing
+from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, MessagePassing, RGATConv
 
 from weft.errors import ConfigError
 from weft.nn.block_model import walk
@@ -62,8 +62,8 @@ def needs(model: nn.Module, columns: int, edges: int, bounds: Sequence[int], num
 def _merged(conv: MessagePassing, wide: int, out: int) -> tuple[int, int, int]:
     """The columns that are merged, how many slices of them stay for gradients, and the heads."""
     known: Any = conv
-    if isinstance(conv, GATConv | GATv2Conv):
-        slices = 2 if isinstance(conv, GATConv) or known.share_weights else 3
+    if isinstance(conv, GATConv | GATv2Conv | RGATConv):
+        slices = 3 if isinstance(conv, GATv2Conv) and not known.share_weights else 2
         return known.heads * known.out_channels, slices, known.heads
     if isinstance(conv, FiLMConv):
         return out, 3, 0

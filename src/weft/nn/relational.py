@@ -86,6 +86,8 @@ def rgat(call: Call) -> Tensor:
     layer, matrices = call.layer, _matrices(call.conv)
     if layer.columns is not None:
         return _finish(conv, _rgat_columns(call, matrices))
+    if layer.slices is not None:
+        return _finish(conv, sliced_relations.rgat(call, matrices))
     sources = layer.gather(call.x, call.wire)
     to = _terms(call.x_dst, matrices, conv.q)
     if layer.pushed is None:

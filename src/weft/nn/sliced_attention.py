@@ -27,7 +27,7 @@ _NUMBERS = 1 << 22  # of joined rows that GATv2's logits hold at a time
 
 
 @dataclass(frozen=True)
-class _Run:
+class Run:
     """Neighbouring heads in a worker's slice: whole ones, or a part of one."""
 
     first: int
@@ -45,14 +45,14 @@ def gat(call: Call, x: Tensor) -> Tensor:
     """GAT's attention over own rows x [own, heads, columns], into own rows."""
     conv: Any = call.conv
     spread, columns = _sliced(call, x)
-    runs, cut = _runs(spread, conv.out_channels), _cut_heads(spread, conv.out_channels)
+    runs, cut = runs_of(spread, conv.out_channels), _cut_heads(spread, conv.out_channels)
     att_src, att_dst, terms = conv.att_src.squeeze(0), conv.att_dst.squeeze(0), columns[:, :0]
     if cut:
         own = torch.cat([(x[:, cut] * att_src[cut]).sum(-1), (x[:, cut] * att_dst[cut]).sum(-1)], 1)
         assert call.layer.slices is not None
         terms = call.layer.slices.to_all.pull(own, call.wire)
 
-    def attend(piece: Piece, run: _Run, rows: Tensor, keep: Tensor | None) -> Tensor:
+    def attend(piece: Piece, run: Run, rows: Tensor, keep: Tensor | None) -> Tensor:
         if run.whole:
             a_src, a_dst = ((rows * att[run.all]).sum(-1) for att in (att_src, att_dst))
         else:
@@ -61,7 +61,7 @@ def gat(call: Call, x: Tensor) -> Tensor:
         return functional.attention_part(piece.block, rows, (a_src, a_dst[piece.rows]), conv.negative_slope, keep)[0]
 
     idle = ([] if runs else [columns]) + ([terms] if cut and all(run.whole for run in runs) else [])
-    return _attended(call, spread, columns, runs, idle, attend).view_as(x)
+    return attended(call, _block(call), spread, columns, runs, idle, attend).view_as(x)
 
 
 def gatv2(call: Call, x: Tensor, to: Tensor) -> Tensor:
@@ -70,18 +70,17 @@ def gatv2(call: Call, x: Tensor, to: Tensor) -> Tensor:
     width, slope, att = conv.out_channels, conv.negative_slope, conv.att.squeeze(0)
     spread, columns = _sliced(call, x)
     to_rows = columns if to is x else _sliced(call, to)[1]
-    runs, cut = _runs(spread, width), _cut_heads(spread, width)
+    runs, cut = runs_of(spread, width), _cut_heads(spread, width)
     logits = columns[:0]
     if cut:
-        block, _ = _block(call)
-        parts = []
+        block, parts = _block(call), []
         for head in cut:  # of a head that is not here, no columns
             here, within = _part(spread, head, width)
             rows, joined = (of[:, here].unsqueeze(1) for of in (columns, to_rows))
             parts.append(_JoinedLogits.apply(block, rows, joined, att[head : head + 1, within], slope))
         logits = Summed.apply(torch.cat(parts, 1), call.wire)
 
-    def attend(piece: Piece, run: _Run, rows: Tensor, keep: Tensor | None) -> Tensor:
+    def attend(piece: Piece, run: Run, rows: Tensor, keep: Tensor | None) -> Tensor:
         if run.whole:
             joined = to_rows[piece.rows, run.columns].reshape(-1, run.heads, width)
             return functional.gatv2(piece.block, rows, joined, att[run.all], slope, keep)
@@ -89,7 +88,7 @@ def gatv2(call: Call, x: Tensor, to: Tensor) -> Tensor:
         return functional.attention_part(piece.block, rows, of_head, 1.0, keep)[0]
 
     idle = ([] if runs else [columns, to_rows]) + ([logits] if cut and all(run.whole for run in runs) else [])
-    return _attended(call, spread, columns, runs, idle, attend).view_as(x)
+    return attended(call, _block(call), spread, columns, runs, idle, attend).view_as(x)
 
 
 def _sliced(call: Call, x: Tensor) -> tuple[Spread, Tensor]:
@@ -99,22 +98,28 @@ def _sliced(call: Call, x: Tensor) -> tuple[Spread, Tensor]:
     return spread, to_columns(rows, spread, call.wire)
 
 
-def _block(call: Call) -> tuple[Block, Tensor | None]:
-    """The edges that attention goes over; and, where some are dropped, their places in their lists."""
+def _block(call: Call) -> Block:
+    """The edges that attention goes over."""
     conv: Any = call.conv
-    block = call.layer.block
-    if not conv.add_self_loops:
-        return block, block.places() if drops(call) else None
-    return block.with_self_loops(), block.looped_places() if drops(call) else None
+    return call.layer.block.with_self_loops() if conv.add_self_loops else call.layer.block
 
 
-def _attended(
+def _places(call: Call) -> Tensor | None:
+    """Where some edges are dropped: the places of all in their lists."""
+    if not drops(call):
+        return None
+    looped = getattr(call.conv, "add_self_loops", False)
+    return call.layer.block.looped_places() if looped else call.layer.block.places()
+
+
+def attended(
     call: Call,
+    block: Block,
     spread: Spread,
     columns: Tensor,
-    runs: list[_Run],
+    runs: list[Run],
     idle: list[Tensor],
-    attend: Callable[[Piece, _Run, Tensor, Tensor | None], Tensor],
+    attend: Callable[[Piece, Run, Tensor, Tensor | None], Tensor],
 ) -> Tensor:
     """Every run of heads attended to, range by range of the destinations, and sent to the owners.
 
@@ -122,7 +127,7 @@ def _attended(
     use here; its gradient is zero, but backward, too, all workers take part in all exchanges.
     """
     conv: Any = call.conv
-    slices, (block, places) = call.layer.slices, _block(call)
+    slices, places = call.layer.slices, _places(call)
     assert slices is not None
     key = 0 if places is None else call.run.next_dropout()
     padding = spread.width - spread.columns(spread.rank)
@@ -147,7 +152,7 @@ def _attended(
     return to_owners(merged, spread, call.wire)
 
 
-def _runs(spread: Spread, width: int) -> list[_Run]:
+def runs_of(spread: Spread, width: int) -> list[Run]:
     """The heads of `width` columns in this worker's slice: parts of heads by themselves, whole ones together."""
     first, end = spread.span(spread.rank)
     runs, at = [], first
@@ -155,7 +160,7 @@ def _runs(spread: Spread, width: int) -> list[_Run]:
         head, inside = divmod(at, width)
         heads = 1 if inside else max((end - at) // width, 1)
         stop = min(at - inside + heads * width, end)
-        runs.append(_Run(head, heads, slice(at - first, stop - first), stop - at == heads * width))
+        runs.append(Run(head, heads, slice(at - first, stop - first), stop - at == heads * width))
         at = stop
     return runs
 

@@ -1,22 +1,31 @@
-"""R-GCN on slices of columns, over the whole graph.
+"""R-GCN and R-GAT on slices of columns, over the whole graph.
 
-Either rows are merged on slices, a row for each pair of a relation and a destination, and go to the destination's owner, who
-multiplies them by the relations' matrices; or owners multiply first, a row for each pair of a relation and a source, and the
-products are summed on slices. Whichever has fewer numbers to move, unless the rows are inputs: these are merged once.
+R-GCN: either rows are merged on slices, a row for each pair of a relation and a destination, and go to the destination's
+owner, who multiplies them by the relations' matrices; or owners multiply first, a row for each pair of a relation and a
+source, and the products are summed on slices. Whichever has fewer numbers to move, unless rows are inputs: these are merged
+once.
+
+R-GAT: owners multiply first. Logits hang on whole rows, so owners' parts of them go to all: a number a head for each pair of
+a relation and a source, and for each vertex and relation; each worker makes the soft-max for itself.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from weft.exchange.columns import Spread, to_columns, to_owners
 from weft.nn import functional, slices
 from weft.nn.call import REDUCE, Call
+from weft.nn.linear import linear
 from weft.nn.relations import ByDestination, by_destination, by_source, joined, products
+from weft.nn.sliced_attention import Run, attended, runs_of
 from weft.parallel.program import Slices
+from weft.parallel.tensor import everyones
 from weft.sampling import Block
+from weft.sampling.block import Piece
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,32 @@ def rgcn(call: Call, matrices: Tensor) -> Tensor:
     columns = to_columns(own, spread, call.wire)
     sums = slices.sums(columns, mapping.block.pieces(held.chunks), weight)
     return to_owners(sums, held.spread(own.shape[1]), call.wire)
+
+
+def rgat(call: Call, matrices: Tensor) -> Tensor:
+    """Own destinations' rows [own, heads, columns], by soft-max over all relations' edges."""
+    conv: Any = call.conv
+    block, held, relations = call.layer.block, call.layer.slices, len(matrices)
+    assert held is not None
+    types = call.types(block)
+    mapping = block.remembered(f"{relations} relations mapped", lambda: _mapping(block, held, types, relations))
+    own = products(functional.aggregate(mapping.rows, call.x), matrices, mapping.matrices)
+    columns = to_columns(own, Spread(mapping.bounds, held.rank, held.size, own.shape[1]), call.wire)
+    a_src = everyones(mapping.bounds, held.rank).pull(own @ conv.k, call.wire)
+    to = linear(call.x, (matrices @ conv.q).transpose(1, 2).flatten(0, 1))
+    a_dst = held.to_all.pull(to, call.wire).view(-1, conv.heads)  # by vertex and relation
+
+    def attend(piece: Piece, run: Run, rows: Tensor, keep: Tensor | None) -> Tensor:
+        dst = piece.block.dst().long() + piece.rows.start
+        of_dst = a_dst[dst * relations + types[piece.edges].long(), run.all]
+        logits = F.leaky_relu(a_src[piece.block.src.long(), run.all] + of_dst, conv.negative_slope)
+        return functional.attention_part(piece.block, rows, logits, 1.0, keep)[0]
+
+    spread = held.spread(own.shape[1])
+    runs = runs_of(spread, conv.out_channels)
+    idle = [] if runs else [columns, a_src, a_dst]
+    out = attended(call, mapping.block, spread, columns, runs, idle, attend)
+    return out.view(-1, conv.heads, conv.out_channels)
 
 
 def _merge(call: Call, held: Slices, merging: _Merging) -> Tensor:

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from weft.exchange import Wire
 from weft.exchange.columns import to_columns, to_owners
+from weft.exchange.soon import Soon
 from weft.nn import functional
 from weft.nn.mixing import Mix
 from weft.nn.propagate import Course, propagate
@@ -29,7 +30,7 @@ def aggregate(layer: Layer, wire: Wire, x: Tensor, reduce: str, weight: Tensor |
     assert layer.slices is not None
     rows = x.flatten(1)
     if reduce != "max":
-        merged = propagate(rows, _course(layer), [_mix(layer, weight)])
+        merged = propagate(rows, _course(layer, wire), [_mix(layer, weight)])
         merged = merged * functional.inverse(layer.degrees, merged) if reduce == "mean" else merged
         return merged.view(-1, *x.shape[1:])
     spread = layer.slices.spread(rows.shape[1])
@@ -41,19 +42,22 @@ def aggregate(layer: Layer, wire: Wire, x: Tensor, reduce: str, weight: Tensor |
     return to_owners(torch.cat(parts), spread, wire).view(-1, *x.shape[1:])
 
 
-def _course(layer: Layer) -> Course:
+def _course(layer: Layer, wire: Wire) -> Course:
     """The way that sums go; made once for all layers."""
     slices, block = layer.slices, layer.block
     assert slices is not None
+    soon = slices.soon or Soon(wire)
 
     def rounds(lists: Lists) -> Rounds:
         return Rounds(lists, slices.bounds, slices.rank, slices.rounds)
 
     def make() -> Course:
         there = rounds(Lists(block.indptr, block.src))
-        return Course(there, lambda: rounds(Lists(*block.transposed())), slices.soon)
+        return Course(there, lambda: rounds(Lists(*block.transposed())), soon)
 
-    return block.remembered("course", make)
+    course = block.remembered("course", make)
+    course.soon = soon
+    return course
 
 
 def _mix(layer: Layer, weight: Tensor | None) -> Mix:

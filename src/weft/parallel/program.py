@@ -61,8 +61,8 @@ class Slices:
     keys: Tensor  # [all vertices] int64, original ids
     to_all: Route  # own rows -> everyone's, in order
     chunks: tuple[int, ...]  # bounds of the ranges that destinations are gone through in
-    rounds: int  # that sums go in, so that what travels does so while something else is computed
-    soon: Soon
+    rounds: int = 1  # that sums go in, so that what travels does so while something else is computed
+    soon: Soon | None = None  # by whom; None: when it is asked for, by the wire of the call
 
     @property
     def size(self) -> int:

@@ -50,8 +50,8 @@ class Lists:
             return Lists(indptr, into[edge].int(), edge.int())
         indptr = new(self.indptr.shape, dtype=torch.int64)
         into, edge = (new(self.other.shape, dtype=torch.int32) for _ in range(2))
-        arrays = (self.indptr, self.other, indptr, into, edge)
-        _kernels.transpose(*(array.numpy() for array in arrays), torch.get_num_threads())
+        outputs = indptr.numpy(), into.numpy(), edge.numpy()
+        _kernels.transpose(self.indptr.numpy(), self.other.numpy(), *outputs, torch.get_num_threads())
         return Lists(indptr, into, edge)
 
     def some(self, rows: slice) -> Iterator[tuple[slice, Tensor]]:

@@ -43,8 +43,7 @@ def tensor_program(
     pieces = ranges_of(graph.indptr, plan.chunks or chunks)
     count = len(pieces) - 1
     rounds = ROUNDS if count == 1 and soon is not None and soon.overlaps else count
-    to_all, soon = everyones(bounds, wire.rank), soon or Soon(wire)
-    slices = Slices(bounds, wire.rank, keys_of(graph, ids), to_all, pieces, rounds, soon)
+    slices = Slices(bounds, wire.rank, keys_of(graph, ids), everyones(bounds, wire.rank), pieces, rounds, soon)
     degrees = block.indptr.diff()[bounds[wire.rank] : bounds[wire.rank + 1]]
     layers = [Layer(block, degrees, slices=slices) for _ in plan.layers]
     layers[0].kept = {}

@@ -12,6 +12,11 @@ from weft.planner.cost import PARTS, held_up
 from weft.planner.planner import Planner
 from weft.planner.work import KINDS
 
+# What steps and layers take in training, of what they take alone, goes by the same processors and memories: where epochs
+# hardly tell one from the other, they are alike. A difference of 1 counts as much as epochs that are this share off.
+_ALIKE = 0.5
+_LEAST = 0.05  # of the longest seconds: shorter ones count as if they were so long
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -41,7 +46,7 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
                 seconds.append(float(np.median(spent)))
                 weights.append(np.median([_busy(one, cluster) for one in seen if one.plan == plan]))
     pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
-    found = least_squares(np.array(rows), np.array(seconds), np.array(weights)).tolist()
+    found = steps_and_layers_alike(np.array(rows), np.array(seconds), np.array(weights)).tolist()
     work = {"pace": pace, "disk": 0.0} | dict(zip([*kinds, "step", "layers"], found, strict=True))
     priced = replace(cluster, work=work | {"overlap": 1.0})
     limits = [_limits(one, work, priced) * one.planner.batches for one in seen]
@@ -70,6 +75,14 @@ def _limits(one: Observation, work: dict[str, float], cluster: Cluster) -> np.nd
     return replace(price, parts=parts).limits
 
 
+def steps_and_layers_alike(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray) -> np.ndarray:
+    """`least_squares` that rather finds the last two costs alike, where it makes little difference."""
+    alike = np.zeros((1, units.shape[1]))
+    alike[0, -2:] = 1.0, -1.0
+    little = _ALIKE * trust.mean() * _LEAST * seconds.max()
+    return least_squares(np.vstack([units, alike]), np.append(seconds, 0.0), np.append(trust, little))
+
+
 def least_squares(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray | float = 1.0) -> np.ndarray:
     """The costs a unit that come nearest to the seconds, relative to them; none below zero (Lawson and Hanson's way).
 
@@ -77,7 +90,7 @@ def least_squares(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray | fl
     """
     scale = units.max(0)
     used = scale > 0
-    weights = trust / np.maximum(seconds, 0.05 * seconds.max())
+    weights = trust / np.maximum(seconds, _LEAST * seconds.max())
     a, b = (units[:, used] / scale[used]) * weights[:, None], seconds * weights
     costs, active = np.zeros(a.shape[1]), np.zeros(a.shape[1], dtype=bool)
     for _ in range(10 * a.shape[1]):

@@ -34,14 +34,14 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class _Pace:
-    """Seconds for each step."""
+    """Seconds for each step; and periods of quotas, for processors."""
 
     latency: float
     pair: float
-    busy: float
+    busy: int
 
 
-_FIRST, _AGAIN = _Pace(0.15, 0.15, 0.15), _Pace(0.04, 0.06, 0.1)
+_FIRST, _AGAIN = _Pace(0.15, 0.15, 2), _Pace(0.04, 0.06, 1)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ class LinkObjective:
     def ends_alone(self, batch: np.ndarray, epoch: int) -> Ends:
         """The pairs of a batch, where one worker has the rows of all vertices."""
         pairs = self.pairs(batch, epoch, 0)
-        return Ends(*(torch.from_numpy(ids.astype(np.int64)) for ids in (pairs.heads, pairs.tails)), None)
+        heads, tails = (torch.from_numpy(ids.astype(np.int64)) for ids in (pairs.heads, pairs.tails))
+        return Ends(heads, tails, None)
 
     def heads(self, batch: np.ndarray) -> np.ndarray:
         """The heads of a batch's links."""

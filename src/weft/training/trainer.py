@@ -204,8 +204,11 @@ class Trainer:
         gc.unfreeze()
 
     def prepare(self) -> None:
-        """Set this process up for training: its threads, and freed memory kept for the next batch."""
-        _kernels.keep_freed_memory()
+        """Set this process up for training: its threads; freed memory kept for the next batch, unless memory is limited."""
+        if self.settings.budget is None:
+            _kernels.keep_freed_memory()
+        else:
+            _kernels.return_freed_memory()
         torch.set_num_threads(self._threads)
         gc.unfreeze()
         gc.collect()

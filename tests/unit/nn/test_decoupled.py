@@ -73,10 +73,10 @@ def test_gin(graph):
     x, edge_index, _ = graph
     model = GIN(WIDTH, 5, 2, CLASSES, train_eps=True).double()
     with torch.no_grad():
-        model.convs[1].eps.fill_(0.3)
+        model.convs[1].eps.fill_(0.5)
     h = model.convs[1].nn(model.convs[0].nn(x).relu())
     for conv in model.convs:
-        h = GINConv(nn.Identity(), eps=float(conv.eps))(h, edge_index)
+        h = GINConv(nn.Identity(), eps=float(conv.eps.detach())).double()(h, edge_index)
     torch.testing.assert_close(Decoupled(model)(x, edge_index), h, atol=1e-9, rtol=1e-12)
 
 

@@ -12,17 +12,22 @@ from torch import nn
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.exchange import Wire
+from weft.nn import activations
+from weft.nn.budget import Fit
 from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
 from weft.parallel import Owners, tensor_program
 from weft.parallel.plan import tp_decoupled
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
-from test_links import meshed, together
-from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, graph, of, on_workers, parameters
-from test_wire import wires
+sys.path.insert(0, str(Path(__file__).parent))
+from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, made, of, on_workers, parameters
 
-__all__ = ["graph"]  # a fixture
+
+@pytest.fixture(scope="module")
+def graph():
+    """With hubs, repeated edges, self-loops, isolated vertices and edge weights."""
+    return made("edge_weight")
+
 
 MODELS = {
     "gcn": of(GCN, 9, 3),
@@ -50,8 +55,8 @@ def by_one_process(graph, name, steps=3):
     model = Decoupled(model_for(name))
     dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
     edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
-    weight = torch.from_numpy(graph.edge_weight).double() if isinstance(model.model, Weighted) else None
-    x, labels = torch.from_numpy(np.array(graph.features)), torch.from_numpy(graph.labels.astype(np.int64))
+    weight = torch.from_numpy(graph.edge_weight).double()
+    x, labels = torch.from_numpy(np.array(graph.features)).double(), torch.from_numpy(graph.labels.astype(np.int64))
     seeds = torch.from_numpy(graph.seeds("train").astype(np.int64))
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
     for _ in range(steps):
@@ -70,7 +75,7 @@ class Worker:
         self.graph, self.model, self.wires = graph, copy.deepcopy(model), [wire] + ([ahead] if ahead else [])
         plan = tp_decoupled(self.model.depth, chunks=chunks)
         self.program = tensor_program(graph, Owners(np.array(bounds)), wire, plan)
-        self.rows = torch.from_numpy(np.array(graph.features[self.program.vertices[0].numpy()]))
+        self.rows = torch.from_numpy(np.array(graph.features[self.program.vertices[0].numpy()])).double()
         self.run = DecoupledModel(self.model, ahead, **options)
 
     def gradients(self, key=0):
@@ -96,14 +101,6 @@ class Worker:
         return torch.cat([p.grad.flatten() for p in self.model.parameters()])
 
 
-def ahead_of(work, bounds):
-    """work(rank, wire, another wire) on all workers."""
-    size = len(bounds) - 1
-    with meshed(size) as (ends, _), meshed(size) as (more, _):
-        lines, ahead = (wires(e) if size > 1 else [Wire()] for e in (ends, more))
-        return together(lambda rank: work(rank, lines[rank], ahead[rank]), size)
-
-
 def trained(graph, name, bounds, chunks, overlap, steps=3, **options):
     model = Decoupled(model_for(name))
 
@@ -116,17 +113,50 @@ def trained(graph, name, bounds, chunks, overlap, steps=3, **options):
         worker.run.close()
         return np.array(losses), parameters(worker.model)
 
-    return ahead_of(work, bounds)
+    return on_workers(work, bounds)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_equals_one_process(graph, name):
     wanted_losses, wanted = by_one_process(graph, name)
     for size, bounds in BOUNDS.items():
-        for chunks, overlap in ((1, False), (size + 1, False), (1, True), (3, True)):
+        for chunks, overlap in ((1, False), (size + 1, False), (3, True)):
             for losses, got in trained(graph, name, bounds, chunks, overlap):
                 assert np.abs(losses - wanted_losses).max() < 1e-10
                 assert (got - wanted).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("gcn weights", Fit("again", 7, False, 1)),
+        ("gcn", Fit("again", 5, True, 3)),
+        ("gin", Fit("files", 0, True, 5)),
+        ("sage jk", Fit("files", 0, False, 2)),
+        ("gat", Fit("again", 11, True, 4)),
+        ("gat residual", Fit("files", 0, True, 1)),
+    ],
+)
+def test_what_is_computed_again_or_in_files_changes_nothing(graph, name, how, monkeypatch):
+    monkeypatch.setattr(activations, "_SMALL", 0)  # so that everything that is kept goes to the file
+    monkeypatch.setattr("weft.nn.decoupled_model.memory.fit", lambda *_: how)
+    wanted_losses, wanted = by_one_process(graph, name)
+    for overlap, size in ((False, 1), (True, 3)):
+        for losses, got in trained(graph, name, BOUNDS[size], 1, overlap):
+            assert np.abs(losses - wanted_losses).max() < 1e-10
+            assert (got - wanted).abs().max() < 1e-10
+
+
+def test_what_follows_the_mixing_is_not_computed_again(graph):
+    """A model that goes on behind its last convolution keeps its activations in a file, where memory is short."""
+    for name, kept in (("gcn", "again"), ("sage jk", "files")):
+        worker = Worker(graph, Decoupled(model_for(name)), BOUNDS[1], Wire(), budget=1e9)
+        worker.gradients()
+        budget = (sum(worker.run.needs.values()) - 8) / 0.93
+        tight = Worker(graph, Decoupled(model_for(name)), BOUNDS[1], Wire(), budget=budget)
+        tight.gradients()
+        assert worker.run.fit.activations == "kept"
+        assert tight.run.fit.activations == kept
 
 
 def test_the_comparison_can_fail(graph):
@@ -138,10 +168,10 @@ def test_the_comparison_can_fail(graph):
 def test_dropout_is_the_same_on_any_number_of_workers(graph, name):
     model = Decoupled(model_for(name))
     for module in model.modules():
-        if hasattr(module, "dropout"):
+        if isinstance(getattr(module, "dropout", None), float | nn.Dropout):
             module.dropout = nn.Dropout(0.4) if isinstance(module.dropout, nn.Dropout) else 0.4
 
-    def work(rank, wire):
+    def work(rank, wire, ahead):
         worker = Worker(graph, model, BOUNDS[wire.size], wire, chunks=wire.size)
         loss = worker.gradients(key=7)[0]
         return loss, worker.flat(), worker.gradients(key=8)[0]
@@ -166,7 +196,7 @@ def test_rounds_change_no_bit(graph, name):
             worker.run.close()
         return found
 
-    for (wanted, gradient), *others in ahead_of(work, BOUNDS[3]):
+    for (wanted, gradient), *others in on_workers(work, BOUNDS[3]):
         assert all(torch.equal(rows, wanted) and torch.equal(other, gradient) for rows, other in others)
 
 
@@ -183,7 +213,7 @@ def test_bytes_are_the_formulas(graph, kind, size, layers):
         rounds.run.close()
         return sent
 
-    sent = np.array(ahead_of(work, EVEN[size]))
+    sent = np.array(on_workers(work, EVEN[size]))
     assert (sent.sum(0) == VERTICES * (size - 1) / size * 4 * 12).all()
     assert (sent.max(0) / sent.mean(0) <= 1.02).all()
 
@@ -191,7 +221,7 @@ def test_bytes_are_the_formulas(graph, kind, size, layers):
 def test_bytes_of_attention(graph):
     """Two numbers a vertex and head go to all others, once, and their gradients back."""
     model = Decoupled(GAT(WIDTH, 8, 2, 8, heads=2).double())
-    sent = on_workers(lambda rank, wire: Worker(graph, model, EVEN[4], wire).gradients()[2], EVEN[4])
+    sent = on_workers(lambda rank, wire, ahead: Worker(graph, model, EVEN[4], wire).gradients()[2], EVEN[4])
     assert sum(sent) == VERTICES * 3 / 4 * 4 * 8 + 2 * 3 * 2 * 2 * VERTICES
 
 

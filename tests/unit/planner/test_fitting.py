@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from weft.planner.fitting import exponent, least_squares
+from weft.planner.fitting import exponent, least_squares, steps_and_layers_alike
 
 
 def test_true_costs_are_found():
@@ -26,6 +26,19 @@ def test_no_cost_is_negative_and_what_was_never_seen_costs_nothing():
         return np.linalg.norm((units @ costs - np.maximum(seconds, 0.01)) * weights)
 
     assert far(found) <= far(other)
+
+
+def test_steps_and_layers_are_alike_where_epochs_do_not_tell_them_apart():
+    rng = np.random.default_rng(3)
+    steps = rng.random(12) + 0.5
+    columns = np.stack([rng.random(12), steps, 0.7 * steps * (1 + 0.001 * rng.standard_normal(12))], axis=1)
+    noisy = columns @ np.array([0.3, 1.2, 1.2]) * (1 + 0.03 * rng.standard_normal(12))
+    assert np.ptp(least_squares(columns, noisy)[1:]) > 1
+    other, step, layer = steps_and_layers_alike(columns, noisy, np.ones(12))
+    assert abs(other - 0.3) < 0.1 and abs(step - 1.2) < 0.1 and abs(layer - 1.2) < 0.1
+    told = rng.random((1000, 3))
+    found = steps_and_layers_alike(told, told @ np.array([0.3, 1.0, 2.0]), np.ones(1000))
+    np.testing.assert_allclose(found, [0.3, 1.0, 2.0], rtol=0.05)  # where they do, that counts
 
 
 def test_the_exponent_is_that_of_the_norm():
