@@ -63,7 +63,7 @@ CASES = {
     "rgcn": [*SOME, "pull+push", "partitioned"],
     "rgcn-bases": ["halo"],
     "rgcn-types": ["halo", "pull+pull", "push+push", "replicas"],
-    "rgat": [*SOME[:-1], "partitioned"],
+    "rgat": [*SOME, "partitioned"],
     "rgat-types": ["halo"],
     "deep": list(DEEP),
 }
