@@ -16,7 +16,7 @@ from weft.config import make, read_toml
 from weft.graph import Graph
 from weft.graph.importing import import_graph
 from weft.graph.lists import Options
-from weft.graph.sources import BUILT_IN, from_folder, with_reverses
+from weft.graph.sources import BUILT_IN, from_folder, with_reverses, with_self_relation
 from weft.training import Settings, Trainer, make_model
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,26 +26,31 @@ DEBIAN = ROOT.parent / "shared" / "data" / "debian"
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A model on a graph: how many seeds, the settings' file (and what differs), and how the graph is imported."""
+    """A model on a graph: how many seeds, the settings' file (and what differs), and what is made of the graph."""
 
     name: str
     seeds: int
     config: Path
     folder: Path
     options: Options
-    reverses: bool = False
+    makes: tuple = ()  # of the source, one after another
     given: dict = dataclasses.field(default_factory=dict)
 
 
 SAGE = Run("debian", 3, EXAMPLES / "debian.toml", DEBIAN, Options(undirected=True))
-TYPED = Run("debian, R-GCN", 3, EXAMPLES / "debian_relations.toml", DEBIAN, Options(), reverses=True)
+TYPED = Run("debian, R-GCN", 3, EXAMPLES / "debian_relations.toml", DEBIAN, Options(), (with_reverses,))
 RUNS = {
     "cora": [Run("cora", 10, EXAMPLES / "cora.toml", BUILT_IN / "cora", Options())],
     "debian": [SAGE],
     "relations": [
         dataclasses.replace(SAGE, name="debian, GraphSAGE without relations"),
         TYPED,
-        dataclasses.replace(TYPED, name="debian, R-GAT", given={"model": "rgat"}),
+        dataclasses.replace(
+            TYPED,
+            name="debian, R-GAT",
+            makes=(with_reverses, with_self_relation),
+            given={"model": "rgat", "dropout": 0.1, "norm": "layer"},
+        ),
     ],
 }
 
@@ -64,8 +69,10 @@ def measured(one, seeds):
     if not one.folder.is_dir():
         raise SystemExit(f"{one.folder} is missing: this real graph is not part of the project")
     source = from_folder(one.folder)
+    for make_of in one.makes:
+        source = make_of(source)
     with tempfile.TemporaryDirectory() as scratch:
-        import_graph(with_reverses(source) if one.reverses else source, Path(scratch) / "graph", one.options)
+        import_graph(source, Path(scratch) / "graph", one.options)
         graph = Graph.open(Path(scratch) / "graph")
         settings = make(Settings, read_toml(one.config) | one.given)
         if settings.model.startswith("examples/"):

@@ -20,8 +20,8 @@ from weft.training import Settings, Trainer, make_model
 
 # How each graph's models are trained, coupled and decoupled alike.
 HOW = {
-    "cora": {"hidden": 64, "dropout": 0.5, "lr": 0.01, "weight_decay": 5e-4, "epochs": 200},
-    "debian": {"hidden": 128, "dropout": 0.3, "lr": 0.01, "epochs": 300, "evaluate_every": 5},
+    "cora": {"hidden": 64, "dropout": 0.5, "lr": 0.01, "weight_decay": 5e-4, "epochs": 100, "evaluate_every": 5},
+    "debian": {"hidden": 128, "dropout": 0.3, "lr": 0.01, "epochs": 100, "evaluate_every": 10},
 }
 PLANS = {"coupled": "halo", "decoupled": "tp-decoupled"}
 
@@ -32,8 +32,9 @@ def main():
     parser.add_argument("--models", default="gcn,sage,gin,gat")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=3, help="how many runs")
+    parser.add_argument("--threads", type=int, default=0, help="0: one a core")
     args = parser.parse_args()
-    _, _, folder, options = RUNS[args.graph]
+    folder, options = RUNS[args.graph][0].folder, RUNS[args.graph][0].options
     if not folder.is_dir():
         raise SystemExit(f"{folder} is missing: this real graph is not part of the project")
     with tempfile.TemporaryDirectory() as scratch:
@@ -51,7 +52,8 @@ def main():
 
 
 def settings_of(args, model, plan):
-    return {"model": model, "layers": args.layers, "plan": plan, "full_graph": True} | HOW[args.graph]
+    usual = {"layers": args.layers, "threads": args.threads, "full_graph": True}
+    return usual | {"model": model, "plan": plan} | HOW[args.graph]
 
 
 def run(graph, settings, seed):

@@ -1,7 +1,7 @@
-"""Links that were held out, found again: GraphSAGE beside common neighbours, on the same links and negatives.
+"""Links that were held out, found again: a GCN beside common neighbours, on the same links and negatives.
 
 python benchmarks/links.py facebook-johns       mean of 3 seeds (needs ../shared/data/facebook-johns); cora, debian likewise
-python benchmarks/links.py facebook-johns --full-graph --epochs 200 --lr 0.01
+python benchmarks/links.py facebook-johns --model sage --epochs 15         any setting of weft train, over examples/links.toml
 """
 
 import argparse

@@ -4,13 +4,16 @@ One launch of processes for each number of workers runs all cases, for starting 
 """
 
 import itertools
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from full_steps import EPOCHS, full_model
+from safetensors.torch import load_file
 from test_exact import compare, kind_of, run
+from test_many_workers import far, weft
 
 from weft.graph import Graph
 from weft.graph.generate import communities
@@ -63,7 +66,7 @@ CASES = {
     "rgcn": [*SOME, "pull+push", "partitioned"],
     "rgcn-bases": ["halo"],
     "rgcn-types": ["halo", "pull+pull", "push+push", "replicas"],
-    "rgat": [*SOME[:-1], "partitioned"],
+    "rgat": [*SOME, "partitioned"],
     "rgat-types": ["halo"],
     "deep": list(DEEP),
 }
@@ -161,10 +164,10 @@ def pyg_decoupled(graphs):
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, "uneven"])
+@pytest.mark.parametrize("workers", [1, 4, "uneven"])
 def test_tp_decoupled_is_the_decoupled_model_in_one_process(graphs, pyg_decoupled, workers, tmp_path):
     ways = ({}, {"overlap": False}, {"chunks": 3})
-    names = list(itertools.product(DECOUPLED, ways))
+    names = [(model, way) for model in DECOUPLED for way in (ways if model in ("gcn", "gat") else ways[:1])]
     cases = []
     for model, way in names:
         settings = {"plan": "tp-decoupled", **way}
@@ -185,12 +188,49 @@ def test_one_worker_is_pyg(graphs, pyg, tmp_path):
     compare([pyg[model] for model in CASES], run([case(graphs, *name, 1) for name in names], 1, tmp_path, STEPS), names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3, 4, "uneven"])
-def test_halo_is_pyg(graphs, pyg, with_dropout, workers, tmp_path):
+def test_every_plan_is_pyg(graphs, pyg, with_dropout, workers, tmp_path):
     names = [(model, name) for model, names in CASES.items() for name in names]
+    check(graphs, pyg, with_dropout, workers, names, names, tmp_path)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, "uneven"])
+def test_plans_are_pyg(graphs, pyg, with_dropout, workers, tmp_path):
+    """Some models and plans with each number of workers, and all of them with some number."""
+    turn = (2, 3, 4, "uneven").index(workers)
+    every = [(model, name) for model, names in CASES.items() for name in names]
+    always = [("sage-mean", "halo"), ("sage-mean", "replicas"), ("gcn", "tp"), ("gat", "halo"), ("deep", "replicas")]
+    names = always + [name for name in every[turn::4] if name not in always]
+    some = [name for name in names if name[1] in ("halo", "no name", "replicas")]
+    check(graphs, pyg, with_dropout, workers, names, some[::2], tmp_path)
+
+
+def check(graphs, pyg, with_dropout, workers, names, dropping, tmp_path):
+    """Without dropout the same as plain PyG, with it the same as one worker."""
     cases = [case(graphs, *name, workers) for name in names]
-    cases += [case(graphs, *name, workers, 0.3) for name in names if name[1] in ("halo", "no name", "replicas")]
+    cases += [case(graphs, *name, workers, 0.3) for name in dropping]
     wanted = [pyg[model] for model, _ in names]
-    wanted += [with_dropout[model] for model, name in names if name in ("halo", "no name", "replicas")]
+    wanted += [with_dropout[model] for model, _ in dropping]
     labels = [(one["model"], str(one["plan"] or one["settings"]), one["dropout"]) for one in cases]
     compare(wanted, run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS), labels)
+
+
+def test_by_the_command_resumed_by_another_plan(tmp_path):
+    graph = communities(tmp_path / "whole", vertices=800, edges=8000, width=9, classes=5, train=0.4, block=100)
+    write_partitioned(graph, allocate(graph, 2, "metis"), 2, tmp_path / "parts")
+    usual = ["--full-graph", "--hidden", 8, "--layers", 3, "--epochs", 4, "--dtype", "float64", "--dropout", 0.2]
+    usual += ["--threads", 1, "--keep", 9]
+    many, kept = ["--workers", 2, "--checkpoint", tmp_path / "kept"], tmp_path / "kept"
+    for arguments in (
+        [tmp_path / "whole", *usual, "--out", tmp_path / "one"],
+        [tmp_path / "parts", *usual, *many, "--plan", "halo", "--replicate"],
+        [tmp_path / "parts", *usual, *many, "--plan", "tp", "--chunks", 2, "--resume", "--out", tmp_path / "two"],
+    ):
+        done = weft("train", *arguments)
+        assert done.returncode == 0, done.stderr
+        for step in (3, 4):
+            shutil.rmtree(kept / f"step-{step:09d}", ignore_errors=True)
+    assert "epoch 3, batch 1" in done.stdout
+    one, two = (load_file(tmp_path / name / "state.safetensors") for name in ("one", "two"))
+    assert far(one, two) < 1e-10

@@ -9,7 +9,7 @@ from weft.graph import Graph
 from weft.graph.describe import describe
 from weft.graph.importing import import_graph
 from weft.graph.lists import Options
-from weft.graph.sources import Source, built_in, find, with_reverses
+from weft.graph.sources import Source, built_in, find, with_reverses, with_self_relation
 from weft.graph.tables import Columns, from_tables
 from weft.graph.type_tables import from_toml
 from weft.report.graph_table import print_graph
@@ -32,6 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     edges.add_argument("--undirected", action="store_true", help="add every edge's reverse, each pair once")
     edges.add_argument(
         "--reverse-relations", action="store_true", help="add every edge's reverse, as relations of their own"
+    )
+    edges.add_argument(
+        "--self-relation", action="store_true", help="add a loop at every vertex, as a relation of their own"
     )
     edges.add_argument(
         "--self-loops", choices=("keep", "remove", "add"), default="keep", help="what to do with self-loops"
@@ -66,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--reverse-relations and --undirected are two ways to go back along edges: give one of them")
     if args.reverse_relations:
         source = with_reverses(source)
+    if args.self_relation:
+        source = with_self_relation(source)
     options = Options(args.undirected, args.self_loops, args.drop_duplicates)
     with StageProgress() as progress:
         import_graph(

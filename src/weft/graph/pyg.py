@@ -1,5 +1,6 @@
 """PyG's `Data` and `HeteroData` as plain arrays."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,7 @@ def arrays_of(data: Any) -> dict[str, Any]:
 def _arrays_of_types(data: Any) -> dict[str, Any]:
     """Vertices type by type, in the order of the `HeteroData`; each kind of edges is a relation."""
     names = list(data.node_types)
-    for name in names:
-        if data[name].num_nodes is None:
-            raise InputError(f"HeteroData says nothing of how many vertices {name!r} has: set data[{name!r}].num_nodes")
-    counts = [int(data[name].num_nodes) for name in names]
+    counts = [_count(data, name) for name in names]
     if not data.edge_types:
         raise InputError("HeteroData has no edges: the graph needs at least one kind of them")
     starts = dict(zip(names, running_sum(counts).tolist(), strict=False))
@@ -59,6 +57,16 @@ def _arrays_of_types(data: Any) -> dict[str, Any]:
         "vertex_type_names": tuple(names) if several else None,
         "edge_type_names": tuple("-".join(kind) for kind in data.edge_types),
     }
+
+
+def _count(data: Any, name: str) -> int:
+    """How many vertices of a type there are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyG warns where it can't tell, which is said below
+        count = data[name].num_nodes
+    if count is None:
+        raise InputError(f"HeteroData says nothing of how many vertices {name!r} has: set data[{name!r}].num_nodes")
+    return int(count)
 
 
 def _edges(data: Any, kind: tuple[str, str, str], starts: dict[str, int]) -> np.ndarray:

@@ -52,24 +52,46 @@ class Source:
 
 def with_reverses(source: Source) -> Source:
     """Each edge both ways, reverses as relations of their own, numbered after those that are there."""
-    names = source.edge_type_names
-    relations = len(names) if names else _relations(source.edges)
+    names = _relation_names(source)
 
     def edges() -> Iterator[EdgeChunk]:
         for chunk in source.edges():
-            types = np.zeros(len(chunk.src), dtype=np.int32) if chunk.type is None else chunk.type.astype(np.int32)
+            types = _types(chunk)
             yield EdgeChunk(chunk.src, chunk.dst, chunk.weight, types)
-            yield EdgeChunk(chunk.dst, chunk.src, chunk.weight, types + np.int32(relations))
+            yield EdgeChunk(chunk.dst, chunk.src, chunk.weight, types + np.int32(len(names)))
 
-    known = names or tuple(str(number) for number in range(relations))
-    both = (*known, *(f"rev_{name}" for name in known))
+    both = (*names, *(f"rev_{name}" for name in names))
     return replace(source, edges=edges, num_edges=2 * source.num_edges, edge_type_names=both)
 
 
-def _relations(edges: Edges) -> int:
-    """How many types of edges there are; reads them all."""
-    highest = (0 if chunk.type is None or not len(chunk.type) else int(chunk.type.max()) for chunk in edges())
-    return max(highest, default=0) + 1
+def with_self_relation(source: Source) -> Source:
+    """A loop at each vertex besides, of weight 1, as a relation of its own."""
+    names = _relation_names(source)
+
+    def edges() -> Iterator[EdgeChunk]:
+        weighted = False
+        for chunk in source.edges():
+            weighted = weighted or chunk.weight is not None
+            yield EdgeChunk(chunk.src, chunk.dst, chunk.weight, _types(chunk))
+        for first in range(0, source.num_vertices, _CHUNK):
+            ids = np.arange(first, min(first + _CHUNK, source.num_vertices))
+            weight = np.ones(len(ids), dtype=np.float32) if weighted else None
+            yield EdgeChunk(ids, ids, weight, np.full(len(ids), len(names), dtype=np.int32))
+
+    count = source.num_edges + source.num_vertices if source.num_edges else 0
+    return replace(source, edges=edges, num_edges=count, edge_type_names=(*names, "self"))
+
+
+def _types(chunk: EdgeChunk) -> np.ndarray:
+    return np.zeros(len(chunk.src), dtype=np.int32) if chunk.type is None else chunk.type.astype(np.int32)
+
+
+def _relation_names(source: Source) -> tuple[str, ...]:
+    """What relations are called: numbers where nobody says, and then all edges are read to count them."""
+    if source.edge_type_names:
+        return source.edge_type_names
+    highest = (0 if chunk.type is None or not len(chunk.type) else int(chunk.type.max()) for chunk in source.edges())
+    return tuple(map(str, range(max(highest, default=0) + 1)))
 
 
 def built_in() -> list[str]:

@@ -63,7 +63,13 @@ def build(
         if name == "film":
             return FiLM(in_channels, hidden, out_channels, layers, dropout=dropout)
         if name in RELATIONAL:
-            shared: dict[str, Any] = {"bases": bases, "blocks": blocks, "heads": heads, "dropout": dropout, "norm": norm}
+            shared: dict[str, Any] = {
+                "bases": bases,
+                "blocks": blocks,
+                "heads": heads,
+                "dropout": dropout,
+                "norm": norm,
+            }
             return Relational(name, widths or [in_channels], hidden, out_channels, layers, relations, **shared)
         return _basic(name, in_channels, hidden, out_channels, layers, heads=heads, dropout=dropout, norm=norm, jk=jk)
 

@@ -105,7 +105,7 @@ def _attention(
     """Rows summed by soft-max over a block's edges, and the logs of its sums; `to`: the destinations' terms."""
     conv: Any = call.conv
     pairs, rows = _rows(call, block, x, matrices)
-    logits = _of_edges(pairs.block.src, rows @ conv.k) + _to_edges(call, block, to)
+    logits = _of_edges(pairs.block.src, linear(rows, conv.k.T)) + _to_edges(call, block, to)
     shape = (-1, conv.heads, conv.out_channels)
     return functional.attention_part(
         pairs.block, rows.view(shape), F.leaky_relu(logits, conv.negative_slope), 1.0, keep

@@ -6,7 +6,7 @@ which are summed over the workers, a number an edge. Either way each worker then
 finds for the logits' gradient is its columns' part: the parts are summed by the exchange's own backward.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,9 +206,9 @@ class _JoinedLogits(torch.autograd.Function):
         return None, gl, gr, g_att, None
 
 
-def _some_edges(block: Block, x: Tensor) -> list[tuple[slice, Tensor, Tensor]]:
+def _some_edges(block: Block, x: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Some edges after the other, with their sources and destinations."""
-    many = max(_NUMBERS // max(x[:1].numel(), 1), 1)
-    starts = range(0, block.num_edges, many)
-    dst = block.dst()
-    return [(slice(a, a + many), block.src[a : a + many].long(), dst[a : a + many].long()) for a in starts]
+    many, dst = max(_NUMBERS // max(x[:1].numel(), 1), 1), block.dst()
+    for first in range(0, block.num_edges, many):
+        some = slice(first, first + many)
+        yield some, block.src[some].long(), dst[some].long()

@@ -140,8 +140,8 @@ class Cooperation:
         return layer, needed, hop
 
     def alike(self, one: int, other: int) -> bool:
-        """Are two layers of the same vertices placed in the same way?"""
-        same = self.plan.layers[one] == self.plan.layers[other] and self.besides.get(one) is self.besides.get(other)
+        """Are two layers of the same vertices placed in the same way, so far as all workers know?"""
+        same = self.plan.layers[one] == self.plan.layers[other]
         return same and (self.plan.layers[one] != "cover" or self._costs[one] == self._costs[other])
 
     def _member(self, vertices: np.ndarray, index: int) -> np.ndarray:

@@ -75,6 +75,11 @@ class Plan:
             _check_layers(self.layers, self.seeds)
             _check_batches(self)
 
+    @property
+    def tensor_parallel(self) -> bool:
+        """Is the whole graph gone over on slices of columns?"""
+        return self.scope == "graph" and self.layers[0] == "columns"
+
     def held(self, depth: int) -> str:
         """How the rows of a depth (0: inputs) are held: by their `owner`, or by `request`: where they are needed."""
         if self.scope == "graph":

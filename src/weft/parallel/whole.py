@@ -56,9 +56,10 @@ def program_together(graph: Topology, cooperation: Cooperation, own: np.ndarray,
 
 
 def _as_above(cooperation: Cooperation, index: int, layers: list[Layer], held: list[np.ndarray]) -> Layer | None:
-    """The layer, if it is that above it once more: the same vertices placed in the same way."""
-    if not layers or not np.array_equal(held[0], held[1]) or not cooperation.alike(index, index + 1):
+    """The layer, if it is that above it once more: the same vertices placed in the same way. All workers agree on that."""
+    if not layers or cooperation.plan.replicate or not cooperation.alike(index, index + 1):
         return None
+    assert np.array_equal(held[0], held[1])
     if index:
         return layers[0]
     # Of the inputs all rows are fetched: those that come by the layer's route above stand where that would put them.

@@ -9,7 +9,7 @@ from weft.exchange import Wire
 from weft.graph import Graph
 from weft.parallel.owners import Owners
 from weft.parallel.replicas import replicas
-from weft.planner.counts import HOME, OWNER, Cell, Counts
+from weft.planner.counts import HOME, OWNER, Cell, Counts, Key
 from weft.planner.walk import Team, Walk
 from weft.sampling import NeighborSampler
 
@@ -35,7 +35,7 @@ def count_graph(
         flat = torch.cat(wire.gather(torch.from_numpy(flat), "sample")).numpy()
     ends = np.cumsum([len(getattr(c, name)) for c in mine[0] for name in names])
     arrays = np.split(flat, ends[:-1], axis=1)
-    cells = {}
+    cells: dict[Key, Cell] = {}
     for layer in range(len(costs)):
         cell = Cell(*arrays[layer * len(names) : (layer + 1) * len(names)])
         cells |= {(layer, state, False): cell for state in (OWNER, HOME)}

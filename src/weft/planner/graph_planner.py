@@ -100,17 +100,17 @@ class GraphPlanner:
         for depth, (conv, width) in enumerate(convolutions) if workers > 1 else ():
             seen = sliced(graph, conv, width, depth, workers)
             if seen is not None:
-                seen = replace(seen, **self._agreed({name: getattr(seen, name) for name in ("fixed", "row", "edge")}))
+                fixed, row, edge = self._agreed([seen.fixed, seen.row, seen.edge])
+                seen = replace(seen, fixed=fixed, row=row, edge=edge)
             self._sliced[depth] = seen
-        row, edge = mixing(graph, self.model.widths[-1], workers)
-        self._mixing = self._agreed({"row": row, "edge": edge})
+        self._mixing = self._agreed(list(mixing(graph, self.model.widths[-1], workers)))
 
-    def _agreed(self, seconds: dict[str, float]) -> dict[str, float]:
-        """The mean of what the workers found, for all of them."""
+    def _agreed(self, seconds: list[float]) -> list[float]:
+        """The means of what the workers found, for all of them."""
         if self._wire is None:
             return seconds
-        whole: list[float] = self._wire.sum(torch.tensor(list(seconds.values()), dtype=torch.float64)).tolist()
-        return dict(zip(seconds, (value / self._workers for value in whole), strict=True))
+        whole: list[float] = self._wire.sum(torch.tensor(seconds, dtype=torch.float64)).tolist()
+        return [value / self._workers for value in whole]
 
     def reads(self, plan: Plan) -> np.ndarray | None:
         """Nothing is cached by what was read."""
@@ -250,7 +250,7 @@ class GraphPlanner:
         load = self._columns_load([own * width * item / self._workers] * 4 if self._workers > 1 else [])
         dense = sum(cost.source + cost.destination for cost in self.model.layers)
         fixed = sum(cost.fixed for cost in self.model.layers)
-        row, edge = (self._mixing[what] * self._depth for what in ("row", "edge"))
+        row, edge = (each * self._depth for each in self._mixing)
         cost = LayerCost(fixed, dense, row, edge, 0.0, 0.0, 0.0, 0.0)
         price = self._prices(cluster, replace(self.model, layers=[cost])).of(load, 0)
         still = Load(self._columns_load([]).units, sources=own)  # what is left if nothing were mixed or moved

@@ -170,7 +170,7 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int], links: LinkObjec
 
 def whole_alone(graph: Graph, plan: Plan, settings: Settings, model: nn.Module) -> Program:
     """One worker: its program for all vertices with all their neighbours."""
-    if plan.layers[0] == "columns":
+    if plan.tensor_parallel:
         owners = Owners(np.array([0, graph.num_vertices]))
         return tensor_program(graph, owners, Wire(), plan, ranges_for(settings, plan, model, graph, owners))
     return program_alone(graph, len(plan.layers))
@@ -236,7 +236,7 @@ class Team:
             for wire in ahead
         ]
         self._ranges = ranges_for(settings, plan, model, graph, owners)
-        overlaps = plan.layers[0] == "columns" and plan.scope == "graph" and plan.overlap and not plan.decoupled
+        overlaps = plan.tensor_parallel and plan.overlap and not plan.decoupled
         self._soon = Soon(self.compute, self.ahead if overlaps else None, world.meter)
         self.turns = turns_for(plan, settings, world.size)
         if plan.replicate:
@@ -278,7 +278,7 @@ class Team:
 
     def whole(self) -> Program:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
-        if self._plan.layers[0] == "columns":
+        if self._plan.tensor_parallel:
             return tensor_program(
                 self._graph, self.sharing.owners, self.compute, self._plan, self._ranges, soon=self._soon
             )

@@ -180,7 +180,7 @@ class Trainer:
                         self.plan(), self.settings.as_json(), self.settings.epochs, len(self._batches), p.epoch, p.batch
                     )
                 )
-                if self.world.size > 1 and self.graph.bounds is None:
+                if self.parallel is not None and self.graph.bounds is None and not self.parallel.tensor_parallel:
                     self._tell(Notice(UNPARTITIONED))
                 while p.epoch < self.settings.epochs and not p.stopped:
                     self._epoch(interrupts)

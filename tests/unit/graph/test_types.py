@@ -12,7 +12,9 @@ from torch_geometric.data import HeteroData
 from weft.cli import main
 from weft.errors import InputError
 from weft.graph import Graph
-from weft.graph.sources import from_arrays, with_reverses
+from weft.graph.importing import import_graph
+from weft.graph.lists import Options
+from weft.graph.sources import from_arrays, with_reverses, with_self_relation
 from weft.graph.typed import TypedRows
 from weft.partition import write_partitioned
 
@@ -150,6 +152,19 @@ def test_reverses_are_relations(tmp_path):
     assert graph.edge_type_names == ("Depends", "Suggests", "rev_Depends", "rev_Suggests")
     given = list(zip(*edges.tolist(), kinds.tolist(), strict=True))
     assert edges_of(graph) == sorted(given + [(dst, src, kind + 2) for src, dst, kind in given])
+
+
+def test_loops_are_a_relation(tmp_path):
+    weights = np.array([0.5, 2.0], dtype=np.float32)
+    plain = from_arrays(np.array([[0, 1], [1, 1]]), 3, edge_weight=weights, edge_type=np.array([0, 1]))
+    source = with_self_relation(plain)
+    assert source.edge_type_names == ("0", "1", "self") and source.num_edges == 5
+    import_graph(source, tmp_path / "g", Options())
+    graph = Graph.open(tmp_path / "g")
+    assert edges_of(graph) == [(0, 0, 2), (0, 1, 0), (1, 1, 1), (1, 1, 2), (2, 2, 2)]
+    assert sorted(graph.edge_weight.tolist()) == [0.5, 1, 1, 1, 2]
+    assert main(["import", "cora", str(tmp_path / "c"), "--reverse-relations", "--self-relation"]) == 0
+    assert np.bincount(Graph.open(tmp_path / "c").edge_type).tolist() == [10_556, 10_556, 2708]
 
 
 def test_reverses_of_edges_without_types(tmp_path):
