@@ -29,9 +29,9 @@ class Sizes:
     kept: int  # bytes that dense layers keep a row for their gradients
     depth: int
     number: int  # bytes of a number
-    weights: bool  # do edges count differently?
     heads: int  # of attention; 0: none
     learned: bool  # is anything of the mixing learned?
+    mixed_inputs: bool = False  # are the inputs kept as they are mixed, too?
     beside: bool = False  # are rows added to what comes of the mixing?
 
     @property
@@ -60,19 +60,20 @@ def needs(sizes: Sizes, fit: Fit, range_bytes: int = 0) -> dict[str, int]:
     rows = fit.at_once if fit.activations == "again" else s.own
     ends = number * s.own * s.columns
     around = (4 if s.beside else 3) * ends
+    entering = 2 * number * s.vertices * -(-s.inputs // s.workers) if s.mixed_inputs and not fit.mapped else 0
     travels = 0 if s.workers == 1 else number * (s.own * s.columns + s.vertices * s.width) // fit.rounds
     found = {
-        "inputs": number * s.own * s.inputs,
+        "inputs": (2 if s.mixed_inputs else 1) * number * s.own * s.inputs,
         "graph": 8 * (s.vertices + 1) + 4 * s.edges + 8 * (s.workers + 1) * s.own + 8 * 6 * s.vertices,
         "activations": 0 if fit.activations == "files" else s.kept * rows,
         "attention": number * (8 * s.heads * s.vertices + s.heads * s.edges),
-        "passing": max(6 * ends, around + travels + range_bytes, 2 * ends + 2 * number * rows * s.widest),
+        "passing": max(6 * ends, entering, around + travels + range_bytes, 2 * ends + 2 * number * rows * s.widest),
     }
     if fit.mapped:
         return found
     slices = 2 * s.depth + 2 if s.learned else 2
     found["turned"] = 8 * (s.vertices + 1) + 8 * s.edges
-    found["weights"] = (2 * number * s.edges if s.weights else 0) + number * s.vertices
+    found["weights"] = 2 * number * s.edges + number * s.vertices
     return found | {"slices": slices * number * s.vertices * s.width}
 
 

@@ -41,28 +41,38 @@ class Coefficients:
                 assert attention is not None
                 found.append(attention)
             elif step.kind == "sum":
-                found.append(Mix(None, (1 + step.conv.eps).to(dtype).view(1, 1)))
+                found.append(self._summed(step, dtype))
             else:
                 found.append(self._constant(step, dtype))
         return found
 
+    def _summed(self, step: Step, dtype: torch.dtype) -> Mix:
+        """GIN's sum: of inputs as it is, later on as a mean."""
+        own = (1 + step.conv.eps).to(dtype).view(1, 1)
+        if step.first:
+            return Mix(None, own)
+        each = self._constant(Step(step.conv, "each", False), dtype)
+        assert each.own is not None
+        return Mix(each.weight, own * each.own, each)
+
     def _constant(self, step: Step, dtype: torch.dtype) -> Mix:
         conv = step.conv
-        if step.kind == "mean":
+        if step.kind in ("mean", "each"):
             options: tuple[Any, ...] = (step.kind, dtype)
         else:
             options = (step.kind, conv.normalize, conv.improved, conv.add_self_loops, step.weighted, dtype)
         if options not in self._made:
-            make = self._mean if step.kind == "mean" else self._gcn
-            self._made[options] = make(step, dtype)
+            self._made[options] = self._gcn(step, dtype) if step.kind == "gcn" else self._mean(step, dtype)
         return self._made[options]
 
     def _mean(self, step: Step, dtype: torch.dtype) -> Mix:
-        each = 1 / self.lists.indptr.diff().clamp(min=1).to(dtype)
+        """The neighbours' mean; `each`: the mean of the own row and theirs."""
+        degrees = self.lists.indptr.diff()
+        each = 1 / (degrees + 1 if step.kind == "each" else degrees.clamp(min=1)).to(dtype)
         weight = room_like(each, self._new, len(self.lists.other))
         for _, edges, dst in self.lists.pieces():
             weight[edges] = each[dst]
-        return Mix(weight, None)
+        return Mix(weight, each[:, None] if step.kind == "each" else None)
 
     def _gcn(self, step: Step, dtype: torch.dtype) -> Mix:
         """PyG's rule: D^-1/2 (A + I) D^-1/2, with self-loops that are there kept as their vertex's own."""

@@ -1,13 +1,15 @@
 """The decoupled variant of a model: its dense layers first, then as many aggregations. It is another model, and named so.
 
 A convolution maps rows and mixes them with their neighbours'. Decoupled, the maps come first, each vertex by itself, and the
-last convolution's rows are then mixed as many times as there were convolutions (APPNP and NeutronTP's decoupled training):
+last convolution's rows are then mixed as many times as there were convolutions (APPNP and NeutronTP's decoupled training).
+Where the first convolution gets the inputs as they are, its mixing is not put off: inputs don't change, so they are mixed
+once, in the first epoch, and only the other convolutions' mixing is left for the end.
 
 | convolution | its dense part, row by row | how it mixes rows h |
 |---|---|---|
 | GCNConv | lin(x) + bias | D^-1/2 (A + I) D^-1/2 h |
 | SAGEConv (mean) | lin_l(x) + lin_r(x) | mean over neighbours; the last one's lin_r(x) is not mixed, but added in the end |
-| GINConv | nn(x) | (1 + eps) h + sum over neighbours |
+| GINConv | nn(x) | ((1 + eps) h + sum over neighbours) / (1 + neighbours); inputs without the division |
 | GATConv | lin(x), heads joined or averaged, + bias | sum by the last GATConv's attention, averaged over heads |
 
 What a model does between its convolutions (activations, dropout, normalisation, residuals) is done between their dense
@@ -17,7 +19,7 @@ parts; what it does after the last one is done with the mixed rows.
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -40,6 +42,7 @@ class Step:
     conv: Any
     kind: str  # gcn, mean, sum or attention
     weighted: bool
+    first: bool = False  # are these the inputs, mixed before the dense layers?
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Dense:
 
 
 Propagate = Callable[[Dense], Tensor]  # rows after all steps, with what is beside
+Enter = Callable[[Step], Tensor]  # the inputs, mixed by a step of which nothing is learned
 
 
 class Decoupled(nn.Module):
@@ -80,13 +84,21 @@ class Decoupled(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Rows for the rows of all vertices, in one process."""
 
-        return self.run(x, edge_index, edge_weight, lambda dense: mixed(dense, edge_index, edge_weight))
+        def propagate(dense: Dense) -> Tensor:
+            return mixed(dense, edge_index, edge_weight)
 
-    def run(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, propagate: Propagate) -> Tensor:
-        """The model's forward, its convolutions answered by dense parts; the last one's rows go through `propagate`."""
+        return self.run(x, edge_index, edge_weight, propagate, lambda step: propagate(Dense(x, [step])))
+
+    def run(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, propagate: Propagate, enter: Enter
+    ) -> Tensor:
+        """The model's forward, its convolutions answered by dense parts; the last one's rows go through `propagate`.
+
+        A first convolution that gets the inputs as they are takes them mixed, from `enter`.
+        """
         takes = "edge_weight" in inspect.signature(self.model.forward).parameters
         given = {"edge_weight": edge_weight} if takes and edge_weight is not None else {}
-        with _dense_only(self.model, _Answers(self.depth, propagate)):
+        with _dense_only(self.model, _Answers(self.depth, x, propagate, enter)):
             return self.model(x, edge_index, **given)
 
     def extra_repr(self) -> str:
@@ -114,35 +126,46 @@ def kind_of(conv: MessagePassing, name: str = "") -> str:
 class _Answers:
     """What the convolutions of one forward pass give."""
 
-    def __init__(self, depth: int, propagate: Propagate) -> None:
-        self._depth, self._propagate = depth, propagate
+    def __init__(self, depth: int, inputs: Tensor, propagate: Propagate, enter: Enter) -> None:
+        self._depth, self._inputs, self._propagate, self._enter = depth, inputs, propagate, enter
+        self._called = 0
         self._steps: list[Step] = []
         self._attended: tuple[Any, Tensor] | None = None
 
     def answer(self, conv: Any, x: Tensor, weighted: bool) -> Tensor:
         """The convolution's dense part; after the last one's, all the mixing."""
-        if len(self._steps) == self._depth:
+        if self._called == self._depth:
             raise ModelError(
                 f"the model has more convolutions than its {self._depth} in sequence, so some run side by side: only a "
                 f"sequence can be decoupled; train with plan tp or halo"
             )
-        kind = kind_of(conv)
-        self._steps.append(Step(conv, kind, weighted))
-        last = len(self._steps) == self._depth
-        if kind == "mean":
-            return self._mean(conv, x, last)
-        rows = _DENSE[kind](conv, x)
+        self._called += 1
+        step = Step(conv, kind_of(conv), weighted)
+        if self._called == 1 and x is self._inputs and not x.requires_grad and _learns_nothing(step):
+            rows = self._enter(replace(step, first=True))
+        else:
+            rows = x
+            self._steps.append(step)
+        last = self._called == self._depth
+        if step.kind == "mean":
+            return self._mean(conv, rows, x, last)
+        dense = _DENSE[step.kind](conv, rows)
         if isinstance(conv, GATConv):
-            self._attended = conv, rows
-            rows = _joined(conv, rows, x)
-        return self._propagate(Dense(rows, self._steps, self._scores())) if last else rows
+            self._attended = conv, dense
+            dense = _joined(conv, dense, x)
+        return self._propagate(Dense(dense, self._steps, self._scores())) if last else dense
 
-    def _mean(self, conv: Any, x: Tensor, last: bool) -> Tensor:
-        rows = conv.lin_l(conv.lin(x).relu() if conv.project else x)
-        own = conv.lin_r(x) if conv.root_weight else None
-        if last:
-            rows, own = self._propagate(Dense(rows, self._steps, self._scores(), own)), None
-        out = rows if own is None else rows + own
+    def _mean(self, conv: Any, x: Tensor, x_own: Tensor, last: bool) -> Tensor:
+        x = conv.lin(x).relu() if conv.project else x
+        own = conv.lin_r(x_own) if conv.root_weight else None
+        if not last:
+            out = conv.lin_l(x) if own is None else conv.lin_l(x) + own
+        else:  # the bias, too, is not mixed: vertices without neighbours have it
+            rows, bias = nn.functional.linear(x, conv.lin_l.weight), conv.lin_l.bias
+            beside = [part for part in (own, None if bias is None else bias.expand_as(rows)) if part is not None]
+            out = self._propagate(
+                Dense(rows, self._steps, self._scores(), sum(beside[1:], beside[0]) if beside else None)
+            )
         return nn.functional.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
     def _scores(self) -> Scores | None:
@@ -150,6 +173,14 @@ class _Answers:
             return None
         conv, rows = self._attended
         return Scores(conv, (rows * conv.att_src).sum(-1), (rows * conv.att_dst).sum(-1))
+
+
+def _learns_nothing(step: Step) -> bool:
+    """Is what a convolution makes of the inputs by mixing always the same?"""
+    conv = step.conv
+    if step.kind == "sum":
+        return not conv.eps.requires_grad
+    return step.kind == "gcn" or (step.kind == "mean" and not conv.project)
 
 
 @contextmanager
@@ -216,6 +247,8 @@ def mixed(dense: Dense, edge_index: Tensor, edge_weight: Tensor | None = None) -
             rows = _sum(rows, *attention)
         elif step.kind == "sum":
             rows = (1 + step.conv.eps) * rows + _sum(rows, edge_index, None)
+            if not step.first:  # sums of sums would grow with the depth, and nothing follows that would bound them
+                rows = rows / (1 + torch.bincount(edge_index[1], minlength=len(rows)))[:, None]
         else:
             rows = scatter(rows[edge_index[0]], edge_index[1], 0, len(rows), "mean")
     return rows if dense.beside is None else rows + dense.beside

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from weft.nn import budget as memory
 from weft.nn.activations import Spilled, again, by_rows, kept_by
 from weft.nn.binding import Handle
 from weft.nn.coefficients import Coefficients
-from weft.nn.decoupled import Decoupled, Dense, Propagate, Scores
+from weft.nn.decoupled import Decoupled, Dense, Propagate, Scores, Step
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
 from weft.nn.rows import Pass, Rows
@@ -50,10 +51,13 @@ class DecoupledModel:
         self._soon: Soon | None = None
         self._made: tuple[Program, Course, Coefficients] | None = None
         self._spilled: Spilled | None = None
+        self._entered: Tensor | None = None  # the inputs, mixed
+        self._enter: Callable[[Step], Tensor] | None = None  # makes them; before there is a program, nobody does
 
     def __call__(self, x: Tensor, program: Program, key: int | None = None) -> Tensor:
         """The model's rows for this worker's vertices; `key` is the epoch's key, from which dropout is drawn."""
         course, coefficients = self._for(program, x)
+        self._enter = partial(self._mixed_inputs, x, course, coefficients)
         run = Pass([len(x)], [program.keys[0]], key)
 
         def through(dense: Dense) -> Tensor:
@@ -61,7 +65,7 @@ class DecoupledModel:
             if self._entering is not None:
                 self._entering(dense.rows)
             mixes = coefficients.mixes(dense.steps, dense.scores, dense.rows.dtype, run)
-            out = propagate(dense.rows, course, mixes)
+            out = propagate(dense.rows, course, mixes) if mixes else dense.rows
             return Rows.of(out if dense.beside is None else out + dense.beside, 0, run)
 
         if self.fit.activations == "again":
@@ -76,10 +80,25 @@ class DecoupledModel:
         if self._soon is not None:
             self._soon.close()
 
-    def _run(self, x: Tensor, program: Program, run: Pass, through: Propagate) -> Tensor:
+    def _mixed_inputs(self, x: Tensor, course: Course, coefficients: Coefficients, step: Step) -> Tensor:
+        """The inputs, mixed in the first epoch only."""
+        if self._entered is None:
+            run = Pass([len(x)], None)
+            with torch.no_grad():
+                self._entered = propagate(x, course, coefficients.mixes([step], None, x.dtype, run))
+            course.leave()
+        return self._entered
+
+    def _run(self, x: Tensor, program: Program, run: Pass, through: Propagate, first: int = 0) -> Tensor:
+        """The dense layers on rows x, which begin with this worker's row `first`."""
         weighted = getattr(program.graph, "edge_weight", None) is not None
         weight = Handle.of("edge_weight") if weighted else None
-        return self.model.run(Rows.of(x, 0, run), Handle.of("edge_index"), weight, through)
+
+        def enter(step: Step) -> Tensor:
+            mixed = x if self._enter is None else self._enter(step)[first : first + len(x)]
+            return Rows.of(mixed, 0, run)
+
+        return self.model.run(Rows.of(x, 0, run), Handle.of("edge_index"), weight, through, enter)
 
     def _some_at_a_time(self, x: Tensor, program: Program, run: Pass) -> Dense:
         """The dense layers' results for all rows, of which nothing is kept."""
@@ -87,7 +106,7 @@ class DecoupledModel:
 
         def make(first: int, end: int) -> tuple[Tensor, ...]:
             part = Pass([end - first], [program.keys[0][first:end]], run.key)
-            dense = self._dense(x[first:end], program, part)[0]
+            dense = self._dense(x[first:end], program, part, first)[0]
             run.dropouts, last[:] = part.dropouts, [dense]
             scores = () if dense.scores is None else (dense.scores.src, dense.scores.dst)
             return dense.rows, *scores, *(() if dense.beside is None else (dense.beside,))
@@ -97,7 +116,7 @@ class DecoupledModel:
         scores = like.scores and Scores(like.scores.conv, others[0], others[1])
         return Dense(rows, like.steps, scores, None if like.beside is None else others[-1])
 
-    def _dense(self, x: Tensor, program: Program, run: Pass) -> tuple[Dense, bool]:
+    def _dense(self, x: Tensor, program: Program, run: Pass, first: int = 0) -> tuple[Dense, bool]:
         """What the dense layers make of some rows; and whether what comes of their mixing is the model's result."""
         caught: list[Dense] = []
 
@@ -105,13 +124,14 @@ class DecoupledModel:
             caught.append(dense)
             return dense.rows
 
-        out = self._run(x, program, run, catch)
+        out = self._run(x, program, run, catch, first)
         return _plain_of(caught[0]), out is caught[0].rows
 
     def _for(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:
         """What is made once for a program."""
         if self._made is None or self._made[0] is not program:
             self.close()
+            self._entered = self._enter = None
             self._made = program, *self._make(program, x)
         return self._made[1:]
 
@@ -158,8 +178,8 @@ class DecoupledModel:
             kept=self._kept_a_row(program, x),
             depth=model.depth,
             number=x.element_size(),
-            weights=model.kinds != {"sum"},
             heads=max(getattr(m, "heads", 0) for m in model.modules()) if "attention" in model.kinds else 0,
+            mixed_inputs="attention" not in model.kinds,
             beside="mean" in model.kinds,
             learned="attention" in model.kinds or any(isinstance(e, Tensor) and e.requires_grad for e in epsilons),
         )

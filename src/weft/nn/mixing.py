@@ -20,10 +20,13 @@ class Mix:
 
     weight: Tensor | None  # [edges]; None: 1
     own: Tensor | None  # [vertices or 1, 1]; None: 0
+    like: "Mix | None" = None  # another one with the same weights
     _turned: Tensor | None = field(default=None, repr=False)
 
     def turned(self, turned: Lists, new: New = torch.empty) -> Tensor | None:
         """The weights by the edges' other end."""
+        if self.like is not None:
+            return self.like.turned(turned, new)
         if self.weight is not None and self._turned is None:
             assert turned.edge is not None
             self._turned = room_like(self.weight, new)

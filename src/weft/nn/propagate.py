@@ -56,6 +56,10 @@ class Course:
             self._rooms[key] = self.fresh(like, spread)
         return self._rooms[key]
 
+    def leave(self) -> None:
+        """Give up the room for slices."""
+        self._rooms.clear()
+
     def fresh(self, like: Tensor, spread: Spread) -> Tensor:
         """Room that nobody has used."""
         shape = (spread.num_rows, spread.width)

@@ -24,7 +24,6 @@ SIZES = Sizes(
     kept=4096,
     depth=3,
     number=4,
-    weights=True,
     heads=0,
     learned=False,
 )

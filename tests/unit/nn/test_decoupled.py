@@ -30,52 +30,69 @@ def identity(conv):
     return conv
 
 
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE])
+def test_with_two_layers_it_is_the_model_itself(graph, kind):
+    """The inputs are mixed first, and the last convolution's rows behind its map: nothing is put off."""
+    x, edge_index, weight = graph
+    model = kind(WIDTH, 5, 2, CLASSES).double()
+    torch.testing.assert_close(Decoupled(model)(x, edge_index, weight), model(x, edge_index, edge_weight=weight))
+
+
 def test_gcn(graph):
     x, edge_index, weight = graph
     model = GCN(WIDTH, 5, 3, CLASSES).double()
-    h = x
-    for number, conv in enumerate(model.convs):
-        h = conv.lin(h) + conv.bias
-        h = h.relu() if number < 2 else h
-    mixing = identity(GCNConv(CLASSES, CLASSES))
+    first, mixing = identity(GCNConv(WIDTH, WIDTH)), identity(GCNConv(CLASSES, CLASSES))
     for given in (None, weight):
-        wanted = h
-        for _ in range(3):
-            wanted = mixing(wanted, edge_index, given)
-        got = Decoupled(model)(x, edge_index, given)
-        torch.testing.assert_close(got, wanted, atol=1e-12, rtol=0)
+        h = first(x, edge_index, given)
+        for number, conv in enumerate(model.convs):
+            h = conv.lin(h) + conv.bias
+            h = h.relu() if number < 2 else h
+        for _ in range(2):
+            h = mixing(h, edge_index, given)
+        torch.testing.assert_close(Decoupled(model)(x, edge_index, given), h, atol=1e-12, rtol=0)
+
+
+def mean_of(width):
+    return identity(SAGEConv(width, width, root_weight=False))
 
 
 def test_sage(graph):
     """The last convolution's own rows are added to the mixed ones, as the convolution itself does."""
     x, edge_index, _ = graph
-    model = GraphSAGE(WIDTH, 5, 2, CLASSES, norm="LayerNorm", norm_kwargs={"mode": "node"}).double()
-    first, second = model.convs
-    h = first.lin_l(x) + first.lin_r(x)
+    model = GraphSAGE(WIDTH, 5, 3, CLASSES, norm="LayerNorm", norm_kwargs={"mode": "node"}).double()
+    first, second, third = model.convs
+    h = first.lin_l(mean_of(WIDTH)(x, edge_index)) + first.lin_r(x)
     h = model.norms[0](h).relu()
-    mixing = identity(SAGEConv(CLASSES, CLASSES, root_weight=False))
-    wanted = mixing(mixing(second.lin_l(h), edge_index), edge_index) + second.lin_r(h)
+    h = model.norms[1](second.lin_l(h) + second.lin_r(h)).relu()
+    mixing = mean_of(CLASSES)
+    wanted = mixing(mixing(h @ third.lin_l.weight.T, edge_index), edge_index) + third.lin_r(h) + third.lin_l.bias
     torch.testing.assert_close(Decoupled(model)(x, edge_index), wanted, atol=1e-12, rtol=0)
 
 
-def test_sage_without_own_rows(graph):
+def test_sage_without_own_rows_that_projects(graph):
+    """Its inputs are mapped before they are mixed, so their mixing is put off like all others."""
     x, edge_index, _ = graph
-    model = GraphSAGE(WIDTH, 5, 2, CLASSES, root_weight=False).double()
-    h = model.convs[1].lin_l(model.convs[0].lin_l(x).relu())
-    mixing = identity(SAGEConv(CLASSES, CLASSES, root_weight=False))
-    wanted = mixing(mixing(h, edge_index), edge_index)
-    torch.testing.assert_close(Decoupled(model)(x, edge_index), wanted, atol=1e-12, rtol=0)
+    model = GraphSAGE(WIDTH, 5, 2, CLASSES, root_weight=False, project=True).double()
+    first, second = model.convs
+    h = second.lin(first.lin_l(first.lin(x).relu()).relu()).relu() @ second.lin_l.weight.T
+    mixing = mean_of(CLASSES)
+    wanted = mixing(mixing(h, edge_index), edge_index) + second.lin_l.bias
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), wanted)
 
 
-def test_gin(graph):
+@pytest.mark.parametrize("learned", [True, False])
+def test_gin(graph, learned):
     x, edge_index, _ = graph
-    model = GIN(WIDTH, 5, 2, CLASSES, train_eps=True).double()
+    model = GIN(WIDTH, 5, 2, CLASSES, train_eps=learned).double()
     with torch.no_grad():
         model.convs[1].eps.fill_(0.5)
-    h = model.convs[1].nn(model.convs[0].nn(x).relu())
-    for conv in model.convs:
-        h = GINConv(nn.Identity(), eps=float(conv.eps.detach())).double()(h, edge_index)
-    torch.testing.assert_close(Decoupled(model)(x, edge_index), h, atol=1e-9, rtol=1e-12)
+    summed = [GINConv(nn.Identity(), eps=float(conv.eps.detach())).double() for conv in model.convs]
+    each = torch.bincount(edge_index[1], minlength=VERTICES)[:, None] + 1
+    h = x if learned else summed[0](x, edge_index)
+    h = model.convs[1].nn(model.convs[0].nn(h).relu())
+    for one in summed if learned else summed[1:]:
+        h = one(h, edge_index) / each
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), h, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("loops", [True, False])
@@ -112,20 +129,19 @@ class Model(nn.Module):
 def test_what_follows_the_last_convolution_comes_last(graph):
     x, edge_index, _ = graph
     model = Model(GCNConv).double()
-    h = x + (model.convs[0].lin(x) + model.convs[0].bias).relu()
-    h = model.convs[1].lin(h) + model.convs[1].bias
     mixing = identity(GCNConv(WIDTH, WIDTH))
-    h = mixing(mixing(h, edge_index), edge_index)
+    h = x + (model.convs[0].lin(mixing(x, edge_index)) + model.convs[0].bias).relu()
+    h = mixing(model.convs[1].lin(h) + model.convs[1].bias, edge_index)
     wanted = model.head(h).log_softmax(1)
     torch.testing.assert_close(Decoupled(model)(x, edge_index), wanted, atol=1e-12, rtol=0)
 
 
 def test_it_is_another_model_with_the_same_parameters(graph):
     x, edge_index, _ = graph
-    model = GCN(WIDTH, 5, 2, CLASSES).double()
+    model = GCN(WIDTH, 5, 3, CLASSES).double()
     variant = Decoupled(model)
     assert [p.data_ptr() for p in variant.parameters()] == [p.data_ptr() for p in model.parameters()]
-    assert "dense layers first, then 2 aggregations" in str(variant)
+    assert "dense layers first, then 3 aggregations" in str(variant)
     assert (variant(x, edge_index) - model(x, edge_index)).abs().max() > 1e-4
 
 
