@@ -54,20 +54,23 @@ def needs(sizes: Sizes, fit: Fit, range_bytes: int = 0) -> dict[str, int]:
     """Bytes in memory at the peak, by what they are for; `range_bytes`: of the largest range, where slices are mapped.
 
     What passes is there by turns: around the loss results, those of training vertices, their logarithms and the gradients of
-    these; around the mixing results, gradients and what travels; in the dense layers two rows of the widest kind.
+    these; around the mixing results, gradients and what travels; in the dense layers two rows of the widest kind, and what
+    is computed again; in the first epoch slices of the inputs.
     """
     s, number = sizes, sizes.number
     rows = fit.at_once if fit.activations == "again" else s.own
-    ends = number * s.own * s.columns
+    ends, dense = number * s.own * s.columns, 2 * number * rows * s.widest
+    kept = s.kept * s.own if fit.activations == "kept" else 0
     around = (4 if s.beside else 3) * ends
-    entering = 2 * number * s.vertices * -(-s.inputs // s.workers) if s.mixed_inputs and not fit.mapped else 0
     travels = 0 if s.workers == 1 else number * (s.own * s.columns + s.vertices * s.width) // fit.rounds
+    entering = 2 * number * s.vertices * -(-s.inputs // s.workers) if s.mixed_inputs and not fit.mapped else 0
+    dense += s.kept * rows if fit.activations == "again" else 0
     found = {
         "inputs": (2 if s.mixed_inputs else 1) * number * s.own * s.inputs,
         "graph": 8 * (s.vertices + 1) + 4 * s.edges + 8 * (s.workers + 1) * s.own + 8 * 6 * s.vertices,
-        "activations": 0 if fit.activations == "files" else s.kept * rows,
+        "activations": kept,
         "attention": number * (8 * s.heads * s.vertices + s.heads * s.edges),
-        "passing": max(6 * ends, entering, around + travels + range_bytes, 2 * ends + 2 * number * rows * s.widest),
+        "passing": max(6 * ends, entering - kept, around + travels + range_bytes, 2 * ends + dense),
     }
     if fit.mapped:
         return found
