@@ -17,7 +17,7 @@ from weft.nn.decoupled import Decoupled, Dense, Propagate, Scores
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
 from weft.nn.rows import Pass, Rows
-from weft.parallel.program import Program
+from weft.parallel.program import Layer, Program
 from weft.parallel.rounds import Lists, Rounds
 from weft.parallel.tensor import ROUNDS
 
@@ -48,7 +48,7 @@ class DecoupledModel:
         self.needs: dict[str, int] = {}  # bytes at the peak, by what they are for
         self._ahead, self._budget, self._meter = ahead, budget, meter
         self._soon: Soon | None = None
-        self._made: tuple[Program, Course, Coefficients] | None = None
+        self._made: tuple[list[Layer], Course, Coefficients] | None = None
         self._spilled: Spilled | None = None
 
     def __call__(self, x: Tensor, program: Program, key: int | None = None) -> Tensor:
@@ -109,10 +109,10 @@ class DecoupledModel:
         return _plain_of(caught[0]), out is caught[0].rows
 
     def _for(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:
-        """What is made once for a program."""
-        if self._made is None or self._made[0] is not program:
+        """What is made once for a program, and for those that differ in what becomes of its rows alone."""
+        if self._made is None or self._made[0] is not program.layers:
             self.close()
-            self._made = program, *self._make(program, x)
+            self._made = program.layers, *self._make(program, x)
         return self._made[1:]
 
     def _make(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:
