@@ -49,7 +49,7 @@ RUNS = {
             TYPED,
             name="debian, R-GAT",
             makes=(with_reverses, with_self_relation),
-            given={"model": "rgat", "dropout": 0.1},
+            given={"model": "rgat", "dropout": 0.1, "norm": "layer"},
         ),
     ],
 }

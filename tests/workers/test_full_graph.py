@@ -4,13 +4,16 @@ One launch of processes for each number of workers runs all cases, for starting 
 """
 
 import itertools
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from full_steps import EPOCHS, full_model
+from safetensors.torch import load_file
 from test_exact import compare, kind_of, run
+from test_many_workers import far, weft
 
 from weft.graph import Graph
 from weft.graph.generate import communities
@@ -211,3 +214,23 @@ def check(graphs, pyg, with_dropout, workers, names, dropping, tmp_path):
     wanted += [with_dropout[model] for model, _ in dropping]
     labels = [(one["model"], str(one["plan"] or one["settings"]), one["dropout"]) for one in cases]
     compare(wanted, run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS), labels)
+
+
+def test_by_the_command_resumed_by_another_plan(tmp_path):
+    graph = communities(tmp_path / "whole", vertices=800, edges=8000, width=9, classes=5, train=0.4, block=100)
+    write_partitioned(graph, allocate(graph, 2, "metis"), 2, tmp_path / "parts")
+    usual = ["--full-graph", "--hidden", 8, "--layers", 3, "--epochs", 4, "--dtype", "float64", "--dropout", 0.2]
+    usual += ["--threads", 1, "--keep", 9]
+    many, kept = ["--workers", 2, "--checkpoint", tmp_path / "kept"], tmp_path / "kept"
+    for arguments in (
+        [tmp_path / "whole", *usual, "--out", tmp_path / "one"],
+        [tmp_path / "parts", *usual, *many, "--plan", "halo", "--replicate"],
+        [tmp_path / "parts", *usual, *many, "--plan", "tp", "--chunks", 2, "--resume", "--out", tmp_path / "two"],
+    ):
+        done = weft("train", *arguments)
+        assert done.returncode == 0, done.stderr
+        for step in (3, 4):
+            shutil.rmtree(kept / f"step-{step:09d}", ignore_errors=True)
+    assert "epoch 3, batch 1" in done.stdout
+    one, two = (load_file(tmp_path / name / "state.safetensors") for name in ("one", "two"))
+    assert far(one, two) < 1e-10

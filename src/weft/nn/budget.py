@@ -32,6 +32,7 @@ class Sizes:
     weights: bool  # do edges count differently?
     heads: int  # of attention; 0: none
     learned: bool  # is anything of the mixing learned?
+    beside: bool = False  # are rows added to what comes of the mixing?
 
     @property
     def width(self) -> int:
@@ -58,13 +59,14 @@ def needs(sizes: Sizes, fit: Fit, range_bytes: int = 0) -> dict[str, int]:
     s, number = sizes, sizes.number
     rows = fit.at_once if fit.activations == "again" else s.own
     ends = number * s.own * s.columns
+    around = (4 if s.beside else 3) * ends
     travels = 0 if s.workers == 1 else number * (s.own * s.columns + s.vertices * s.width) // fit.rounds
     found = {
         "inputs": number * s.own * s.inputs,
         "graph": 8 * (s.vertices + 1) + 4 * s.edges + 8 * (s.workers + 1) * s.own + 8 * 6 * s.vertices,
         "activations": 0 if fit.activations == "files" else s.kept * rows,
         "attention": number * (8 * s.heads * s.vertices + s.heads * s.edges),
-        "passing": max(6 * ends, 3 * ends + travels + range_bytes, 2 * ends + 2 * number * rows * s.widest),
+        "passing": max(6 * ends, around + travels + range_bytes, 2 * ends + 2 * number * rows * s.widest),
     }
     if fit.mapped:
         return found

@@ -49,7 +49,7 @@ class Coefficients:
     def _constant(self, step: Step, dtype: torch.dtype) -> Mix:
         conv = step.conv
         if step.kind == "mean":
-            options: tuple[Any, ...] = (step.kind, conv.root_weight, dtype)
+            options: tuple[Any, ...] = (step.kind, dtype)
         else:
             options = (step.kind, conv.normalize, conv.improved, conv.add_self_loops, step.weighted, dtype)
         if options not in self._made:
@@ -58,13 +58,11 @@ class Coefficients:
         return self._made[options]
 
     def _mean(self, step: Step, dtype: torch.dtype) -> Mix:
-        """Half the own row, half the neighbours' mean; the mean alone where a convolution leaves out its own row."""
-        half = 2 if step.conv.root_weight else 1
-        each = 1 / (half * self.lists.indptr.diff().clamp(min=1)).to(dtype)
+        each = 1 / self.lists.indptr.diff().clamp(min=1).to(dtype)
         weight = room_like(each, self._new, len(self.lists.other))
         for _, edges, dst in self.lists.pieces():
             weight[edges] = each[dst]
-        return Mix(weight, each.new_full((1, 1), 0.5) if step.conv.root_weight else None)
+        return Mix(weight, None)
 
     def _gcn(self, step: Step, dtype: torch.dtype) -> Mix:
         """PyG's rule: D^-1/2 (A + I) D^-1/2, with self-loops that are there kept as their vertex's own."""

@@ -6,7 +6,7 @@ last convolution's rows are then mixed as many times as there were convolutions 
 | convolution | its dense part, row by row | how it mixes rows h |
 |---|---|---|
 | GCNConv | lin(x) + bias | D^-1/2 (A + I) D^-1/2 h |
-| SAGEConv (mean) | lin_l(x) + lin_r(x) | (h + mean over neighbours) / 2; without a root weight the mean alone |
+| SAGEConv (mean) | lin_l(x) + lin_r(x) | mean over neighbours; the last one's lin_r(x) is not mixed, but added in the end |
 | GINConv | nn(x) | (1 + eps) h + sum over neighbours |
 | GATConv | lin(x), heads joined or averaged, + bias | sum by the last GATConv's attention, averaged over heads |
 
@@ -51,8 +51,17 @@ class Scores:
     dst: Tensor
 
 
-# Dense rows, the steps, and the scores where a step is by attention -> mixed rows.
-Propagate = Callable[[Tensor, list[Step], Scores | None], Tensor]
+@dataclass(frozen=True)
+class Dense:
+    """What the dense part of a model makes of rows."""
+
+    rows: Tensor  # to be mixed
+    steps: list[Step]
+    scores: Scores | None = None  # where a step is by attention
+    beside: Tensor | None = None  # to be added to what comes of the mixing
+
+
+Propagate = Callable[[Dense], Tensor]  # rows after all steps, with what is beside
 
 
 class Decoupled(nn.Module):
@@ -71,10 +80,7 @@ class Decoupled(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Rows for the rows of all vertices, in one process."""
 
-        def propagate(rows: Tensor, steps: list[Step], scores: Scores | None) -> Tensor:
-            return mixed(rows, steps, scores, edge_index, edge_weight)
-
-        return self.run(x, edge_index, edge_weight, propagate)
+        return self.run(x, edge_index, edge_weight, lambda dense: mixed(dense, edge_index, edge_weight))
 
     def run(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, propagate: Propagate) -> Tensor:
         """The model's forward, its convolutions answered by dense parts; the last one's rows go through `propagate`."""
@@ -120,12 +126,24 @@ class _Answers:
                 f"the model has more convolutions than its {self._depth} in sequence, so some run side by side: only a "
                 f"sequence can be decoupled; train with plan tp or halo"
             )
-        self._steps.append(Step(conv, kind_of(conv), weighted))
-        rows = _DENSE[self._steps[-1].kind](conv, x)
+        kind = kind_of(conv)
+        self._steps.append(Step(conv, kind, weighted))
+        last = len(self._steps) == self._depth
+        if kind == "mean":
+            return self._mean(conv, x, last)
+        rows = _DENSE[kind](conv, x)
         if isinstance(conv, GATConv):
             self._attended = conv, rows
             rows = _joined(conv, rows, x)
-        return self._propagate(rows, self._steps, self._scores()) if len(self._steps) == self._depth else rows
+        return self._propagate(Dense(rows, self._steps, self._scores())) if last else rows
+
+    def _mean(self, conv: Any, x: Tensor, last: bool) -> Tensor:
+        rows = conv.lin_l(conv.lin(x).relu() if conv.project else x)
+        own = conv.lin_r(x) if conv.root_weight else None
+        if last:
+            rows, own = self._propagate(Dense(rows, self._steps, self._scores(), own)), None
+        out = rows if own is None else rows + own
+        return nn.functional.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
     def _scores(self) -> Scores | None:
         if self._attended is None:
@@ -163,12 +181,6 @@ def _dense_gcn(conv: Any, x: Tensor) -> Tensor:
     return out if conv.bias is None else out + conv.bias
 
 
-def _dense_sage(conv: Any, x: Tensor) -> Tensor:
-    out = conv.lin_l(conv.lin(x).relu() if conv.project else x)
-    out = out + conv.lin_r(x) if conv.root_weight else out
-    return nn.functional.normalize(out, p=2.0, dim=-1) if conv.normalize else out
-
-
 def _dense_gin(conv: Any, x: Tensor) -> Tensor:
     return conv.nn(x)
 
@@ -179,7 +191,6 @@ def _dense_gat(conv: Any, x: Tensor) -> Tensor:
 
 _DENSE: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "gcn": _dense_gcn,
-    "mean": _dense_sage,
     "sum": _dense_gin,
     "attention": _dense_gat,
 }
@@ -192,12 +203,11 @@ def _joined(conv: Any, rows: Tensor, x: Tensor) -> Tensor:
     return out if conv.bias is None else out + conv.bias
 
 
-def mixed(
-    rows: Tensor, steps: list[Step], scores: Scores | None, edge_index: Tensor, edge_weight: Tensor | None = None
-) -> Tensor:
+def mixed(dense: Dense, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
     """All steps on the rows of all vertices, with PyG's own functions: slow, obvious, on any device."""
-    attention = None if scores is None else _attention(scores, edge_index, len(rows))
-    for step in steps:
+    rows = dense.rows
+    attention = None if dense.scores is None else _attention(dense.scores, edge_index, len(rows))
+    for step in dense.steps:
         weight = edge_weight if step.weighted else None
         if step.kind == "gcn":
             rows = _sum(rows, *_gcn_edges(step.conv, rows, edge_index, weight))
@@ -207,9 +217,8 @@ def mixed(
         elif step.kind == "sum":
             rows = (1 + step.conv.eps) * rows + _sum(rows, edge_index, None)
         else:
-            mean = scatter(rows[edge_index[0]], edge_index[1], 0, len(rows), "mean")
-            rows = (rows + mean) / 2 if step.conv.root_weight else mean
-    return rows
+            rows = scatter(rows[edge_index[0]], edge_index[1], 0, len(rows), "mean")
+    return rows if dense.beside is None else rows + dense.beside
 
 
 def _gcn_edges(conv: Any, rows: Tensor, edge_index: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:

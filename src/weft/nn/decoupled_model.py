@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from weft.nn import budget as memory
 from weft.nn.activations import Spilled, again, by_rows, kept_by
 from weft.nn.binding import Handle
 from weft.nn.coefficients import Coefficients
-from weft.nn.decoupled import Decoupled, Scores, Step
+from weft.nn.decoupled import Decoupled, Dense, Propagate, Scores
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
 from weft.nn.rows import Pass, Rows
@@ -57,56 +56,57 @@ class DecoupledModel:
         course, coefficients = self._for(program, x)
         run = Pass([len(x)], [program.keys[0]], key)
 
-        def through(rows: Tensor, steps: list[Step], scores: Scores | None) -> Tensor:
-            plain = _plain(rows)
+        def through(dense: Dense) -> Tensor:
+            dense = _plain_of(dense)
             if self._entering is not None:
-                self._entering(plain)
-            scores = scores and Scores(scores.conv, _plain(scores.src), _plain(scores.dst))
-            mixes = coefficients.mixes(steps, scores, plain.dtype, run)
-            return Rows.of(propagate(plain, course, mixes), 0, run)
+                self._entering(dense.rows)
+            mixes = coefficients.mixes(dense.steps, dense.scores, dense.rows.dtype, run)
+            out = propagate(dense.rows, course, mixes)
+            return Rows.of(out if dense.beside is None else out + dense.beside, 0, run)
 
         if self.fit.activations == "again":
-            return _plain(through(*self._some_at_a_time(x, program, run)))
+            return _plain(through(self._some_at_a_time(x, program, run)))
         if self._spilled is None or not torch.is_grad_enabled():
-            return self._run(x, program, run, through)
+            return _plain(self._run(x, program, run, through))
         with self._spilled:
-            return self._run(x, program, run, through)
+            return _plain(self._run(x, program, run, through))
 
     def close(self) -> None:
         """End the thread that exchanges."""
         if self._soon is not None:
             self._soon.close()
 
-    def _run(self, x: Tensor, program: Program, run: Pass, through: Any) -> Tensor:
+    def _run(self, x: Tensor, program: Program, run: Pass, through: Propagate) -> Tensor:
         weighted = getattr(program.graph, "edge_weight", None) is not None
         weight = Handle.of("edge_weight") if weighted else None
-        return _plain(self.model.run(Rows.of(x, 0, run), Handle.of("edge_index"), weight, through))
+        return self.model.run(Rows.of(x, 0, run), Handle.of("edge_index"), weight, through)
 
-    def _some_at_a_time(self, x: Tensor, program: Program, run: Pass) -> tuple[Tensor, list[Step], Scores | None]:
+    def _some_at_a_time(self, x: Tensor, program: Program, run: Pass) -> Dense:
         """The dense layers' results for all rows, of which nothing is kept."""
-        last: list[tuple[list[Step], Scores | None]] = []
+        last: list[Dense] = []
 
         def make(first: int, end: int) -> tuple[Tensor, ...]:
             part = Pass([end - first], [program.keys[0][first:end]], run.key)
-            rows, steps, scores = self._dense(x[first:end], program, part)
-            run.dropouts, last[:] = part.dropouts, [(steps, scores)]
-            return (rows,) if scores is None else (rows, scores.src, scores.dst)
+            dense = self._dense(x[first:end], program, part)[0]
+            run.dropouts, last[:] = part.dropouts, [dense]
+            scores = () if dense.scores is None else (dense.scores.src, dense.scores.dst)
+            return dense.rows, *scores, *(() if dense.beside is None else (dense.beside,))
 
-        rows, *both = again(make, len(x), max(self.fit.at_once, 1), self.model)
-        steps, scores = last[0]
-        return rows, steps, scores and Scores(scores.conv, *both)
+        rows, *others = again(make, len(x), max(self.fit.at_once, 1), self.model)
+        like = last[0]
+        scores = like.scores and Scores(like.scores.conv, others[0], others[1])
+        return Dense(rows, like.steps, scores, None if like.beside is None else others[-1])
 
-    def _dense(self, x: Tensor, program: Program, run: Pass) -> tuple[Tensor, list[Step], Scores | None]:
-        """What the dense layers make of some rows."""
-        caught: list[tuple[Tensor, list[Step], Scores | None]] = []
+    def _dense(self, x: Tensor, program: Program, run: Pass) -> tuple[Dense, bool]:
+        """What the dense layers make of some rows; and whether what comes of their mixing is the model's result."""
+        caught: list[Dense] = []
 
-        def catch(rows: Tensor, steps: list[Step], scores: Scores | None) -> Tensor:
-            scores = scores and Scores(scores.conv, _plain(scores.src), _plain(scores.dst))
-            caught.append((_plain(rows), steps, scores))
-            return rows
+        def catch(dense: Dense) -> Tensor:
+            caught.append(dense)
+            return dense.rows
 
-        self._run(x, program, run, catch)
-        return caught[0]
+        out = self._run(x, program, run, catch)
+        return _plain_of(caught[0]), out is caught[0].rows
 
     def _for(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:
         """What is made once for a program."""
@@ -160,6 +160,7 @@ class DecoupledModel:
             number=x.element_size(),
             weights=model.kinds != {"sum"},
             heads=max(getattr(m, "heads", 0) for m in model.modules()) if "attention" in model.kinds else 0,
+            beside="mean" in model.kinds,
             learned="attention" in model.kinds or any(isinstance(e, Tensor) and e.requires_grad for e in epsilons),
         )
 
@@ -179,19 +180,14 @@ class DecoupledModel:
 
     def _ends_with_mixing(self, x: Tensor, program: Program) -> bool:
         """Are the mixed rows the model's results, and do its dense layers take each row by itself?"""
-        found: list[Tensor] = []
-
-        def catch(rows: Tensor, steps: list[Step], scores: Scores | None) -> Tensor:
-            found.append(rows)
-            return rows
-
-        run = Pass([0], [program.keys[0][:0]], 0)
-        weighted = getattr(program.graph, "edge_weight", None) is not None
-        weight = Handle.of("edge_weight") if weighted else None
-        if not by_rows(self.model):
-            return False
         with torch.no_grad():
-            return self.model.run(Rows.of(x[:0], 0, run), Handle.of("edge_index"), weight, catch) is found[0]
+            run = Pass([0], [program.keys[0][:0]], 0)
+            return by_rows(self.model) and self._dense(x[:0], program, run)[1]
+
+
+def _plain_of(dense: Dense) -> Dense:
+    scores = dense.scores and Scores(dense.scores.conv, _plain(dense.scores.src), _plain(dense.scores.dst))
+    return Dense(_plain(dense.rows), dense.steps, scores, None if dense.beside is None else _plain(dense.beside))
 
 
 def _plain(x: Tensor) -> Tensor:

@@ -1,0 +1,90 @@
+"""The planner of the full graph: slow links make it choose what sends least, and it says what it leaves out, and why."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.graph.generate import communities, rmat
+from weft.parallel.plan import tp
+from weft.partition import allocate, write_partitioned
+from weft.planner.cluster import Cluster, Host
+from weft.planner.work import KINDS
+from weft.report.answer_json import answer_as_dict
+from weft.training import Settings
+from weft.training.what_if import WhatIf
+
+WORK = dict.fromkeys(KINDS, 1e-9) | {"overlap": 4.0, "step": 1.0, "layers": 1.0}
+
+
+def cluster(bandwidth, memory=1e9, workers=3):
+    return Cluster(tuple(Host(f"h{n + 1}", bandwidth, memory) for n in range(workers)), 1e-4, 1e-4, 1e9, WORK)
+
+
+def what_if(graph, folder, method="metis", **given):
+    write_partitioned(graph, allocate(graph, 3, method), 3, folder / "parts")
+    settings = Settings(**{"full_graph": True, "hidden": 16, "layers": 3, "threads": 1, "epochs": 100} | given)
+    return WhatIf(Graph.open(folder / "parts"), settings)
+
+
+@pytest.fixture(scope="module")
+def near(tmp_path_factory):
+    """A graph that falls into three parts, nearly."""
+    folder = tmp_path_factory.mktemp("near")
+    graph = communities(folder / "g", vertices=1500, edges=20_000, width=12, classes=5, train=0.4, block=100)
+    return what_if(graph, folder)
+
+
+def sent(answer):
+    return {p.name: sum(p.sent.values()) for p in answer.predictions}
+
+
+def test_over_slow_links_what_sends_least_is_best(near, tmp_path):
+    answer = near.answer(cluster(1e5))
+    usable = {p.name: sum(p.sent.values()) for p in answer.predictions if p.excluded is None}
+    assert usable[answer.best.name] == min(usable.values())
+    assert answer.best.plan.layers[0] == "pull"
+    tangled = rmat(tmp_path / "g", vertices=1024, edges=60_000, width=12, classes=5, train=0.4, skew=(0.25, 0.25, 0.25))
+    far = what_if(tangled, tmp_path, "random").answer(cluster(1e5))
+    assert sent(far)["tp"] < sent(far)["halo"]
+    json.dumps(answer_as_dict(far))
+
+
+def test_the_decoupled_model_is_told_but_not_chosen(near):
+    answer = near.answer(cluster(1e6))
+    told = {p.name: p for p in answer.predictions}
+    assert "another model" in told["tp-decoupled"].excluded
+    assert told["tp-decoupled"].seconds > 0
+    assert sum(told["tp-decoupled"].sent.values()) < sum(told["tp"].sent.values())
+    assert any("tp-decoupled would take" in said for said in answer.reasons)
+    assert all(told[name].excluded is None for name in ("halo", "tp"))
+
+
+def test_long_runs_compute_near_halos_again(near):
+    planner = near.planner(cluster(1e5), 1)
+    halo = planner.named()["halo"]
+    plain, again = (planner.predict(replace(halo, replicate=way), cluster(1e5)) for way in (False, True))
+    assert sum(again.sent.values()) < sum(plain.sent.values())
+    assert again.memory > plain.memory
+
+
+def test_half_precision_moves_half_as_much(near):
+    planner = near.planner(cluster(1e6), 1)
+    whole, half = (planner.predict(tp(3, wire=wire), cluster(1e6)) for wire in ("float32", "float16"))
+    assert half.sent["exchange"] == pytest.approx(whole.sent["exchange"] / 2)
+
+
+def test_what_does_not_fit_is_said(near):
+    with pytest.raises(ConfigError, match=r"no plan fits this cluster: .* would need"):
+        near.answer(cluster(1e6, memory=1e4))
+    with pytest.raises(ConfigError, match="the cluster has 2 workers, but 3 are planned"):
+        near.planner(cluster(1e6), 1).answer(cluster(1e6, workers=2))
+
+
+def test_sweeps_over_links_and_widths(near):
+    links, widths = near.sensitivity(cluster(1e6))
+    assert set(links.seconds) >= {"halo", "tp"}
+    assert links.seconds["tp"] == sorted(links.seconds["tp"], reverse=True)
+    assert widths.seconds["tp"][0] < widths.seconds["tp"][-1]
