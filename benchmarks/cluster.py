@@ -35,16 +35,21 @@ def graphs(where, vertices, edges, hosts, method, width=100, kind="communities",
     )
     make = partial(communities if kind == "communities" else partial(rmat, classes=47), train=train)
     graph = Graph.open(path) if path.exists() else make(path, vertices=vertices, edges=edges, width=width)
-    arrays = where / f"{path.name}-arrays"
+    return graph, *spread(graph, where, path.name, hosts, method)
+
+
+def spread(graph, where, name, hosts, method):
+    """A graph as arrays for DGL, and partitioned: the folders, made if they are not there."""
+    arrays = where / f"{name}-arrays"
     arrays.mkdir(exist_ok=True)
-    for name in ("indptr", "indices", "features", "labels"):
-        if not (arrays / f"{name}.npy").exists():
-            np.save(arrays / f"{name}.npy", getattr(graph, name))
+    for array in ("indptr", "indices", "features", "labels"):
+        if not (arrays / f"{array}.npy").exists():
+            np.save(arrays / f"{array}.npy", getattr(graph, array))
     np.save(arrays / "train.npy", graph.seeds("train"))
-    parts = where / f"{path.name}-{method}-{hosts}"
+    parts = where / f"{name}-{method}-{hosts}"
     if not parts.exists():
         write_partitioned(graph, allocate(graph, hosts, method), hosts, parts)
-    return graph, arrays, parts
+    return arrays, parts
 
 
 def distdgl(arrays, hosts, scratch):
@@ -59,7 +64,13 @@ def distdgl(arrays, hosts, scratch):
 
 
 def run(side, job, link, hosts, scratch):
-    """One run of a side in a sandbox of its own: the epochs' figures, and the bytes that crossed the links."""
+    """One run of a side: the figures of the epochs after the first, and the bytes that crossed the links in an epoch."""
+    epochs, sent = every_epoch(side, job, link, hosts, scratch)
+    return epochs[1:], sent
+
+
+def every_epoch(side, job, link, hosts, scratch):
+    """One run of a side in a sandbox of its own: all epochs' figures, and the bytes that crossed the links in one."""
     file = scratch / "job.json"
     job = job | {"file": str(file)}
     file.write_text(json.dumps(job))
@@ -74,7 +85,7 @@ def run(side, job, link, hosts, scratch):
     epochs = [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
     if code or len(epochs) != job["epochs"]:
         raise SystemExit(f"{side} ended with code {code} after {len(epochs)} epochs")
-    return epochs[1:], sent / job["epochs"]
+    return epochs, sent / job["epochs"]
 
 
 def main():

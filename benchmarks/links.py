@@ -1,7 +1,7 @@
 """Links that were held out, found again: a GCN beside common neighbours, on the same links and negatives.
 
 python benchmarks/links.py facebook-johns       mean of 3 seeds (needs ../shared/data/facebook-johns); cora, debian likewise
-python benchmarks/links.py facebook-johns --model sage --epochs 15         any setting of weft train, over examples/links.toml
+    python benchmarks/links.py facebook-johns --model sage --epochs 15     any setting of weft train, over examples/links.toml
 """
 
 import argparse

@@ -74,7 +74,7 @@ def client(job):
     width = graph.ndata["x"].shape[1]
     model = Model(dgl, job["model"], width, job["hidden"], job["classes"], len(job["fanouts"]))
     model = torch.nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+    optimizer = torch.optim.Adam(model.parameters(), lr=job.get("lr", 0.003))
     rank = torch.distributed.get_rank()
     for epoch in range(job["epochs"]):
         torch.distributed.barrier()
@@ -99,6 +99,9 @@ def client(job):
                 "cpu_seconds": float(seconds),
                 "load": loading,
             }
+            if "weights" in job:
+                arrays = {name: value.numpy() for name, value in model.module.state_dict().items()}
+                np.savez(Path(job["weights"]) / f"{epoch}.npz", **arrays)
             print(json.dumps(figures), flush=True)
 
 

@@ -10,6 +10,14 @@ import torch
 from weft.exchange import World
 from weft.graph import Graph
 from weft.training import Settings, Trainer, make_model
+from weft.training.events import EpochEnded
+
+
+def told(event):
+    """An epoch of a whole run, with what it is worth."""
+    if isinstance(event, EpochEnded):
+        figures = {"epoch": event.epoch, "seconds": event.seconds, "validation": event.validation}
+        print(json.dumps(figures), flush=True)
 
 
 def main(job):
@@ -17,7 +25,11 @@ def main(job):
     graph = Graph.open(job["graph"])
     batches = {"fanouts": tuple(job["fanouts"]), "batch_size": job["batch_size"]} if "fanouts" in job else {}
     settings = Settings(model=job["model"], hidden=job["hidden"], threads=1, **batches, **job["options"])
-    trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
+    trainer = Trainer(graph, make_model(settings, graph), settings, told, world)
+    if job.get("evaluates"):
+        trainer.fit()
+        world.leave()
+        return
     trainer.prepare()
     wire = trainer._sync
     for epoch in range(job["epochs"]):
