@@ -18,7 +18,7 @@ from weft.nn.decoupled import Decoupled, Dense, Propagate, Scores, Step
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
 from weft.nn.rows import Pass, Rows
-from weft.parallel.program import Program
+from weft.parallel.program import Layer, Program
 from weft.parallel.rounds import Lists, Rounds
 from weft.parallel.tensor import ROUNDS
 
@@ -49,7 +49,7 @@ class DecoupledModel:
         self.needs: dict[str, int] = {}  # bytes at the peak, by what they are for
         self._ahead, self._budget, self._meter = ahead, budget, meter
         self._soon: Soon | None = None
-        self._made: tuple[Program, Course, Coefficients] | None = None
+        self._made: tuple[list[Layer], Course, Coefficients] | None = None
         self._spilled: Spilled | None = None
         self._entered: Tensor | None = None  # the inputs, mixed
         self._enter: Callable[[Step], Tensor] | None = None  # makes them; before there is a program, nobody does
@@ -128,11 +128,11 @@ class DecoupledModel:
         return _plain_of(caught[0]), out is caught[0].rows
 
     def _for(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:
-        """What is made once for a program."""
-        if self._made is None or self._made[0] is not program:
+        """What is made once for a program, and for those that differ in what becomes of its rows alone."""
+        if self._made is None or self._made[0] is not program.layers:
             self.close()
             self._entered = self._enter = None
-            self._made = program, *self._make(program, x)
+            self._made = program.layers, *self._make(program, x)
         return self._made[1:]
 
     def _make(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:

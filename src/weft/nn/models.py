@@ -11,7 +11,7 @@ from torch_geometric.nn import models as pyg
 
 from weft.errors import ConfigError
 from weft.keys import Stream, key
-from weft.nn.typed_models import Relational
+from weft.nn.typed_models import RGAT, RGCN
 
 # How many convolutions each model has unless told otherwise: shallow ones as usual, deep ones as LeapGNN trains them.
 DEFAULT_LAYERS = {"gcn": 3, "sage": 3, "gat": 3, "gatv2": 3, "gin": 3, "deepgcn": 7, "film": 10, "rgcn": 2, "rgat": 2}
@@ -70,7 +70,8 @@ def build(
                 "dropout": dropout,
                 "norm": norm,
             }
-            return Relational(name, widths or [in_channels], hidden, out_channels, layers, relations, **shared)
+            kind = RGCN if name == "rgcn" else RGAT
+            return kind(widths or [in_channels], hidden, out_channels, layers, relations, **shared)
         return _basic(name, in_channels, hidden, out_channels, layers, heads=heads, dropout=dropout, norm=norm, jk=jk)
 
 

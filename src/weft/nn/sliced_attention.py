@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 
 from weft.exchange.columns import Spread, to_columns, to_owners
 from weft.nn import functional
 from weft.nn.call import Call, drops, edge_mask
 from weft.nn.crossing import Summed
+from weft.nn.slices import in_ranges
 from weft.sampling import Block
 from weft.sampling.block import Piece
 
@@ -32,6 +32,7 @@ class Run:
 
     first: int
     heads: int
+    before: int  # heads in the slice
     columns: slice  # of the worker's slice
     whole: bool
 
@@ -40,28 +41,42 @@ class Run:
         """The heads, among all."""
         return slice(self.first, self.first + self.heads)
 
+    @property
+    def here(self) -> slice:
+        """The heads, among those of the slice."""
+        return slice(self.before, self.before + self.heads)
+
+    def of(self, rows: Tensor) -> Tensor:
+        """Its columns of rows of slices, by head."""
+        some = rows if self.columns == slice(0, rows.shape[1]) else rows[:, self.columns]
+        return some.reshape(len(rows), self.heads, -1) if len(rows) else some.reshape(0, self.heads, 1)
+
 
 def gat(call: Call, x: Tensor) -> Tensor:
     """GAT's attention over own rows x [own, heads, columns], into own rows."""
     conv: Any = call.conv
     spread, columns = _sliced(call, x)
     runs, cut = runs_of(spread, conv.out_channels), _cut_heads(spread, conv.out_channels)
-    att_src, att_dst, terms = conv.att_src.squeeze(0), conv.att_dst.squeeze(0), columns[:, :0]
+    vectors = (conv.att_src.squeeze(0), conv.att_dst.squeeze(0))
+    terms = columns[:, :0]
     if cut:
-        own = torch.cat([(x[:, cut] * att_src[cut]).sum(-1), (x[:, cut] * att_dst[cut]).sum(-1)], 1)
+        own = torch.cat([(x[:, cut] * att[cut]).sum(-1) for att in vectors], 1)
         assert call.layer.slices is not None
         terms = call.layer.slices.to_all.pull(own, call.wire)
+    sides = []
+    for att, of_cut in zip(vectors, terms.split(len(cut) or 1, 1) if cut else (terms, terms), strict=True):
+        parts = [
+            (run.of(columns) * att[run.all]).sum(-1) if run.whole else of_cut[:, cut.index(run.first), None]
+            for run in runs
+        ]
+        sides.append(torch.cat([terms[:, :0], *parts], 1))
 
-    def attend(piece: Piece, run: Run, rows: Tensor, keep: Tensor | None) -> Tensor:
-        if run.whole:
-            a_src, a_dst = ((rows * att[run.all]).sum(-1) for att in (att_src, att_dst))
-        else:
-            at = cut.index(run.first)
-            a_src, a_dst = terms[:, at, None], terms[:, len(cut) + at, None]
-        return functional.attention_part(piece.block, rows, (a_src, a_dst[piece.rows]), conv.negative_slope, keep)[0]
+    def attend(piece: Piece, run: Run, keep: Tensor | None, columns: Tensor, *others: Tensor) -> Tensor:
+        a_src, a_dst = (side[:, run.here].contiguous() for side in others[:2])
+        logits = (a_src, a_dst[piece.rows])
+        return functional.attention_part(piece.block, run.of(columns), logits, conv.negative_slope, keep)[0]
 
-    idle = ([] if runs else [columns]) + ([terms] if cut and all(run.whole for run in runs) else [])
-    return attended(call, _block(call), spread, columns, runs, idle, attend).view_as(x)
+    return attended(call, _block(call), spread, runs, attend, columns, *sides, terms).view_as(x)
 
 
 def gatv2(call: Call, x: Tensor, to: Tensor) -> Tensor:
@@ -80,15 +95,16 @@ def gatv2(call: Call, x: Tensor, to: Tensor) -> Tensor:
             parts.append(_JoinedLogits.apply(block, rows, joined, att[head : head + 1, within], slope))
         logits = Summed.apply(torch.cat(parts, 1), call.wire)
 
-    def attend(piece: Piece, run: Run, rows: Tensor, keep: Tensor | None) -> Tensor:
+    def attend(piece: Piece, run: Run, keep: Tensor | None, columns: Tensor, *others: Tensor) -> Tensor:
+        to_rows, logits, att = others
         if run.whole:
-            joined = to_rows[piece.rows, run.columns].reshape(-1, run.heads, width)
-            return functional.gatv2(piece.block, rows, joined, att[run.all], slope, keep)
+            return functional.gatv2(
+                piece.block, run.of(columns), run.of(to_rows[piece.rows]), att[run.all], slope, keep
+            )
         of_head = logits[piece.edges, cut.index(run.first), None]
-        return functional.attention_part(piece.block, rows, of_head, 1.0, keep)[0]
+        return functional.attention_part(piece.block, run.of(columns), of_head, 1.0, keep)[0]
 
-    idle = ([] if runs else [columns, to_rows]) + ([logits] if cut and all(run.whole for run in runs) else [])
-    return attended(call, _block(call), spread, columns, runs, idle, attend).view_as(x)
+    return attended(call, _block(call), spread, runs, attend, columns, to_rows, logits, att).view_as(x)
 
 
 def _sliced(call: Call, x: Tensor) -> tuple[Spread, Tensor]:
@@ -113,18 +129,11 @@ def _places(call: Call) -> Tensor | None:
 
 
 def attended(
-    call: Call,
-    block: Block,
-    spread: Spread,
-    columns: Tensor,
-    runs: list[Run],
-    idle: list[Tensor],
-    attend: Callable[[Piece, Run, Tensor, Tensor | None], Tensor],
+    call: Call, block: Block, spread: Spread, runs: list[Run], attend: Callable[..., Tensor], *tensors: Tensor
 ) -> Tensor:
-    """Every run of heads attended to, range by range of the destinations, and sent to the owners.
+    """attend(piece, run, dropout, *tensors) of every run of heads, range by range of the destinations; sent to the owners.
 
-    What a range keeps an edge is made again backward, where there are several. `idle`: what came from others and is of no
-    use here; its gradient is zero, but backward, too, all workers take part in all exchanges.
+    What a range keeps an edge is made again backward, where there are several.
     """
     conv: Any = call.conv
     slices, places = call.layer.slices, _places(call)
@@ -132,35 +141,29 @@ def attended(
     key = 0 if places is None else call.run.next_dropout()
     padding = spread.width - spread.columns(spread.rank)
 
-    def merge(piece: Piece) -> Tensor:
+    def merge(piece: Piece, *tensors: Tensor) -> Tensor:
         keep = None
         if places is not None:
             dst, at, keys = piece.block.dst(), places[piece.edges], slices.keys[piece.rows]
             keep = edge_mask(call, key, dst, at, conv.heads, conv.dropout, keys)
-        parts = [columns.new_zeros(piece.block.num_dst, 0) * tensor.sum() for tensor in idle]
-        for run in runs:
-            rows = columns[:, run.columns].reshape(len(columns), run.heads, -1)
-            parts.append(attend(piece, run, rows, None if keep is None else keep[:, run.all]).flatten(1))
-        return F.pad(torch.cat(parts, 1), (0, padding))
+        parts = [attend(piece, run, keep if keep is None else keep[:, run.all], *tensors).flatten(1) for run in runs]
+        parts += [tensors[0].new_zeros(piece.block.num_dst, padding)] if padding else []
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
-    pieces = block.pieces(slices.chunks)
-    if len(pieces) == 1:
-        merged = merge(pieces[0])
-    else:
-        again: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
-        merged = torch.cat([checkpoint(merge, piece, **again) for piece in pieces])
-    return to_owners(merged, spread, call.wire)
+    return to_owners(in_ranges(block.pieces(slices.chunks), merge, *tensors), spread, call.wire)
 
 
 def runs_of(spread: Spread, width: int) -> list[Run]:
     """The heads of `width` columns in this worker's slice: parts of heads by themselves, whole ones together."""
     first, end = spread.span(spread.rank)
-    runs, at = [], first
+    runs: list[Run] = []
+    at = first
     while at < end:
         head, inside = divmod(at, width)
         heads = 1 if inside else max((end - at) // width, 1)
         stop = min(at - inside + heads * width, end)
-        runs.append(Run(head, heads, slice(at - first, stop - first), stop - at == heads * width))
+        before = sum(run.heads for run in runs)
+        runs.append(Run(head, heads, before, slice(at - first, stop - first), stop - at == heads * width))
         at = stop
     return runs
 

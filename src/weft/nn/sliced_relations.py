@@ -83,16 +83,16 @@ def rgat(call: Call, matrices: Tensor) -> Tensor:
     to = linear(call.x, (matrices @ conv.q).transpose(1, 2).flatten(0, 1))
     a_dst = held.to_all.pull(to, call.wire).view(-1, conv.heads)  # by vertex and relation
 
-    def attend(piece: Piece, run: Run, rows: Tensor, keep: Tensor | None) -> Tensor:
+    def attend(piece: Piece, run: Run, keep: Tensor | None, columns: Tensor, *terms: Tensor) -> Tensor:
+        a_src, a_dst = terms
         dst = piece.block.dst().long() + piece.rows.start
         of_dst = a_dst[dst * relations + types[piece.edges].long(), run.all]
         logits = F.leaky_relu(a_src[piece.block.src.long(), run.all] + of_dst, conv.negative_slope)
-        return functional.attention_part(piece.block, rows, logits, 1.0, keep)[0]
+        return functional.attention_part(piece.block, run.of(columns), logits, 1.0, keep)[0]
 
     spread = held.spread(own.shape[1])
     runs = runs_of(spread, conv.out_channels)
-    idle = [] if runs else [columns, a_src, a_dst]
-    out = attended(call, mapping.block, spread, columns, runs, idle, attend)
+    out = attended(call, mapping.block, spread, runs, attend, columns, a_src, a_dst)
     return out.view(-1, conv.heads, conv.out_channels)
 
 

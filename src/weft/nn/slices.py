@@ -1,11 +1,12 @@
 """Merging on slices of columns: this worker goes over all of the graph's edges, on its columns of all rows.
 
 Rows come from their owners and go back to them (exchange/columns.py); what merges columns by themselves needs no more.
-Sums and means go in rounds, so that rows travel while others are merged (nn/propagate.py); all else goes over destinations
-range by range. A row's value is the same bit by bit, whatever the ranges; so are gradients of sums and means, which are
-added up in the order of the edges.
+Sums and means go in rounds, so that rows travel while others are merged (nn/propagate.py). What keeps something an edge goes
+over destinations range by range: attention; and on a device, where kernels have twins that do, maxima and FiLM. A row's
+value is the same bit by bit, whatever the ranges; attention's gradients are added up range by range.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,11 +36,27 @@ def aggregate(layer: Layer, wire: Wire, x: Tensor, reduce: str, weight: Tensor |
         return merged.view(-1, *x.shape[1:])
     spread = layer.slices.spread(rows.shape[1])
     columns = to_columns(rows, spread, wire)
-    parts = [
-        functional.aggregate(piece.block, columns, _of(weight, piece), "max")
-        for piece in layer.block.pieces(layer.slices.chunks)
-    ]
-    return to_owners(torch.cat(parts), spread, wire).view(-1, *x.shape[1:])
+
+    def largest(piece: Piece, columns: Tensor) -> Tensor:
+        return functional.aggregate(piece.block, columns, _of(weight, piece), "max")
+
+    merged = in_ranges(_pieces(layer, columns), largest, columns)
+    return to_owners(merged, spread, wire).view(-1, *x.shape[1:])
+
+
+def in_ranges(pieces: list[Piece], make: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """make(piece, *tensors) of ranges of destinations, together. Several are made again backward, one at a time.
+
+    `make` takes no other tensors that have a gradient. All that are given get one, be it zero: whether or not this worker
+    has a use for them, all workers take part in the exchanges that they came by.
+    """
+    return _InRanges.apply(pieces, make, *tensors)
+
+
+def _pieces(layer: Layer, x: Tensor) -> list[Piece]:
+    """The ranges for what keeps nothing an edge on the CPU."""
+    assert layer.slices is not None
+    return layer.block.pieces((0, layer.block.num_dst) if x.is_cpu else layer.slices.chunks)
 
 
 def _course(layer: Layer, wire: Wire) -> Course:
@@ -80,16 +97,57 @@ def film(layer: Layer, wire: Wire, x: Tensor, gamma: Tensor, beta: Tensor, reduc
     """Mean or sum over edges of relu(gamma[destination] x[source] + beta[destination]), of own rows, into own rows."""
     assert layer.slices is not None
     spread = layer.slices.spread(x.shape[1])
-    columns, gamma, beta = (to_columns(part, spread, wire) for part in (x, gamma, beta))
-    parts = [
-        functional.film(piece.block, columns, gamma[piece.rows], beta[piece.rows], reduce)
-        for piece in layer.block.pieces(layer.slices.chunks)
-    ]
-    return to_owners(torch.cat(parts), spread, wire)
+    columns = [to_columns(part, spread, wire) for part in (x, gamma, beta)]
+
+    def modulated(piece: Piece, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+        return functional.film(piece.block, x, gamma[piece.rows], beta[piece.rows], reduce)
+
+    return to_owners(in_ranges(_pieces(layer, x), modulated, *columns), spread, wire)
 
 
 def _of(weight: Tensor | None, piece: Piece) -> Tensor | None:
     return None if weight is None else weight[piece.edges]
+
+
+class _InRanges(torch.autograd.Function):
+    """Forward: ranges one after the other; of a single one all is kept for its gradient. Backward: added up in place."""
+
+    @staticmethod
+    def forward(ctx: Any, pieces: list[Piece], make: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        ctx.pieces, ctx.make, ctx.kept = pieces, make, None
+        ctx.save_for_backward(*tensors)
+        if len(pieces) > 1:
+            return torch.cat([make(piece, *tensors) for piece in pieces])
+        if not any(ctx.needs_input_grad):
+            return make(pieces[0], *tensors)
+        ctx.kept = _recorded(make, pieces[0], tensors)
+        return ctx.kept[1].detach()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
+        totals: list[Tensor | None] = [None] * len(tensors)
+        for piece in ctx.pieces:
+            leaves, out = ctx.kept or _recorded(ctx.make, piece, tensors)
+            if not out.requires_grad:  # who has only padding
+                continue
+            wanted = [leaf for leaf, need in zip(leaves, needed, strict=True) if need]
+            found = iter(torch.autograd.grad(out, wanted, g[piece.rows], allow_unused=True))
+            for number in (number for number, need in enumerate(needed) if need):
+                part, total = next(found), totals[number]
+                if part is not None:
+                    totals[number] = part if total is None else total.add_(part)
+        ctx.kept = None
+        zeros = zip(tensors, totals, needed, strict=True)
+        return None, None, *(torch.zeros_like(t) if need and total is None else total for t, total, need in zeros)
+
+
+def _recorded(make: Callable[..., Tensor], piece: Piece, tensors: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """What `make` gives, recorded for its gradient by tensors in place of these."""
+    leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
+    with torch.enable_grad():
+        return leaves, make(piece, *leaves)
 
 
 class _Sums(torch.autograd.Function):

@@ -1,7 +1,9 @@
 """Models over typed vertices and edges by name: R-GCN and R-GAT, of PyG's own convolutions."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -44,12 +46,11 @@ class _Row(nn.Module):
         return self.row.expand(len(x), -1)
 
 
-class Relational(nn.Module):
-    """R-GCN or R-GAT: convolutions over typed edges, ReLU and dropout between; types of vertices are projected first."""
+class Relational(nn.Module, ABC):
+    """Convolutions over typed edges, ReLU and dropout between them; types of vertices are projected first."""
 
     def __init__(
         self,
-        name: str,
         widths: Sequence[int],
         hidden: int,
         out_channels: int,
@@ -64,23 +65,19 @@ class Relational(nn.Module):
     ) -> None:
         """`widths`: of each type's features; `bases`, `blocks`: how relations' matrices are made (0: each is its own)."""
         super().__init__()
-        self.dropout = dropout
+        self.dropout, self.heads = dropout, heads
         self.project = TypeProjection(widths, hidden) if len(widths) > 1 else None
         sizes = [hidden if self.project else widths[0], *[hidden] * (layers - 1), out_channels]
         _check_blocks(sizes, blocks)
-        shared = {"num_bases": bases or None, "num_blocks": blocks or None}
-        self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
-        for number, (wide, out) in enumerate(pairwise(sizes)):
-            last = number == layers - 1
-            if name == "rgcn":
-                self.convs.append(RGCNConv(wide, out, relations, **shared))
-            else:
-                of_head = out if last else out // heads
-                conv = RGATConv(wide, of_head, relations, heads=heads, concat=not last, dropout=dropout, **shared)
-                nn.init.constant_(conv.l2, 1 / of_head)  # which PyG leaves as memory happens to be
-                self.convs.append(conv)
-            if not last:
-                self.norms.append(_norm(norm, hidden))
+        options: dict[str, Any] = {"num_relations": relations, "num_bases": bases or None, "num_blocks": blocks or None}
+        pairs = list(pairwise(sizes))
+        self.convs = nn.ModuleList(self._conv(wide, out, **options) for wide, out in pairs[:-1])
+        self.convs.append(self._conv(*pairs[-1], last=True, **options))
+        self.norms = nn.ModuleList(_norm(norm, hidden) for _ in pairs[:-1])
+
+    @abstractmethod
+    def _conv(self, wide: int, out: int, *, last: bool = False, **options: Any) -> nn.Module:
+        """A convolution between rows of two widths."""
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_type: Tensor | None = None, node_type: Tensor | None = None
@@ -93,6 +90,23 @@ class Relational(nn.Module):
             if norm is not None:
                 x = F.dropout(norm(x).relu(), p=self.dropout, training=self.training)
         return x
+
+
+class RGCN(Relational):
+    """R-GCN: a mean for each relation, by its matrix."""
+
+    def _conv(self, wide: int, out: int, *, last: bool = False, **options: Any) -> nn.Module:
+        return RGCNConv(wide, out, **options)
+
+
+class RGAT(Relational):
+    """R-GAT: attention over the edges of all relations; the last layer's heads are averaged."""
+
+    def _conv(self, wide: int, out: int, *, last: bool = False, **options: Any) -> nn.Module:
+        of_head = out if last else out // self.heads
+        conv = RGATConv(wide, of_head, heads=self.heads, concat=not last, dropout=self.dropout, **options)
+        nn.init.constant_(conv.l2, 1 / of_head)  # which PyG leaves as memory happens to be
+        return conv
 
 
 def _norm(name: str | None, width: int) -> nn.Module:

@@ -174,15 +174,11 @@ class Trainer:
         try:
             with Interrupts() as interrupts:
                 self._resume()
-                p = self.progress
-                self._tell(
-                    Started(
-                        self.plan(), self.settings.as_json(), self.settings.epochs, len(self._batches), p.epoch, p.batch
-                    )
-                )
+                p, s = self.progress, self.settings
+                self._tell(Started(self.plan(), s.as_json(), s.epochs, len(self._batches), p.epoch, p.batch))
                 if self.parallel is not None and self.graph.bounds is None and not self.parallel.tensor_parallel:
                     self._tell(Notice(UNPARTITIONED))
-                while p.epoch < self.settings.epochs and not p.stopped:
+                while p.epoch < s.epochs and not p.stopped:
                     self._epoch(interrupts)
             result = self._finish()
             self.close()

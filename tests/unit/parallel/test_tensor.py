@@ -288,7 +288,7 @@ def test_dropout_is_the_same_on_any_number_of_workers(graph, name):
     "name", ["gcn", "sage", "sage max", "film", "gat", "gat one head", "gatv2 cut heads", "rgcn narrow", "rgat"]
 )
 def test_chunks_change_no_bit(graph_of, name):
-    """Of any row; and of no gradient that is a sum by itself. Attention's and maxima's are added up range by range."""
+    """Of any row; and of no gradient but attention's, which are added up range by range."""
     model, graph = model_for(name), graph_of(name)
 
     def work(rank, wire, ahead):
@@ -302,7 +302,7 @@ def test_chunks_change_no_bit(graph_of, name):
     for (wanted, gradient), *others in on_workers(work, BOUNDS[3]):
         for rows, other in others:
             assert torch.equal(rows, wanted)
-            assert torch.equal(other, gradient) or name not in ("gcn", "sage")
+            assert torch.equal(other, gradient) or "gat" in name
             assert (other - gradient).abs().max() < 1e-12
 
 
