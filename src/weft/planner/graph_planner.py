@@ -244,20 +244,25 @@ class GraphPlanner:
         return self._prices(cluster, replace(self.model, layers=layers)).of(load, layer)
 
     def _decoupled(self, cluster: Cluster, half: float) -> tuple[Price, float]:
-        """Dense layers on own rows, rows to slices, all mixings, and rows again: forth and back."""
-        own, width = np.diff(self._owners.bounds).astype(float), self.model.widths[-1]
+        """Dense layers on own rows, rows to slices, mixings (of inputs that stay one is made once), and rows again."""
+        own, width, mixings = (
+            np.diff(self._owners.bounds).astype(float),
+            self.model.widths[-1],
+            self._depth - self._keeps,
+        )
         item = (8 if self._task.dtype == "float64" else 4) * half
-        load = self._columns_load([own * width * item / self._workers] * 4 if self._workers > 1 else [])
+        forth_and_back = 4 if self._workers > 1 and mixings else 0
+        load = self._columns_load([own * width * item / self._workers] * forth_and_back)
         dense = sum(cost.source + cost.destination for cost in self.model.layers)
         fixed = sum(cost.fixed for cost in self.model.layers)
-        row, edge = (each * self._depth for each in self._mixing)
+        row, edge = (each * mixings for each in self._mixing)
         cost = LayerCost(fixed, dense, row, edge, 0.0, 0.0, 0.0, 0.0)
         price = self._prices(cluster, replace(self.model, layers=[cost])).of(load, 0)
         still = Load(self._columns_load([]).units, sources=own)  # what is left if nothing were mixed or moved
         alone = self._prices(cluster, replace(self.model, layers=[cost])).of(still, 0)
         at = STAGES.index("exchange")
         mixes = float(price.stages.sum() - price.stages[at] - alone.stages.sum())
-        return price, min(float(price.stages[at]), mixes * min(1.0, 2 / self._depth))
+        return price, min(float(price.stages[at]), mixes * min(1.0, 2 / max(mixings, 1)))
 
     def _columns_load(self, moves: list[np.ndarray]) -> Load:
         """What all workers do by column; `moves`: of each exchange, what a worker sends to each other."""
