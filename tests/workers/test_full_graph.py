@@ -164,7 +164,7 @@ def pyg_decoupled(graphs):
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 4, "uneven"])
+@pytest.mark.parametrize("workers", ["uneven", *(pytest.param(workers, marks=pytest.mark.slow) for workers in (1, 4))])
 def test_tp_decoupled_is_the_decoupled_model_in_one_process(graphs, pyg_decoupled, workers, tmp_path):
     ways = ({}, {"overlap": False}, {"chunks": 3})
     names = [(model, way) for model in DECOUPLED for way in (ways if model in ("gcn", "gat") else ways[:1])]
