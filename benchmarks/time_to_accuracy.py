@@ -38,7 +38,7 @@ def main():
     parser.add_argument("--peer-epochs", type=int, default=5, help="DistDGL's")
     parser.add_argument("--peer-lr", type=float, default=0.003)
     parser.add_argument("--epochs", type=int, default=100, help="Weft's, at most")
-    parser.add_argument("--lr", type=float, default=0.02)
+    parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--rounds", type=int, default=1)
     args = parser.parse_args()
     args.data.mkdir(parents=True, exist_ok=True)
