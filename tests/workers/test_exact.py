@@ -248,7 +248,7 @@ def test_over_a_process_group(graphs, alone, tmp_path, monkeypatch):
     compare([alone[model, "{}"] for model, _ in names], got, names)
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow), 4])
 def test_fast_plans(graphs, alone, workers, tmp_path):
     names = [(model, name) for model, plans in FAST.items() for name in plans]
     got = run([case(graphs, model, name, workers) for model, name in names], workers, tmp_path / "run")
@@ -313,6 +313,7 @@ def test_batches_in_turns(graphs, workers, method, tmp_path):
     compare(wanted, got, names)
 
 
+@pytest.mark.slow
 def test_turns_of_small_batches(graphs, tmp_path):
     """Time steps and pieces without a seed, on some workers or on all but one."""
     chosen = ("migrate", "migrate, a fetch a step", "leap, evened", "split in pieces", "push in pieces by host")

@@ -190,7 +190,7 @@ def check(graphs, pyg, alone, workers, exact, folder):
     compare(wanted, run(cases, 3 if workers == "uneven" else workers, folder, STEPS), [*exact, *DRAWN])
 
 
-@pytest.mark.parametrize("workers", [4, "uneven"])
+@pytest.mark.parametrize("workers", [pytest.param(4, marks=pytest.mark.slow), "uneven"])
 def test_plans_are_pyg(graphs, pyg, alone, workers, tmp_path):
     """Some vertices have no edges; of the uneven workers one has no vertices, another none that is in a link."""
     check(graphs, pyg, alone, workers, FAST, tmp_path / "run")

@@ -115,7 +115,13 @@ def test_plan_files_that_are_wrong_are_explained(graphs, tmp_path, capsys):
     assert "say cache in the plan's file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("first", "then"), [(["split", "--micro-batches", 3], ["dnp"]), (["migrate"], ["migrate"])])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (["split", "--micro-batches", 3], ["dnp"]),
+        pytest.param(["migrate"], ["migrate"], marks=pytest.mark.slow),
+    ],
+)
 def test_resumed_with_other_workers_and_another_plan(graphs, alone, tmp_path, first, then):
     keep = ["--checkpoint", tmp_path / "checkpoints"]
     every = ["--checkpoint-every", 2, "--keep", 100]

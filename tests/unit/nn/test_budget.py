@@ -72,6 +72,7 @@ def test_a_worker_without_vertices_fits():
     assert chosen(total(Fit("again", 0), sizes=nobody), sizes=nobody).mapped is False
 
 
+@pytest.mark.slow
 def test_peak_is_the_formulas(tmp_path):
     """Within 15%, in memory and out of it; and inside the budget: the same model whatever is kept."""
     size = ["--vertices", "40000", "--edges", "600000", "--hidden", "256", "--data", str(tmp_path)]
