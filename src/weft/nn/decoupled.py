@@ -102,8 +102,8 @@ class Decoupled(nn.Module):
             return self.model(x, edge_index, **given)
 
     def extra_repr(self) -> str:
-        """Which aggregations follow the dense layers."""
-        return f"dense layers first, then {self.depth} aggregations"
+        """How many aggregations are apart from the dense layers."""
+        return f"dense layers apart from {self.depth} aggregations"
 
 
 def kind_of(conv: MessagePassing, name: str = "") -> str:

@@ -37,7 +37,7 @@ class Plan:
     merge: str = "fewest"  # migrating models: which time steps are tried to be dropped: of fewest seeds, random, none
     prefetch: int = 2  # batches prepared ahead of the one that is computed; 0: each when its turn comes
     scope: str = "batches"  # or graph: all vertices with all their neighbours are one batch, made ready once
-    decoupled: bool = False  # the whole graph by columns: dense layers first, then all aggregations (another model)
+    decoupled: bool = False  # the whole graph by columns: dense layers apart from aggregations (another model)
     replicate: bool = False  # the whole graph at owners: rows that cost less to compute again than to send are
     overlap: bool = True  # the whole graph by columns: what travels does so while something else is computed
     chunks: int = 0  # the whole graph by columns: pieces that destinations are gone through in; 0: by the memory budget
@@ -206,7 +206,7 @@ def tp(depth: int, **options: Any) -> Plan:
 
 
 def tp_decoupled(depth: int, **options: Any) -> Plan:
-    """Tensor parallelism of the decoupled model: dense layers first, then all aggregations, between two exchanges."""
+    """Tensor parallelism of the decoupled model: dense layers apart from aggregations, which are between two exchanges."""
     return tp(depth, **({"decoupled": True} | options))
 
 

@@ -162,7 +162,7 @@ class Trainer:
     def _layers(self) -> str:
         depth = len(self._fanouts)
         if isinstance(self._block_model, DecoupledModel):
-            return f"decoupled (another model): {depth} dense layers, then {depth} aggregations"
+            return f"decoupled (another model): {depth} dense layers apart from {depth} aggregations"
         kinds = self._block_model.describe()
         others = sum(not line.endswith("(fast)") for line in kinds)
         return f"{depth} layers ({len(kinds) - others} fast{f', {others} as black boxes' if others else ''})"

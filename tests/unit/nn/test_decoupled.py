@@ -141,7 +141,7 @@ def test_it_is_another_model_with_the_same_parameters(graph):
     model = GCN(WIDTH, 5, 3, CLASSES).double()
     variant = Decoupled(model)
     assert [p.data_ptr() for p in variant.parameters()] == [p.data_ptr() for p in model.parameters()]
-    assert "dense layers first, then 3 aggregations" in str(variant)
+    assert "dense layers apart from 3 aggregations" in str(variant)
     assert (variant(x, edge_index) - model(x, edge_index)).abs().max() > 1e-4
 
 
