@@ -214,27 +214,7 @@ class Team:
         costs = None
         if "cover" in plan.layers or plan.replicate:
             costs = (row_costs if plan.scope == "graph" else crossing_costs)(model, graph.num_features)
-        places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
-        types = graph.edge_type is not None and takes_types(model)
-        self._cooperations = [
-            Cooperation(
-                graph,
-                plan,
-                fanouts,
-                owners,
-                wire,
-                compute=self.compute,
-                places=places,
-                types=types,
-                costs=costs,
-                width=graph.num_features,
-                sampler=settings.sampler,
-                seed=settings.seed,
-                replace=settings.replace,
-                weighted=settings.weighted,
-            )
-            for wire in ahead
-        ]
+        self._cooperations = self._cooperate(graph, settings, fanouts, owners, model, costs)
         self._ranges = ranges_for(settings, plan, model, graph, owners)
         overlaps = plan.tensor_parallel and plan.overlap and not plan.decoupled
         self._soon = Soon(self.compute, self.ahead if overlaps else None, world.meter)
@@ -252,6 +232,34 @@ class Team:
         self.sharing = Sharing(everybody, near, everyone, mates)
         self._wires = [self.compute, *ahead, *everyone, *mates]
         self.programmers: list[Programmer] = [partial(self._program, one) for one in self._cooperations]  # by lane
+
+    def _cooperate(
+        self,
+        graph: Graph,
+        settings: Settings,
+        fanouts: list[int],
+        owners: Owners,
+        model: nn.Module,
+        costs: list[tuple[float, float]] | None,
+    ) -> list[Cooperation]:
+        """Who prepares programs together with the others, by lane; `costs`: what rows cost where they cross, by layer."""
+        make = partial(
+            Cooperation,
+            graph,
+            self._plan,
+            fanouts,
+            owners,
+            compute=self.compute,
+            places=any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing)),
+            types=graph.edge_type is not None and takes_types(model),
+            costs=costs,
+            width=graph.num_features,
+            sampler=settings.sampler,
+            seed=settings.seed,
+            replace=settings.replace,
+            weighted=settings.weighted,
+        )
+        return [make(wire) for wire in self._ahead]
 
     def close(self) -> None:
         """Give up the wires to the others. All workers do, once no thread prepares batches any more."""
