@@ -4,8 +4,9 @@
     python benchmarks/planner.py --report
 
 Tasks are drawn from all combinations of graph, partition, model, hidden width, fanouts, links and cache, so that values and
-pairs of values come up evenly. Each is one run on four hosts with a worker and a thread each: the planner is asked, then
-the named plans, its choice and its two runners-up are measured in turn. A finished task is a line of the file, and is
+pairs of values come up evenly. Each is one run on four hosts with a worker and a thread each: the planner is asked, trained
+by as in a run until nothing is left to try, and then the named plans, its choice, its two runners-up and what it tried are
+measured in turn. A finished task is a line of the file, and is
 skipped when the command is started again. The cluster is probed once for each speed of links, into files beside it.
 """
 
@@ -22,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 from cluster import graphs
-from planner_tables import calibration, report
+from planner_tables import RUN, calibration, report
 
 from weft.cluster.sandbox import Sandbox
 
@@ -124,7 +125,7 @@ def sandbox_of(link, args):
 def measured(task, earlier, args):
     """A task's record, or None if the run failed. Plans that an earlier record has are not measured again."""
     graph, _, parts = graphs(args.data, args.vertices, args.edges, args.hosts, task["partition"], kind=task["graph"])
-    job = {name: getattr(args, name) for name in ("rounds", "epochs", "enough", "slow")} | {
+    job = {name: getattr(args, name) for name in ("rounds", "epochs", "enough", "slow", "run")} | {
         "graph": str(parts),
         "cluster": None if args.no_planner else str(cluster_of(task["link"], args)),
         "known": [plan["plan"] for plan in earlier["plans"].values()] if earlier else [],
@@ -208,10 +209,11 @@ def main():
     parser.add_argument(
         "--slow", type=float, default=2.0, help="leave out of later rounds what takes so many times the best"
     )
+    parser.add_argument("--run", type=int, default=RUN, help="epochs of the run that is planned for")
     parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument("--vertices", type=int, default=60_000)
-    parser.add_argument("--edges", type=int, default=1_250_000)
-    parser.add_argument("--batch-size", type=int, default=200, help="a worker; 4,800 seeds are six batches then")
+    parser.add_argument("--vertices", type=int, default=240_000)
+    parser.add_argument("--edges", type=int, default=5_000_000)
+    parser.add_argument("--batch-size", type=int, default=200, help="a worker; 19,200 seeds are 24 batches then")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one task")
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -41,9 +41,15 @@ def used(record):
     return record["planner"]["chosen"] if record["planner"] else best(record)
 
 
-def regret(record):
-    """How much longer the chosen plan takes than the best."""
-    return seconds(record, used(record)) / seconds(record, best(record)) - 1
+def regret(record, name=None):
+    """How much longer the chosen plan, or another, takes than the best."""
+    return seconds(record, name or used(record)) / seconds(record, best(record)) - 1
+
+
+def trying(record):
+    """Seconds that a run's first epochs took longer than by the plan that then goes on, because others were tried."""
+    trial = record["planner"]["trial"]
+    return trial["seconds"] - trial["epochs"] * seconds(record, used(record))
 
 
 def errors(record):
@@ -74,9 +80,15 @@ def print_tasks(records):
         chosen, least = used(r) if r["planner"] else "-", best(r)
         figures = f"{chosen:22.22}{seconds(r, used(r)):7.2f}  {least:22.22}{seconds(r, least):7.2f}"
         print(f"{r['name']:49} {figures}{f'{regret(r):.1%}' if r['planner'] else '':>8}")
-    regrets = [regret(record) for record in records if record["planner"]]
-    if regrets:
-        print(f"regret over {len(regrets)} tasks: mean {mean(regrets):.1%}, worst {max(regrets):.1%} (aims: 3%, 15%)")
+    asked = [record for record in records if record["planner"]]
+    for what, regrets in (
+        ("", [*map(regret, asked)]),
+        (", as predicted", [regret(record, record["planner"]["first"]) for record in asked]),
+    ):
+        if asked:
+            print(
+                f"regret{what} over {len(asked)} tasks: mean {mean(regrets):.1%}, worst {max(regrets):.1%} (aims: 3%, 15%)"
+            )
 
 
 def print_errors(records):
@@ -107,6 +119,8 @@ def print_planning(records):
         ("seconds", list(took.values()), ".2f"),
         ("of an epoch of gdp (aim: 1)", epochs, ".2f"),
         (f"of {RUN} epochs, chosen (aim: 5%)", runs, ".1%"),
+        ("plans tried besides", [r["planner"]["trial"]["plans"] for r in records], ".1f"),
+        (f"that took longer, of {RUN} epochs", [trying(r) / (RUN * seconds(r, used(r))) for r in records], ".1%"),
     ):
         print(f"{title:30}" + "".join(f"{of(values):9{form}}" for of in (median, mean, max)))
 

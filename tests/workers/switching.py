@@ -20,6 +20,7 @@ from weft.graph import Graph
 from weft.parallel import Plan
 from weft.planner.prediction import Answer, Prediction
 from weft.training import Settings, Trainer, make_model
+from weft.training.pace import Pace
 from weft.training.watch import Watch
 
 PLANS = [
@@ -98,6 +99,20 @@ def watched(graph, world, plan, folder, resume=False, **changed):
     return parameters(trainer), [getattr(event, "text", "") for event in told], str(trainer.parallel)
 
 
+def tried(graph, world):
+    """`fit` with two rivals, each on trial for two epochs of seven."""
+    told = []
+    trainer = trainer_for(graph, world, told.append, epochs=7)
+    first, *others = (
+        Prediction(str(number), plan, 1.0, {}, {"links": 1.0}, {}, 0.0, 1.0)
+        for number, plan in enumerate((trainer.parallel, *PLANS[2:4]))
+    )
+    trainer.watch = Watch(first, lambda: answer_of((first.plan, 1.0), (first.plan, 1.0)), rivals=others)
+    trainer.watch._pace = Pace(None)  # epochs this short are not predicted
+    trainer.fit()
+    return parameters(trainer), [getattr(event, "text", "") for event in told], str(trainer.parallel)
+
+
 def main():
     rank, size, port, graph, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], Path(sys.argv[5])
     torch.set_num_threads(1)
@@ -111,6 +126,10 @@ def main():
     undisturbed.fit()
     arrays["fitted"] = parameters(undisturbed)
     arrays["calm"], said["calm"], said["calm plan"] = watched(graph, world, PLANS[2], out / "calm", watch=False)
+    longer = trainer_for(graph, world, epochs=7)
+    longer.fit()
+    arrays["fitted longer"] = parameters(longer)
+    arrays["tried"], *said["tried"] = tried(graph, world)
     for number in (2, 5):
         folder = out / f"watched-{number}"
         arrays[folder.name], *said[folder.name] = watched(graph, world, PLANS[number], folder)

@@ -69,6 +69,17 @@ def test_a_watched_run_switches_at_the_boundary_and_says_so(seen):
                 assert "from now on plan" in notices[0]
 
 
+def test_plans_are_tried_and_the_model_is_the_same(seen):
+    for arrays, said in seen:
+        np.testing.assert_allclose(arrays["tried"], arrays["fitted longer"], rtol=0, atol=1e-10)
+        assert said["tried"][1] == seen[0][1]["tried"][1]  # all workers go on by the same plan
+    told = seen[0][1]["tried"][0]
+    assert any("1 is tried, which may be faster" in text for text in told)
+    found = next(text for text in told if text.startswith("plans tried, an epoch of each: 0 "))
+    stays = (Plan(("local", "local")), *PLANS[2:4])[int(found.split("; ")[1].split()[0])]
+    assert seen[0][1]["tried"][1] == str(stays)
+
+
 def test_a_run_that_was_switched_is_resumed(seen):
     for arrays, said in seen:
         np.testing.assert_allclose(arrays["resumed"], arrays["fitted"], rtol=0, atol=1e-10)

@@ -1,8 +1,9 @@
 """Plans side by side in one run: `python plans.py JOB.json` as every worker; figures of all of them from rank 0.
 
-The planner is asked first, if the job names a cluster's file. Then rounds over the plans, every other one backwards: each
-plan is switched to, warms up for an epoch and is timed for some more, the same ones for all; fewer where they are long. A
-plan that the first round finds much slower than the fastest is left out of later ones.
+The planner is asked first, if the job names a cluster's file, and its choice trained by as in a run, until nothing is left
+to try. Then rounds over the plans, every other one backwards: each plan is switched to, warms up for an epoch and is timed
+for some more, the same ones for all; fewer where they are long. A plan that the first round finds much slower than the
+fastest is left out of later ones.
 """
 
 import json
@@ -26,7 +27,9 @@ _FIELD = 3  # plans that the planner finds fastest, which are measured beside th
 def main(job):
     world = World.join(300)
     graph = Graph.open(job["graph"])
-    settings = Settings(threads=1, **job["settings"] | {"fanouts": tuple(job["settings"]["fanouts"])})
+    settings = Settings(
+        threads=1, epochs=job.get("run", 1), **job["settings"] | {"fanouts": tuple(job["settings"]["fanouts"])}
+    )
     model = make_model(settings, graph)
     trainer = Trainer(graph, model, replace(settings, plan="gdp"), world=world)
     trainer.prepare()
@@ -35,12 +38,12 @@ def main(job):
     known = [Plan.from_dict(plan) for plan in job["known"]]
     asked, found = None, []
     if job["cluster"]:
-        asked, found, predict = ask(trainer, settings, graph, model, world, job["cluster"])
+        asked, found, stays, predict = ask(trainer, settings, graph, model, world, job["cluster"])
     plans = {label(plan, usual): plan for plan in [*wanted, *found, *known]}
     figures = measure(trainer, {name: plan for name, plan in plans.items() if plan not in known}, job)
     made = {name: {"plan": plan.as_dict()} | summary(figures.get(name)) for name, plan in plans.items()}
     if asked is not None:
-        asked |= {"chosen": label(found[0], usual), "fastest": [label(plan, usual) for plan in found]}
+        asked |= {"first": label(found[0], usual), "chosen": label(stays, usual)}
         for name, plan in plans.items():
             made[name]["predicted"] = predict(plan)
     if world.rank == 0:
@@ -65,12 +68,14 @@ def label(plan, usual):
 
 
 def ask(trainer, settings, graph, model, world, file):
-    """The planner's answer and what it took, the plans that it finds fastest (its choice first), and what predicts others.
+    """The planner's answer and what it took, the plans that it finds fastest (its choice first) or that a run tries, the one
+    that the run goes on by, and what predicts others.
 
     All workers ask; they go by what the first was told.
     """
     from weft.planner.cluster_file import read_cluster
     from weft.training.planning import planner_for
+    from weft.training.start import watch_over
 
     cluster, wire = read_cluster(Path(file)), trainer._sync
     wire.barrier()
@@ -83,12 +88,22 @@ def ask(trainer, settings, graph, model, world, file):
     told = [plan.as_dict() for plan in [answer.best.plan, *others[: _FIELD - 1]]]
     found = [Plan.from_dict(plan) for plan in json.loads(wire.share(json.dumps(told).encode()))]
     asked = {"seconds": seconds, "took": answer.took, "looked_at": answer.looked_at, "error": answer.error}
+    start = time.perf_counter()
+    trainer.use(answer.best.plan)
+    trainer.watch = watch_over(trainer, planner, cluster, answer, time.perf_counter() - start)
+    tried, epochs, start = [one.plan for one in trainer.watch.rivals], 0, time.perf_counter()
+    while trainer.watch.trial is not None:
+        epochs += 1
+        trainer.train_epoch(epochs - 1)
+    asked |= {"trial": {"plans": len(tried), "epochs": epochs, "seconds": time.perf_counter() - start}}
+    trainer.watch = None
 
     def predict(plan):
         prediction = asdict(planner.predict(plan, cluster))
         return {key: value for key, value in prediction.items() if key != "plan"}
 
-    return asked | {"reasons": answer.reasons}, found, predict
+    found += [plan for plan in tried if plan not in found]
+    return asked | {"reasons": answer.reasons}, found, trainer.parallel, predict
 
 
 def measure(trainer, plans, job):

@@ -157,7 +157,9 @@ class Settings:
     cluster: Path | None = setting(
         None, "a cluster file (weft probe) to choose a plan by; none: measured at the start", "workers"
     )
-    watch: bool = setting(True, "compare epochs with the prediction, and plan again when they drift apart", "workers")
+    watch: bool = setting(
+        True, "try plans that may be the fastest, and plan again when epochs and predictions drift apart", "workers"
+    )
     timeout: float = setting(300.0, "seconds to wait for other workers before giving up", "workers", low=1.0)
 
     evaluate_every: int = setting(1, "epochs between evaluations; 0: only at the end", "evaluation", low=0)

@@ -1,8 +1,9 @@
 """How a run starts: the cluster is measured or read, a plan is chosen and explained, and training is watched."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import read_cluster
 from weft.planner.graph_planner import GraphPlanner
 from weft.planner.planner import Planner
-from weft.planner.prediction import Answer
+from weft.planner.prediction import Answer, Prediction
 from weft.planner.probe import probe, probe_again
 from weft.training.events import Event, Notice, Planned
 from weft.training.objective import objective_for
@@ -25,6 +26,7 @@ from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
 from weft.training.settings import Settings
 from weft.training.trainer import Trainer
+from weft.training.trial import rivals
 from weft.training.watch import Watch
 
 
@@ -46,11 +48,27 @@ def trainer_for(
         planner = planner_for(settings, graph, model, world, objective)
     answer = planner.answer(cluster)
     tell(Planned(answer))
+    start = time.perf_counter()
     trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.reads, objective)
     if settings.watch:
-        again = _Again(trainer, planner, cluster)
-        trainer.watch = Watch(answer.best, again.plan, again.describe)
+        trainer.watch = watch_over(trainer, planner, cluster, answer, time.perf_counter() - start)
     return trainer
+
+
+def watch_over(
+    trainer: Trainer, planner: Planner | GraphPlanner, cluster: Cluster, answer: Answer, change: float
+) -> Watch:
+    """A watch over a run by the best plan of an answer; its rivals are tried, unless the full graph is trained on.
+
+    `change`: seconds that it takes to change plans. All workers call this together, and go by the first one's.
+    """
+    wire, others = trainer.world.wire(), list[Prediction]()
+    with closing(wire):
+        change = json.loads(wire.share(json.dumps(change).encode() if wire.rank == 0 else None))
+    if not trainer.settings.full_graph:
+        others = rivals(answer, trainer.settings.epochs, change)
+    again = _Again(trainer, planner, cluster)
+    return Watch(answer.best, again.plan, again.describe, others)
 
 
 @contextmanager

@@ -219,6 +219,7 @@ class Trainer:
             loss, edges, terms = loss + more_loss, edges + more_edges, terms + self.objective.terms(batch.size)
             clock.append(time.perf_counter())
         self._merge(epoch, clock)
+        self._look(clock)
         return edges, loss / terms
 
     def _epoch(self, interrupts: Interrupts) -> None:
@@ -241,15 +242,14 @@ class Trainer:
         self._look(clock)
 
     def _look(self, clock: list[float]) -> None:
-        """After an epoch with batches done at these times: plan again if they took longer or shorter than was expected."""
+        """After an epoch with batches done at these times: try another plan, or plan again if they were not as expected."""
         p, s, settled = self.progress, self.settings, self._merging is None or self._merging.settled
         if self.watch is None or not s.watch or not settled or p.stopped or p.epoch == s.epochs:
             return
         steps = [end - start for start, end in itertools.pairwise(clock)]
-        if not self.watch.drifts(p.epoch, steps, len(self._batches), self._sync):
+        change = self.watch.look(p.epoch, steps, len(self._batches), self._sync, self._loader.rest)
+        if change is None:
             return
-        self._loader.rest()
-        change = self.watch.plan_again(self._sync)
         self._tell(Notice(change.text))
         if change.plan is not None:
             self.use(change.plan)

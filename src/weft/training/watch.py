@@ -1,4 +1,5 @@
-"""Watching a run: its epochs are held against what was expected; when they drift away, the cluster is looked at again.
+"""Watching a run: plans that may be the fastest are tried; epochs are held against what was expected, and when they drift
+away, the cluster is looked at again.
 
 The first worker keeps the clock and decides; the others are told, so that all go on by one plan.
 """
@@ -12,6 +13,7 @@ from weft.exchange import Wire
 from weft.parallel import Plan
 from weft.planner.prediction import Answer, Prediction
 from weft.training.pace import Pace, epoch_seconds
+from weft.training.trial import EPOCHS, Trial, short
 
 _PATIENCE = 2  # epochs after a planning that are not judged
 _WORTH = 0.95  # a plan that takes more than this share of the present one's time is not worth a switch
@@ -19,7 +21,7 @@ _WORTH = 0.95  # a plan that takes more than this share of the present one's tim
 
 @dataclass(frozen=True)
 class Change:
-    """What came of planning again."""
+    """What came of planning again, or of trying plans."""
 
     plan: Plan | None  # to go on by; None: the present one stays
     text: str  # for a person
@@ -30,6 +32,7 @@ class Watch:
 
     `replan`: all workers call it together; it measures the cluster again and answers as the planner does.
     `describe`: what it found to be different, in words (weft.planner.changes); the answer's first reason, if not given.
+    `rivals`: plans to try first (weft.training.trial); all workers have the same.
     """
 
     def __init__(
@@ -37,12 +40,27 @@ class Watch:
         prediction: Prediction,
         replan: Callable[[], Answer],
         describe: Callable[[Answer], str] | None = None,
+        rivals: Sequence[Prediction] = (),
     ) -> None:
         self.prediction = prediction  # of the plan in use, as this worker has it
         self._replan, self._describe = replan, describe or _first_reason
         self._pace, self._patience = Pace(prediction.seconds), _PATIENCE
         self._factors: dict[Plan, float] = {}  # seconds measured over predicted, of plans that were in use for a while
         self._took, self._expected, self._epoch = 0.0, 0.0, 0
+        self.rivals, self._first = list(rivals), prediction
+        self.trial = Trial(rivals) if rivals else None  # None: it is over
+
+    def look(
+        self, epoch: int, steps: Sequence[float], batches: int, wire: Wire, rest: Callable[[], None]
+    ) -> Change | None:
+        """What changes after so many epochs, of whose last one (of so many batches) steps took so long; None: nothing.
+
+        `rest` is called before the cluster is measured. All workers call this together.
+        """
+        if self.drifts(epoch, steps, batches, wire):
+            rest()
+            return self.plan_again(wire)
+        return self.try_another(wire)
 
     def drifts(self, epoch: int, steps: Sequence[float], batches: int, wire: Wire) -> bool:
         """Is it time to plan again, after so many epochs, of whose last one (of so many batches) steps took so long?
@@ -54,8 +72,34 @@ class Watch:
         self._epoch, self._took, self._expected = epoch, epoch_seconds(steps, batches), self._pace.expected
         return _told(wire, lambda: self._pace.drifts(self._took))
 
+    def try_another(self, wire: Wire) -> Change | None:
+        """The plan to try next, or at last the fastest of those tried; None: nothing changes.
+
+        All workers call this together.
+        """
+        if self.trial is None:
+            return None
+        told = _told(wire, self._turn)
+        if told is None:
+            return None
+        plan, before = Plan.from_dict(told["plan"]), self.prediction.plan
+        self.prediction = next(one for one in [self._first, *self.rivals] if one.plan == plan)
+        self.trial = None if told["over"] else self.trial
+        return Change(None if plan == before else plan, told["text"])
+
+    def _turn(self) -> dict[str, Any] | None:
+        assert self.trial is not None
+        turn = self.trial.ended(self.prediction, self._took, self._pace.usual)
+        if turn is None:
+            return None
+        over, cold = turn.seconds is not None, turn.prediction.plan != self.prediction.plan
+        self._pace = Pace(turn.seconds, 0, cold) if over else Pace(None, EPOCHS)
+        self._factors = {one.plan: seconds / one.seconds for seconds, one in self.trial.tried}
+        return {"plan": turn.prediction.plan.as_dict(), "over": over, "text": turn.text}
+
     def plan_again(self, wire: Wire) -> Change:
         """Measure and plan again, and say what is to change. All workers call this together."""
+        self.trial = None
         wire.barrier()
         answer = self._replan()
         told = _told(wire, lambda: self._decide(answer))
@@ -78,16 +122,16 @@ class Watch:
         switches = best.plan != present.plan and expected(best) < _WORTH * stays
         self._start(best.plan, expected(best) if switches else None)
         found = (
-            f"epoch {self._epoch} took {_seconds(self._took)} in place of {_seconds(self._expected)}: measured the "
+            f"epoch {self._epoch} took {short(self._took)} in place of {short(self._expected)}: measured the "
             f"cluster again{_in_brackets(self._describe(answer))}"
         )
         new, old = (best.name, present.name) if best.name != present.name else (str(best.plan), str(present.plan))
         if switches:
-            then = f"from now on plan {new} ({_seconds(expected(best))} an epoch) in place of {old} ({_seconds(stays)})"
+            then = f"from now on plan {new} ({short(expected(best))} an epoch) in place of {old} ({short(stays)})"
         elif best.plan == present.plan:
-            then = f"plan {present.name} stays, still the fastest ({_seconds(stays)} an epoch)"
+            then = f"plan {present.name} stays, still the fastest ({short(stays)} an epoch)"
         else:
-            then = f"plan {old} stays ({_seconds(stays)} an epoch): {new} is hardly faster ({_seconds(expected(best))})"
+            then = f"plan {old} stays ({short(stays)} an epoch): {new} is hardly faster ({short(expected(best))})"
         return {"plan": best.plan.as_dict() if switches else None, "text": f"{found}; {then}"}
 
     def _start(self, plan: Plan, expected: float | None) -> None:
@@ -116,7 +160,3 @@ def _first_reason(answer: Answer) -> str:
 
 def _in_brackets(text: str) -> str:
     return f" ({text.rstrip('.')})" if text else ""
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2g} s"

@@ -39,9 +39,9 @@ class Run:
         for _ in range(epochs):
             seconds = self.truth(self.epoch, self.plan)
             self.epoch += 1
-            if self.watch.drifts(self.epoch, [seconds / 10] * 10, 10, self.wire):
-                change = self.watch.plan_again(self.wire)
-                self.planned.append(self.epoch)
+            steps = [seconds / 10] * 10
+            change = self.watch.look(self.epoch, steps, 10, self.wire, lambda: self.planned.append(self.epoch))
+            if change is not None:
                 self.told.append(change.text)
                 if change.plan is not None:
                     self.plan = change.plan

@@ -1,0 +1,84 @@
+"""Plans that are predicted to take about as long are tried, at a bounded cost, and the fastest one stays."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from test_watch import GDP, SNP, SPLIT, Run, answer, predicted
+
+from weft.parallel.plan import dnp
+from weft.training.trial import rivals
+
+DNP = dnp(2)
+
+
+def fastest(seconds):
+    return lambda epoch, plan: seconds[plan]
+
+
+def test_who_is_worth_trying():
+    found = answer(predicted(GDP, 1.0), predicted(SPLIT, 1.1), predicted(SNP, 1.2), predicted(DNP, 1.3))
+    assert [one.plan for one in rivals(found, 100, change=0.1)] == [SPLIT, SNP]
+    assert [one.plan for one in rivals(found, 10, change=0.1)] == [SPLIT]  # half a second: 0.2 for it, 0.2 for changes
+    assert rivals(found, 30, change=1.0) == []
+    assert rivals(found, 2, change=0.0) == []
+    assert rivals(answer(predicted(GDP, 1.0)), 100, change=0.0) == []
+
+
+def test_other_models_and_plans_without_room_are_not_tried():
+    half = predicted(replace(SPLIT, wire="float16"), 0.9)
+    found = answer(predicted(GDP, 1.0), predicted(SNP, 1.01, excluded="would need more memory"))
+    assert rivals(replace(found, predictions=[half, *found.predictions]), 100, change=0.0) == []
+
+
+@pytest.mark.parametrize("best", [GDP, SPLIT, SNP])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_fastest_stays(best, seed):
+    rng = random.Random(seed)
+
+    def truth(epoch, plan):
+        cold = epoch == 0 or (run.switched and run.switched[-1][0] == epoch)
+        return rng.uniform(0.97, 1.03) * (0.9 if plan == best else 1.05) * (1.7 if cold else 1)
+
+    run = Run(truth, rivals=[predicted(SPLIT, 1.01), predicted(SNP, 1.02)])
+    run.go(100)
+    changes = [(2, SPLIT), (4, SNP), (6, best)]
+    assert run.switched == (changes if best != SNP else changes[:2])
+    assert run.planned == [] and run.watch.trial is None and run.watch.prediction.plan == best
+
+
+def test_what_is_said():
+    times = fastest({GDP: 1.0, SPLIT: 0.8, SNP: 1.2})
+    run = Run(times, rivals=[predicted(SPLIT, 1.01), predicted(SNP, 1.02)]).go(10)
+    assert run.told == [
+        "plan gdp takes 1.0 s an epoch: split is tried, which may be faster",
+        "plan split takes 0.8 s an epoch: snp is tried, which may be faster",
+        "plans tried, an epoch of each: gdp 1.0 s, split 0.8 s, snp 1.2 s; split goes on",
+    ]
+
+
+def test_what_is_not_at_all_as_predicted_ends_the_trial():
+    run = Run(fastest({GDP: 1.0, SPLIT: 5.0, SNP: 0.1}), rivals=[predicted(SPLIT, 1.01), predicted(SNP, 1.02)])
+    assert run.go(50).switched == [(2, SPLIT), (3, GDP)]
+
+
+@pytest.mark.parametrize("slow_from", range(1, 9))
+def test_a_link_that_slows_down_meanwhile_is_seen_in_two_epochs(slow_from):
+    def truth(epoch, plan):
+        return (10.0 if epoch >= slow_from else 1.0) if plan != DNP else 2.0
+
+    def found():
+        return answer(predicted(GDP, 10.0), predicted(SPLIT, 10.0), predicted(SNP, 10.0), predicted(DNP, 2.0, "dnp"))
+
+    run = Run(truth, replan=found, rivals=[predicted(SPLIT, 1.01), predicted(SNP, 1.02)]).go(30)
+    assert len(run.planned) == 1 and run.planned[0] <= slow_from + 2
+    assert run.switched[-1] == (run.planned[0], DNP) and run.plan == DNP
+
+
+def test_what_was_tried_is_remembered_when_planning_again():
+    """A plan that disappointed in the trial is not switched to because it is predicted to be a little faster."""
+    run = Run(
+        lambda epoch, plan: (1.0 if plan == GDP else 1.5) * (3.0 if epoch > 9 else 1.0), rivals=[predicted(SPLIT, 1.01)]
+    )
+    run.replan = lambda: answer(predicted(GDP, 3.0), predicted(SPLIT, 2.5))
+    assert run.go(30).switched == [(2, SPLIT), (4, GDP)] and len(run.planned) == 1
