@@ -14,7 +14,7 @@ from weft.planner.work import KINDS
 
 # What steps and layers take in training, of what they take alone, goes by the same processors and memories: where epochs
 # hardly tell one from the other, they are alike. A difference of 1 counts as much as epochs that are this share off.
-_ALIKE = 0.5
+_ALIKE = 0.1
 _LEAST = 0.05  # of the longest seconds: shorter ones count as if they were so long
 
 

@@ -7,9 +7,7 @@ a whole then tells what it does between its convolutions. Workers divide the run
 
 import copy
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 import torch
@@ -19,7 +17,7 @@ from weft.exchange import Wire
 from weft.graph import Graph
 from weft.nn.block_model import walk
 from weft.planner.counts import HOME, OWNER, Counts
-from weft.planner.stand import FEW, MOST, Crowd, Shape, Stand, pace, step_seconds
+from weft.planner.stand import FEW, MOST, Shape, Stand, pace, step_seconds
 
 
 @dataclass(frozen=True)
@@ -75,16 +73,13 @@ def model_cost(
         runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 3]
     rows = [min(int(shape.sources), MOST) for shape in shapes] + [FEW]
     runs.append(lambda: [step_seconds(graph, model, [FEW] * (len(shapes) + 1)), step_seconds(graph, model, rows)])
-    mine = torch.zeros(len(runs) + 1, 5, dtype=torch.float64)
-    with Crowd() if wire.size > 1 else nullcontext():
-        paces = [pace()]  # before, between and after, as the machine goes faster and slower
-        for number in range(wire.rank, len(runs), wire.size):
-            timed = torch.tensor(runs[number](), dtype=torch.float64)
-            mine[number, : len(timed)] = timed
-            paces.append(pace())
-        mine[-1, 0] = median(paces) / wire.size
-        figures: list[list[float]] = wire.sum(mine).tolist()
-    (*figures, (paced, *_)) = figures
+    mine = torch.zeros(len(runs) + wire.size, 5, dtype=torch.float64)
+    for number in range(wire.rank, len(runs), wire.size):
+        timed = torch.tensor(runs[number](), dtype=torch.float64)
+        mine[number, : len(timed)] = timed
+    mine[len(runs) + wire.rank, 0] = pace()
+    told: list[list[float]] = wire.sum(mine).tolist()
+    figures, paced = told[: len(runs)], min(row[0] for row in told[len(runs) :])
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
     layers = [LayerCost(*(whole[:4] + split[:3] + whole[4:5])) for whole, split in halves]
     few, many = figures[-1][:2]

@@ -1,18 +1,14 @@
 """The test stand: convolutions run by themselves, forward and backward, on random rows and edges, and timed."""
 
-import statistics
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from weft import _kernels
 from weft.errors import ModelError
 from weft.exchange import Route
 from weft.exchange.route import taken
@@ -22,12 +18,11 @@ from weft.nn.functional import merged
 from weft.parallel.program import Columns, Layer, Program
 from weft.planner.crossings import Recorder, pushed_layer, run_layer
 from weft.sampling import Block
-from weft.threads import yield_to_others
 
 FEW = 8  # rows of a run that shows what does not depend on rows
 MOST = 20_000  # rows of a run at most: beyond, they cost the same each
-_ROUNDS, _LONG = 3, 0.005  # times that a run is repeated, unless it takes so many seconds
-_AGREE = 1.1  # the most by which two long runs may differ
+_ROUNDS, _LONG = 5, 0.005  # times that a run is repeated, unless it takes so many seconds
+_FEWEST, _AGREE = 3, 1.1  # of long runs: how many there are at least, and by how much the two least may differ
 _STEADY = 15  # times that the piece of work is repeated by which all others are told
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
 
@@ -43,29 +38,6 @@ class Shape:
     away: float  # destinations of a request that others own
     pushed: float  # the share of edges that are computed for others
     pairs: float  # partial rows made of them
-
-
-class Crowd:
-    """Company: while some workers are done already, the others' processors stay as busy as in training.
-
-    A processor that shares its core or its cache with an idle one would work faster than it does then.
-    """
-
-    def __enter__(self) -> None:
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        yield_to_others()
-        table, out = np.ones((8000, 64), dtype=np.float32), np.empty((8000, 64), dtype=np.float32)
-        at = np.arange(8000) * 4999 % 8000
-        while not self._ended.is_set():
-            _kernels.gather_rows(table, at, out, None, 1)
 
 
 class Stand:
@@ -187,9 +159,9 @@ def random_block(sources: int, destinations: int, edges: int) -> Block:
 
 
 def timed(run: Callable[[], object], rounds: int = _ROUNDS) -> float:
-    """Processor seconds: the median of a few runs after one that is not counted.
+    """Processor seconds: the least of a few runs after one that is not counted; of long ones, once the two least agree.
 
-    Of long ones two in warm memory that agree will do.
+    What else goes on tells little then. How much longer work takes in training, in company, the rehearsal finds.
     """
     run()
     took: list[float] = []
@@ -199,9 +171,8 @@ def timed(run: Callable[[], object], rounds: int = _ROUNDS) -> float:
         run()
         took.append(time.thread_time() - before)
         if took[-1] > _LONG and (getrusage(RUSAGE_SELF).ru_minflt - faults) * _FAULT < _WARM * took[-1]:
-            near = [other for other in warm if max(other, took[-1]) < _AGREE * min(other, took[-1])]
-            if near:
-                return min(took[-1], *near)
-            warm.append(took[-1])
+            warm = sorted([*warm, took[-1]])
+            if len(warm) >= _FEWEST and warm[1] < _AGREE * warm[0]:
+                break
             rounds = min(rounds + 1, _STEADY)  # what else the machine does may have held one of them up
-    return statistics.median(took)
+    return min(warm or took)

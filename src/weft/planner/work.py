@@ -25,10 +25,12 @@ KINDS = {
     "edge": "seconds an edge whose ends are sent or come",
     "ask": "seconds a row asked of another worker, or by one",
     "message": "seconds an exchange",
+    "tell": "seconds an exchange of lists, while batches are drawn",
     "fetch": "seconds a batch's rows are fetched in, whatever they are",
     "gather": "seconds a byte of rows gathered",
     "disk": "seconds a byte of rows that are not in memory",
     "carry": "seconds a byte that is sent or comes",
+    "join": "seconds a byte of rows that layers send, or get and put in place",
     "sum": "seconds a byte of gradients",
     "step": "seconds in training of a second that the model takes by itself, whatever its rows",
     "layers": "seconds in training of a second that its layers take by themselves for rows and edges",
@@ -222,6 +224,8 @@ class Loads:
                 self._sum(load, "exchange", message.bytes["all"] * float(self._counts.held.sum()))
                 continue
             came = sum((wants[kind] * each * self._half for kind, each in message.bytes.items()), 0 * wants["own"])
+            rows = sum((wants[kind] * message.bytes.get(kind, 0.0) for kind in ("pulled", "own")), 0 * came)
+            load.units["compute"]["join"] += rows.sum(0) + rows.sum(1)  # partial rows are part of a pushed edge's cost
             self._move(load, Move("exchange", came if message.back else came.T))
 
     def _compute(self, load: Load, piece: Piece, cell: Cell, wants: dict[str, np.ndarray]) -> None:
@@ -242,12 +246,12 @@ class Loads:
 
     def _fetch(self, load: Load, piece: Piece, cell: Cell) -> None:
         fetch, first = load.units["fetch"], piece.placement
-        fetch["fetch"] += 1
         if first == "columns":
             load.inputs = np.full(self._workers, self._counts.held.sum() / self._workers)
             fetch["gather"] += load.inputs * self._row
             return
         load.ahead = first in ("local", "pull")
+        fetch["fetch"] += first != "push"  # owners' own rows need not be looked for
         wanted = cell.inputs if load.ahead else self._counts.held
         if first == "cover":
             wanted = wanted + cell.cover_inputs
@@ -277,7 +281,7 @@ class Loads:
 
     def _move(self, load: Load, move: Move) -> None:
         load.moves.append(move)
-        load.units[move.stage]["message"] += 1
+        load.units[move.stage]["tell" if move.stage == "sample" else "message"] += 1
         load.units[move.stage]["carry"] += move.sent.sum(0) + move.sent.sum(1)
 
     def _from_all(self, rows: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from weft import _kernels
 from weft.exchange import Wire, World
 from weft.graph import Graph
 from weft.nn.links import encoder_of
@@ -67,6 +68,8 @@ def planner_for(
     title = title_of(settings, depth, settings.batch_size * world.size, world.size)
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads or 1)
+    if settings.budget is None:
+        _kernels.keep_freed_memory()  # as in training: layers are timed
     try:
         if settings.full_graph:
             return GraphPlanner(graph, model, graph_task_of(settings), owners, world.hosts, wires.all, title)

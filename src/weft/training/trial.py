@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from weft.planner.prediction import Answer, Prediction
 
 EPOCHS = 2  # that a plan trains for: the first one opens connections and fills caches, the second one counts
-_CLOSE = 1.25  # predicted to take so many times the best's seconds, a plan may well be the faster one
+_CLOSE = 1.15  # predicted to take so many times the best's seconds, a plan may well be the faster one
 _COST = 0.05  # of a run's predicted seconds: what trying plans may cost
 _HOPELESS = 3.0  # an epoch of so many times the fastest's, even a first one, is not what was predicted: the trial ends
 
@@ -21,11 +21,12 @@ def rivals(answer: Answer, epochs: int, change: float) -> list[Prediction]:
     """
     best, found = answer.best, list[Prediction]()
     left = _COST * epochs * best.seconds - change  # in the end the fastest one is changed to
+    each = change + EPOCHS * (_CLOSE - 1) * best.seconds
     for one in answer.predictions:
         same_model = one.excluded is None and one.plan.wire == best.plan.wire
         if one.plan == best.plan or not same_model or one.seconds > _CLOSE * best.seconds:
             continue
-        left -= change + EPOCHS * max(0.0, one.seconds - best.seconds)
+        left -= each
         if left < 0:
             break
         found.append(one)
