@@ -91,18 +91,19 @@ def ask(trainer, settings, graph, model, world, file):
     start = time.perf_counter()
     trainer.use(answer.best.plan)
     trainer.watch = watch_over(trainer, planner, cluster, answer, time.perf_counter() - start)
-    tried, epochs, start = [one.plan for one in trainer.watch.rivals], 0, time.perf_counter()
+    tried, epochs, start = {answer.best.plan}, 0, time.perf_counter()
     while trainer.watch.trial is not None:
         epochs += 1
         trainer.train_epoch(epochs - 1)
-    asked |= {"trial": {"plans": len(tried), "epochs": epochs, "seconds": time.perf_counter() - start}}
+        tried.add(trainer.parallel)
+    asked |= {"trial": {"plans": len(tried) - 1, "epochs": epochs, "seconds": time.perf_counter() - start}}
     trainer.watch = None
 
     def predict(plan):
         prediction = asdict(planner.predict(plan, cluster))
         return {key: value for key, value in prediction.items() if key != "plan"}
 
-    found += [plan for plan in tried if plan not in found]
+    found += sorted(tried.difference(found), key=str)
     return asked | {"reasons": answer.reasons}, found, trainer.parallel, predict
 
 

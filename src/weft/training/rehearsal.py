@@ -22,8 +22,8 @@ from weft.training.planning import planner_for
 from weft.training.settings import Settings
 from weft.training.trainer import Trainer
 
-# Small, but with every kind of work in it.
-_VERTICES, _EDGES, _WIDTH, _TRAIN = 40_000, 800_000, 64, 0.08
+# Small, but with every kind of work in it, and more rows than processors keep near them.
+_VERTICES, _EDGES, _WIDTH, _TRAIN, _FANOUTS = 120_000, 2_400_000, 64, 0.027, (10, 5, 5)
 _ROWS_FROM_DISK = 500
 _ENOUGH = 1.5  # seconds of a plan's epochs: where links are slow, fewer have to do
 _PLANS = (
@@ -56,7 +56,7 @@ def rehearse(world: World, cluster: Cluster) -> Cluster:
             (256, 256, _PLANS[-2:], 3),
         ):
             settings = Settings(
-                hidden=hidden, fanouts=(10, 10, 10), batch_size=batch_size, threads=1, plan="gdp", slack=0.0, cache=1.0
+                hidden=hidden, fanouts=_FANOUTS, batch_size=batch_size, threads=1, plan="gdp", slack=0.0, cache=1.0
             )
             model = make_model(settings, graph)
             planner = planner_for(settings, graph, model, world)

@@ -1,9 +1,8 @@
 """How a run starts: the cluster is measured or read, a plan is chosen and explained, and training is watched."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import read_cluster
 from weft.planner.graph_planner import GraphPlanner
 from weft.planner.planner import Planner
-from weft.planner.prediction import Answer, Prediction
+from weft.planner.prediction import Answer
 from weft.planner.probe import probe, probe_again
 from weft.training.events import Event, Notice, Planned
 from weft.training.objective import objective_for
@@ -26,7 +25,7 @@ from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
 from weft.training.settings import Settings
 from weft.training.trainer import Trainer
-from weft.training.trial import rivals
+from weft.training.trial import Trial, rivals
 from weft.training.watch import Watch
 
 
@@ -60,15 +59,11 @@ def watch_over(
 ) -> Watch:
     """A watch over a run by the best plan of an answer; its rivals are tried, unless the full graph is trained on.
 
-    `change`: seconds that it takes to change plans. All workers call this together, and go by the first one's.
+    `change`: seconds that it takes to get ready for a plan. All workers call this together.
     """
-    wire, others = trainer.world.wire(), list[Prediction]()
-    with closing(wire):
-        change = json.loads(wire.share(json.dumps(change).encode() if wire.rank == 0 else None))
-    if not trainer.settings.full_graph:
-        others = rivals(answer, trainer.settings.epochs, change)
-    again = _Again(trainer, planner, cluster)
-    return Watch(answer.best, again.plan, again.describe, others)
+    again, others = _Again(trainer, planner, cluster), rivals(answer)
+    trial = None if trainer.settings.full_graph else Trial(others, trainer.settings.epochs, change)
+    return Watch(answer.best, again.plan, again.describe, others, trial)
 
 
 @contextmanager

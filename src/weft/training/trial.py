@@ -10,27 +10,19 @@ from weft.planner.prediction import Answer, Prediction
 
 EPOCHS = 2  # that a plan trains for: the first one opens connections and fills caches, the second one counts
 _CLOSE = 1.15  # predicted to take so many times the best's seconds, a plan may well be the faster one
-_COST = 0.05  # of a run's predicted seconds: what trying plans may cost
+_WORTH = 0.95  # of the first plan's time: what takes more is not worth leaving it, as epochs differ by chance
+_COST = 0.05  # of a run's seconds: what trying plans may cost
 _HOPELESS = 3.0  # an epoch of so many times the fastest's, even a first one, is not what was predicted: the trial ends
 
 
-def rivals(answer: Answer, epochs: int, change: float) -> list[Prediction]:
-    """The plans that are worth trying beside the best one in a run of so many epochs.
+def rivals(answer: Answer) -> list[Prediction]:
+    """The plans that may be faster than the best one, and train the same model: the likeliest first."""
+    best = answer.best
 
-    `change`: seconds that it takes to change plans.
-    """
-    best, found = answer.best, list[Prediction]()
-    left = _COST * epochs * best.seconds - change  # in the end the fastest one is changed to
-    each = change + EPOCHS * (_CLOSE - 1) * best.seconds
-    for one in answer.predictions:
-        same_model = one.excluded is None and one.plan.wire == best.plan.wire
-        if one.plan == best.plan or not same_model or one.seconds > _CLOSE * best.seconds:
-            continue
-        left -= each
-        if left < 0:
-            break
-        found.append(one)
-    return found
+    def close(one: Prediction) -> bool:
+        return one.seconds <= _CLOSE * best.seconds and one.plan.wire == best.plan.wire
+
+    return [one for one in answer.predictions if one.excluded is None and one.plan != best.plan and close(one)]
 
 
 @dataclass(frozen=True)
@@ -39,33 +31,50 @@ class Turn:
 
     prediction: Prediction
     seconds: float | None  # of an epoch, measured; None: not tried yet
-    text: str  # for a person
+    text: str = ""  # for a person, if there is something to tell
 
 
 class Trial:
-    """What the plan in use was found to take, and then each of its rivals."""
+    """What the plan in use is found to take, and then each of its rivals, as many as a run of so many epochs pays for.
 
-    def __init__(self, rivals: Sequence[Prediction]) -> None:
-        self._waiting = list(rivals)
+    `change`: seconds that it takes to get ready for another plan.
+    """
+
+    def __init__(self, rivals: Sequence[Prediction], epochs: int, change: float) -> None:
+        self._waiting, self._epochs, self._change = list(rivals), epochs, change
+        self._first: float | None = None  # seconds of the very first epoch
         self.tried: list[tuple[float, Prediction]] = []  # seconds of an epoch
 
-    def ended(self, present: Prediction, took: float, usual: float | None) -> Turn | None:
+    def ended(self, present: Prediction, took: float, usual: float | None, whole: float) -> Turn | None:
         """Who goes on after an epoch of the present plan; None: it is not through yet.
 
-        `usual`: seconds of its epochs, once there was one that counts.
+        `usual`: seconds of its epochs, once there was one that counts. `whole`: of this one, with all that was new in it.
         """
+        self._first = whole if self._first is None else self._first
         hopeless = bool(self.tried) and took > _HOPELESS * min(seconds for seconds, _ in self.tried)
         if usual is None and not hopeless:
             return None
+        if not self.tried and usual is not None:
+            self._waiting = self._waiting[: self._affordable(usual)]
         self.tried.append((took if usual is None else usual, present))
         if self._waiting and not hopeless:
-            rival = self._waiting.pop(0)
-            took = self.tried[-1][0]
+            took, rival = self.tried[-1][0], self._waiting.pop(0)
             said = f"plan {present.name} takes {short(took)} an epoch: {rival.name} is tried, which may be faster"
             return Turn(rival, None, said)
-        seconds, fastest = min(self.tried, key=lambda one: one[0])
+        (first, predicted), *others = self.tried
+        seconds, fastest = min(others, key=lambda one: one[0], default=(first, predicted))
+        if seconds > _WORTH * first:
+            seconds, fastest = first, predicted
+        if not others:
+            return Turn(fastest, seconds)
         all_tried = ", ".join(f"{one.name} {short(took)}" for took, one in self.tried)
         return Turn(fastest, seconds, f"plans tried, an epoch of each: {all_tried}; {fastest.name} goes on")
+
+    def _affordable(self, usual: float) -> int:
+        """How many plans may be tried, if each takes as much longer as it may, and the first one is returned to."""
+        change = self._change + max(0.0, (self._first or usual) - usual)
+        each = change + EPOCHS * (_CLOSE - 1) * usual
+        return int(max(0.0, _COST * self._epochs * usual - change) / max(each, 1e-9))
 
 
 def short(seconds: float) -> str:

@@ -32,7 +32,7 @@ class Watch:
 
     `replan`: all workers call it together; it measures the cluster again and answers as the planner does.
     `describe`: what it found to be different, in words (weft.planner.changes); the answer's first reason, if not given.
-    `rivals`: plans to try first (weft.training.trial); all workers have the same.
+    `rivals`: plans that may be faster, for a `trial`; all workers have one, and the first one's decides.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class Watch:
         replan: Callable[[], Answer],
         describe: Callable[[Answer], str] | None = None,
         rivals: Sequence[Prediction] = (),
+        trial: Trial | None = None,
     ) -> None:
         self.prediction = prediction  # of the plan in use, as this worker has it
         self._replan, self._describe = replan, describe or _first_reason
         self._pace, self._patience = Pace(prediction.seconds), _PATIENCE
         self._factors: dict[Plan, float] = {}  # seconds measured over predicted, of plans that were in use for a while
-        self._took, self._expected, self._epoch = 0.0, 0.0, 0
-        self.rivals, self._first = list(rivals), prediction
-        self.trial = Trial(rivals) if rivals else None  # None: it is over
+        self._took, self._whole, self._expected, self._epoch = 0.0, 0.0, 0.0, 0
+        self._field, self.trial = [prediction, *rivals], trial  # None: it is over
 
     def look(
         self, epoch: int, steps: Sequence[float], batches: int, wire: Wire, rest: Callable[[], None]
@@ -70,6 +70,7 @@ class Watch:
         if not steps:  # resumed after the epoch's last batch
             return False
         self._epoch, self._took, self._expected = epoch, epoch_seconds(steps, batches), self._pace.expected
+        self._whole = sum(steps) * batches / len(steps)
         return _told(wire, lambda: self._pace.drifts(self._took))
 
     def try_another(self, wire: Wire) -> Change | None:
@@ -83,13 +84,13 @@ class Watch:
         if told is None:
             return None
         plan, before = Plan.from_dict(told["plan"]), self.prediction.plan
-        self.prediction = next(one for one in [self._first, *self.rivals] if one.plan == plan)
+        self.prediction = next((one for one in self._field if one.plan == plan), self.prediction)
         self.trial = None if told["over"] else self.trial
-        return Change(None if plan == before else plan, told["text"])
+        return Change(None if plan == before else plan, told["text"]) if told["text"] else None
 
     def _turn(self) -> dict[str, Any] | None:
         assert self.trial is not None
-        turn = self.trial.ended(self.prediction, self._took, self._pace.usual)
+        turn = self.trial.ended(self.prediction, self._took, self._pace.usual, self._whole)
         if turn is None:
             return None
         over, cold = turn.seconds is not None, turn.prediction.plan != self.prediction.plan

@@ -36,7 +36,8 @@ def record(graph, measured, chosen=None):
         for name, (seconds, predicted) in measured.items()
     }
     task = {"graph": graph, "link": "1gbit"}
-    asked = {"chosen": chosen, "seconds": 0.5} if chosen else None
+    trial = {"plans": 1, "epochs": 4, "seconds": 5.0}
+    asked = {"first": "gdp", "chosen": chosen, "seconds": 0.5, "trial": trial} if chosen else None
     return {"name": graph, "task": task, "scale": {"vertices": 9}, "batches": 6, "planner": asked, "plans": plans}
 
 
@@ -74,7 +75,9 @@ def test_the_tables(tables, capsys):
     told = capsys.readouterr().out
     assert max(map(len, told.splitlines())) <= 120
     lines = {line.split("  ")[0]: line.split() for line in told.splitlines()}
-    assert "mean 5.0%, worst 10.0%" in told
+    assert "regret over 2 tasks: mean 5.0%, worst 10.0%" in told
+    assert "regret, as predicted over 2 tasks: mean 100.0%, worst 100.0%" in told
+    assert lines["that took longer, of 30 epochs"][-3:] == ["2.6%", "2.6%", "3.3%"]  # 0.6 of 33 s, and 1 of 30 s
     assert lines["communities, max"][-5:] == ["2.00x", "4.00x", "1.00x", "1.10x", "8.00x"]
     assert lines["of an epoch of gdp (aim: 1)"][-1] == "0.25"
     assert lines["all (aim: median 8%)"][-4:] == ["0.0%", "12.0%", "50.0%", "0.0%"]

@@ -7,28 +7,47 @@ import pytest
 from test_watch import GDP, SNP, SPLIT, Run, answer, predicted
 
 from weft.parallel.plan import dnp
-from weft.training.trial import rivals
+from weft.training.trial import Trial, rivals
 
 DNP = dnp(2)
+CLOSE = [predicted(SPLIT, 1.01), predicted(SNP, 1.02)]
+
+
+def race(epochs=10_000, change=0.0, truth=None, **more):
+    """A run of so many epochs by gdp, with split and snp as its rivals."""
+    return Run(truth, rivals=CLOSE, trial=Trial(CLOSE, epochs, change), **more)
 
 
 def fastest(seconds):
     return lambda epoch, plan: seconds[plan]
 
 
-def test_who_is_worth_trying():
+def test_who_may_be_faster():
     found = answer(predicted(GDP, 1.0), predicted(SPLIT, 1.05), predicted(SNP, 1.1), predicted(DNP, 1.2))
-    assert [one.plan for one in rivals(found, 100, change=0.1)] == [SPLIT, SNP]
-    assert [one.plan for one in rivals(found, 12, change=0.1)] == [SPLIT]  # 0.6 s: 0.4 for it, 0.1 to change in the end
-    assert rivals(found, 30, change=1.0) == []
-    assert rivals(found, 2, change=0.0) == []
-    assert rivals(answer(predicted(GDP, 1.0)), 100, change=0.0) == []
+    assert [one.plan for one in rivals(found)] == [SPLIT, SNP]
+    assert rivals(answer(predicted(GDP, 1.0))) == []
 
 
 def test_other_models_and_plans_without_room_are_not_tried():
     half = predicted(replace(SPLIT, wire="float16"), 0.9)
     found = answer(predicted(GDP, 1.0), predicted(SNP, 1.01, excluded="would need more memory"))
-    assert rivals(replace(found, predictions=[half, *found.predictions]), 100, change=0.0) == []
+    assert rivals(replace(found, predictions=[half, *found.predictions])) == []
+
+
+@pytest.mark.parametrize(
+    ("epochs", "change", "cold", "switched"),
+    [
+        (100, 0.1, 1.0, [(2, SPLIT), (4, SNP), (6, GDP)]),
+        (12, 0.1, 1.0, [(2, SPLIT), (4, GDP)]),  # 0.6 s: 0.4 for one, 0.1 to change back
+        (12, 0.1, 1.4, []),  # first epochs take 0.4 s longer: not affordable
+        (30, 1.0, 1.0, []),
+        (2, 0.0, 1.0, []),
+    ],
+)
+def test_as_many_are_tried_as_the_run_pays_for(epochs, change, cold, switched):
+    run = race(epochs, change, lambda epoch, plan: (1.0 if plan == GDP else 1.1) * (cold if epoch == 0 else 1.0))
+    assert run.go(min(epochs, 50)).switched == switched
+    assert bool(run.told) == bool(switched)
 
 
 @pytest.mark.parametrize("best", [GDP, SPLIT, SNP])
@@ -40,7 +59,7 @@ def test_the_fastest_stays(best, seed):
         cold = epoch == 0 or (run.switched and run.switched[-1][0] == epoch)
         return rng.uniform(0.97, 1.03) * (0.9 if plan == best else 1.05) * (1.7 if cold else 1)
 
-    run = Run(truth, rivals=[predicted(SPLIT, 1.01), predicted(SNP, 1.02)])
+    run = race(truth=truth)
     run.go(100)
     changes = [(2, SPLIT), (4, SNP), (6, best)]
     assert run.switched == (changes if best != SNP else changes[:2])
@@ -49,7 +68,7 @@ def test_the_fastest_stays(best, seed):
 
 def test_what_is_said():
     times = fastest({GDP: 1.0, SPLIT: 0.8, SNP: 1.2})
-    run = Run(times, rivals=[predicted(SPLIT, 1.01), predicted(SNP, 1.02)]).go(10)
+    run = race(truth=times).go(10)
     assert run.told == [
         "plan gdp takes 1.0 s an epoch: split is tried, which may be faster",
         "plan split takes 0.8 s an epoch: snp is tried, which may be faster",
@@ -57,8 +76,13 @@ def test_what_is_said():
     ]
 
 
+def test_a_small_gain_is_not_worth_it():
+    run = race(truth=fastest({GDP: 1.0, SPLIT: 0.97, SNP: 0.96})).go(10)
+    assert run.plan == GDP and run.switched[-1] == (6, GDP)
+
+
 def test_what_is_not_at_all_as_predicted_ends_the_trial():
-    run = Run(fastest({GDP: 1.0, SPLIT: 5.0, SNP: 0.1}), rivals=[predicted(SPLIT, 1.01), predicted(SNP, 1.02)])
+    run = race(truth=fastest({GDP: 1.0, SPLIT: 5.0, SNP: 0.1}))
     assert run.go(50).switched == [(2, SPLIT), (3, GDP)]
 
 
@@ -70,15 +94,13 @@ def test_a_link_that_slows_down_meanwhile_is_seen_in_two_epochs(slow_from):
     def found():
         return answer(predicted(GDP, 10.0), predicted(SPLIT, 10.0), predicted(SNP, 10.0), predicted(DNP, 2.0, "dnp"))
 
-    run = Run(truth, replan=found, rivals=[predicted(SPLIT, 1.01), predicted(SNP, 1.02)]).go(30)
+    run = race(truth=truth, replan=found).go(30)
     assert len(run.planned) == 1 and run.planned[0] <= slow_from + 2
     assert run.switched[-1] == (run.planned[0], DNP) and run.plan == DNP
 
 
 def test_what_was_tried_is_remembered_when_planning_again():
     """A plan that disappointed in the trial is not switched to because it is predicted to be a little faster."""
-    run = Run(
-        lambda epoch, plan: (1.0 if plan == GDP else 1.5) * (3.0 if epoch > 9 else 1.0), rivals=[predicted(SPLIT, 1.01)]
-    )
+    run = race(truth=lambda epoch, plan: (1.0 if plan == GDP else 1.5) * (3.0 if epoch > 9 else 1.0))
     run.replan = lambda: answer(predicted(GDP, 3.0), predicted(SPLIT, 2.5))
-    assert run.go(30).switched == [(2, SPLIT), (4, GDP)] and len(run.planned) == 1
+    assert run.go(30).switched == [(2, SPLIT), (4, SNP), (6, GDP)] and len(run.planned) == 1
