@@ -6,8 +6,8 @@
 Tasks are drawn from all combinations of graph, partition, model, hidden width, fanouts, links and cache, so that values and
 pairs of values come up evenly. Each is one run on four hosts with a worker and a thread each: the planner is asked, trained
 by as in a run until nothing is left to try, and then the named plans, its choice, its two runners-up and what it tried are
-measured in turn. A finished task is a line of the file, and is
-skipped when the command is started again. The cluster is probed once for each speed of links, into files beside it.
+measured in turn. A finished task is a line of the file, and is skipped when the command is started again. The cluster is
+probed once for each speed of links, into files beside it.
 """
 
 import argparse
@@ -211,9 +211,9 @@ def main():
     )
     parser.add_argument("--run", type=int, default=RUN, help="epochs of the run that is planned for")
     parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument("--vertices", type=int, default=240_000)
-    parser.add_argument("--edges", type=int, default=5_000_000)
-    parser.add_argument("--batch-size", type=int, default=200, help="a worker; 19,200 seeds are 24 batches then")
+    parser.add_argument("--vertices", type=int, default=60_000)
+    parser.add_argument("--edges", type=int, default=1_250_000)
+    parser.add_argument("--batch-size", type=int, default=200, help="a worker; 4,800 seeds are six batches then")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one task")
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
