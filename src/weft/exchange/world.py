@@ -45,9 +45,10 @@ class World:
         self._store, self._timeout = store, timedelta(seconds=timeout)
         self._mesh = None
         self._ended = threading.Event()
+        self._life = threading.Thread(target=self._show_life, daemon=True, name="weft-alive")
         if store is not None:
             store.set(f"{_ALIVE}/{rank}", "0")  # asking for a key that nobody set would wait for it
-            threading.Thread(target=self._show_life, daemon=True, name="weft-alive").start()
+            self._life.start()
             if transport == "sockets":
                 self._mesh = Mesh(rank, os.environ["MASTER_ADDR"], store, timeout)
 
@@ -163,6 +164,8 @@ class World:
     def leave(self) -> None:
         """Say goodbye."""
         self._ended.set()
+        if self._life.is_alive():  # one that still asks the store when Python ends would take the process down with it
+            self._life.join(_BEAT)
         if self._mesh is not None:
             self._mesh.close()
         if self.size > 1 and dist.is_initialized():
