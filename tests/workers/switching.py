@@ -20,6 +20,7 @@ from weft.graph import Graph
 from weft.parallel import Plan
 from weft.planner.prediction import Answer, Prediction
 from weft.training import Settings, Trainer, make_model
+from weft.training import trial as trials
 from weft.training.pace import Pace
 from weft.training.trial import Trial
 from weft.training.watch import Watch
@@ -108,6 +109,7 @@ def tried(graph, world):
         Prediction(str(number), plan, 1.0, {}, {"links": 1.0}, {}, 0.0, 1.0)
         for number, plan in enumerate((trainer.parallel, *PLANS[2:4]))
     )
+    trials._LEAST = 0.0  # epochs as short as these are not worth a trial
     trial = Trial(others, epochs=10_000, change=0.0)
     trainer.watch = Watch(first, lambda: answer_of((first.plan, 1.0), (first.plan, 1.0)), rivals=others, trial=trial)
     trainer.watch._pace = Pace(None)  # epochs this short are not predicted

@@ -11,6 +11,7 @@ from weft.planner.prediction import Answer, Prediction
 EPOCHS = 2  # that a plan trains for: the first one opens connections and fills caches, the second one counts
 _CLOSE = 1.15  # predicted to take so many times the best's seconds, a plan may well be the faster one
 _WORTH = 0.95  # of the first plan's time: what takes more is not worth leaving it, as epochs differ by chance
+_LEAST = 0.5  # seconds of an epoch: one of shorter ones tells too little
 _COST = 0.05  # of a run's seconds: what trying plans may cost
 _HOPELESS = 3.0  # an epoch of so many times the fastest's, even a first one, is not what was predicted: the trial ends
 
@@ -72,6 +73,8 @@ class Trial:
 
     def _affordable(self, usual: float) -> int:
         """How many plans may be tried, if each takes as much longer as it may, and the first one is returned to."""
+        if usual < _LEAST:
+            return 0
         change = self._change + max(0.0, (self._first or usual) - usual)
         each = change + EPOCHS * (_CLOSE - 1) * usual
         return int(max(0.0, _COST * self._epochs * usual - change) / max(each, 1e-9))

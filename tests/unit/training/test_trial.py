@@ -76,6 +76,10 @@ def test_what_is_said():
     ]
 
 
+def test_short_epochs_are_too_noisy_to_try_plans():
+    assert race(truth=fastest({GDP: 0.4, SPLIT: 0.2, SNP: 0.2}), first=0.4).go(20).switched == []
+
+
 def test_a_small_gain_is_not_worth_it():
     run = race(truth=fastest({GDP: 1.0, SPLIT: 0.97, SNP: 0.96})).go(10)
     assert run.plan == GDP and run.switched[-1] == (6, GDP)
