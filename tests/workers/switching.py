@@ -111,7 +111,7 @@ def tried(graph, world):
     )
     trials._LEAST = 0.0  # epochs as short as these are not worth a trial
     trial = Trial(others, epochs=10_000, change=0.0)
-    trainer.watch = Watch(first, lambda: answer_of((first.plan, 1.0), (first.plan, 1.0)), rivals=others, trial=trial)
+    trainer.watch = Watch(first, lambda: answer_of((first.plan, 1.0), (first.plan, 1.0)), trial=trial)
     trainer.watch._pace = Pace(None)  # epochs this short are not predicted
     trainer.fit()
     return parameters(trainer), [getattr(event, "text", "") for event in told], str(trainer.parallel)

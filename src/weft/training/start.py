@@ -61,9 +61,9 @@ def watch_over(
 
     `change`: seconds that it takes to get ready for a plan. All workers call this together.
     """
-    again, others = _Again(trainer, planner, cluster), rivals(answer)
-    trial = None if trainer.settings.full_graph else Trial(others, trainer.settings.epochs, change)
-    return Watch(answer.best, again.plan, again.describe, others, trial)
+    again, settings = _Again(trainer, planner, cluster), trainer.settings
+    trial = None if settings.full_graph else Trial(rivals(answer), settings.epochs, change)
+    return Watch(answer.best, again.plan, again.describe, trial)
 
 
 @contextmanager

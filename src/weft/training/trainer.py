@@ -211,7 +211,7 @@ class Trainer:
         gc.freeze()  # what is here by now stays: going through it again and again would cost a twentieth of a step
 
     def train_epoch(self, epoch: int) -> tuple[int, float]:
-        """Only the steps of one epoch, for benchmarks: the edges gone over and the mean loss."""
+        """Only the steps of one epoch (and what its watch makes of them), for benchmarks: edges gone over, mean loss."""
         self.model.train()
         self.progress.epoch, edges, loss, terms, clock = epoch, 0, 0.0, 0, [time.perf_counter()]
         for batch in self._loader.batches(self._batches.of(epoch), epoch, then=self._after(epoch)):

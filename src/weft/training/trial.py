@@ -10,7 +10,9 @@ from weft.planner.prediction import Answer, Prediction
 
 EPOCHS = 2  # that a plan trains for: the first one opens connections and fills caches, the second one counts
 _CLOSE = 1.15  # predicted to take so many times the best's seconds, a plan may well be the faster one
-_WORTH = 0.95  # of the first plan's time: what takes more is not worth leaving it, as epochs differ by chance
+WORTH = (
+    0.95  # a plan that takes more than this share of the present one's time is not worth a switch: chance does as much
+)
 _LEAST = 0.5  # seconds of an epoch: one of shorter ones tells too little
 _COST = 0.05  # of a run's seconds: what trying plans may cost
 _HOPELESS = 3.0  # an epoch of so many times the fastest's, even a first one, is not what was predicted: the trial ends
@@ -42,7 +44,7 @@ class Trial:
     """
 
     def __init__(self, rivals: Sequence[Prediction], epochs: int, change: float) -> None:
-        self._waiting, self._epochs, self._change = list(rivals), epochs, change
+        self.rivals, self._waiting, self._epochs, self._change = rivals, list(rivals), epochs, change
         self._first: float | None = None  # seconds of the very first epoch
         self.tried: list[tuple[float, Prediction]] = []  # seconds of an epoch
 
@@ -55,16 +57,17 @@ class Trial:
         hopeless = bool(self.tried) and took > _HOPELESS * min(seconds for seconds, _ in self.tried)
         if usual is None and not hopeless:
             return None
-        if not self.tried and usual is not None:
-            self._waiting = self._waiting[: self._affordable(usual)]
-        self.tried.append((took if usual is None else usual, present))
+        took = took if usual is None else usual
+        if not self.tried:
+            self._waiting = self._waiting[: self._affordable(took)]
+        self.tried.append((took, present))
         if self._waiting and not hopeless:
-            took, rival = self.tried[-1][0], self._waiting.pop(0)
+            rival = self._waiting.pop(0)
             said = f"plan {present.name} takes {short(took)} an epoch: {rival.name} is tried, which may be faster"
             return Turn(rival, None, said)
         (first, predicted), *others = self.tried
         seconds, fastest = min(others, key=lambda one: one[0], default=(first, predicted))
-        if seconds > _WORTH * first:
+        if seconds > WORTH * first:
             seconds, fastest = first, predicted
         if not others:
             return Turn(fastest, seconds)

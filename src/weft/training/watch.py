@@ -13,10 +13,9 @@ from weft.exchange import Wire
 from weft.parallel import Plan
 from weft.planner.prediction import Answer, Prediction
 from weft.training.pace import Pace, epoch_seconds
-from weft.training.trial import EPOCHS, Trial, short
+from weft.training.trial import EPOCHS, WORTH, Trial, short
 
 _PATIENCE = 2  # epochs after a planning that are not judged
-_WORTH = 0.95  # a plan that takes more than this share of the present one's time is not worth a switch
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Watch:
 
     `replan`: all workers call it together; it measures the cluster again and answers as the planner does.
     `describe`: what it found to be different, in words (weft.planner.changes); the answer's first reason, if not given.
-    `rivals`: plans that may be faster, for a `trial`; all workers have one, and the first one's decides.
+    `trial`: of plans that may be faster; all workers have one, or none has, and the first one's decides.
     """
 
     def __init__(
@@ -40,7 +39,6 @@ class Watch:
         prediction: Prediction,
         replan: Callable[[], Answer],
         describe: Callable[[Answer], str] | None = None,
-        rivals: Sequence[Prediction] = (),
         trial: Trial | None = None,
     ) -> None:
         self.prediction = prediction  # of the plan in use, as this worker has it
@@ -48,7 +46,7 @@ class Watch:
         self._pace, self._patience = Pace(prediction.seconds), _PATIENCE
         self._factors: dict[Plan, float] = {}  # seconds measured over predicted, of plans that were in use for a while
         self._took, self._whole, self._expected, self._epoch = 0.0, 0.0, 0.0, 0
-        self._field, self.trial = [prediction, *rivals], trial  # None: it is over
+        self._field, self.trial = [prediction, *(trial.rivals if trial else ())], trial  # None: it is over
 
     def look(
         self, epoch: int, steps: Sequence[float], batches: int, wire: Wire, rest: Callable[[], None]
@@ -120,7 +118,7 @@ class Watch:
 
         stays = self._took if again is None else expected(again)
         best = min((one for one in [answer.best, *answer.predictions] if one.excluded is None), key=expected)
-        switches = best.plan != present.plan and expected(best) < _WORTH * stays
+        switches = best.plan != present.plan and expected(best) < WORTH * stays
         self._start(best.plan, expected(best) if switches else None)
         found = (
             f"epoch {self._epoch} took {short(self._took)} in place of {short(self._expected)}: measured the "

@@ -15,7 +15,7 @@ CLOSE = [predicted(SPLIT, 1.01), predicted(SNP, 1.02)]
 
 def race(epochs=10_000, change=0.0, truth=None, **more):
     """A run of so many epochs by gdp, with split and snp as its rivals."""
-    return Run(truth, rivals=CLOSE, trial=Trial(CLOSE, epochs, change), **more)
+    return Run(truth, trial=Trial(CLOSE, epochs, change), **more)
 
 
 def fastest(seconds):
