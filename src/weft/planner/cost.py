@@ -17,6 +17,7 @@ from weft.planner.work import Load, Move
 
 _TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains; the others prepare batches
 LIMITS = ("processors", "links", "training", "preparing")
+_USUAL = 1.2  # how far apart the same piece of work is found from time to time, with nothing changed
 
 # What limits are made of, besides links: processors over all; then, of the thread that trains and of those that prepare:
 # computing, latencies of exchanges, bytes on links, and how much of these may go at once after a rest.
@@ -80,13 +81,13 @@ class Prices:
     ) -> None:
         """`item`: bytes of a number in the model; `row`: of a stored row of inputs; `absent`: the share of rows on disk.
 
-        `here`: were the model's layers timed on the cluster itself, with all its workers at work? Then its machines may be
-        slower or faster now than when they were probed; else the layers were timed on another machine, or one at rest.
+        `here`: were the model's layers timed on the cluster itself? Then its machines may be slower or faster now than when
+        they were probed.
         """
-        pace = cluster.work.get("pace", model.pace)
-        self._now, self._there = (model.pace / pace, 1.0) if here else (1.0, pace / model.pace)
         known = cluster.work  # of a cluster whose work is not known yet, steps and layers take what they take alone
-        self._steps, self._layers = (self._there * known.get(kind, 1.0) for kind in ("step", "layers"))
+        pace = known.get("pace", model.pace)
+        self._now = drift(model.pace / pace) if here else 1.0
+        self._steps, self._layers = (self._now * pace * known.get(kind, 1.0) for kind in ("step", "layers"))
         self._cluster, self._model, self._item, self._row = cluster, model, item, row
         self._absent = absent
         self._host = np.array([at for at, host in enumerate(cluster.hosts) for _ in range(host.workers)])
@@ -192,6 +193,13 @@ class Prices:
         inputs = np.max(load.inputs) * self._row
         rows = (np.max(load.sources) + np.max(load.destinations)) * before * load.slices
         return np.array([float(lists + inputs), float(2 * self._item * (rows + 2 * np.max(load.destinations) * after))])
+
+
+def drift(ratio: float) -> float:
+    """How much longer a machine takes now, if a piece of work takes so many times as long: what is beyond its usual ups
+    and downs.
+    """
+    return max(ratio / _USUAL, min(ratio * _USUAL, 1.0))
 
 
 def _bandwidths(cluster: Cluster) -> np.ndarray:

@@ -34,7 +34,8 @@ class Observation:
 def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     """What a unit of each kind of work takes, from epochs that were seen; of rows on disk, which were not, nothing."""
     kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "overlap", "step", "layers")]
-    rows, seconds, weights = [], [], []
+    pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
+    cluster, rows, seconds, weights = replace(cluster, work={"pace": pace}), [], [], []
     for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
         units, convolved = planner.units(plan, cluster)
         for stage in Observation.STAGES:
@@ -45,7 +46,6 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
                 rows.append([*work_of_stage, *(convolved if computes else (0.0, 0.0))])
                 seconds.append(float(np.median(spent)))
                 weights.append(np.median([_busy(one, cluster) for one in seen if one.plan == plan]))
-    pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
     found = steps_and_layers_alike(np.array(rows), np.array(seconds), np.array(weights)).tolist()
     work = {"pace": pace, "disk": 0.0} | dict(zip([*kinds, "step", "layers"], found, strict=True))
     priced = replace(cluster, work=work | {"overlap": 1.0})

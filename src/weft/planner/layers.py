@@ -17,12 +17,12 @@ from weft.exchange import Wire
 from weft.graph import Graph
 from weft.nn.block_model import walk
 from weft.planner.counts import HOME, OWNER, Counts
-from weft.planner.stand import FEW, MOST, Shape, Stand, pace, step_seconds
+from weft.planner.stand import FEW, MOST, Shape, Stand, pace, step_time
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Processor seconds of a layer, forward and backward."""
+    """Processor time of a layer, forward and backward, in pieces of work."""
 
     fixed: float
     source: float  # a row that goes in
@@ -36,12 +36,12 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """Processor seconds of a model's step on one worker."""
+    """Processor time of a model's step on one worker, in pieces of work."""
 
     layers: list[LayerCost]
     between: float  # a row between two layers: activations, dropout, normalisation
     step: float  # each batch: what is left of a step where there are no rows; the optimiser
-    pace: float  # a small fixed piece of work, at the same time
+    pace: float  # processor seconds of a piece of work, at the same time
     parameters: int  # bytes
     widths: list[int]  # of the rows that go into each layer, and of those that come out of the last
 
@@ -72,11 +72,11 @@ def model_cost(
         stand = Stand(graph, found[depth + 1][0], found[depth + 1][1], depth, shape, workers)
         runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 3]
     rows = [min(int(shape.sources), MOST) for shape in shapes] + [FEW]
-    runs.append(lambda: [step_seconds(graph, model, [FEW] * (len(shapes) + 1)), step_seconds(graph, model, rows)])
+    runs.append(lambda: [step_time(graph, model, [FEW] * (len(shapes) + 1)), step_time(graph, model, rows)])
     mine = torch.zeros(len(runs) + wire.size, 5, dtype=torch.float64)
     for number in range(wire.rank, len(runs), wire.size):
-        timed = torch.tensor(runs[number](), dtype=torch.float64)
-        mine[number, : len(timed)] = timed
+        took = torch.tensor(runs[number](), dtype=torch.float64)
+        mine[number, : len(took)] = took
     mine[len(runs) + wire.rank, 0] = pace()
     told: list[list[float]] = wire.sum(mine).tolist()
     figures, paced = told[: len(runs)], min(row[0] for row in told[len(runs) :])

@@ -26,10 +26,10 @@ _EDGES = 400_000  # of a run at most
 
 @dataclass(frozen=True)
 class Sliced:
-    """A layer by column: processor seconds of a worker, and bytes that a row sends to each other worker."""
+    """A layer by column: a worker's processor time, in pieces of work, and bytes that a row sends to each other worker."""
 
     fixed: float
-    row: float  # seconds a row of the whole graph,
+    row: float  # of a row of the whole graph,
     edge: float  # and an edge of it
     messages: tuple[float, ...]  # of every exchange, forward and backward: bytes a row, to each other worker
     edge_bytes: float = 0.0  # bytes an edge that are summed over the workers
@@ -71,7 +71,7 @@ def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: 
     edges = min(_EDGES, own * workers * graph.num_edges // max(1, graph.num_vertices))
     try:
         few, many, whole = (
-            _Run(graph, conv, width, depth, (workers, rows), count).seconds()
+            _Run(graph, conv, width, depth, (workers, rows), count).time()
             for rows, count in ((FEW, 0), (own, 0), (own, edges))
         )
     except ModelError:
@@ -84,16 +84,16 @@ def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: 
 
 
 def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:
-    """Processor seconds of a row and of an edge that are summed on a slice of so many columns, forward and backward."""
+    """What a row and an edge take that are summed on a slice of so many columns, forward and backward, in pieces of work."""
     rows = max(FEW, min(MOST, graph.num_vertices))
     edges = min(_EDGES, rows * graph.num_edges // max(1, graph.num_vertices))
     x = torch.ones(rows, max(1, -(-width // workers)), requires_grad=True)
 
-    def seconds(block: Block) -> float:
+    def time_of(block: Block) -> float:
         return timed(lambda: functional.aggregate(block, x).sum().backward())
 
-    by_row = seconds(random_block(rows, rows, 0))
-    return by_row / rows, max(0.0, seconds(random_block(rows, rows, edges)) - by_row) / max(1, edges)
+    by_row = time_of(random_block(rows, rows, 0))
+    return by_row / rows, max(0.0, time_of(random_block(rows, rows, edges)) - by_row) / max(1, edges)
 
 
 class _Run:
@@ -125,7 +125,7 @@ class _Run:
         self._go(wire)
         return wire
 
-    def seconds(self) -> float:
+    def time(self) -> float:
         """What it takes."""
         wire = _Tally(self._rank, self._workers)
         return timed(lambda: self._go(wire))

@@ -1,8 +1,14 @@
-"""The test stand: convolutions run by themselves, forward and backward, on random rows and edges, and timed."""
+"""The test stand: convolutions run by themselves, forward and backward, on random rows and edges, and timed.
 
+Machines run faster and slower within seconds, by what else runs on them. So no run is told by itself, but by a fixed piece
+of work right before and after it, which is slowed alike: times here are in pieces.
+"""
+
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from resource import RUSAGE_SELF, getrusage
 
 import torch
@@ -21,9 +27,9 @@ from weft.sampling import Block
 
 FEW = 8  # rows of a run that shows what does not depend on rows
 MOST = 20_000  # rows of a run at most: beyond, they cost the same each
-_ROUNDS, _LONG = 5, 0.005  # times that a run is repeated, unless it takes so many seconds
-_FEWEST, _AGREE = 3, 1.1  # of long runs: how many there are at least, and by how much the two least may differ
-_STEADY = 15  # times that the piece of work is repeated by which all others are told
+_PIECE = 4000  # rows of the piece of work by which times are told
+_ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while memory grows
+_LONG, _FEWEST = 0.02, 3  # seconds of runs that are repeated less
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
 
 
@@ -57,7 +63,7 @@ class Stand:
         self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype)
 
     def whole(self) -> list[float]:
-        """Fixed seconds, and those of a source, a destination, an edge, and an edge merged ahead."""
+        """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
         fixed = self._time(self._layer(FEW, FEW, 0))
         by_source = self._time(self._layer(self._sources, FEW, 0))
         by_both = self._time(self._layer(self._sources, self._destinations, 0))
@@ -72,7 +78,7 @@ class Stand:
         return [fixed, source, destination, max(0.0, whole - by_both) / self._edges, ahead]
 
     def split(self) -> list[float]:
-        """Seconds of an edge where some are pushed, to owners and by request, and of one by column.
+        """What an edge takes where some are pushed, to owners and by request, and one by column.
 
         Besides what whole rows cost without any.
         """
@@ -123,8 +129,8 @@ class Stand:
         return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth, wire))
 
 
-def step_seconds(graph: Graph, model: nn.Module, rows: list[int]) -> float:
-    """A whole step without edges, with so many rows before and after each layer."""
+def step_time(graph: Graph, model: nn.Module, rows: list[int]) -> float:
+    """What a whole step takes without edges, with so many rows before and after each layer."""
     rows = [max(rows[at:]) for at in range(len(rows))]
     layers = [Layer.whole(random_block(sources, rows[at + 1], 0)) for at, sources in enumerate(rows[:-1])]
     vertices = [torch.arange(count) % graph.num_vertices for count in rows]
@@ -144,11 +150,17 @@ def step_seconds(graph: Graph, model: nn.Module, rows: list[int]) -> float:
 
 
 def pace() -> float:
-    """Seconds of a piece of work of every kind that training has: rows gathered, multiplied and merged."""
-    block, x = random_block(8000, 2000, 20_000), torch.ones(8000, 64)
-    at = torch.arange(8000) * 4999 % 8000
-    weight = torch.ones(64, 64)
-    return timed(lambda: taken(x, at) @ weight + merged(block, x, "sum").sum(), _STEADY)
+    """Processor seconds of a piece here and now: the least of some runs."""
+    return min(_seconds(_piece()) for _ in range(_STEADY))
+
+
+@cache
+def _piece() -> Callable[[], object]:
+    """Work of every kind that training has: rows gathered, multiplied and merged."""
+    at = torch.arange(5 * _PIECE // 2) * 4999 % _PIECE
+    indptr = torch.linspace(0, len(at), _PIECE // 4 + 1).long()
+    block, x, weight = Block(indptr, at.int(), _PIECE), torch.ones(_PIECE, 64), torch.ones(64, 64)
+    return lambda: taken(x, at[:_PIECE]) @ weight + merged(block, x, "sum").sum()
 
 
 def random_block(sources: int, destinations: int, edges: int) -> Block:
@@ -158,21 +170,33 @@ def random_block(sources: int, destinations: int, edges: int) -> Block:
     return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources, values=types)
 
 
-def timed(run: Callable[[], object], rounds: int = _ROUNDS) -> float:
-    """Processor seconds: the least of a few runs after one that is not counted; of long ones, once the two least agree.
+def timed(run: Callable[[], object]) -> float:
+    """What a run takes, in pieces: the median of a few, after one that is not counted; of those in warm memory, if any.
 
-    What else goes on tells little then. How much longer work takes in training, in company, the rehearsal finds.
+    How much longer work takes in training, the rehearsal finds.
     """
+    piece = _piece()
     run()
-    took: list[float] = []
+    piece()
+    told: list[float] = []
     warm: list[float] = []
-    while len(took) < rounds:
-        faults, before = getrusage(RUSAGE_SELF).ru_minflt, time.thread_time()
-        run()
-        took.append(time.thread_time() - before)
-        if took[-1] > _LONG and (getrusage(RUSAGE_SELF).ru_minflt - faults) * _FAULT < _WARM * took[-1]:
-            warm = sorted([*warm, took[-1]])
-            if len(warm) >= _FEWEST and warm[1] < _AGREE * warm[0]:
-                break
-            rounds = min(rounds + 1, _STEADY)  # what else the machine does may have held one of them up
-    return min(warm or took)
+    enough, before = _ROUNDS, _seconds(piece)
+    while len(told) < _STEADY and len(warm) < enough:
+        faults = getrusage(RUSAGE_SELF).ru_minflt
+        took = _seconds(run)
+        grew = getrusage(RUSAGE_SELF).ru_minflt - faults
+        after = _seconds(piece)
+        told.append(2 * took / (before + after))
+        before = after
+        if grew * _FAULT < _WARM * took:
+            warm.append(told[-1])
+        if took > _LONG:
+            enough = _FEWEST
+    return statistics.median(warm or told)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    """What a run takes of this thread's processor."""
+    start = time.thread_time()
+    run()
+    return time.thread_time() - start

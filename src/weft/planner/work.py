@@ -30,7 +30,7 @@ KINDS = {
     "gather": "seconds a byte of rows gathered",
     "disk": "seconds a byte of rows that are not in memory",
     "carry": "seconds a byte that is sent or comes",
-    "join": "seconds a byte of rows that layers send, or get and put in place",
+    "join": "seconds a row that layers send, or get and put in place",
     "sum": "seconds a byte of gradients",
     "step": "seconds in training of a second that the model takes by itself, whatever its rows",
     "layers": "seconds in training of a second that its layers take by themselves for rows and edges",
@@ -224,7 +224,7 @@ class Loads:
                 self._sum(load, "exchange", message.bytes["all"] * float(self._counts.held.sum()))
                 continue
             came = sum((wants[kind] * each * self._half for kind, each in message.bytes.items()), 0 * wants["own"])
-            rows = sum((wants[kind] * message.bytes.get(kind, 0.0) for kind in ("pulled", "own")), 0 * came)
+            rows = sum((wants[kind] for kind in ("pulled", "own") if kind in message.bytes), 0 * came)
             load.units["compute"]["join"] += rows.sum(0) + rows.sum(1)  # partial rows are part of a pushed edge's cost
             self._move(load, Move("exchange", came if message.back else came.T))
 
@@ -257,8 +257,7 @@ class Loads:
             wanted = wanted + cell.cover_inputs
         far = np.where(self._near, 0.0, wanted)
         load.inputs = wanted.sum(1) + cell.cached[:, 0]
-        rows = load.inputs + 2 * far.sum(1) + far.sum(0)  # what comes is put in order, and then in place
-        fetch["gather"] += rows * self._row
+        fetch["gather"] += load.inputs * self._row
         if far.any():
             fetch["ask"] += far.sum(0) + far.sum(1)
             self._move(load, Move("fetch", far * self._id))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weft.planner.cluster import Cluster, Host, Link
-from weft.planner.cost import LIMITS, Prices, epoch_seconds
+from weft.planner.cost import LIMITS, Prices, drift, epoch_seconds
 from weft.planner.layers import LayerCost, ModelCost
 from weft.planner.prediction import STAGES
 from weft.planner.work import KINDS, Load, Move
@@ -136,12 +136,19 @@ def test_work_that_two_limits_have_in_common_holds_nothing_up_twice():
 def test_machines_that_are_slower_now_or_elsewhere():
     work = load(sample={"draw": np.array([4.0, 4.0])})
     usual = cluster()
-    before = Cluster(usual.hosts, 0.25, 0.125, 1e3, usual.work | {"pace": 0.5})  # it takes twice as long now
-    assert stage(prices(before).of(work, 0), "sample") == 2 * stage(prices(usual).of(work, 0), "sample")
-    assert stage(prices(before).of(work, 0), "compute") == stage(prices(usual).of(work, 0), "compute")
+    before = Cluster(usual.hosts, 0.25, 0.125, 1e3, usual.work | {"pace": 0.5})  # a piece takes twice as long now
+    of_both = [[stage(prices(one).of(work, 0), name) for name in ("sample", "compute")] for one in (usual, before)]
+    assert of_both[1] == pytest.approx([drift(2.0) * of_both[0][0], 0.5 * drift(2.0) * of_both[0][1]])
     elsewhere = Prices(before, MODEL, item=4, row=16, here=False)  # half as long there as on this machine
     assert stage(elsewhere.of(work, 0), "sample") == stage(prices(usual).of(work, 0), "sample")
     assert stage(elsewhere.of(work, 0), "compute") == 0.5 * stage(prices(usual).of(work, 0), "compute")
+
+
+def test_small_ups_and_downs_of_a_machine_are_not_believed():
+    assert [drift(ratio) for ratio in (0.9, 1.0, 1.1)] == [1.0, 1.0, 1.0]
+    assert drift(3.0) == pytest.approx(1 / drift(1 / 3.0)) and 2.0 < drift(3.0) < 3.0
+    ratios = np.linspace(0.2, 5.0, 200)
+    assert np.all(np.diff([drift(ratio) for ratio in ratios]) >= 0)
 
 
 def test_rows_on_disk_take_their_time():

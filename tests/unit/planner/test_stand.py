@@ -1,0 +1,65 @@
+"""What runs are told to take, on a machine that is made up."""
+
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+
+from weft.planner import stand
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A clock that only runs by what is done: pieces take a millisecond, on a machine that is now faster, now slower."""
+    of = SimpleNamespace(now=0.0, slower=lambda n: 1.0, faults=0, runs=0)
+
+    def work(seconds, grows=lambda n: 0):
+        of.runs += 1
+        of.now += seconds * of.slower(of.runs)
+        of.faults += grows(of.runs)
+
+    of.work = work
+    monkeypatch.setattr(stand, "_piece", lambda: lambda: work(1e-3))
+    monkeypatch.setattr(stand.time, "thread_time", lambda: of.now)
+    monkeypatch.setattr(stand, "getrusage", lambda who: SimpleNamespace(ru_minflt=of.faults))
+    return of
+
+
+def test_a_run_is_told_in_pieces_of_work(machine):
+    assert stand.timed(lambda: machine.work(3e-3)) == pytest.approx(3.0)
+    assert stand.timed(lambda: machine.work(0.0)) == 0.0
+
+
+def test_a_machine_that_slows_down_for_a_while_tells_the_same(machine):
+    machine.slower = lambda n: 1.0 if n < 9 else 2.5
+    assert stand.timed(lambda: machine.work(3e-3)) == pytest.approx(3.0)
+    machine.slower = lambda n: 4.0 if n % 11 == 7 else 1.0  # one run or piece of some is held up
+    assert stand.timed(lambda: machine.work(3e-3)) == pytest.approx(3.0)
+
+
+def test_long_runs_are_repeated_less(machine):
+    stand.timed(lambda: machine.work(1e-3))
+    short, machine.runs = machine.runs, 0
+    stand.timed(lambda: machine.work(1.0))
+    assert machine.runs < short
+
+
+def test_runs_in_which_memory_grew_are_not_counted(machine):
+    number = count()
+
+    def run():
+        first = next(number) < 5
+        machine.work(30e-3 if first else 20e-3, lambda n: 10_000 if first else 0)
+
+    assert stand.timed(run) == pytest.approx(20.0)
+
+
+def test_runs_in_which_memory_always_grows_are_told_all_the_same(machine):
+    assert stand.timed(lambda: machine.work(30e-3, lambda n: 10_000)) == pytest.approx(30.0)
+    assert machine.runs < 50
+
+
+def test_pieces_are_the_same_work_each_time():
+    piece = stand._piece()
+    assert piece is stand._piece() and (piece() == piece()).all()
+    assert 0 < stand.pace() < 1
