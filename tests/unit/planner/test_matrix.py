@@ -70,6 +70,16 @@ def test_regret_and_errors(tables):
     assert tables.errors(one) == pytest.approx({"gdp": 0.1, "nfp": 0, "snp": -0.5, "dnp": 0, "split": 0})
 
 
+def test_what_measuring_itself_can_tell(tables):
+    one = record("rmat", MEASURED)
+    assert tables.twice(one) == {} and tables.blind(one) == []  # each was measured once
+    for name, epochs in {"snp": [1.0, 1.5], "dnp": [1.2, 1.0, 1.4], "split": [3.0, 6.0]}.items():
+        one["plans"][name]["epochs"] = epochs
+    assert tables.twice(one) == {"snp": (1.0, 1.5), "dnp": (1.2, 1.2), "split": (3.0, 6.0)}
+    assert tables.unsteady(one) == pytest.approx([-1 / 3, 0.0, -0.5])
+    assert tables.blind(one) == pytest.approx([0.25, 0.2])  # snp, then dnp, where the other one was faster
+
+
 def test_the_tables(tables, capsys):
     tables.report([record("rmat", MEASURED, chosen="dnp"), record("communities", MEASURED, chosen="snp")])
     told = capsys.readouterr().out
