@@ -3,14 +3,15 @@
 A convolution maps rows and mixes them with their neighbours'. Decoupled, the maps come first, each vertex by itself, and the
 last convolution's rows are then mixed as many times as there were convolutions (APPNP and NeutronTP's decoupled training).
 Where the first convolution gets the inputs as they are, its mixing is not put off: inputs don't change, so they are mixed
-once, in the first epoch, and only the other convolutions' mixing is left for the end.
+once, in the first epoch, and only the other convolutions' mixing is left for the end. A first attention, which would be
+learned, is taken to be even there, if there are others behind it.
 
 | convolution | its dense part, row by row | how it mixes rows h |
 |---|---|---|
 | GCNConv | lin(x) + bias | D^-1/2 (A + I) D^-1/2 h |
 | SAGEConv (mean) | lin_l(x) + lin_r(x) | mean over neighbours; the last one's lin_r(x) is not mixed, but added in the end |
 | GINConv | nn(x) | ((1 + eps) h + sum over neighbours) / (1 + neighbours); inputs without the division |
-| GATConv | lin(x), heads joined or averaged, + bias | sum by the last GATConv's attention, averaged over heads |
+| GATConv | lin(x), heads joined or averaged, + bias | sum by the last one's attention, mean over heads; inputs evenly |
 
 What a model does between its convolutions (activations, dropout, normalisation, residuals) is done between their dense
 parts; what it does after the last one is done with the mixed rows.
@@ -40,7 +41,7 @@ class Step:
     """One aggregation: the convolution that it was taken from, how it mixes, and whether by the graph's edge weights."""
 
     conv: Any
-    kind: str  # gcn, mean, sum or attention
+    kind: str  # gcn, mean, sum or attention; each: the mean of the own row and the neighbours'
     weighted: bool
     first: bool = False  # are these the inputs, mixed before the dense layers?
 
@@ -79,6 +80,9 @@ class Decoupled(nn.Module):
         self.model = model
         found = walk(model)
         self.depth, self.columns = max(found), found[max(found)][2]  # aggregations, and the columns that they mix
+        first = found[1][0]
+        step = Step(first, kind_of(first), False)
+        self.enters = entering(step, self.depth) is not None  # are inputs mixed once, if it gets them as they are?
         self.kinds = {kind_of(conv) for conv in model.modules() if isinstance(conv, MessagePassing)}
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
@@ -141,8 +145,9 @@ class _Answers:
             )
         self._called += 1
         step = Step(conv, kind_of(conv), weighted)
-        if self._called == 1 and x is self._inputs and not x.requires_grad and _learns_nothing(step):
-            rows = self._enter(replace(step, first=True))
+        first = entering(step, self._depth) if self._called == 1 and x is self._inputs and not x.requires_grad else None
+        if first is not None:
+            rows = self._enter(first)
         else:
             rows = x
             self._steps.append(step)
@@ -175,12 +180,13 @@ class _Answers:
         return Scores(conv, (rows * conv.att_src).sum(-1), (rows * conv.att_dst).sum(-1))
 
 
-def _learns_nothing(step: Step) -> bool:
-    """Is what a convolution makes of the inputs by mixing always the same?"""
+def entering(step: Step, depth: int) -> Step | None:
+    """How a first convolution's inputs are mixed once, for all epochs; None where that is learned."""
     conv = step.conv
-    if step.kind == "sum":
-        return not conv.eps.requires_grad
-    return step.kind == "gcn" or (step.kind == "mean" and not conv.project)
+    if step.kind == "attention":
+        return Step(conv, "each" if conv.add_self_loops else "mean", False, first=True) if depth > 1 else None
+    learned = conv.eps.requires_grad if step.kind == "sum" else step.kind == "mean" and conv.project
+    return None if learned else replace(step, first=True)
 
 
 @contextmanager
@@ -245,10 +251,13 @@ def mixed(dense: Dense, edge_index: Tensor, edge_weight: Tensor | None = None) -
         elif step.kind == "attention":
             assert attention is not None
             rows = _sum(rows, *attention)
-        elif step.kind == "sum":
-            rows = (1 + step.conv.eps) * rows + _sum(rows, edge_index, None)
-            if not step.first:  # sums of sums would grow with the depth, and nothing follows that would bound them
-                rows = rows / (1 + torch.bincount(edge_index[1], minlength=len(rows)))[:, None]
+        elif step.kind in ("sum", "each"):
+            own = 1 + step.conv.eps if step.kind == "sum" else 1
+            summed = own * rows + _sum(rows, edge_index, None)
+            if step.kind == "sum" and step.first:
+                rows = summed
+            else:  # sums of sums would grow with the depth, and nothing follows that would bound them
+                rows = summed / (1 + torch.bincount(edge_index[1], minlength=len(rows)))[:, None]
         else:
             rows = scatter(rows[edge_index[0]], edge_index[1], 0, len(rows), "mean")
     return rows if dense.beside is None else rows + dense.beside

@@ -179,7 +179,7 @@ class DecoupledModel:
             depth=model.depth,
             number=x.element_size(),
             heads=max(getattr(m, "heads", 0) for m in model.modules()) if "attention" in model.kinds else 0,
-            mixed_inputs="attention" not in model.kinds,
+            mixed_inputs=model.enters,
             beside="mean" in model.kinds,
             learned="attention" in model.kinds or any(isinstance(e, Tensor) and e.requires_grad for e in epsilons),
         )

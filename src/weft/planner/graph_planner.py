@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ConfigError
+from weft.errors import ConfigError, ModelError
 from weft.exchange import Wire
 from weft.graph import Graph
 from weft.nn.block_model import walk
@@ -94,7 +94,7 @@ class GraphPlanner:
         self._crossings = all_crossings(graph, found, workers) if workers > 1 else {}
         for layer in range(self._depth) if workers == 1 else ():
             self._crossings[layer, "pull", False] = []
-        self._keeps = keeps(graph, *convolutions[0])
+        self._keeps, self._enters = keeps(graph, *convolutions[0]), _enters(model)
         self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         self._sliced: list[Sliced | None] = [None] * self._depth
         for depth, (conv, width) in enumerate(convolutions) if workers > 1 else ():
@@ -248,7 +248,7 @@ class GraphPlanner:
         own, width, mixings = (
             np.diff(self._owners.bounds).astype(float),
             self.model.widths[-1],
-            self._depth - self._keeps,
+            self._depth - self._enters,
         )
         item = (8 if self._task.dtype == "float64" else 4) * half
         forth_and_back = 4 if self._workers > 1 and mixings else 0
@@ -305,6 +305,14 @@ class GraphPlanner:
     def _name(self, plan: Plan) -> str:
         known = next((name for name, one in self.named().items() if one == plan), None)
         return known or "+".join(plan.layers) + (" again" if plan.replicate else "")
+
+
+def _enters(model: nn.Module) -> bool:
+    """Would the model's decoupled variant mix its inputs once, and that many fewer times in the end?"""
+    try:
+        return Decoupled(model).enters
+    except ModelError:  # it has none
+        return False
 
 
 def _add(load: Load, sent: np.ndarray) -> None:

@@ -3,29 +3,49 @@
 All plans train the same model, so trying one costs no more than what it takes longer, and to change to it.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from weft.parallel import Plan
 from weft.planner.prediction import Answer, Prediction
 
-EPOCHS = 2  # that a plan trains for: the first one opens connections and fills caches, the second one counts
+EPOCHS = 2  # that a plan trains for at least: the first one opens connections and fills caches, others count
 _CLOSE = 1.15  # predicted to take so many times the best's seconds, a plan may well be the faster one
 WORTH = (
-    0.95  # a plan that takes more than this share of the present one's time is not worth a switch: chance does as much
+    0.95  # a plan that takes more than this share of the present one's time is not worth a switch: chance does so much
 )
-_LEAST = 0.5  # seconds of an epoch: one of shorter ones tells too little
+_LEAST, _MOST = 0.5, 5  # seconds that count, as less tells too little; epochs that do at most
 _COST = 0.05  # of a run's seconds: what trying plans may cost
 _HOPELESS = 3.0  # an epoch of so many times the fastest's, even a first one, is not what was predicted: the trial ends
 
 
 def rivals(answer: Answer) -> list[Prediction]:
-    """The plans that may be faster than the best one, and train the same model: the likeliest first."""
+    """The plans that may be faster than the best one, and train the same model: the likeliest first.
+
+    Those are predicted to take little longer, by doing something else than the ones before: plans that do much the same are
+    predicted too high or too low alike.
+    """
     best = answer.best
+    close = [one for one in answer.predictions if one.excluded is None and one.seconds <= _CLOSE * best.seconds]
+    close = [one for one in close if one.plan != best.plan and one.plan.wire == best.plan.wire]
+    found = [best]
 
-    def close(one: Prediction) -> bool:
-        return one.seconds <= _CLOSE * best.seconds and one.plan.wire == best.plan.wire
+    def lacks(one: Prediction) -> float:
+        differs = min(differences(one.plan, other.plan) for other in found)
+        return (one.seconds / best.seconds - WORTH) / math.sqrt(differs)
 
-    return [one for one in answer.predictions if one.excluded is None and one.plan != best.plan and close(one)]
+    while close:
+        found.append(min(close, key=lacks))
+        close.remove(found[-1])
+    return found[1:]
+
+
+def differences(one: Plan, other: Plan) -> int:
+    """In how many layers and options two plans differ."""
+    layers = sum(a != b for a, b in zip(one.layers, other.layers, strict=True))
+    options = (field.name for field in fields(Plan) if field.name != "layers")
+    return max(1, layers + sum(getattr(one, name) != getattr(other, name) for name in options))
 
 
 @dataclass(frozen=True)
@@ -46,6 +66,7 @@ class Trial:
     def __init__(self, rivals: Sequence[Prediction], epochs: int, change: float) -> None:
         self.rivals, self._waiting, self._epochs, self._change = rivals, list(rivals), epochs, change
         self._first: float | None = None  # seconds of the very first epoch
+        self._counted = 0  # epochs that count, of the plan in use
         self.tried: list[tuple[float, Prediction]] = []  # seconds of an epoch
 
     def ended(self, present: Prediction, took: float, usual: float | None, whole: float) -> Turn | None:
@@ -55,11 +76,12 @@ class Trial:
         """
         self._first = whole if self._first is None else self._first
         hopeless = bool(self.tried) and took > _HOPELESS * min(seconds for seconds, _ in self.tried)
-        if usual is None and not hopeless:
+        self._counted += usual is not None
+        if not hopeless and (usual is None or self._counted < _counting(usual)):
             return None
-        took = took if usual is None else usual
+        took, self._counted = took if usual is None else usual, 0
         if not self.tried:
-            self._waiting = self._waiting[: self._affordable(took)]
+            self._waiting = self._waiting[: self._affordable(took, present)]
         self.tried.append((took, present))
         if self._waiting and not hopeless:
             rival = self._waiting.pop(0)
@@ -74,13 +96,21 @@ class Trial:
         all_tried = ", ".join(f"{one.name} {short(took)}" for took, one in self.tried)
         return Turn(fastest, seconds, f"plans tried, an epoch of each: {all_tried}; {fastest.name} goes on")
 
-    def _affordable(self, usual: float) -> int:
-        """How many plans may be tried, if each takes as much longer as it may, and the first one is returned to."""
-        if usual < _LEAST:
-            return 0
+    def _affordable(self, usual: float, present: Prediction) -> int:
+        """How many plans may be tried, if they take a little longer than predicted, and the first one is returned to."""
         change = self._change + max(0.0, (self._first or usual) - usual)
-        each = change + EPOCHS * (_CLOSE - 1) * usual
-        return int(max(0.0, _COST * self._epochs * usual - change) / max(each, 1e-9))
+        left, epochs = _COST * self._epochs * usual - change, 1 + _counting(usual)
+        for number, rival in enumerate(self._waiting):
+            longer = max(0.0, rival.seconds / present.seconds - 1) + 1 - WORTH
+            left -= change + epochs * usual * longer
+            if left < 0:
+                return number
+        return len(self._waiting)
+
+
+def _counting(usual: float) -> int:
+    """How many epochs that take so long tell enough."""
+    return max(1, min(_MOST, math.ceil(_LEAST / max(usual, 1e-9))))
 
 
 def short(seconds: float) -> str:

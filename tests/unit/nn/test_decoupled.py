@@ -100,12 +100,21 @@ def test_gat(graph, loops):
     x, edge_index, _ = graph
     model = GAT(WIDTH, 8, 2, CLASSES, heads=4, add_self_loops=loops, residual=True).double()
     first, last = model.convs
-    h = (first.lin(x) + first.res(x) + first.bias).relu()
+    each = torch.bincount(edge_index[1], minlength=VERTICES)[:, None] + 1
+    mean = (x + torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])) / each
+    mean = mean if loops else mean_of(WIDTH)(x, edge_index)
+    h = (first.lin(mean) + first.res(x) + first.bias).relu()
     _, (attended, shares) = last(h, edge_index, return_attention_weights=True)
     h = last.lin(h).view(VERTICES, -1, CLASSES).mean(1) + last.res(h) + last.bias
-    for _ in range(2):
-        h = torch.zeros_like(h).index_add(0, attended[1], h[attended[0]] * shares.mean(1, keepdim=True))
+    h = torch.zeros_like(h).index_add(0, attended[1], h[attended[0]] * shares.mean(1, keepdim=True))
     torch.testing.assert_close(Decoupled(model)(x, edge_index), h, atol=1e-12, rtol=0)
+
+
+def test_a_single_gat_layer_attends(graph):
+    """Its attention is not taken to be even: with one head, it is the coupled model."""
+    x, edge_index, _ = graph
+    model = GAT(WIDTH, CLASSES, 1, heads=1).double()
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), model(x, edge_index))
 
 
 class Model(nn.Module):

@@ -222,10 +222,10 @@ def test_bytes_are_the_formulas(graph, kind, size, layers):
 
 
 def test_bytes_of_attention(graph):
-    """Two numbers a vertex and head go to all others, once, and their gradients back."""
+    """Two numbers a vertex and head go to all others, once, and their gradients back; and the inputs, once."""
     model = Decoupled(GAT(WIDTH, 8, 2, 8, heads=2).double())
     sent = on_workers(lambda rank, wire, ahead: Worker(graph, model, EVEN[4], wire).gradients()[2], EVEN[4])
-    assert sum(sent) == VERTICES * 3 / 4 * 4 * 8 + 2 * 3 * 2 * 2 * VERTICES
+    assert sum(sent) == VERTICES * 3 / 4 * (4 * 8 + 2 * WIDTH) + 2 * 3 * 2 * 2 * VERTICES
 
 
 def test_results_alone_need_no_gradient(graph):
