@@ -29,6 +29,7 @@ FEW = 8  # rows of a run that shows what does not depend on rows
 MOST = 20_000  # rows of a run at most: beyond, they cost the same each
 _PIECE = 4000  # rows of the piece of work by which times are told
 _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while memory grows
+_SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of them are so near each other
 _LONG, _FEWEST = 0.02, 3  # seconds of runs that are repeated less
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
 
@@ -189,7 +190,9 @@ def timed(run: Callable[[], object]) -> float:
         told.append(2 * took / (before + after))
         before = after
         if grew * _FAULT < _WARM * took:
-            warm.append(told[-1])
+            warm = sorted([*warm, told[-1]])
+            if len(warm) >= _SOME and warm[-2] <= _AGREE * warm[1]:
+                break
         if took > _LONG:
             enough = _FEWEST
     return statistics.median(warm or told)

@@ -20,13 +20,13 @@ _COST = 0.05  # of a run's seconds: what trying plans may cost
 _HOPELESS = 3.0  # an epoch of so many times the fastest's, even a first one, is not what was predicted: the trial ends
 
 
-def rivals(answer: Answer) -> list[Prediction]:
-    """The plans that may be faster than the best one, and train the same model: the likeliest first.
+def rivals(answer: Answer, present: Prediction | None = None) -> list[Prediction]:
+    """The plans that may be faster than the present one, usually the best, and train the same model: the likeliest first.
 
     Those are predicted to take little longer, by doing something else than the ones before: plans that do much the same are
     predicted too high or too low alike.
     """
-    best = answer.best
+    best = present or answer.best
     close = [one for one in answer.predictions if one.excluded is None and one.seconds <= _CLOSE * best.seconds]
     close = [one for one in close if one.plan != best.plan and one.plan.wire == best.plan.wire]
     found = [best]
@@ -68,6 +68,10 @@ class Trial:
         self._first: float | None = None  # seconds of the very first epoch
         self._counted = 0  # epochs that count, of the plan in use
         self.tried: list[tuple[float, Prediction]] = []  # seconds of an epoch
+
+    def anew(self, rivals: Sequence[Prediction]) -> "Trial":
+        """A trial of other plans in its place."""
+        return Trial(rivals, self._epochs, self._change)
 
     def ended(self, present: Prediction, took: float, usual: float | None, whole: float) -> Turn | None:
         """Who goes on after an epoch of the present plan; None: it is not through yet.

@@ -13,7 +13,7 @@ from weft.exchange import Wire
 from weft.parallel import Plan
 from weft.planner.prediction import Answer, Prediction
 from weft.training.pace import Pace, epoch_seconds
-from weft.training.trial import EPOCHS, WORTH, Trial, short
+from weft.training.trial import EPOCHS, WORTH, Trial, rivals, short
 
 _PATIENCE = 2  # epochs after a planning that are not judged
 
@@ -97,13 +97,15 @@ class Watch:
         return {"plan": turn.prediction.plan.as_dict(), "over": over, "text": turn.text}
 
     def plan_again(self, wire: Wire) -> Change:
-        """Measure and plan again, and say what is to change. All workers call this together."""
-        self.trial = None
+        """Measure and plan again, and say what is to change; a trial begins anew. All workers call this together."""
         wire.barrier()
         answer = self._replan()
         told = _told(wire, lambda: self._decide(answer))
         plan = None if told["plan"] is None else Plan.from_dict(told["plan"])
         self.prediction = _of(answer, plan or self.prediction.plan) or self.prediction
+        if self.trial is not None:
+            self.trial = self.trial.anew(rivals(answer, self.prediction))
+            self._field = [self.prediction, *self.trial.rivals]
         return Change(plan, told["text"])
 
     def _decide(self, answer: Answer) -> dict[str, Any]:

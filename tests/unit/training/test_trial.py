@@ -116,6 +116,14 @@ def test_a_link_that_slows_down_meanwhile_is_seen_in_two_epochs(slow_from):
     assert run.switched[-1] == (run.planned[0], DNP) and run.plan == DNP
 
 
+def test_a_plan_that_is_not_at_all_as_predicted_is_planned_again_and_others_are_tried():
+    run = race(truth=fastest({GDP: 2.5, SPLIT: 1.2, SNP: 1.1}))
+    run.replan = lambda: answer(predicted(GDP, 1.0), predicted(SPLIT, 1.05), predicted(SNP, 1.1))
+    run.go(30)
+    assert len(run.planned) == 1 and run.watch.trial is None
+    assert [plan for _, plan in run.switched] == [SPLIT, SNP] and run.switched[0][0] == run.planned[0] + 1
+
+
 def test_what_was_tried_is_remembered_when_planning_again():
     """A plan that disappointed in the trial is not switched to because it is predicted to be a little faster."""
     run = race(truth=lambda epoch, plan: (1.0 if plan == GDP else 1.5) * (3.0 if epoch > 9 else 1.0))
