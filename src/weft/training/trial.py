@@ -10,12 +10,10 @@ from dataclasses import dataclass, fields
 from weft.parallel import Plan
 from weft.planner.prediction import Answer, Prediction
 
-EPOCHS = 2  # that a plan trains for at least: the first one opens connections and fills caches, others count
+EPOCHS = 2  # that a plan trains for: the first one opens connections and fills caches, the second one counts
 _CLOSE = 1.15  # predicted to take so many times the best's seconds, a plan may well be the faster one
-WORTH = (
-    0.95  # a plan that takes more than this share of the present one's time is not worth a switch: chance does so much
-)
-_LEAST, _MOST = 0.5, 5  # seconds that count, as less tells too little; epochs that do at most
+WORTH = 0.95  # of the present plan's time: one that takes more is not worth a switch, as chance does as much
+_LEAST = 0.5  # seconds of an epoch: shorter ones differ more by chance than plans do
 _COST = 0.05  # of a run's seconds: what trying plans may cost
 _HOPELESS = 3.0  # an epoch of so many times the fastest's, even a first one, is not what was predicted: the trial ends
 
@@ -66,7 +64,6 @@ class Trial:
     def __init__(self, rivals: Sequence[Prediction], epochs: int, change: float) -> None:
         self.rivals, self._waiting, self._epochs, self._change = rivals, list(rivals), epochs, change
         self._first: float | None = None  # seconds of the very first epoch
-        self._counted = 0  # epochs that count, of the plan in use
         self.tried: list[tuple[float, Prediction]] = []  # seconds of an epoch
 
     def anew(self, rivals: Sequence[Prediction]) -> "Trial":
@@ -80,10 +77,9 @@ class Trial:
         """
         self._first = whole if self._first is None else self._first
         hopeless = bool(self.tried) and took > _HOPELESS * min(seconds for seconds, _ in self.tried)
-        self._counted += usual is not None
-        if not hopeless and (usual is None or self._counted < _counting(usual)):
+        if usual is None and not hopeless:
             return None
-        took, self._counted = took if usual is None else usual, 0
+        took = took if usual is None else usual
         if not self.tried:
             self._waiting = self._waiting[: self._affordable(took, present)]
         self.tried.append((took, present))
@@ -102,19 +98,16 @@ class Trial:
 
     def _affordable(self, usual: float, present: Prediction) -> int:
         """How many plans may be tried, if they take a little longer than predicted, and the first one is returned to."""
+        if usual < _LEAST:
+            return 0
         change = self._change + max(0.0, (self._first or usual) - usual)
-        left, epochs = _COST * self._epochs * usual - change, 1 + _counting(usual)
+        left = _COST * self._epochs * usual - change
         for number, rival in enumerate(self._waiting):
             longer = max(0.0, rival.seconds / present.seconds - 1) + 1 - WORTH
-            left -= change + epochs * usual * longer
+            left -= change + EPOCHS * usual * longer
             if left < 0:
                 return number
         return len(self._waiting)
-
-
-def _counting(usual: float) -> int:
-    """How many epochs that take so long tell enough."""
-    return max(1, min(_MOST, math.ceil(_LEAST / max(usual, 1e-9))))
 
 
 def short(seconds: float) -> str:

@@ -86,11 +86,8 @@ def test_what_is_said():
     ]
 
 
-def test_of_short_epochs_several_count():
-    times = fastest({GDP: 0.2, SPLIT: 0.15, SNP: 0.25})
-    assert race(truth=times, first=0.2).go(20).switched == [(4, SPLIT), (9, SNP), (12, SPLIT)]
-    times = fastest({GDP: 0.02, SPLIT: 0.015, SNP: 0.02})
-    assert race(truth=times, first=0.02).go(30).switched == [(6, SPLIT), (12, SNP), (18, SPLIT)]  # five at most
+def test_short_epochs_are_too_noisy_to_try_plans():
+    assert race(truth=fastest({GDP: 0.4, SPLIT: 0.2, SNP: 0.2}), first=0.4).go(20).switched == []
 
 
 def test_a_small_gain_is_not_worth_it():
