@@ -253,11 +253,9 @@ def mixed(dense: Dense, edge_index: Tensor, edge_weight: Tensor | None = None) -
             rows = _sum(rows, *attention)
         elif step.kind in ("sum", "each"):
             own = 1 + step.conv.eps if step.kind == "sum" else 1
-            summed = own * rows + _sum(rows, edge_index, None)
-            if step.kind == "sum" and step.first:
-                rows = summed
-            else:  # sums of sums would grow with the depth, and nothing follows that would bound them
-                rows = summed / (1 + torch.bincount(edge_index[1], minlength=len(rows)))[:, None]
+            rows = own * rows + _sum(rows, edge_index, None)
+            if not (step.kind == "sum" and step.first):  # sums of sums would grow with the depth, bounded by nothing
+                rows = rows / (1 + torch.bincount(edge_index[1], minlength=len(rows)))[:, None]
         else:
             rows = scatter(rows[edge_index[0]], edge_index[1], 0, len(rows), "mean")
     return rows if dense.beside is None else rows + dense.beside

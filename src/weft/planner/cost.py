@@ -196,9 +196,7 @@ class Prices:
 
 
 def drift(ratio: float) -> float:
-    """How much longer a machine takes now, if a piece of work takes so many times as long: what is beyond its usual ups
-    and downs.
-    """
+    """How much longer work takes now, if a piece of it takes so many times as long: what is beyond usual ups and downs."""
     return max(ratio / _USUAL, min(ratio * _USUAL, 1.0))
 
 

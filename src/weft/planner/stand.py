@@ -158,10 +158,9 @@ def pace() -> float:
 @cache
 def _piece() -> Callable[[], object]:
     """Work of every kind that training has: rows gathered, multiplied and merged."""
-    at = torch.arange(5 * _PIECE // 2) * 4999 % _PIECE
-    indptr = torch.linspace(0, len(at), _PIECE // 4 + 1).long()
-    block, x, weight = Block(indptr, at.int(), _PIECE), torch.ones(_PIECE, 64), torch.ones(64, 64)
-    return lambda: taken(x, at[:_PIECE]) @ weight + merged(block, x, "sum").sum()
+    block, x = random_block(_PIECE, _PIECE // 4, 5 * _PIECE // 2), torch.ones(_PIECE, 64)
+    at, weight = torch.arange(_PIECE) * 4999 % _PIECE, torch.ones(64, 64)
+    return lambda: taken(x, at) @ weight + merged(block, x, "sum").sum()
 
 
 def random_block(sources: int, destinations: int, edges: int) -> Block:

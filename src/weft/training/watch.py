@@ -93,7 +93,7 @@ class Watch:
             return None
         over, cold = turn.seconds is not None, turn.prediction.plan != self.prediction.plan
         self._pace = Pace(turn.seconds, 0, cold) if over else Pace(None, EPOCHS)
-        self._factors = {one.plan: seconds / one.seconds for seconds, one in self.trial.tried}
+        self._factors |= {one.plan: seconds / one.seconds for seconds, one in self.trial.tried}
         return {"plan": turn.prediction.plan.as_dict(), "over": over, "text": turn.text}
 
     def plan_again(self, wire: Wire) -> Change:
