@@ -1,14 +1,15 @@
 """What is asked of an allocation: how many parts, how large, balanced by what, made for which training."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import SPLITS, Progress
-from weft.partition.steps import Steps
+from weft.partition.steps import Steps, at_once
 
 _PLACEMENTS = ("local", "pull", "push", "cover")
 _UNITS = 1000  # of weight that a vertex has on average: partitioners want whole numbers
@@ -162,7 +163,11 @@ class Aim:
 
     def once(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
         """What a long step gives, or gave before it was stopped."""
-        return make() if self.steps is None else self.steps.once(name, make)
+        return (at_once if self.steps is None else self.steps.once)(name, make)
+
+    def within(self, name: str) -> Self:
+        """The same, with steps that are a step's own."""
+        return self if self.steps is None else replace(self, steps=self.steps.within(name))
 
     def weights(self, graph: Graph) -> np.ndarray:
         """What each vertex weighs in the balance, [vertices] int64 of at least 1."""

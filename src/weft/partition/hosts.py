@@ -29,7 +29,7 @@ def in_two_levels(
         aim.weighing, imbalance=(1 + aim.weighing.imbalance) ** 0.5 - 1
     )  # both levels together exceed as much
     aim = replace(aim, weighing=once)
-    hosts = aim.once("hosts", partial(_allocated, method, graph, _of_hosts(aim, first)))
+    hosts = aim.once("hosts", partial(_allocated, method, graph, _of_hosts(aim, first).within("hosts")))
     owners = np.empty(graph.num_vertices, dtype=np.int32)
     for host, count in enumerate(workers):
         members = np.flatnonzero(hosts == host)
@@ -37,6 +37,7 @@ def in_two_levels(
             owners[members] = first[host] + np.arange(len(members))
             continue
         inner = _within(aim, members, host, slice(int(first[host]), int(first[host + 1])))
+        inner = inner.within(f"host-{host}")
         owners[members] = first[host] + aim.once(f"host-{host}", partial(_inside, method, graph, members, inner))
     return owners
 

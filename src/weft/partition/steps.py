@@ -1,15 +1,23 @@
 """Finished steps of something long, kept beside its target until that is there, so that what was stopped goes on."""
 
+import copy
 import hashlib
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from weft.graph.storage import named_errors
+
+Once = Callable[[str, Callable[[], np.ndarray]], np.ndarray]  # what a step of that name gives, or gave before
+
+
+def at_once(_name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+    """The step made, and kept nowhere."""
+    return make()
 
 
 class Steps:
@@ -20,10 +28,18 @@ class Steps:
         text = json.dumps(asked, sort_keys=True, default=str)
         self._target = Path(target)
         self._folder = self._hidden(hashlib.sha256(text.encode()).hexdigest()[:16])
+        self._within = ""
         self.resumed: list[str] = []  # steps that were finished already
+
+    def within(self, name: str) -> Self:
+        """The same, for the steps of something that is a step itself."""
+        inner = copy.copy(self)
+        inner._within = f"{self._within}{name}-"
+        return inner
 
     def once(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
         """What `make` gives, or gave when the same was asked before."""
+        name = self._within + name
         file = self._folder / f"{name}.npy"
         if file.exists():
             with named_errors(file, "reading"):

@@ -1,5 +1,6 @@
 """What was stopped goes on from the last step that it finished, if the same is asked."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,9 @@ from slow_partition import random_graph
 from weft import cli
 from weft.graph import Graph
 from weft.graph.generate import communities
+from weft.graph.graph import SPLITS
 from weft.partition import Steps, allocate
+from weft.partition.adagl import Options
 from weft.partition.methods import METHODS
 
 
@@ -91,3 +94,37 @@ def test_another_graph_in_its_place_is_allocated_anew(graph, tmp_path, monkeypat
     assert cli.main(command) == 0
     parts, owners = Graph.open(tmp_path / "p"), allocate(other, 3, "fennel")
     assert (np.repeat(np.arange(3), np.diff(parts.bounds)) == owners[parts.original_ids]).all()
+
+
+@pytest.mark.parametrize("hosts", [None, (2, 2)])
+def test_adagl_goes_on_between_levels(tmp_path, monkeypatch, hosts):
+    """Stopped after every single step, it makes each of them once, and ends in the allocation of an undisturbed call."""
+    graph, once, made = random_graph(5, 3000, 30_000), Steps.once, []
+    training = np.random.default_rng(0).random(3000) < 0.3
+    graph = replace(graph, split=np.where(training, SPLITS["train"], SPLITS["test"]).astype(np.int8))
+    whole = allocate(graph, 4, "adagl", hosts=hosts)
+
+    def one_step(steps, name, make):
+        def counted():
+            found = make()
+            made.append(name)
+            return found
+
+        before = len(made)
+        found = once(steps, name, counted)
+        if len(made) > before:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(Steps, "once", one_step)
+    for _ in range(200):
+        steps = Steps(tmp_path / "out", "asked")
+        try:
+            found = allocate(graph, 4, "adagl", hosts=hosts, steps=steps)
+        except KeyboardInterrupt:
+            continue
+        break
+    assert (found == whole).all()
+    assert made.count("owners") == 1 and {"joined-0", "searched", "refined-0"} <= set(made)
+    searched = Options().cycles * (1 if hosts is None else 3)  # for hosts, and within each
+    assert made.count("searched") == searched and len(made) == len(list(tmp_path.glob(".out*/*.npy")))

@@ -4,6 +4,7 @@ The paper (Zhang et al., "AdaGL") leaves much open; what was chosen here is in `
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -48,7 +49,7 @@ def adagl(graph: Graph, aim: Aim, options: Options = Options()) -> np.ndarray:  
     random_seconds = traces.seconds(_random(graph.num_vertices, aim.targets, aim.seed), links)
     starts = options.starts
     for cycle in range(options.cycles):
-        own = replace(aim, seed=key(Stream.PARTITION, aim.seed, cycle))
+        own = replace(aim.within(f"cycle-{cycle}"), seed=key(Stream.PARTITION, aim.seed, cycle))
         found = _cycle(mesh, traces, links, random_seconds, own, replace(options, starts=starts))
         candidates = np.stack([found, *starts]).astype(np.int32)
         if len(candidates) > 1:
@@ -62,10 +63,10 @@ def _cycle(mesh: Mesh, traces: Traces, links: Links, random_seconds: float, aim:
     """Coarsen, search, refine: a whole allocation."""
     targets, threads, progress = aim.targets, aim.threads, aim.progress
     apart = _apart(options.starts)
-    levels = coarsen(mesh, targets, options, apart=apart, seed=aim.seed, threads=threads, progress=progress)
-    best = _search(levels, traces, links, random_seconds, aim, options)
+    levels = coarsen(mesh, targets, options, aim.once, apart=apart, seed=aim.seed, threads=threads, progress=progress)
+    best = aim.once("searched", partial(_search, levels, traces, links, random_seconds, aim, options))
     uneven, sweeps = aim.weighing.imbalance, options.sweeps
-    return uncoarsen(levels, best, targets, uneven, sweeps, threads=threads, progress=progress)
+    return uncoarsen(levels, best, targets, uneven, sweeps, aim.once, threads=threads, progress=progress)
 
 
 def _mesh(graph: Graph, aim: Aim) -> Mesh:

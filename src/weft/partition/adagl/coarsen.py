@@ -1,6 +1,7 @@
 """Coarsening: meshes that get smaller round by round, their nodes standing for ever more vertices."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from weft.graph.pieces import running_sum
 from weft.keys import Stream, key, mix64_array
 from weft.partition.adagl.options import Options
 from weft.partition.mesh import Mesh
+from weft.partition.steps import Once, at_once
 
 _STALLED = 0.95  # of the nodes still there after a round: the next one would not do better
 _ROUNDS_OF_PAIRS = 4  # a round of balls does what several rounds of pairs do
@@ -28,6 +30,7 @@ def coarsen(
     mesh: Mesh,
     targets: np.ndarray,
     options: Options,
+    once: Once = at_once,
     *,
     apart: np.ndarray | None = None,
     seed: int = 0,
@@ -44,12 +47,13 @@ def coarsen(
     for number in range(rounds):
         if mesh.num_vertices <= wanted:
             break
-        clusters = np.empty(mesh.num_vertices, dtype=mesh.neighbours.dtype)
         own = key(Stream.PARTITION, seed, number)
         if options.coarsening == "matching":
-            count = _pairs(mesh, apart, own, most, most_training, clusters)
+            join = partial(_pairs, mesh, apart, own, most, most_training)
         else:
-            count = _balls(mesh, apart, own, wanted, options, most, most_training, clusters, threads)
+            join = partial(_balls, mesh, apart, own, wanted, options, most, most_training, threads)
+        clusters = once(f"joined-{number}", join)
+        count = int(clusters.max()) + 1
         if count > _STALLED * mesh.num_vertices:
             break
         levels.append(Level(mesh, clusters, pruned))
@@ -96,20 +100,24 @@ def _balls(
     options: Options,
     most: int,
     most_training: int,
-    clusters: np.ndarray,
     threads: int,
-) -> int:
-    """Balls around cores, as many as are wanted at least."""
+) -> np.ndarray:
+    """The ball of each node; balls lie around cores, as many as are wanted at least."""
     bearing = int((mesh.training > 0).sum()) or mesh.num_vertices
     share = min(1.0, max(options.share, wanted / bearing))
+    clusters = np.empty(mesh.num_vertices, dtype=mesh.neighbours.dtype)
     arrays = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training, apart
-    return _kernels.balls(*arrays, own, share, options.hops, most, most_training, clusters, threads)
+    _kernels.balls(*arrays, own, share, options.hops, most, most_training, clusters, threads)
+    return clusters
 
 
-def _pairs(mesh: Mesh, apart: np.ndarray | None, own: int, most: int, most_training: int, clusters: np.ndarray) -> int:
+def _pairs(mesh: Mesh, apart: np.ndarray | None, own: int, most: int, most_training: int) -> np.ndarray:
+    """The pair of each node, or what stands for it alone."""
     order = np.argsort(mix64_array(own, np.arange(mesh.num_vertices)), kind="stable")
     arrays = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training, apart
-    return _kernels.matching(*arrays, order, most, most_training, clusters)
+    clusters = np.empty(mesh.num_vertices, dtype=mesh.neighbours.dtype)
+    _kernels.matching(*arrays, order, most, most_training, clusters)
+    return clusters
 
 
 def _contract(mesh: Mesh, clusters: np.ndarray, count: int, threads: int) -> Mesh:

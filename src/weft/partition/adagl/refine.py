@@ -1,5 +1,7 @@
 """Refining: from the coarsest level back to the vertices, nodes on the boundary moving to where most of their edges lead."""
 
+from functools import partial
+
 import numpy as np
 
 from weft import _kernels
@@ -7,6 +9,7 @@ from weft.graph.graph import Progress
 from weft.partition import aim
 from weft.partition.adagl.coarsen import Level
 from weft.partition.mesh import Mesh
+from weft.partition.steps import Once, at_once
 
 _Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -57,6 +60,7 @@ def uncoarsen(
     targets: np.ndarray,
     imbalance: float,
     sweeps: int,
+    once: Once = at_once,
     *,
     threads: int = 1,
     progress: Progress | None = None,
@@ -65,7 +69,7 @@ def uncoarsen(
     for done, level in enumerate(reversed(levels)):
         if level.clusters is not None:
             owners = owners[level.clusters]
-        owners = refine(level.mesh, owners, targets, imbalance, sweeps, threads)
+        owners = once(f"refined-{done}", partial(refine, level.mesh, owners, targets, imbalance, sweeps, threads))
         if progress:
             progress("refining", done + 1, len(levels))
     return owners
