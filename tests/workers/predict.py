@@ -18,7 +18,7 @@ from weft.planner.work import KINDS
 from weft.training import Settings, Trainer, make_model
 from weft.training.planning import planner_for
 
-WORK = dict.fromkeys(KINDS, 1e-6) | {"overlap": 4.0, "step": 1.0, "layers": 1.0}
+WORK = dict.fromkeys(KINDS, 1e-6) | {"busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
 
 
 def main(rank, size, port, job, out):

@@ -71,7 +71,7 @@ def cluster_of(text: str, where: str) -> Cluster:
     links = tuple(_link(where, n, data, names) for n, data in enumerate(top.tables("link"), 1))
     _check_links(where, links)
     work = _Table(f"{where}: work", top.data.get("work", {}), KINDS)
-    costs = {kind: work.number(kind, _RATE) for kind in work.data}
+    costs = {kind: work.number(kind, _OTHERS.get(kind, _RATE)) for kind in work.data}
     for kind in KINDS:
         if costs and kind not in costs:
             raise ConfigError(
@@ -109,6 +109,11 @@ _RATE = _Measure("processor seconds a unit, such as 1e-8", zero=True)
 _CORES = _Measure("a number of processors, such as 2 or 0.5")
 _SPEED = _Measure("a speed relative to the other hosts', such as 1")
 _SHARE = _Measure("a share of the hosts' bandwidths, such as 0.9", most=1.0)
+_OTHERS = {  # of [work]: what is not seconds a unit
+    "pace": _Measure("processor seconds, such as 0.0005"),
+    "busy": _Measure("a share of time, such as 0.9", most=1.0),
+    "overlap": _Measure("an exponent, such as 4"),
+}
 _COUNT = _Measure("a whole number, such as 4", whole=True)
 
 

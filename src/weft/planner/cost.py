@@ -5,7 +5,8 @@ exchange its latency and the bytes of the busiest link. Threads that prepare bat
 epoch is held up by whatever takes longest of four things: processors, links, training and preparing.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Container
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,15 +14,17 @@ import numpy as np
 from weft.planner.cluster import Cluster
 from weft.planner.layers import ModelCost
 from weft.planner.prediction import STAGES
-from weft.planner.work import Load, Move
+from weft.planner.work import KINDS, Load, Move
 
-_TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains; the others prepare batches
+_TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
+_PREPARES = ("sample", "fetch")  # the others prepare batches
 LIMITS = ("processors", "links", "training", "preparing")
 _USUAL = 1.2  # how far apart the same piece of work is found from time to time, with nothing changed
 
 # What limits are made of, besides links: processors over all; then, of the thread that trains and of those that prepare:
 # computing, latencies of exchanges, bytes on links, and how much of these may go at once after a rest.
 PARTS = ("processors", "trains", "waits", "moves", "bursts", "prepares", "asks", "fetches", "fetch bursts")
+_SHARED = [PARTS.index("processors"), PARTS.index("trains")]
 _BURSTS = [PARTS.index("bursts"), PARTS.index("fetch bursts")]
 
 
@@ -49,6 +52,12 @@ class Price:
     def times(self, share: float) -> "Price":
         """So much of it."""
         return Price(*(getattr(self, field.name) * share for field in fields(self)))
+
+    def waiting(self, busy: float) -> "Price":
+        """The same where processors are kept busy for so much of the time."""
+        parts = self.parts.copy()
+        parts[_SHARED] /= busy
+        return replace(self, parts=parts)
 
     @cached_property
     def vector(self) -> np.ndarray:
@@ -104,6 +113,7 @@ class Prices:
         slowest = [link.latency or 0.0 for link in cluster.links] if many else []
         self._latency = max([cluster.latency if many else cluster.near_latency, *slowest])  # of an exchange of nothing
         self._burst = min(host.burst / host.bandwidth for host in cluster.hosts)  # in seconds
+        self._busy = known.get("busy", 1.0)
 
     def of(self, load: Load, layer: int | None = None) -> Price:
         """A load's price; of a layer's, its convolution's too."""
@@ -113,24 +123,25 @@ class Prices:
         trains = sum((seconds[stage] for stage in _TRAINS), np.zeros(len(self._host)))
         prepares = seconds["sample"] + seconds["fetch"] + ahead
         waited = {stage: self._latency * sum(m.stage == stage for m in load.moves) for stage in STAGES}
-        moved = {stage: sum(self._busiest(m) for m in load.moves if m.stage == stage) for stage in STAGES}
+        moved = {stage: self._moved(load, stage, self._alone if stage in _TRAINS else self._beside) for stage in STAGES}
         moved["fetch"] += self._absent * float(np.max(load.inputs)) * self._row * self._cluster.work["disk"]
         stages = [float(self._alone(seconds[stage]) + waited[stage] + moved[stage]) for stage in STAGES]
         parts = [self._processors(trains + prepares)]
         links = sum((self._links(move) for move in load.moves), self._links(None)) / self._cluster.together
-        for computes, names in (
-            (self._alone(trains), _TRAINS),
-            (float(np.max(prepares / self._own)), ("sample", "fetch")),
-        ):
+        for computes, names in ((self._alone(trains), _TRAINS), (self._beside(prepares), _PREPARES)):
             bursts = sum(min(self._burst, self._busiest(m)) for m in load.moves if m.stage in names)
             parts += [computes, sum(waited[n] for n in names), sum(moved[n] for n in names), bursts]
         sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
         return Price(np.array(stages), np.array(sent), np.array(parts), links, self._memory(load, layer))
 
-    def _work(self, load: Load, stage: str) -> np.ndarray:
-        work = self._cluster.work
-        total = sum((work[kind] * units for kind, units in load.units[stage].items()), np.zeros(len(self._host)))
-        return total * self._now / self._speed
+    def _work(self, load: Load, stage: str, kinds: Container[str] = KINDS) -> np.ndarray:
+        costs = ((self._cluster.work[kind], units) for kind, units in load.units[stage].items() if kind in kinds)
+        return sum((cost * units for cost, units in costs), np.zeros(len(self._host))) * self._now / self._speed
+
+    def _moved(self, load: Load, stage: str, taking: Callable[[np.ndarray], float]) -> float:
+        """Seconds that a stage's bytes travel for, beyond those in which processors carry them: these are the same ones."""
+        travel = sum(self._busiest(move) for move in load.moves if move.stage == stage)
+        return max(0.0, travel - taking(self._work(load, stage, ("carry",)))) if travel else 0.0
 
     def convolved(self, load: Load | None, layer: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Each worker's processor seconds in a layer's convolution, whatever its rows are, and for its rows and edges.
@@ -141,7 +152,7 @@ class Prices:
             return self._model.step * self._steps / self._speed, np.zeros(len(self._host))
         cost, between = self._model.layers[layer], self._model.between if layer else 0.0
         if load.slices < 1:
-            rows = cost.destination * load.destinations + cost.column * load.edges
+            rows = cost.column * load.edges
         else:
             each = cost.edge if not load.pushes else cost.asked if load.by_request else cost.pushed
             rows = (cost.source + between) * load.sources + cost.destination * load.destinations + each * load.edges
@@ -158,6 +169,10 @@ class Prices:
         """Seconds of a stage in which all workers are, one thread each."""
         return self._processors(seconds, threads=1)
 
+    def _beside(self, seconds: np.ndarray) -> float:
+        """Seconds of a stage in which threads prepare batches, each when it comes to it."""
+        return float(np.max(seconds / self._own))
+
     def _processors(self, seconds: np.ndarray, threads: int | None = None) -> float:
         """Processor seconds to seconds: by the host with most, and by those that share processors together."""
         by_host = np.bincount(self._host, seconds, len(self._cores))
@@ -166,7 +181,7 @@ class Prices:
             longest = max(longest, float(np.max(seconds / self._own)))
         if self._pool:
             longest = max(longest, float(by_host[self._shared].sum()) / self._pool)
-        return longest
+        return longest / self._busy
 
     def _busiest(self, move: Move) -> float:
         """Seconds of the link that an exchange keeps busy longest."""

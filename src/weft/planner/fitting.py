@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
 from weft.parallel import Plan
 from weft.planner.cluster import Cluster
-from weft.planner.cost import PARTS, held_up
+from weft.planner.cost import PARTS, Price, held_up
 from weft.planner.planner import Planner
 from weft.planner.work import KINDS
 
 # What steps and layers take in training, of what they take alone, goes by the same processors and memories: where epochs
 # hardly tell one from the other, they are alike. A difference of 1 counts as much as epochs that are this share off.
 _ALIKE = 0.1
+_BUSY, _EXPONENTS = np.linspace(0.75, 1.0, 26).tolist(), np.linspace(1.5, 12.0, 22).tolist()  # that are considered
 _LEAST = 0.05  # of the longest seconds: shorter ones count as if they were so long
 
 
@@ -33,24 +35,27 @@ class Observation:
 
 def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     """What a unit of each kind of work takes, from epochs that were seen; of rows on disk, which were not, nothing."""
-    kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "overlap", "step", "layers")]
+    kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "busy", "overlap", "step", "layers")]
     pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
     cluster, rows, seconds, weights = replace(cluster, work={"pace": pace}), [], [], []
     for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
+        same = [one for one in seen if one.planner is planner and one.plan == plan]
         units, convolved = planner.units(plan, cluster)
         for stage in Observation.STAGES:
-            spent = [one.processor[stage].sum() for one in seen if one.planner is planner and one.plan == plan]
+            spent = [one.processor[stage].sum() for one in same]
             computes = stage == "compute"
             if units[stage] or computes:
                 work_of_stage = [float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds]
                 rows.append([*work_of_stage, *(convolved if computes else (0.0, 0.0))])
                 seconds.append(float(np.median(spent)))
-                weights.append(np.median([_busy(one, cluster) for one in seen if one.plan == plan]))
-    found = steps_and_layers_alike(np.array(rows), np.array(seconds), np.array(weights)).tolist()
-    work = {"pace": pace, "disk": 0.0} | dict(zip([*kinds, "step", "layers"], found, strict=True))
-    priced = replace(cluster, work=work | {"overlap": 1.0})
-    limits = [_limits(one, work, priced) * one.planner.batches for one in seen]
-    return work | {"overlap": exponent(limits, [one.seconds for one in seen])}
+                weights.append(np.median([_busy(one, cluster) for one in same]))
+    found = steps_and_layers_alike(np.array(rows), np.array(seconds), np.array(weights))
+    found *= too_low(found, np.array(rows), np.array(seconds), np.array(weights))
+    work = {"pace": pace, "disk": 0.0} | dict(zip([*kinds, "step", "layers"], found.tolist(), strict=True))
+    priced = replace(cluster, work=work | {"busy": 1.0, "overlap": 1.0})
+    batches = [_batch(one, work, priced).times(one.planner.batches) for one in seen]
+    busy, overlap = side_by_side(batches, [one.seconds for one in seen])
+    return work | {"busy": busy, "overlap": overlap}
 
 
 def _busy(one: Observation, cluster: Cluster) -> float:
@@ -59,8 +64,8 @@ def _busy(one: Observation, cluster: Cluster) -> float:
     return min(1.0, float(sum(of.sum() for of in one.processor.values())) / (one.seconds * cores)) ** 2
 
 
-def _limits(one: Observation, work: dict[str, float], cluster: Cluster) -> np.ndarray:
-    """What may have held an epoch up, with the processor's seconds that were seen and not those predicted."""
+def _batch(one: Observation, work: dict[str, float], cluster: Cluster) -> Price:
+    """What a batch's price would be with the processor's seconds that were seen and not those predicted."""
     units, convolved = one.planner.units(one.plan, cluster)
     said = {s: sum(work[kind] * float(np.sum(of)) for kind, of in units[s].items()) for s in units}
     said["compute"] += float(convolved.sum())
@@ -72,7 +77,7 @@ def _limits(one: Observation, work: dict[str, float], cluster: Cluster) -> np.nd
     parts = price.parts.copy()
     for name, stages in (("processors", one.STAGES), ("trains", one.STAGES[2:]), ("prepares", one.STAGES[:2])):
         parts[PARTS.index(name)] *= seen(stages)
-    return replace(price, parts=parts).limits
+    return replace(price, parts=parts)
 
 
 def steps_and_layers_alike(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray) -> np.ndarray:
@@ -81,6 +86,13 @@ def steps_and_layers_alike(units: np.ndarray, seconds: np.ndarray, trust: np.nda
     alike[0, -2:] = 1.0, -1.0
     little = _ALIKE * trust.mean() * _LEAST * seconds.max()
     return least_squares(np.vstack([units, alike]), np.append(seconds, 0.0), np.append(trust, little))
+
+
+def too_low(costs: np.ndarray, units: np.ndarray, seconds: np.ndarray, trust: np.ndarray) -> float:
+    """By what factor costs are too low: relative errors have the least squares where most of what is said is too little."""
+    said, enough = units @ costs, seconds > _LEAST * seconds.max()
+    used = enough & (said > 0)
+    return float(np.exp(np.average(np.log(seconds[used] / said[used]), weights=trust[used])))
 
 
 def least_squares(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray | float = 1.0) -> np.ndarray:
@@ -115,12 +127,11 @@ def least_squares(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray | fl
     return out
 
 
-def exponent(limits: Sequence[np.ndarray], seconds: Sequence[float]) -> float:
-    """The exponent of the norm over limits that comes nearest to what epochs took."""
-    candidates = np.linspace(1.5, 12.0, 43)
+def side_by_side(epochs: Sequence[Price], seconds: Sequence[float]) -> tuple[float, float]:
+    """How busy processors are kept, and the exponent of the norm over limits: what comes nearest to what epochs took."""
 
-    def miss(p: float) -> float:
-        said = [held_up(limit, p) for limit in limits]
+    def miss(busy: float, p: float) -> float:
+        said = [held_up(epoch.waiting(busy).limits, p) for epoch in epochs]
         return float(np.mean(np.log(np.array(said) / np.array(seconds)) ** 2))
 
-    return float(min(candidates, key=miss))
+    return min(product(_BUSY, _EXPONENTS), key=lambda pair: miss(*pair))

@@ -30,11 +30,13 @@ KINDS = {
     "gather": "seconds a byte of rows gathered",
     "disk": "seconds a byte of rows that are not in memory",
     "carry": "seconds a byte that is sent or comes",
+    "cross": "seconds a layer whose rows or sums cross between workers, whatever they are",
     "join": "seconds a row that layers send, or get and put in place",
     "sum": "seconds a byte of gradients",
     "step": "seconds in training of a second that the model takes by itself, whatever its rows",
     "layers": "seconds in training of a second that its layers take by themselves for rows and edges",
     "pace": "seconds of a small fixed piece of work, by which these times are told from others and other machines'",
+    "busy": "the share of processors' time that workers make use of, where they wait for each other again and again",
     "overlap": "how well processors, links, training and preparing run side by side: the exponent of a norm",
 }
 
@@ -219,6 +221,7 @@ class Loads:
         """Rows and sums in the layer, forward and backward."""
         if piece.placement == "local" and not piece.below:
             return
+        load.units["compute"]["cross"] += 1
         for message in self._crossings[piece.layer, piece.placement, piece.by_request] or []:
             if "all" in message.bytes:
                 self._sum(load, "exchange", message.bytes["all"] * float(self._counts.held.sum()))

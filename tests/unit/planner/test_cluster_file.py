@@ -25,7 +25,7 @@ MEASURED = Cluster(
     latency=0.0021,
     near_latency=1.7e-05,
     near_bandwidth=2.3e9,
-    work=dict.fromkeys(KINDS, 0.0) | {"draw": 3.1e-08},
+    work=dict.fromkeys(KINDS, 0.0) | {"draw": 3.1e-08, "pace": 0.0005, "busy": 0.9, "overlap": 3.5},
     links=(Link(("h1", "h3"), 1e6), Link(("h3", 'a "quoted" one'), 2.5e6, 0.04)),
     together=0.87,
 )
@@ -90,6 +90,10 @@ WRONG = {
         "latency = 0.001", "latency = 0.001\ntogether = 1.5"
     ): "c.toml: exchange: together = 1.5 is not possible; it must "
     "be at most 1: give a share of the hosts' bandwidths, such as 0.9",
+    f"{TWO}\n[work]\nbusy = 0": "c.toml: work: busy = 0 is not possible; it must be above 0: give a share of time, "
+    "such as 0.9",
+    f"{TWO}\n[work]\nbusy = 2": "c.toml: work: busy = 2 is not possible; it must be at most 1: give a share of time, "
+    "such as 0.9",
     f"{TWO}\n[work]\ndraw = -1": "c.toml: work: draw = -1 is not possible; it must be 0 or more: give processor seconds a "
     "unit, such as 1e-8",
     of_b("bandwidth", "bandwith"): "c.toml: host b: there is no key 'bandwith'; did you mean 'bandwidth'?",

@@ -1,5 +1,7 @@
 """The cost model against figures worked out by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ def cluster(hosts=2, **more):
         "draw": 0.5,
         "carry": 0.001,
         "pace": 1.0,
+        "busy": 1.0,
         "overlap": 4.0,
         "step": 1.0,
         "layers": 1.0,
@@ -89,6 +92,31 @@ def test_what_a_rest_saved_up_goes_at_once():
     assert limit(after, "training") == 1.0 + 2 * 0.25 + (4.0 - 1.0)
     assert limit(before, "links") == limit(after, "links") == 4.0
     assert stage(before, "exchange") == stage(after, "exchange")
+
+
+def test_processors_carry_bytes_while_they_travel():
+    sent = np.array([[0.0, 200.0], [200.0, 0.0]])  # two seconds on a link
+    carried = {"carry": np.array([400.0, 400.0])}  # bytes out and in: 0.4 s of a processor
+    work = load(exchange=dict(carried), compute={"draw": np.array([1.0, 1.0])})
+    work.moves = [Move("exchange", sent)]
+    of = prices(cluster())
+    computes = 0.5 + sum(of.convolved(work, 0))[0]
+    assert limit(of.of(work, 0), "training") == pytest.approx(computes + 0.25 + 2.0)
+    fetched = load(fetch=dict(carried))
+    fetched.moves = [Move("fetch", sent)]
+    assert limit(of.of(fetched, 0), "preparing") == pytest.approx(0.25 + 2.0)
+    slow = load(exchange={"carry": np.array([4000.0, 4000.0])})  # processors take longer than the link
+    slow.moves = [Move("exchange", sent)]
+    assert stage(of.of(slow, 0), "exchange") == pytest.approx(0.25 + 4.0)
+
+
+def test_workers_that_wait_for_each_other_leave_processors_idle():
+    work = load(compute={"draw": np.array([4.0, 6.0])}, sample={"draw": np.array([1.0, 1.0])})
+    whole, idle = (prices(replace(cluster(), work=cluster().work | {"busy": busy})).of(work, 0) for busy in (1.0, 0.8))
+    for name in ("processors", "training"):
+        assert limit(idle, name) == pytest.approx(limit(whole, name) / 0.8)
+    assert limit(idle, "preparing") == limit(whole, "preparing") == 0.5
+    np.testing.assert_allclose(whole.waiting(0.8).limits, idle.limits)
 
 
 def test_layers_cost_by_rows_and_edges():

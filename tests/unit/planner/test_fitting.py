@@ -1,8 +1,12 @@
 """Fitting: costs that are not negative, from what epochs took."""
 
-import numpy as np
+from dataclasses import replace
 
-from weft.planner.fitting import exponent, least_squares, steps_and_layers_alike
+import numpy as np
+import pytest
+
+from weft.planner.cost import PARTS, Price, held_up
+from weft.planner.fitting import least_squares, side_by_side, steps_and_layers_alike, too_low
 
 
 def test_true_costs_are_found():
@@ -41,8 +45,23 @@ def test_steps_and_layers_are_alike_where_epochs_do_not_tell_them_apart():
     np.testing.assert_allclose(found, [0.3, 1.0, 2.0], rtol=0.05)  # where they do, that counts
 
 
-def test_the_exponent_is_that_of_the_norm():
-    rng = np.random.default_rng(2)
-    limits = list(np.pad(rng.random((20, 4)), ((0, 0), (0, 1))))  # with nothing in common
-    seconds = [float(np.sum(limit**3.0) ** (1 / 3.0)) for limit in limits]
-    assert abs(exponent(limits, seconds) - 3.0) < 0.25
+def test_costs_are_raised_to_what_epochs_took():
+    rng = np.random.default_rng(4)
+    units = rng.random((400, 3)) + 0.2
+    seconds = units @ np.array([0.3, 1.0, 2.0]) * np.exp(0.4 * rng.standard_normal(400))
+    trust = np.ones(400)
+    found = least_squares(units, seconds, trust)
+    assert np.log(units @ found / seconds).mean() < -0.05  # relative errors are least where too little is said
+    found *= too_low(found, units, seconds, trust)
+    assert abs(np.log(units @ found / seconds).mean()) < 1e-9
+
+
+def test_how_busy_processors_are_and_the_exponent_are_found():
+    rng, epochs, seconds = np.random.default_rng(2), [], []
+    for _ in range(30):
+        parts = np.zeros(len(PARTS))
+        parts[[PARTS.index(name) for name in ("processors", "trains", "prepares")]] = rng.random(3) + np.eye(3)[0]
+        epoch = replace(Price.nothing(), parts=parts, links=rng.random(1))
+        epochs.append(epoch)
+        seconds.append(held_up(epoch.waiting(0.9).limits, 3.0))
+    assert side_by_side(epochs, seconds) == (pytest.approx(0.9), pytest.approx(3.0))

@@ -16,7 +16,7 @@ from weft.report.answer_json import answer_as_dict
 from weft.training import Settings
 from weft.training.what_if import WhatIf
 
-WORK = dict.fromkeys(KINDS, 1e-9) | {"overlap": 4.0, "step": 1.0, "layers": 1.0}
+WORK = dict.fromkeys(KINDS, 1e-9) | {"busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
 
 
 def cluster(bandwidth, memory=1e9, workers=3):

@@ -15,7 +15,14 @@ from weft.planner.work import KINDS
 from weft.training import Settings, make_model
 from weft.training.planning import task_of
 
-WORK = dict.fromkeys(KINDS, 1e-9) | {"pace": 1e-3, "overlap": 4.0, "step": 1.0, "layers": 1.0, "carry": 1e-12}
+WORK = dict.fromkeys(KINDS, 1e-9) | {
+    "pace": 1e-3,
+    "busy": 1.0,
+    "overlap": 4.0,
+    "step": 1.0,
+    "layers": 1.0,
+    "carry": 1e-12,
+}
 
 
 @pytest.fixture(scope="module")

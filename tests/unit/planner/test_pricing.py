@@ -29,7 +29,7 @@ class Counted:
 
 def test_who_has_most_holds_up_each_batch():
     hosts = tuple(Host(f"h{n}", 100.0, 1e9) for n in (1, 2))
-    work = dict.fromkeys(KINDS, 0.0) | {"pace": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
+    work = dict.fromkeys(KINDS, 0.0) | {"pace": 1.0, "busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
     prices = Prices(Cluster(hosts, 0.0, 0.0, 1e3, work), MODEL, item=4, row=16)
     each = [(0.75, Counted(400.0, 0.0)), (0.25, Counted(0.0, 1200.0))]
     mean = Counted(300.0, 300.0)
