@@ -14,6 +14,7 @@
 
 namespace weft {
 
+constexpr uint8_t FETCH = 0; // the phase in which inputs come
 constexpr int64_t MOST_PINS = 65535; // of a net, as a part's are counted in 16 bits: what more vertices need, all parts need
 
 // Lists of numbers: list i is at [begin[i], begin[i + 1]).
@@ -46,6 +47,13 @@ class Nets {
     const Lists &members() const { return nets_; }
     const Lists &pinned() const { return pinned_; } // each vertex's nets, as a pin
     const Lists &owned() const { return owned_; }   // and as the owner
+
+    // Rows that every part keeps copies of: nothing is fetched for them.
+    void keep(In<bool> rows) {
+        if (static_cast<int64_t>(rows.size()) != vertices_)
+            throw std::invalid_argument("nets: of each vertex it must be said whether its row is kept");
+        kept_.assign(rows.data(), rows.data() + rows.size());
+    }
 
     // The rows that a batch starts from: vertex i needs what is reached from row i.
     void start(In<int32_t> needs) {
@@ -127,7 +135,8 @@ class Nets {
             pushed.clear();
             for (int64_t at = offset[d]; at < offset[d + 1]; ++at) {
                 const int32_t s = sources[at];
-                const bool by_source = static_cast<float>(readers[s * count + part[vertex[d]]]) * push >=
+                const bool by_source = copied(vertex[s], phases.first) ||
+                                       static_cast<float>(readers[s * count + part[vertex[d]]]) * push >=
                                        static_cast<float>(sent[part[vertex[s]]]) * pull;
                 (by_source ? pulled.members : pushed).push_back(s);
             }
@@ -207,6 +216,7 @@ class Nets {
     int64_t phases_ = 1;
     Lists pinned_, owned_;
     bool linked_ = false;
+    std::vector<bool> kept_; // of each vertex, if any row is
     std::mutex mutex_; // of the links
     std::vector<uint32_t> stamp_; // of each vertex: the number of the net that it was last put into
     uint32_t stamped_ = 0;
@@ -230,8 +240,11 @@ class Nets {
         }
     }
 
+    bool copied(int32_t owner, uint8_t phase) const { return phase == FETCH && !kept_.empty() && kept_[owner]; }
+
     // A row's owner is no pin of it: it is where the row is, wherever that may be.
     template <class Pin> void add(int32_t owner, float weight, uint8_t phase, int64_t count, Pin &&pin) {
+        if (copied(owner, phase)) return;
         if (++stamped_ == 0) std::fill(stamp_.begin(), stamp_.end(), stamped_++); // all numbers were used: begin anew
         stamp_[owner] = stamped_;
         const size_t before = nets_.members.size();

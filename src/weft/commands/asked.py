@@ -13,6 +13,7 @@ from weft.planner.cluster_file import read_cluster
 from weft.planner.units import bandwidth_of
 
 _NO_MATTER = ("gdp", "nfp")  # plans for which it hardly matters where vertices are
+_WHOLE = "halo"  # the full graph
 
 
 def add_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
@@ -26,8 +27,16 @@ def add_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     if plan:
         group.add_argument(
             "--plan",
-            help="the plan to allocate for: leap, split, snp, dnp, or a placement a layer such as pull,push,local (inputs "
-            "first; default: pull in every layer, which keeps neighbours together whatever is trained)",
+            help="the plan to allocate for: leap, split, snp, dnp, a placement a layer such as pull,push,local (inputs "
+            "first), or halo, for the full graph (default: pull in every layer, which keeps neighbours together whatever is "
+            "trained)",
+        )
+        group.add_argument(
+            "--cache",
+            type=float,
+            default=0.0,
+            help="the share of all rows that each worker will keep of others', as in weft train: traffic leaves out what is "
+            "read most (default 0)",
         )
     group.add_argument("--cluster", type=Path, help="a cluster file (weft probe): hosts, their processors and links")
     group.add_argument("--hosts", type=int, help="so many hosts with equally many parts each (default: a host a part)")
@@ -48,7 +57,8 @@ def task_asked(args: argparse.Namespace, graph: Graph, parts: int, plan: str | N
     inner = 4 * args.hidden
     widths = (float(inputs), *[float(inner)] * (len(fanouts) - 1), 4.0 * max(1, graph.num_classes))
     placements = _placements(plan, len(fanouts))
-    return Training(fanouts, args.batch_size * parts, args.seed, placements, widths if fanouts else ())
+    cache, whole = getattr(args, "cache", 0.0), plan == _WHOLE
+    return Training(fanouts, args.batch_size * parts, args.seed, placements, widths if fanouts else (), cache, whole)
 
 
 def parts_asked(args: argparse.Namespace, known: int | None = None) -> int:
@@ -81,7 +91,7 @@ def cluster_asked(args: argparse.Namespace, parts: int) -> Cluster:
 
 
 def _placements(plan: str | None, depth: int) -> tuple[str, ...]:
-    if plan is None:
+    if plan in (None, _WHOLE):
         return ("pull",) * depth
     if plan in _NO_MATTER:
         raise ConfigError(
@@ -91,7 +101,7 @@ def _placements(plan: str | None, depth: int) -> tuple[str, ...]:
     if plan in NAMED:
         return NAMED[plan](depth).layers if depth else ()
     if len(layers) != depth:
-        known = ", ".join(name for name in NAMED if name not in _NO_MATTER)
+        known = ", ".join([*(name for name in NAMED if name not in _NO_MATTER), _WHOLE])
         raise ConfigError(
             f"--plan {plan} is not known: choose one of {known}, or a placement for each of {depth} layers"
         )

@@ -62,12 +62,18 @@ class Training:
     seed: int = 0
     placements: tuple[str, ...] = ()  # of the layers, inputs first; none: local ones, with seeds at home
     widths: tuple[float, ...] = ()  # of the rows into each layer, inputs first, and out of the last; none: all the same
+    cache: float = 0.0  # the share of all input rows that each worker keeps of others'
+    whole: bool = False  # the full graph in place of batches: all vertices and edges in each layer, their rows pulled
 
     def __post_init__(self) -> None:
         if not self.fanouts or any(fanout < 1 and fanout != -1 for fanout in self.fanouts):
             raise ConfigError(f"fanouts = {self.fanouts} are not possible: give each layer at least 1, or -1 for all")
         if self.batch_size < 1:
             raise ConfigError(f"batch_size = {self.batch_size} is out of range: it must be at least 1")
+        if not 0 <= self.cache <= 1:
+            raise ConfigError(f"cache = {self.cache} is out of range: it is the share of rows kept, from 0 to 1")
+        if self.whole and set(self.placements) != {"pull"}:
+            raise ConfigError("on the full graph rows are pulled: give pull for each layer")
         layers = len(self.fanouts)
         if self.placements and len(self.placements) != layers:
             raise ConfigError(f"{len(self.placements)} placements do not fit {layers} fanouts: give one for each layer")

@@ -12,12 +12,15 @@ import numpy as np
 from weft import _kernels
 from weft.graph import Graph
 from weft.graph.graph import Progress
+from weft.graph.pieces import running_sum
 from weft.partition.aim import Training
 from weft.partition.simulator import seeds_of
+from weft.partition.streaming import keyed_order
 from weft.sampling import NeighborSampler, Sample
 from weft.sampling.batches import Batches
 
 _ID = np.int32
+_ROWS = 1  # the phase of the full graph's rows: they cross in all layers alike
 _FETCH = 0  # the phase in which inputs come; layers have a phase each, in which their rows come and their sums go
 _CERTAIN = 1 - 1e-6  # a chance above this counts as this: its logarithm must be a number
 
@@ -29,18 +32,25 @@ def sampled_nets(
     pins: int,
     epochs: int,
     like: np.ndarray | None = None,
+    kept: np.ndarray | None = None,
     threads: int = 1,
     progress: Progress | None = None,
 ) -> "_kernels.Nets":
     """Nets of whole batches, from the first epoch on, until they have so many pins or so many epochs are through.
 
     `like`: an allocation that the wanted one is like, by which layers under `cover` choose what to pull and what to push.
+    `kept`: of which rows every part keeps a copy, [vertices] bool.
     """
+    if task.whole:
+        return _nets_of_all(graph, task, pins)
     nets, each = _kernels.Nets(graph.num_vertices), range(threads)
     samplers = [NeighborSampler(graph, task.fanouts, seed=task.seed) for _ in each]
     batches = Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed)
     todo = ((batch, epoch, number) for epoch in range(epochs) for number, batch in enumerate(batches.of(epoch)))
     pieces = [_kernels.Nets(graph.num_vertices) for _ in each]
+    if kept is not None:
+        for piece in pieces:
+            piece.keep(kept)
 
     def sample(thread: int, which: tuple[np.ndarray, int, int]) -> "_kernels.Nets":
         pieces[thread].clear()
@@ -55,6 +65,21 @@ def sampled_nets(
                     progress("sampling", min(nets.pins(), pins), pins)
                 if nets.pins() >= pins:
                     return nets
+    return nets
+
+
+def _nets_of_all(graph: Graph, task: Training, pins: int) -> "_kernels.Nets":
+    """Nets of the full graph: a row is needed wherever a neighbour of it is. Of some rows, where all have more pins."""
+    nets, vertices = _kernels.Nets(graph.num_vertices), np.arange(graph.num_vertices, dtype=_ID)
+    indptr, src = graph.indptr, graph.indices
+    if graph.num_edges > pins:
+        some = np.zeros(graph.num_vertices, dtype=bool)
+        some[keyed_order(graph, task.seed)[: graph.num_vertices * pins // graph.num_edges]] = True
+        taken = some[src]
+        indptr, src = running_sum(taken)[indptr], src[taken]
+    nets.start(vertices)
+    nets.hop(np.ascontiguousarray(indptr, dtype=np.int64), np.ascontiguousarray(src, dtype=_ID), len(vertices))
+    nets.finish(vertices, sum(task.crossing(layer) for layer in range(len(task.fanouts))), _ROWS)
     return nets
 
 
@@ -96,12 +121,33 @@ def rows_by_phase(nets: "_kernels.Nets", owners: np.ndarray, parts: int) -> np.n
     return rows
 
 
+def kept_rows(graph: Graph, task: Training, parts: int, threads: int = 1) -> np.ndarray | None:
+    """The rows that caches will hold, [vertices] bool, as far as that can be told before it is known who owns what.
+
+    Each worker's are those that others own and it reads most; where batches reach them at random, these are the same ones
+    for all workers. A worker has no need to keep what it owns itself.
+    """
+    count = min(graph.num_vertices, round(task.cache * graph.num_vertices * parts / max(1, parts - 1)))
+    if not count:
+        return None
+    kept = np.zeros(graph.num_vertices, dtype=bool)
+    kept[np.argsort(-_expected(graph, task, threads)[1], kind="stable")[:count]] = True
+    return kept
+
+
 def expected_draws(graph: Graph, task: Training, threads: int = 1) -> np.ndarray:
-    """How often each in-edge of a vertex is drawn in an average batch, [vertices] float64, without sampling.
+    """How often each in-edge of a vertex is drawn in an average batch, [vertices] float64, without sampling."""
+    return _expected(graph, task, threads)[0]
+
+
+def _expected(graph: Graph, task: Training, threads: int) -> tuple[np.ndarray, np.ndarray]:
+    """How often each in-edge of a vertex is drawn in an average batch, and how likely that the vertex's row is read.
 
     The chance that a vertex is reached is carried from the seeds outwards, a hop at a time, as if its neighbours were
     reached independently of each other.
     """
+    if task.whole:
+        return np.full(graph.num_vertices, float(len(task.fanouts))), np.ones(graph.num_vertices)
     vertices, seeds = graph.num_vertices, seeds_of(graph)
     indptr, out = np.empty(vertices + 1, dtype=np.int64), np.empty(graph.num_edges, dtype=graph.indices.dtype)
     _kernels.out_lists(graph.indptr, graph.indices, indptr, out, threads)
@@ -115,4 +161,4 @@ def expected_draws(graph: Graph, task: Training, threads: int = 1) -> np.ndarray
         sums = np.empty_like(missed)
         _kernels.sum_rows(indptr, out, None, None, missed, sums, False, False, threads)
         reached = -np.expm1(sums + np.log1p(-np.minimum(reached, _CERTAIN)))
-    return draws
+    return draws, reached[:, 0]

@@ -16,7 +16,7 @@ from weft.keys import Stream, generator
 from weft.partition.aim import Aim, Training, limits
 from weft.partition.libraries import ForKaminpar
 from weft.partition.mesh import training_of
-from weft.partition.nets import expected_draws, sampled_nets
+from weft.partition.nets import expected_draws, kept_rows, sampled_nets
 from weft.partition.settling import Level, badness, settle, settle_all
 from weft.partition.simulator import usual_task
 from weft.partition.streaming import keyed_order, random
@@ -60,7 +60,11 @@ def _tell(aim: Aim, done: int) -> None:
 
 def _nets(graph: Graph, task: Training, pins: tuple[int, float], like: np.ndarray, aim: Aim) -> "_kernels.Nets":
     most = int(max(pins[0], pins[1] * graph.num_edges))
-    return sampled_nets(graph, task, pins=most, epochs=_EPOCHS, like=like, threads=aim.threads, progress=aim.progress)
+    kept = kept_rows(graph, task, aim.parts, aim.threads)
+    threads, progress = aim.threads, aim.progress
+    return sampled_nets(
+        graph, task, pins=most, epochs=_EPOCHS, like=like, kept=kept, threads=threads, progress=progress
+    )
 
 
 def _any_task(aim: Aim) -> Training:

@@ -221,7 +221,7 @@ class GraphPlanner:
     def _once_ready(self, load: Load, layer: int, placement: str) -> Load:
         """A layer's load without what is done once: drawing, fetching, and merging inputs that stay."""
         kept = layer == 0 and self._keeps
-        ready = ("sample", "fetch", *(["exchange"] if kept else []))
+        ready = ("sample", "fetch", *(["exchange", "compute"] if kept else []))
         for stage in ready:
             load.units[stage].clear()
         load.moves = [move for move in load.moves if move.stage not in ready]

@@ -64,18 +64,20 @@ class Trial:
     def __init__(self, rivals: Sequence[Prediction], epochs: int, change: float) -> None:
         self.rivals, self._waiting, self._epochs, self._change = rivals, list(rivals), epochs, change
         self._first: float | None = None  # seconds of the very first epoch
+        self._before = 0  # epochs that were through when this began: of a run that was resumed
         self.tried: list[tuple[float, Prediction]] = []  # seconds of an epoch
 
     def anew(self, rivals: Sequence[Prediction]) -> "Trial":
         """A trial of other plans in its place."""
         return Trial(rivals, self._epochs, self._change)
 
-    def ended(self, present: Prediction, took: float, usual: float | None, whole: float) -> Turn | None:
-        """Who goes on after an epoch of the present plan; None: it is not through yet.
+    def ended(self, epoch: int, present: Prediction, took: float, usual: float | None, whole: float) -> Turn | None:
+        """Who goes on after a run's so many-th epoch, by the present plan; None: it is not through yet.
 
         `usual`: seconds of its epochs, once there was one that counts. `whole`: of this one, with all that was new in it.
         """
-        self._first = whole if self._first is None else self._first
+        if self._first is None:
+            self._first, self._before = whole, epoch - 1
         hopeless = bool(self.tried) and took > _HOPELESS * min(seconds for seconds, _ in self.tried)
         if usual is None and not hopeless:
             return None
@@ -101,7 +103,7 @@ class Trial:
         if usual < _LEAST:
             return 0
         change = self._change + max(0.0, (self._first or usual) - usual)
-        left = _COST * self._epochs * usual - change
+        left = _COST * (self._epochs - self._before) * usual - change
         for number, rival in enumerate(self._waiting):
             longer = max(0.0, rival.seconds / present.seconds - 1) + 1 - WORTH
             left -= change + EPOCHS * usual * longer

@@ -88,7 +88,7 @@ class Watch:
 
     def _turn(self) -> dict[str, Any] | None:
         assert self.trial is not None
-        turn = self.trial.ended(self.prediction, self._took, self._pace.usual, self._whole)
+        turn = self.trial.ended(self._epoch, self.prediction, self._took, self._pace.usual, self._whole)
         if turn is None:
             return None
         over, cold = turn.seconds is not None, turn.prediction.plan != self.prediction.plan

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from weft.planner.cluster_file import write_cluster
 FLAGS = (
     *("--parts", "--method", "--minutes", "--by-draws", "--seed", "--threads", "--shares", "--imbalance"),
     *("--balance-vertices", "--balance-training", "--balance-edges", "--json", "--overwrite"),
-    *("--fanouts", "--batch-size", "--hidden", "--plan", "--cluster", "--hosts", "--bandwidths"),
+    *("--fanouts", "--batch-size", "--hidden", "--plan", "--cache", "--cluster", "--hosts", "--bandwidths"),
 )
 
 
@@ -54,11 +55,11 @@ def test_a_method_is_chosen_and_said(partition):
 
 def test_what_is_trained_matters(partition, tmp_path):
     made = []
-    for plan in (["--plan", "leap"], ["--plan", "split"], ["--plan", "pull,push", "--fanouts", "3,full"]):
-        partition("--parts", "3", "--method", "traffic", "--batch-size", "50", *plan)
+    for plan in ("leap", "leap --cache 0.2", "split", "pull,push --fanouts 3,full", "halo"):
+        partition("--parts", "3", "--method", "traffic", "--batch-size", "50", "--plan", *plan.split())
         parts = Graph.open(tmp_path / "p")
         made.append(np.argsort(parts.original_ids))
-    assert (made[0] != made[1]).any() and (made[1] != made[2]).any()
+    assert all((one != other).any() for one, other in pairwise(made))
 
 
 def test_edges_weigh_what_is_drawn(partition):
@@ -91,7 +92,7 @@ def test_hosts_and_links(partition):
         (["--parts", "2", "--fanouts", "0"], "fanouts = (0,) are not possible"),
         (["--parts", "2", "--batch-size", "0"], "--batch-size and --hidden are out of range"),
         (["--parts", "2", "--plan", "gdp"], "--plan gdp reads rows wherever they are"),
-        (["--parts", "2", "--plan", "magic"], "--plan magic is not known: choose one of snp, dnp, split, leap"),
+        (["--parts", "2", "--plan", "magic"], "--plan magic is not known: choose one of snp, dnp, split, leap, halo"),
         (["--parts", "2", "--plan", "pull,push"], "a placement for each of 3 layers"),
         (["--parts", "2", "--plan", "local,pull,pull"], "layer 2 is pull after a local layer 1"),
         (["--parts", "4", "--hosts", "3"], "4 parts can't be shared equally by 3 hosts"),

@@ -1,6 +1,7 @@
 """Nets count the rows that really cross, moves lower what they cost, and limits hold; each against a slow twin."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.generate import communities, rmat
 from weft.parallel.cover import exact
-from weft.partition import allocate
+from weft.partition import allocate, measure
 from weft.partition.aim import Aim, Training, Weighing
 from weft.partition.mesh import training_of
-from weft.partition.nets import add_batch, expected_draws, rows_between, rows_by_phase, sampled_nets
+from weft.partition.nets import add_batch, expected_draws, kept_rows, rows_between, rows_by_phase, sampled_nets
 from weft.partition.settling import Level, badness, settle, settle_all
 from weft.partition.simulator import seeds_of
 from weft.sampling import NeighborSampler
@@ -30,8 +31,8 @@ def batches_of(graph, task, epoch=0):
     return Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed).of(epoch)
 
 
-def rows_by_hand(graph, task, owners, parts):
-    """Twin: every layer's rows, from what each part's own seeds, or owned vertices, read."""
+def rows_by_hand(graph, task, owners, parts, kept=frozenset()):
+    """Twin: every layer's rows, from what each part's own seeds, or owned vertices, read; of some, inputs are kept."""
     sampler, rows = NeighborSampler(graph, task.fanouts, seed=task.seed), np.zeros((parts, parts))
     for number, seeds in enumerate(batches_of(graph, task)):
         sample = sampler.sample(seeds, 0, number)
@@ -42,12 +43,16 @@ def rows_by_hand(graph, task, owners, parts):
                 if len(mine):
                     own = sampler.sample(mine, 0, number)
                     needed = own.vertices.numpy()[: own.blocks[task.lowest_local].num_src]
+                    if task.lowest_local == 0:
+                        needed = needed[~np.isin(needed, list(kept))]
                     rows[part] += task.crossing(task.lowest_local) * np.bincount(owners[needed], minlength=parts)
         for layer in range(task.lowest_local):
             block = sample.blocks[layer]
             dst, src = vertices[block.dst().numpy()], vertices[block.src.numpy()]
             if task.placements[layer] == "pull":
                 for part, v in set(zip(owners[dst].tolist(), src.tolist(), strict=True)):
+                    if layer == 0 and v in kept:
+                        continue
                     rows[part, owners[v]] += task.crossing(layer)
             else:
                 for part, v in set(zip(owners[src].tolist(), dst.tolist(), strict=True)):
@@ -68,6 +73,44 @@ def test_nets_count_the_rows_that_cross(graph, placements):
         assert rows_between(nets, owners, parts) == pytest.approx(rows_by_hand(graph, task, owners, parts))
 
 
+@pytest.mark.parametrize("placements", PLANS)
+def test_nothing_is_fetched_of_rows_that_are_kept(graph, placements):
+    task = Training((5, 3), 300, 7, placements, (8.0, 3.0, 5.0), cache=0.2)
+    kept = kept_rows(graph, task, 4)
+    assert kept.sum() == 800  # 0.2 of 3000, of which a part owns a quarter itself
+    nets = sampled_nets(graph, task, pins=10**9, epochs=1, kept=kept)
+    owners = np.random.default_rng(0).integers(0, 4, graph.num_vertices).astype(np.int32)
+    expected = rows_by_hand(graph, task, owners, 4, frozenset(np.flatnonzero(kept).tolist()))
+    assert rows_between(nets, owners, 4) == pytest.approx(expected)
+    every = rows_between(sampled_nets(graph, task, pins=10**9, epochs=1), owners, 4)
+    assert (rows_between(nets, owners, 4) < every).any() == (placements[:1] != ("push",))
+
+
+def test_nets_of_the_full_graph_are_its_halos(graph):
+    task = Training((-1, -1), 1, 7, ("pull", "pull"), (8.0, 3.0, 5.0), whole=True)
+    owners = np.random.default_rng(0).integers(0, 3, graph.num_vertices)
+    rows, dst = np.zeros((3, 3)), np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
+    for part, v in set(zip(owners[dst].tolist(), graph.indices.tolist(), strict=True)):
+        rows[part, owners[v]] += 8 + 2 * 3  # inputs come, hidden rows and their gradients
+    np.fill_diagonal(rows, 0)
+    assert rows_between(sampled_nets(graph, task, pins=10**9, epochs=1), owners, 3) == pytest.approx(rows)
+    few = sampled_nets(graph, task, pins=graph.num_edges // 2, epochs=1)
+    assert rows_between(few, owners, 3).sum() == pytest.approx(rows.sum() / 2, rel=0.05)
+    assert (expected_draws(graph, task) == 2).all()
+
+
+def test_traffic_for_the_full_graph_has_smaller_halos(tmp_path):
+    graph = rmat(tmp_path / "g", vertices=4000, edges=60_000, train=0.3)
+    task = Training((-1,), 1, 0, ("pull",), whole=True)
+    most = {
+        method: max(measure(graph, allocate(graph, 4, method, task=task, seed=3), 4)["halo"])
+        for method in ("random", "kaminpar", "traffic")
+    }
+    assert most["traffic"] < 0.95 * most["kaminpar"] < most["random"]
+    with pytest.raises(ConfigError, match="by sampled batches"):
+        allocate(graph, 4, "adagl", task=task)
+
+
 def test_phases_wait_one_after_the_other(graph):
     task = Training((5, 3), 300, 7, ("pull", "push"), (8.0, 3.0, 5.0))
     nets = sampled_nets(graph, task, pins=10**9, epochs=1)
@@ -80,8 +123,11 @@ def test_phases_wait_one_after_the_other(graph):
     assert badness(level, owners, Aim(3)) == (0.0, pytest.approx(sum(waits)))
 
 
-def served_by_hand(graph, task, owners, like, parts):
-    """Twin: each drawn edge is served by its source's row or its destination's sum, whichever serves more for its cost."""
+def served_by_hand(graph, task, owners, like, parts, kept=frozenset()):
+    """Twin: each drawn edge is served by its source's row or its destination's sum, whichever serves more for its cost.
+
+    By the row, for nothing, where that is an input of which all keep a copy.
+    """
     sampler, rows = NeighborSampler(graph, task.fanouts, seed=task.seed), np.zeros((parts, parts))
     for number, seeds in enumerate(batches_of(graph, task)):
         sample = sampler.sample(seeds, 0, number)
@@ -93,6 +139,8 @@ def served_by_hand(graph, task, owners, like, parts):
             pull, push = np.float32(task.crossing(layer)), np.float32(task.crossing_sums(layer))
             crossing = set()
             for s, d in edges:
+                if layer == 0 and s in kept:
+                    continue
                 by_source = readers[s, like[d]] * push >= sent[d, like[s]] * pull
                 crossing.add((owners[d], owners[s], s, pull) if by_source else (owners[s], owners[d], -1 - d, push))
             for needs, owner, _, cost in crossing:
@@ -110,6 +158,11 @@ def test_nets_of_a_cover_serve_each_edge_once(graph, widths, known):
     nets = sampled_nets(graph, task, pins=10**9, epochs=1, like=like)
     by_hand = served_by_hand(graph, task, owners, owners if known else 0 * owners, 3)
     assert rows_between(nets, owners, 3) == pytest.approx(by_hand)
+    kept = kept_rows(graph, replace(task, cache=0.2), 3)
+    some = sampled_nets(graph, task, pins=10**9, epochs=1, like=like, kept=kept)
+    copied = frozenset(np.flatnonzero(kept).tolist())
+    twin = served_by_hand(graph, task, owners, owners if known else 0 * owners, 3, copied)
+    assert rows_between(some, owners, 3) == pytest.approx(twin)
     least = sum(cheapest_cover(graph, task, owners, 3))
     assert least <= by_hand.sum() <= 1.5 * least
 
@@ -336,6 +389,19 @@ def test_expected_draws_are_those_of_many_batches(graph):
     assert np.corrcoef(expected[often], drawn[often])[0, 1] > 0.97
 
 
+def test_rows_that_are_kept_are_those_read_most(graph):
+    task = Training((4, 6), 100, cache=0.1)
+    read, sampler = np.zeros(graph.num_vertices), NeighborSampler(graph, task.fanouts)
+    for epoch in range(30):
+        for number, seeds in enumerate(batches_of(graph, task, epoch)):
+            read[sampler.sample(seeds, epoch, number).vertices.numpy()] += 1
+    kept = kept_rows(graph, task, 3)
+    most = np.argsort(-read)[: kept.sum()]
+    assert kept.sum() == 450 and read[kept].sum() > 0.97 * read[most].sum()
+    assert kept_rows(graph, Training((4, 6), 100), 3) is None
+    assert kept_rows(graph, Training((4, 6), 100, cache=1.0), 3).all()
+
+
 @pytest.mark.parametrize("parts", [2, 5])
 def test_traffic_beats_a_cut_where_it_counts(tmp_path, parts):
     graph = rmat(tmp_path / "g", vertices=4000, edges=60_000, train=0.3)
@@ -404,6 +470,8 @@ class TestBadInput:
             ({"placements": ("pull",)}, "1 placements do not fit 2 fanouts"),
             ({"placements": ("pull", "columns")}, "'columns' is not possible here"),
             ({"placements": ("local", "pull")}, "above a local layer all are local"),
+            ({"whole": True, "placements": ("pull", "push")}, "on the full graph rows are pulled"),
+            ({"cache": 1.5}, "cache = 1.5 is out of range"),
             ({"widths": (1.0, 2.0)}, "widths must be 3 positive numbers"),
         ],
     )
@@ -433,6 +501,8 @@ class TestBadInput:
             rows_between(nets, np.zeros(2), 2)
         with pytest.raises(ValueError, match="a part that is not there"):
             rows_between(nets, np.array([0, 1, 2]), 2)
+        with pytest.raises(ValueError, match="whether its row is kept"):
+            nets.keep(np.zeros(2, dtype=bool))
         with pytest.raises(ValueError, match="weights are"):
             refined(nets, np.zeros(3), 2, seconds=np.ones(1))
 

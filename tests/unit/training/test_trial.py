@@ -60,6 +60,12 @@ def test_as_many_are_tried_as_the_run_pays_for(epochs, change, cold, switched):
     assert bool(run.told) == bool(switched)
 
 
+def test_a_run_that_is_resumed_pays_by_what_is_left_of_it():
+    run = race(100, 0.1, lambda epoch, plan: 1.0 if plan == GDP else 1.1)
+    run.epoch = 92
+    assert run.go(8).switched == [(94, SPLIT), (96, GDP)]
+
+
 @pytest.mark.parametrize("best", [GDP, SPLIT, SNP])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_fastest_stays(best, seed):

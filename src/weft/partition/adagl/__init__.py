@@ -40,7 +40,7 @@ __all__ = [
 def adagl(graph: Graph, aim: Aim, options: Options = Options()) -> np.ndarray:  # noqa: B008 (frozen)
     """The part of each vertex, [vertices] int32."""
     aim.check(graph)
-    _check_starts(graph, aim, options)
+    _check(graph, aim, options)
     if aim.parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)
     mesh = _mesh(graph, aim)
@@ -121,7 +121,9 @@ def _apart(starts: tuple[np.ndarray, ...]) -> np.ndarray | None:
     return None if kinds is None else kinds.astype(np.int32)
 
 
-def _check_starts(graph: Graph, aim: Aim, options: Options) -> None:
+def _check(graph: Graph, aim: Aim, options: Options) -> None:
+    if aim.task and aim.task.whole:
+        raise ConfigError("adagl goes by sampled batches: allocate for the full graph (--plan halo) by traffic")
     for number, start in enumerate(options.starts):
         if start.shape != (graph.num_vertices,) or start.min() < 0 or start.max() >= aim.parts:
             raise ConfigError(
