@@ -50,7 +50,7 @@ def sampled_nets(
     pieces = [_kernels.Nets(graph.num_vertices) for _ in each]
     if kept is not None:
         for piece in pieces:
-            piece.keep(kept)
+            piece.copy(kept)
 
     def sample(thread: int, which: tuple[np.ndarray, int, int]) -> "_kernels.Nets":
         pieces[thread].clear()

@@ -155,7 +155,8 @@ class Prices:
             rows = cost.column * load.edges
         else:
             each = cost.edge if not load.pushes else cost.asked if load.by_request else cost.pushed
-            rows = (cost.source + between) * load.sources + cost.destination * load.destinations + each * load.edges
+            rows = (cost.source + between) * load.sources + cost.pulled * load.pulled
+            rows = rows + cost.destination * load.destinations + each * load.edges
         return cost.fixed * self._steps / self._speed, rows * self._layers / self._speed
 
     def ahead(self, load: Load, layer: int | None) -> np.ndarray:
@@ -204,9 +205,10 @@ class Prices:
         if layer is None:
             return np.array([0.0, 4.0 * self._model.parameters])  # values, gradients, two moments
         before, after = self._model.widths[layer : layer + 2]
-        lists = np.max(load.edges) * 8 + np.max(load.sources) * 24
+        sources = load.sources + load.pulled
+        lists = np.max(load.edges) * 8 + np.max(sources) * 24
         inputs = np.max(load.inputs) * self._row
-        rows = (np.max(load.sources) + np.max(load.destinations)) * before * load.slices
+        rows = (np.max(sources) + np.max(load.destinations)) * before * load.slices
         return np.array([float(lists + inputs), float(2 * self._item * (rows + 2 * np.max(load.destinations) * after))])
 
 

@@ -16,8 +16,9 @@ from torch import nn
 from weft.exchange import Wire
 from weft.graph import Graph
 from weft.nn.block_model import walk
+from weft.nn.convolve import fast_path
 from weft.planner.counts import HOME, OWNER, Counts
-from weft.planner.stand import FEW, MOST, Shape, Stand, pace, step_time
+from weft.planner.stand import FEW, Shape, Stand, most_rows, pace, step_time
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class LayerCost:
     asked: float  # or to where destinations were asked for
     column: float  # an edge where each worker has a slice of the columns
     ahead: float  # an edge, where inputs are merged ahead by the threads that prepare batches; 0: they are not
+    pulled: float = 0.0  # a row that others held; 0: they have mapped it already
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,10 @@ def model_cost(
     found = walk(model, graph.num_features)
     runs: list[Callable[[], list[float]]] = []
     for depth, shape in enumerate(shapes):
-        stand = Stand(graph, found[depth + 1][0], found[depth + 1][1], depth, shape, workers)
+        stand = Stand(graph, found[depth + 1][0], found[depth + 1][1:3], depth, shape, workers)
         runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 3]
-    rows = [min(int(shape.sources), MOST) for shape in shapes] + [FEW]
+    sizes = [min(int(shape.sources), most_rows(found[depth + 1][1:3])) for depth, shape in enumerate(shapes)]
+    rows = [*sizes, FEW]
     runs.append(lambda: [step_time(graph, model, [FEW] * (len(shapes) + 1)), step_time(graph, model, rows)])
     mine = torch.zeros(len(runs) + wire.size, 5, dtype=torch.float64)
     for number in range(wire.rank, len(runs), wire.size):
@@ -81,7 +84,11 @@ def model_cost(
     told: list[list[float]] = wire.sum(mine).tolist()
     figures, paced = told[: len(runs)], min(row[0] for row in told[len(runs) :])
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
-    layers = [LayerCost(*(whole[:4] + split[:3] + whole[4:5])) for whole, split in halves]
+    maps = [fast_path(found[depth + 1][0]) is None for depth in range(len(shapes))]  # what came of others too
+    layers = [
+        LayerCost(*(whole[:4] + split[:3] + [whole[4], whole[1] * of_all]))
+        for (whole, split), of_all in zip(halves, maps, strict=True)
+    ]
     few, many = figures[-1][:2]
     alone = sum(cost.fixed + (cost.source + cost.destination) * FEW for cost in layers)
     convolved = sum(

@@ -26,7 +26,8 @@ from weft.planner.crossings import Recorder, pushed_layer, run_layer
 from weft.sampling import Block
 
 FEW = 8  # rows of a run that shows what does not depend on rows
-MOST = 20_000  # rows of a run at most: beyond, they cost the same each
+MOST = 20_000  # rows of a run at most: beyond, they cost the same each;
+_ENOUGH, _FAR = 4_000, 4 << 20  # so many do, if they are wide: of so many bytes, few are near a processor
 _PIECE = 4000  # rows of the piece of work by which times are told
 _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while memory grows
 _SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of them are so near each other
@@ -50,9 +51,13 @@ class Shape:
 class Stand:
     """One convolution on the test stand."""
 
-    def __init__(self, graph: Graph, conv: MessagePassing, width: int, depth: int, shape: Shape, workers: int) -> None:
+    def __init__(
+        self, graph: Graph, conv: MessagePassing, widths: tuple[int, int], depth: int, shape: Shape, workers: int
+    ) -> None:
+        """`widths`: of the rows that go in, and of those that come out."""
         self._graph, self._conv, self._depth = graph, conv, depth
-        self._sources = max(FEW * 2, min(int(shape.sources), MOST))
+        width, most = widths[0], most_rows(widths)
+        self._sources = max(FEW * 2, min(int(shape.sources), most))
         scale = self._sources / max(shape.sources, 1.0)
         self._destinations = max(FEW * 2, min(int(shape.destinations * scale), self._sources))
         self._edges = max(self._destinations, int(shape.edges * scale))
@@ -61,6 +66,7 @@ class Stand:
         self._others = min(int(shape.away * scale), self._destinations)
         self._columns = Columns(0, workers, width)
         dtype = next((p.dtype for p in conv.parameters()), torch.float32)
+        self._most = most
         self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype)
 
     def whole(self) -> list[float]:
@@ -102,7 +108,7 @@ class Stand:
         return [*figures, self._by_column(fixed) if self._depth == 0 else 0.0]
 
     def _by_column(self, fixed: float) -> float:
-        others, rows = self._columns.size - 1, min(self._held * self._columns.size, 4 * MOST)
+        others, rows = self._columns.size - 1, min(self._held * self._columns.size, 4 * self._most)
         layer = self._layer(rows, self._destinations, self._edges)
         block = random_block(rows, self._destinations * others, self._edges * others)
         at = torch.arange(self._destinations).repeat(others)
@@ -128,6 +134,11 @@ class Stand:
         layer.inputs = (rows, rows._version) if self._depth == 0 else None
         wire = Recorder() if layer.pushed is not None else None
         return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth, wire))
+
+
+def most_rows(widths: tuple[int, int]) -> int:
+    """How many rows tell what a layer costs."""
+    return min(MOST, max(_ENOUGH, _FAR // (4 * max(widths))))
 
 
 def step_time(graph: Graph, model: nn.Module, rows: list[int]) -> float:

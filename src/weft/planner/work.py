@@ -84,7 +84,8 @@ class Load:
 
     units: dict[str, dict[str, np.ndarray]]  # by stage and kind
     moves: list[Move] = field(default_factory=list)
-    sources: np.ndarray | float = 0.0  # of a layer's convolution: rows in,
+    sources: np.ndarray | float = 0.0  # of a layer's convolution: rows in, as many as the worker holds,
+    pulled: np.ndarray | float = 0.0  # rows of others besides, which come as their holders mapped them,
     destinations: np.ndarray | float = 0.0  # rows out,
     edges: np.ndarray | float = 0.0  # and edges
     pushes: bool = False  # are some computed for others?
@@ -240,8 +241,13 @@ class Loads:
             return
         load.pushes, load.by_request = piece.placement in ("push", "cover"), piece.by_request
         load.edges = cell.edges - wants["edges"].sum(1) + wants["edges"].sum(0)
-        at_owners = piece.placement != "local" and (piece.layer > 0 or piece.placement != "pull")
-        load.sources = self._held(piece.layer).sum(1) + wants["pulled"].sum(1) if at_owners else cell.sources.sum(1)
+        if piece.layer > 0 and (piece.placement != "local" or piece.below):
+            load.sources, load.pulled = self._held(piece.layer).sum(1), wants["pulled"].sum(1)
+        elif piece.placement in ("push", "cover"):
+            fetched = _others(cell.cover_sources).sum(1) if piece.placement == "cover" else 0.0
+            load.sources = self._held(piece.layer).sum(1) + fetched
+        else:
+            load.sources = cell.sources.sum(1)
 
     def _held(self, layer: int) -> np.ndarray:
         """Rows below a layer, where their owners hold them."""

@@ -502,7 +502,7 @@ class TestBadInput:
         with pytest.raises(ValueError, match="a part that is not there"):
             rows_between(nets, np.array([0, 1, 2]), 2)
         with pytest.raises(ValueError, match="whether its row is kept"):
-            nets.keep(np.zeros(2, dtype=bool))
+            nets.copy(np.zeros(2, dtype=bool))
         with pytest.raises(ValueError, match="weights are"):
             refined(nets, np.zeros(3), 2, seconds=np.ones(1))
 
