@@ -222,8 +222,9 @@ class Loads:
         """Rows and sums in the layer, forward and backward."""
         if piece.placement == "local" and not piece.below:
             return
-        load.units["compute"]["cross"] += 1
-        for message in self._crossings[piece.layer, piece.placement, piece.by_request] or []:
+        messages = self._crossings[piece.layer, piece.placement, piece.by_request] or []
+        load.units["compute"]["cross"] += bool(messages)
+        for message in messages:
             if "all" in message.bytes:
                 self._sum(load, "exchange", message.bytes["all"] * float(self._counts.held.sum()))
                 continue

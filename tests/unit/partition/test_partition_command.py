@@ -92,7 +92,10 @@ def test_hosts_and_links(partition):
         (["--parts", "2", "--fanouts", "0"], "fanouts = (0,) are not possible"),
         (["--parts", "2", "--batch-size", "0"], "--batch-size and --hidden are out of range"),
         (["--parts", "2", "--plan", "gdp"], "--plan gdp reads rows wherever they are"),
-        (["--parts", "2", "--plan", "magic"], "--plan magic is not known: choose one of snp, dnp, split, leap, migrate, halo"),
+        (
+            ["--parts", "2", "--plan", "magic"],
+            "--plan magic is not known: choose one of snp, dnp, split, leap, migrate, halo",
+        ),
         (["--parts", "2", "--plan", "pull,push"], "a placement for each of 3 layers"),
         (["--parts", "2", "--plan", "local,pull,pull"], "layer 2 is pull after a local layer 1"),
         (["--parts", "4", "--hosts", "3"], "4 parts can't be shared equally by 3 hosts"),

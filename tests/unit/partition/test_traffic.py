@@ -106,7 +106,7 @@ def test_traffic_for_the_full_graph_has_smaller_halos(tmp_path):
         method: max(measure(graph, allocate(graph, 4, method, task=task, seed=3), 4)["halo"])
         for method in ("random", "kaminpar", "traffic")
     }
-    assert most["traffic"] < 0.95 * most["kaminpar"] < most["random"]
+    assert most["traffic"] < 0.8 * min(most["random"], most["kaminpar"])
     with pytest.raises(ConfigError, match="by sampled batches"):
         allocate(graph, 4, "adagl", task=task)
 

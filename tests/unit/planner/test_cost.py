@@ -132,6 +132,10 @@ def test_layers_cost_by_rows_and_edges():
     assert stage(price, "compute") == pytest.approx(4 - 0.4)
     assert limit(price, "preparing") == pytest.approx(0.4)  # merged by the threads that prepare
     assert limit(price, "processors") == pytest.approx(4.0)
+    work.pulled = np.array([7.0, 0.0])  # a tenth of a second each where rows come as they are
+    raw = replace(MODEL, layers=[replace(MODEL.layers[0], pulled=0.1)])
+    for model, more in ((MODEL, 0.0), (raw, 0.7)):
+        assert limit(Prices(cluster(), model, 4, 16).of(work, 0), "processors") == pytest.approx(4.0 + more)
 
 
 def test_processors_that_hosts_share_and_those_that_they_have():

@@ -1,0 +1,51 @@
+"""Which rows a layer's convolution maps: those that a worker holds, and of others those that come as they are."""
+
+import numpy as np
+import pytest
+from test_dry_run import WORKERS, counts, graph  # noqa: F401 (a fixture)
+
+from weft.parallel import Plan
+from weft.planner.counts import HOME, OWNER
+from weft.planner.crossings import Message
+from weft.planner.work import Loads, pieces
+
+OFF = 1 - np.eye(WORKERS)
+
+
+@pytest.fixture
+def loads(graph):  # noqa: F811
+    """Of each layer of a plan, inputs first."""
+    _, found = counts(graph)
+    ways = ("local", {"pulled": 8.0}), ("pull", {"pulled": 8.0}), ("push", {"pairs": 8.0}), ("cover", {"pairs": 8.0})
+    crossings = {(layer, p, r): [Message(of)] for layer in (0, 1) for p, of in ways for r in (True, False)}
+    crossings |= {(0, "pull", r): [] for r in (True, False)}  # inputs are fetched, ahead of it
+    of = Loads(found, crossings, range(WORKERS), 24.0, 4.0, 100.0)
+
+    def made(*layers):
+        return found.cells, [of.of(piece) for piece in pieces(Plan(layers, seeds="home"))][::-1]
+
+    return made
+
+
+def test_rows_are_mapped_where_they_are_held(loads):
+    cells, (below, above) = loads("pull", "local")
+    np.testing.assert_allclose(below.sources, cells[0, OWNER, False].sources.sum(1))  # inputs, each where it is read
+    np.testing.assert_allclose(above.sources, cells[0, OWNER, False].destinations.sum(1))  # rows of the layer below
+    np.testing.assert_allclose(above.pulled, (cells[1, HOME, False].sources * OFF).sum(1))
+    _, (below, above) = loads("local", "local")
+    np.testing.assert_allclose(above.sources, cells[1, HOME, False].sources.sum(1))  # nothing comes of others
+    assert np.sum(above.pulled) == np.sum(below.pulled) == 0
+
+
+def test_inputs_that_a_cover_fetches_are_mapped_too(loads):
+    cells, (below, above) = loads("cover", "cover")
+    cell = cells[0, OWNER, False]
+    _, (pushed, _) = loads("push", "push")
+    np.testing.assert_allclose(below.sources - pushed.sources, (cell.cover_sources * OFF).sum(1))
+    np.testing.assert_allclose(above.pulled, (cells[1, OWNER, False].cover_sources * OFF).sum(1))
+
+
+def test_layers_that_cross_say_so(loads):
+    for layers, crossing in ((("local", "local"), 0), (("pull", "local"), 1), (("push", "push"), 2)):
+        _, each = loads(*layers)
+        assert sum(float(np.sum(load.units["compute"].get("cross", 0.0))) for load in each) == crossing * WORKERS
