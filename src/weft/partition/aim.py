@@ -72,6 +72,8 @@ class Training:
             raise ConfigError(f"batch_size = {self.batch_size} is out of range: it must be at least 1")
         if not 0 <= self.cache <= 1:
             raise ConfigError(f"cache = {self.cache} is out of range: it is the share of rows kept, from 0 to 1")
+        if self.whole and self.cache:
+            raise ConfigError("on the full graph nothing is cached: leave out the cache")
         if self.whole and set(self.placements) != {"pull"}:
             raise ConfigError("on the full graph rows are pulled: give pull for each layer")
         layers = len(self.fanouts)

@@ -48,7 +48,7 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
                 work_of_stage = [float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds]
                 rows.append([*work_of_stage, *(convolved if computes else (0.0, 0.0))])
                 seconds.append(float(np.median(spent)))
-                weights.append(np.median([_busy(one, cluster) for one in same]))
+                weights.append(np.median([_trust(one, cluster) for one in same]))
     found = steps_and_layers_alike(np.array(rows), np.array(seconds), np.array(weights))
     found *= too_low(found, np.array(rows), np.array(seconds), np.array(weights))
     work = {"pace": pace, "disk": 0.0} | dict(zip([*kinds, "step", "layers"], found.tolist(), strict=True))
@@ -58,7 +58,7 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     return work | {"busy": busy, "overlap": overlap}
 
 
-def _busy(one: Observation, cluster: Cluster) -> float:
+def _trust(one: Observation, cluster: Cluster) -> float:
     """The share of an epoch in which processors worked: where they mostly waited, they do not show what they can."""
     cores = sum(host.cores if host.busy_cores is None else host.busy_cores for host in cluster.hosts)
     return min(1.0, float(sum(of.sum() for of in one.processor.values())) / (one.seconds * cores)) ** 2

@@ -31,7 +31,7 @@ class LayerCost:
     edge: float
     pushed: float  # an edge where some are pushed to destinations' owners,
     asked: float  # or to where destinations were asked for
-    column: float  # an edge where each worker has a slice of the columns
+    column: float  # an edge where each worker has a slice of the columns, and its share of the rows
     ahead: float  # an edge, where inputs are merged ahead by the threads that prepare batches; 0: they are not
     pulled: float = 0.0  # a row that others held; 0: they have mapped it already
 

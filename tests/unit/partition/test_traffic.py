@@ -471,6 +471,7 @@ class TestBadInput:
             ({"placements": ("pull", "columns")}, "'columns' is not possible here"),
             ({"placements": ("local", "pull")}, "above a local layer all are local"),
             ({"whole": True, "placements": ("pull", "push")}, "on the full graph rows are pulled"),
+            ({"whole": True, "cache": 0.1, "placements": ("pull", "pull")}, "on the full graph nothing is cached"),
             ({"cache": 1.5}, "cache = 1.5 is out of range"),
             ({"widths": (1.0, 2.0)}, "widths must be 3 positive numbers"),
         ],
