@@ -38,7 +38,7 @@ void bind_nets(nanobind::module_ &m) {
         .def("count", &Nets::count)
         .def("pins", &Nets::pins)
         .def("phases", &Nets::phases)
-        .def("copy", &Nets::copy, nb::arg("rows"))
+        .def("keep_copies", &Nets::keep_copies, nb::arg("rows"))
         .def("start", &Nets::start, nb::arg("needs"))
         .def("hop", &Nets::hop, nb::arg("indptr"), nb::arg("src"), nb::arg("num_src"))
         .def("gather", &Nets::gather, nb::arg("indptr"), nb::arg("src"))

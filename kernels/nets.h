@@ -49,7 +49,7 @@ class Nets {
     const Lists &owned() const { return owned_; }   // and as the owner
 
     // Rows that every part keeps copies of: nothing is fetched for them.
-    void copy(In<bool> rows) {
+    void keep_copies(In<bool> rows) {
         if (static_cast<int64_t>(rows.size()) != vertices_)
             throw std::invalid_argument("nets: of each vertex it must be said whether its row is kept");
         kept_.assign(rows.data(), rows.data() + rows.size());

@@ -50,7 +50,7 @@ def sampled_nets(
     pieces = [_kernels.Nets(graph.num_vertices) for _ in each]
     if kept is not None:
         for piece in pieces:
-            piece.copy(kept)
+            piece.keep_copies(kept)
 
     def sample(thread: int, which: tuple[np.ndarray, int, int]) -> "_kernels.Nets":
         pieces[thread].clear()
@@ -121,26 +121,26 @@ def rows_by_phase(nets: "_kernels.Nets", owners: np.ndarray, parts: int) -> np.n
     return rows
 
 
-def kept_rows(graph: Graph, task: Training, parts: int, threads: int = 1) -> np.ndarray | None:
-    """The rows that caches will hold, [vertices] bool, as far as that can be told before it is known who owns what.
+def kept_rows(reads: np.ndarray, share: float, parts: int) -> np.ndarray | None:
+    """The rows that caches of such a share will hold, [vertices] bool, as far as is known before owners are; None: no rows.
 
     Each worker's are those that others own and it reads most; where batches reach them at random, these are the same ones
     for all workers. A worker has no need to keep what it owns itself.
     """
-    count = min(graph.num_vertices, round(task.cache * graph.num_vertices * parts / max(1, parts - 1)))
+    count = min(len(reads), round(share * len(reads) * parts / max(1, parts - 1)))
     if not count:
         return None
-    kept = np.zeros(graph.num_vertices, dtype=bool)
-    kept[np.argsort(-_expected(graph, task, threads)[1], kind="stable")[:count]] = True
+    kept = np.zeros(len(reads), dtype=bool)
+    kept[np.argsort(-reads, kind="stable")[:count]] = True
     return kept
 
 
 def expected_draws(graph: Graph, task: Training, threads: int = 1) -> np.ndarray:
     """How often each in-edge of a vertex is drawn in an average batch, [vertices] float64, without sampling."""
-    return _expected(graph, task, threads)[0]
+    return draws_and_reads(graph, task, threads)[0]
 
 
-def _expected(graph: Graph, task: Training, threads: int) -> tuple[np.ndarray, np.ndarray]:
+def draws_and_reads(graph: Graph, task: Training, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """How often each in-edge of a vertex is drawn in an average batch, and how likely that the vertex's row is read.
 
     The chance that a vertex is reached is carried from the seeds outwards, a hop at a time, as if its neighbours were

@@ -16,7 +16,7 @@ from weft.keys import Stream, generator
 from weft.partition.aim import Aim, Training, limits
 from weft.partition.libraries import ForKaminpar
 from weft.partition.mesh import training_of
-from weft.partition.nets import expected_draws, kept_rows, sampled_nets
+from weft.partition.nets import draws_and_reads, kept_rows, sampled_nets
 from weft.partition.settling import Level, badness, settle, settle_all
 from weft.partition.simulator import usual_task
 from weft.partition.streaming import keyed_order, random
@@ -36,18 +36,19 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
     Starts from KaMinPar's allocation by expected traffic where that is installed, and from random ones.
     """
     task = aim.task or _any_task(aim)
-    draws = expected_draws(graph, task, aim.threads)
+    draws, reads = draws_and_reads(graph, task, aim.threads)
+    kept = kept_rows(reads, task.cache, aim.parts)
     aim = _with_work(graph, aim, task, draws)
     weights = _kinds(graph, aim)
     shape = weights, _limits(weights, aim), keyed_order(graph, aim.seed).astype(np.int32)
     small, groups = _small_and_groups(graph, replace(aim, draws=draws))
-    few = Level(_nets(graph, task, _FEW, small, aim), *shape)
+    few = Level(_nets(graph, task, _FEW, small, kept, aim), *shape)
     found = settle_all(few, [small, *_starts(few, small, groups, aim)], aim, run=_STARTS)
     _tell(aim, 1)
     best = _agreed(few, found, groups, aim)
     _tell(aim, 2)
     del few
-    many = Level(_nets(graph, task, _MANY, best, aim), *shape)
+    many = Level(_nets(graph, task, _MANY, best, kept, aim), *shape)
     owners = settle(many, best, aim, run=3 * _STARTS, threads=aim.threads)
     _tell(aim, 3)
     return owners
@@ -58,9 +59,10 @@ def _tell(aim: Aim, done: int) -> None:
         aim.progress("moving vertices", done, 3)
 
 
-def _nets(graph: Graph, task: Training, pins: tuple[int, float], like: np.ndarray, aim: Aim) -> "_kernels.Nets":
+def _nets(
+    graph: Graph, task: Training, pins: tuple[int, float], like: np.ndarray, kept: np.ndarray | None, aim: Aim
+) -> "_kernels.Nets":
     most = int(max(pins[0], pins[1] * graph.num_edges))
-    kept = kept_rows(graph, task, aim.parts, aim.threads)
     threads, progress = aim.threads, aim.progress
     return sampled_nets(
         graph, task, pins=most, epochs=_EPOCHS, like=like, kept=kept, threads=threads, progress=progress

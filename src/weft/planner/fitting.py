@@ -41,6 +41,7 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
         same = [one for one in seen if one.planner is planner and one.plan == plan]
         units, convolved = planner.units(plan, cluster)
+        trust = float(np.median([_trust(one, cluster) for one in same]))
         for stage in Observation.STAGES:
             spent = [one.processor[stage].sum() for one in same]
             computes = stage == "compute"
@@ -48,9 +49,10 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
                 work_of_stage = [float(np.sum(units[stage].get(kind, 0.0))) for kind in kinds]
                 rows.append([*work_of_stage, *(convolved if computes else (0.0, 0.0))])
                 seconds.append(float(np.median(spent)))
-                weights.append(np.median([_trust(one, cluster) for one in same]))
-    found = steps_and_layers_alike(np.array(rows), np.array(seconds), np.array(weights))
-    found *= too_low(found, np.array(rows), np.array(seconds), np.array(weights))
+                weights.append(trust)
+    told = np.array(rows), np.array(seconds), np.array(weights)
+    found = steps_and_layers_alike(*told)
+    found *= too_low(found, *told)
     work = {"pace": pace, "disk": 0.0} | dict(zip([*kinds, "step", "layers"], found.tolist(), strict=True))
     priced = replace(cluster, work=work | {"busy": 1.0, "overlap": 1.0})
     batches = [_batch(one, work, priced).times(one.planner.batches) for one in seen]
@@ -129,9 +131,10 @@ def least_squares(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray | fl
 
 def side_by_side(epochs: Sequence[Price], seconds: Sequence[float]) -> tuple[float, float]:
     """How busy processors are kept, and the exponent of the norm over limits: what comes nearest to what epochs took."""
+    limits = {busy: [epoch.waiting(busy).limits for epoch in epochs] for busy in _BUSY}
 
     def miss(busy: float, p: float) -> float:
-        said = [held_up(epoch.waiting(busy).limits, p) for epoch in epochs]
+        said = [held_up(limit, p) for limit in limits[busy]]
         return float(np.mean(np.log(np.array(said) / np.array(seconds)) ** 2))
 
     return min(product(_BUSY, _EXPONENTS), key=lambda pair: miss(*pair))

@@ -56,8 +56,8 @@ class Stand:
     ) -> None:
         """`widths`: of the rows that go in, and of those that come out."""
         self._graph, self._conv, self._depth = graph, conv, depth
-        width, most = widths[0], most_rows(widths)
-        self._sources = max(FEW * 2, min(int(shape.sources), most))
+        width, self._most = widths[0], most_rows(widths)
+        self._sources = max(FEW * 2, min(int(shape.sources), self._most))
         scale = self._sources / max(shape.sources, 1.0)
         self._destinations = max(FEW * 2, min(int(shape.destinations * scale), self._sources))
         self._edges = max(self._destinations, int(shape.edges * scale))
@@ -66,7 +66,6 @@ class Stand:
         self._others = min(int(shape.away * scale), self._destinations)
         self._columns = Columns(0, workers, width)
         dtype = next((p.dtype for p in conv.parameters()), torch.float32)
-        self._most = most
         self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype)
 
     def whole(self) -> list[float]:

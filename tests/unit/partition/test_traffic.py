@@ -1,7 +1,6 @@
 """Nets count the rows that really cross, moves lower what they cost, and limits hold; each against a slow twin."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +13,15 @@ from weft.parallel.cover import exact
 from weft.partition import allocate, measure
 from weft.partition.aim import Aim, Training, Weighing
 from weft.partition.mesh import training_of
-from weft.partition.nets import add_batch, expected_draws, kept_rows, rows_between, rows_by_phase, sampled_nets
+from weft.partition.nets import (
+    add_batch,
+    draws_and_reads,
+    expected_draws,
+    kept_rows,
+    rows_between,
+    rows_by_phase,
+    sampled_nets,
+)
 from weft.partition.settling import Level, badness, settle, settle_all
 from weft.partition.simulator import seeds_of
 from weft.sampling import NeighborSampler
@@ -75,8 +82,8 @@ def test_nets_count_the_rows_that_cross(graph, placements):
 
 @pytest.mark.parametrize("placements", PLANS)
 def test_nothing_is_fetched_of_rows_that_are_kept(graph, placements):
-    task = Training((5, 3), 300, 7, placements, (8.0, 3.0, 5.0), cache=0.2)
-    kept = kept_rows(graph, task, 4)
+    task = Training((5, 3), 300, 7, placements, (8.0, 3.0, 5.0))
+    kept = kept_rows(draws_and_reads(graph, task)[1], 0.2, 4)
     assert kept.sum() == 800  # 0.2 of 3000, of which a part owns a quarter itself
     nets = sampled_nets(graph, task, pins=10**9, epochs=1, kept=kept)
     owners = np.random.default_rng(0).integers(0, 4, graph.num_vertices).astype(np.int32)
@@ -158,7 +165,7 @@ def test_nets_of_a_cover_serve_each_edge_once(graph, widths, known):
     nets = sampled_nets(graph, task, pins=10**9, epochs=1, like=like)
     by_hand = served_by_hand(graph, task, owners, owners if known else 0 * owners, 3)
     assert rows_between(nets, owners, 3) == pytest.approx(by_hand)
-    kept = kept_rows(graph, replace(task, cache=0.2), 3)
+    kept = kept_rows(draws_and_reads(graph, task)[1], 0.2, 3)
     some = sampled_nets(graph, task, pins=10**9, epochs=1, like=like, kept=kept)
     copied = frozenset(np.flatnonzero(kept).tolist())
     twin = served_by_hand(graph, task, owners, owners if known else 0 * owners, 3, copied)
@@ -390,16 +397,17 @@ def test_expected_draws_are_those_of_many_batches(graph):
 
 
 def test_rows_that_are_kept_are_those_read_most(graph):
-    task = Training((4, 6), 100, cache=0.1)
+    task = Training((4, 6), 100)
     read, sampler = np.zeros(graph.num_vertices), NeighborSampler(graph, task.fanouts)
     for epoch in range(30):
         for number, seeds in enumerate(batches_of(graph, task, epoch)):
             read[sampler.sample(seeds, epoch, number).vertices.numpy()] += 1
-    kept = kept_rows(graph, task, 3)
+    reads = draws_and_reads(graph, task)[1]
+    kept = kept_rows(reads, 0.1, 3)
     most = np.argsort(-read)[: kept.sum()]
     assert kept.sum() == 450 and read[kept].sum() > 0.97 * read[most].sum()
-    assert kept_rows(graph, Training((4, 6), 100), 3) is None
-    assert kept_rows(graph, Training((4, 6), 100, cache=1.0), 3).all()
+    assert kept_rows(reads, 0.0, 3) is None
+    assert kept_rows(reads, 1.0, 3).all()
 
 
 @pytest.mark.parametrize("parts", [2, 5])
@@ -503,7 +511,7 @@ class TestBadInput:
         with pytest.raises(ValueError, match="a part that is not there"):
             rows_between(nets, np.array([0, 1, 2]), 2)
         with pytest.raises(ValueError, match="whether its row is kept"):
-            nets.copy(np.zeros(2, dtype=bool))
+            nets.keep_copies(np.zeros(2, dtype=bool))
         with pytest.raises(ValueError, match="weights are"):
             refined(nets, np.zeros(3), 2, seconds=np.ones(1))
 
