@@ -8,6 +8,9 @@ pairs of values come up evenly. Each is one run on four hosts with a worker and 
 by as in a run until nothing is left to try, and then the named plans, its choice, its two runners-up and what it tried are
 measured in turn. A finished task is a line of the file, and is skipped when the command is started again. The cluster is
 probed once for each speed of links, into files beside it.
+
+The fastest of ten plans is partly the luckiest: --finals measures the chosen and the fastest plans of finished tasks again,
+in many short turns, and regret is then told by these epochs alone.
 """
 
 import argparse
@@ -23,7 +26,7 @@ from collections import Counter
 from pathlib import Path
 
 from cluster import graphs
-from planner_tables import RUN, calibration, report
+from planner_tables import RUN, calibration, finalists, report
 
 from weft.cluster.sandbox import Sandbox
 
@@ -97,6 +100,8 @@ def wanted(args, done):
     every = tasks(args.tasks, args.unequal)
     chosen = [task for task in every if re.search(args.only, name_of(task))][args.slice[0] - 1 :: args.slice[1]]
     order = {name: number for number, name in enumerate(done)}
+    if args.finals:
+        return [task for task in chosen if name_of(task) in done and "finals" not in done[name_of(task)]]
     if args.again:
         return sorted(chosen, key=lambda task: order.get(name_of(task), -1))
     return [task for task in chosen if name_of(task) not in done]
@@ -124,16 +129,40 @@ def sandbox_of(link, args):
 
 def measured(task, earlier, args):
     """A task's record, or None if the run failed. Plans that an earlier record has are not measured again."""
-    graph, _, parts = graphs(args.data, args.vertices, args.edges, args.hosts, task["partition"], kind=task["graph"])
+    made = by_all_workers(
+        task,
+        args,
+        cluster=None if args.no_planner else str(cluster_of(task["link"], args)),
+        known=[plan["plan"] for plan in earlier["plans"].values()] if earlier else [],
+    )
+    if made is None:
+        return None
+    if earlier:
+        made["plans"] = {name: earlier["plans"].get(name, {}) | plan for name, plan in made["plans"].items()}
+    graph, _, _ = graph_of(task, args)
+    batches = -(-len(graph.seeds("train")) // (args.batch_size * args.hosts))
+    return {"name": name_of(task), "task": task, "scale": scale_of(args), "batches": batches, **made}
+
+
+def finals(record, args):
+    """The record with the epochs of its finalists, measured in turn; None if the run failed."""
+    plans = [record["plans"][name]["plan"] for name in finalists(record)]
+    turns = {"rounds": 1000, "seconds": args.finals, "epochs": 2, "slow": float("inf")}
+    made = by_all_workers(record["task"], args, cluster=None, known=[], named=[], plans=plans, **turns)
+    return made and record | {"finals": {name: plan["epochs"] for name, plan in made["plans"].items()}}
+
+
+def by_all_workers(task, args, **job):
+    """What the workers of a sandbox measured, or None if they failed."""
+    _, _, parts = graph_of(task, args)
     job = {name: getattr(args, name) for name in ("rounds", "epochs", "enough", "slow", "run")} | {
         "graph": str(parts),
-        "cluster": None if args.no_planner else str(cluster_of(task["link"], args)),
-        "known": [plan["plan"] for plan in earlier["plans"].values()] if earlier else [],
         "settings": {
             "batch_size": args.batch_size,
             "fanouts": [int(fanout) for fanout in task["fanouts"].split(",")],
             **{key: task[key] for key in ("model", "hidden", "cache")},
         },
+        **job,
     }
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
@@ -141,13 +170,11 @@ def measured(task, earlier, args):
         with sandbox_of(task["link"], args) as sandbox, open(out, "w") as output:
             code = sandbox.run([sys.executable, str(WORKER), str(file)], output=output, timeout=args.timeout)
         lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
-    if code or not lines:
-        return None
-    made = json.loads(lines[-1])
-    if earlier:
-        made["plans"] = {name: earlier["plans"].get(name, {}) | plan for name, plan in made["plans"].items()}
-    batches = -(-len(graph.seeds("train")) // (args.batch_size * args.hosts))
-    return {"name": name_of(task), "task": task, "scale": scale_of(args), "batches": batches, **made}
+    return None if code or not lines else json.loads(lines[-1])
+
+
+def graph_of(task, args):
+    return graphs(args.data, args.vertices, args.edges, args.hosts, task["partition"], kind=task["graph"])
 
 
 def scale_of(args):
@@ -164,7 +191,8 @@ def run(args):
             print(f"{len(todo) - number} tasks are left for another call")
             break
         print(f"{number + 1} of {len(todo)}: {name_of(task)}", end=" ", flush=True)
-        record = measured(task, done.get(name_of(task)), args)
+        earlier = done.get(name_of(task))
+        record = finals(earlier, args) if args.finals else measured(task, earlier, args)
         longest = max(longest, time.monotonic() - begun)
         failed += record is None
         if record is not None:
@@ -192,6 +220,13 @@ def main():
     parser.add_argument("--slice", type=part, default=(1, 1), metavar="N/M", help="every M-th task, from the N-th")
     parser.add_argument("--minutes", type=float, help="start no task that would likely end later")
     parser.add_argument("--again", action="store_true", help="ask again about finished tasks; measure only new plans")
+    parser.add_argument(
+        "--finals",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="instead: finished tasks' finalists, for so long a task",
+    )
     parser.add_argument("--no-planner", action="store_true", help="measure only the named plans")
     parser.add_argument("--list", action="store_true", help="only list the tasks that would be run")
     parser.add_argument("--report", action="store_true", help="only print the tables of what was measured")

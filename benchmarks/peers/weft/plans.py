@@ -3,7 +3,7 @@
 The planner is asked first, if the job names a cluster's file, and its choice trained by as in a run, until nothing is left
 to try. Then rounds over the plans, every other one backwards: each plan is switched to, warms up for an epoch and is timed
 for some more, the same ones for all; fewer where they are long. A plan that the first round finds much slower than the
-fastest is left out of later ones.
+fastest is left out of later ones. Where the job has seconds, rounds end when so many were timed, but not before the third.
 """
 
 import json
@@ -34,7 +34,7 @@ def main(job):
     trainer = Trainer(graph, model, replace(settings, plan="gdp"), world=world)
     trainer.prepare()
     usual = named(len(settings.fanouts), cache=settings.cache, slack=settings.slack, prefetch=settings.prefetch)
-    wanted = [usual[name] for name in job.get("named", usual)]
+    wanted = [usual[name] for name in job.get("named", usual)] + [*map(Plan.from_dict, job.get("plans", ()))]
     known = [Plan.from_dict(plan) for plan in job["known"]]
     asked, found = None, []
     if job["cluster"]:
@@ -118,6 +118,9 @@ def measure(trainer, plans, job):
                 timed[name] += a_round(trainer, plans[name], job)
                 if trainer.world.rank == 0:
                     print(f"{name} {elapsed(timed[name][-1]):.2f}", end=" ", file=sys.stderr, flush=True)
+        spent = sum(elapsed(epoch) for epochs in timed.values() for epoch in epochs)
+        if number >= 2 and spent >= job.get("seconds", float("inf")):
+            break
     return timed
 
 

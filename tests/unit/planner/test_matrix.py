@@ -1,5 +1,6 @@
 """The planner's benchmark: its tasks cover all pairs of values evenly, and its tables count right."""
 
+import argparse
 import json
 import sys
 from collections import Counter
@@ -71,13 +72,38 @@ def test_regret_and_errors(tables):
 
 
 def test_what_measuring_itself_can_tell(tables):
-    one = record("rmat", MEASURED)
-    assert tables.twice(one) == {} and tables.blind(one) == []  # each was measured once
+    one = record("rmat", MEASURED, chosen="dnp")
+    assert (
+        tables.halves(one) == {} and tables.blind(one) == tables.beside_measuring(one) == []
+    )  # each was measured once
     for name, epochs in {"snp": [1.0, 1.5], "dnp": [1.2, 1.0, 1.4], "split": [3.0, 6.0]}.items():
         one["plans"][name]["epochs"] = epochs
-    assert tables.twice(one) == {"snp": (1.0, 1.5), "dnp": (1.2, 1.2), "split": (3.0, 6.0)}
+    assert tables.halves(one) == {"snp": (1.0, 1.5), "dnp": (1.2, 1.2), "split": (3.0, 6.0)}
     assert tables.unsteady(one) == pytest.approx([-1 / 3, 0.0, -0.5])
     assert tables.blind(one) == pytest.approx([0.25, 0.2])  # snp, then dnp, where the other one was faster
+    assert tables.beside_measuring(one) == pytest.approx([-0.2, 0.0])  # dnp beside snp, then beside itself
+
+
+def test_finals_say_which_is_the_fastest(tables, capsys):
+    one = record("rmat", MEASURED, chosen="dnp")
+    assert tables.finalists(one) == [
+        "gdp",
+        "dnp",
+        "snp",
+    ]  # what was predicted and chosen, and what is nearly the fastest
+    one["finals"] = {"gdp": [1.5, 1.5], "dnp": [0.9, 0.9, 1.2], "snp": [1.2, 1.1, 1.0]}
+    assert tables.best(one) == "dnp" and tables.regret(one) == 0.0
+    assert tables.regret(one, "snp") == pytest.approx(1.1 / 0.9 - 1)
+    assert tables.beside_measuring(one) == pytest.approx([0.0, 0.0])
+    tables.report([one])
+    assert "by the finals of 1 of 1 tasks" in capsys.readouterr().out
+
+
+def test_finals_are_run_of_what_is_finished_and_has_none(matrix):
+    names = [matrix.name_of(task) for task in matrix.tasks(3)]
+    args = argparse.Namespace(tasks=3, unequal=False, only="", slice=(1, 1), again=False, finals=6)
+    done = {names[0]: record("rmat", MEASURED), names[2]: record("rmat", MEASURED) | {"finals": {}}}
+    assert [matrix.name_of(task) for task in matrix.wanted(args, done)] == names[:1]
 
 
 def test_the_tables(tables, capsys):
@@ -85,8 +111,8 @@ def test_the_tables(tables, capsys):
     told = capsys.readouterr().out
     assert max(map(len, told.splitlines())) <= 120
     lines = {line.split("  ")[0]: line.split() for line in told.splitlines()}
-    assert "regret over 2 tasks: mean 5.0%, worst 10.0%" in told
-    assert "regret, as predicted over 2 tasks: mean 100.0%, worst 100.0%" in told
+    assert lines["regret (aims: 3%, 15%)"][-4:] == ["mean", "5.0%,", "worst", "10.0%"]
+    assert lines["regret, as predicted"][-4:] == ["mean", "100.0%,", "worst", "100.0%"]
     assert lines["that took longer, of 30 epochs"][-3:] == ["2.6%", "2.6%", "3.3%"]  # 0.6 of 33 s, and 1 of 30 s
     assert lines["communities, max"][-5:] == ["2.00x", "4.00x", "1.00x", "1.10x", "8.00x"]
     assert lines["of an epoch of gdp (aim: 1)"][-1] == "0.25"
