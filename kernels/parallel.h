@@ -5,6 +5,9 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -15,14 +18,19 @@ inline int useful_threads(int64_t n, int threads, int64_t grain) {
     return static_cast<int>(std::clamp<int64_t>(n / std::max<int64_t>(grain, 1), 1, std::max(threads, 1)));
 }
 
-// Runs f(thread) for each of `threads` threads, the first on the caller's. The first exception is thrown again.
+// Runs f(thread) for each of `threads` threads, the first on the caller's. The first exception is thrown again. None begins
+// before all are there: where the system refuses one, nothing has happened yet, and none waits for another.
 template <class F> void on_threads(int threads, F &&f) {
     if (threads <= 1) {
         f(0);
         return;
     }
     std::vector<std::exception_ptr> errors(threads);
+    enum : int { WAIT, RUN, LEAVE };
+    std::atomic<int> signal{WAIT};
     auto guarded = [&](int t) {
+        signal.wait(WAIT);
+        if (signal == LEAVE) return;
         try {
             f(t);
         } catch (...) {
@@ -31,7 +39,20 @@ template <class F> void on_threads(int threads, F &&f) {
     };
     std::vector<std::thread> others;
     others.reserve(threads - 1);
-    for (int t = 1; t < threads; ++t) others.emplace_back(guarded, t);
+    auto let = [&](int what) {
+        signal = what;
+        signal.notify_all();
+    };
+    try {
+        for (int t = 1; t < threads; ++t) others.emplace_back(guarded, t);
+    } catch (const std::system_error &) {
+        let(LEAVE);
+        for (auto &other : others) other.join();
+        throw std::runtime_error("the system started " + std::to_string(others.size() + 1) + " of " +
+                                 std::to_string(threads) +
+                                 " threads: ask for fewer, or raise its limits on processes and memory");
+    }
+    let(RUN);
     guarded(0);
     for (auto &other : others) other.join();
     for (auto &error : errors)
