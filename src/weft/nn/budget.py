@@ -33,11 +33,13 @@ class Sizes:
     learned: bool  # is anything of the mixing learned?
     mixed_inputs: bool = False  # are the inputs kept as they are mixed, too?
     beside: bool = False  # are rows added to what comes of the mixing?
+    apart: int = 1  # heads that the columns are of, mixed one after another
+    averaged: bool = False  # are they averaged then, or joined?
 
     @property
     def width(self) -> int:
         """Columns of a slice."""
-        return -(-self.columns // self.workers)
+        return -(-self.columns // self.apart // self.workers)
 
 
 @dataclass(frozen=True)
@@ -60,23 +62,24 @@ def needs(sizes: Sizes, fit: Fit, range_bytes: int = 0) -> dict[str, int]:
     s, number = sizes, sizes.number
     rows = fit.at_once if fit.activations == "again" else s.own
     ends, dense = number * s.own * s.columns, 2 * number * rows * s.widest
+    results = ends // s.apart if s.averaged else ends
     kept = s.kept * s.own if fit.activations == "kept" else 0
-    around = (4 if s.beside else 3) * ends
-    travels = 0 if s.workers == 1 else number * (s.own * s.columns + s.vertices * s.width) // fit.rounds
+    around = 3 * ends + (results if s.beside else 0)
+    travels = 0 if s.workers == 1 else number * (s.own * s.columns // s.apart + s.vertices * s.width) // fit.rounds
     entering = 2 * number * s.vertices * -(-s.inputs // s.workers) if s.mixed_inputs and not fit.mapped else 0
     dense += s.kept * rows if fit.activations == "again" else 0
     found = {
         "inputs": (2 if s.mixed_inputs else 1) * number * s.own * s.inputs,
         "graph": 8 * (s.vertices + 1) + 4 * s.edges + 8 * (s.workers + 1) * s.own + 8 * 6 * s.vertices,
         "activations": kept,
-        "attention": number * (8 * s.heads * s.vertices + s.heads * s.edges),
-        "passing": max(6 * ends, entering - kept, around + travels + range_bytes, 2 * ends + dense),
+        "attention": number * (8 * s.heads * s.vertices + s.heads // s.apart * s.edges),
+        "passing": max(6 * results, entering - kept, around + travels + range_bytes, 2 * ends + dense),
     }
     if fit.mapped:
         return found
-    slices = 2 * s.depth + 2 if s.learned else 2
+    slices = (s.apart + 1) * (s.depth - s.mixed_inputs) + 1 if s.learned else 2
     found["turned"] = 8 * (s.vertices + 1) + 8 * s.edges
-    found["weights"] = 2 * number * s.edges + number * s.vertices
+    found["weights"] = s.apart * number * (2 * s.edges + s.vertices)
     return found | {"slices": slices * number * s.vertices * s.width}
 
 

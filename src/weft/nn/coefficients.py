@@ -9,7 +9,7 @@ from torch import Tensor
 
 from weft.exchange import Wire
 from weft.nn import functional, mixing
-from weft.nn.decoupled import Scores, Step
+from weft.nn.decoupled import Dense, Scores, Step
 from weft.nn.mixing import Mix, room_like
 from weft.nn.rows import Pass, edge_keys
 from weft.parallel.program import Slices
@@ -30,20 +30,19 @@ class Coefficients:
         """The edges by their other end."""
         return self.lists.turned(self._new)
 
-    def mixes(self, steps: list[Step], scores: Scores | None, dtype: torch.dtype, run: Pass) -> list[Mix]:
-        """One for each step; steps that are alike share theirs."""
-        attention = None
-        if scores is not None:
-            attention = self._by_attention(scores, run)
-        found = []
-        for step in steps:
+    def mixes(self, dense: Dense, run: Pass) -> list[list[Mix]]:
+        """By head of the rows, one for each step; steps that are alike share theirs."""
+        attention = [] if dense.scores is None else self._by_attention(dense.scores, dense.heads, run)
+        found: list[list[Mix]] = [[] for _ in range(dense.heads)]
+        for step in dense.steps:
             if step.kind == "attention":
-                assert attention is not None
-                found.append(attention)
+                of_heads = attention
             elif step.kind == "sum":
-                found.append(self._summed(step, dtype))
+                of_heads = [self._summed(step, dense.rows.dtype)] * dense.heads
             else:
-                found.append(self._constant(step, dtype))
+                of_heads = [self._constant(step, dense.rows.dtype)] * dense.heads
+            for mixes, mix in zip(found, of_heads, strict=True):
+                mixes.append(mix)
         return found
 
     def _summed(self, step: Step, dtype: torch.dtype) -> Mix:
@@ -98,16 +97,22 @@ class Coefficients:
         assert self._graph.edge_weight is not None
         return torch.from_numpy(np.array(self._graph.edge_weight)).to(self.lists.other.device)
 
-    def _by_attention(self, scores: Scores, run: Pass) -> Mix:
-        """Every worker hears all vertices' scores, once, and takes the soft-max for itself."""
+    def _by_attention(self, scores: Scores, heads: int, run: Pass) -> list[Mix]:
+        """Every worker hears all vertices' scores, once, and takes the soft-max for itself: of each head, or their mean."""
         conv, lists = scores.conv, self.lists
         whole = self._slices.to_all.pull(torch.cat([scores.src, scores.dst], 1), self._wire)
-        a_src, a_dst = (part.contiguous() for part in whole.chunk(2, 1))
+        a_src, a_dst = whole.chunk(2, 1)
         keep = None
         if conv.training and conv.dropout:
             keep = self._kept(conv.heads, conv.dropout, run, whole)
-        options = (conv.negative_slope, conv.add_self_loops, keep)
-        return Mix(*mixing.shares(lists, self.turned, a_src, a_dst, *options))
+        found = []
+        for some in torch.arange(conv.heads).chunk(heads):
+            of = slice(int(some[0]), int(some[-1]) + 1)
+            parts = (a_src[:, of].contiguous(), a_dst[:, of].contiguous())
+            kept = None if keep is None else (keep[0][:, of].contiguous(), keep[1][:, of].contiguous())
+            shares = mixing.shares(lists, self.turned, *parts, conv.negative_slope, conv.add_self_loops, kept)
+            found.append(Mix(*shares))
+        return found
 
     def _kept(self, heads: int, p: float, run: Pass, like: Tensor) -> tuple[Tensor, Tensor]:
         """Dropout of edges and own rows, keyed by vertex and place in its list: the same on all workers."""

@@ -11,14 +11,17 @@ learned, is taken to be even there, if there are others behind it.
 | GCNConv | lin(x) + bias | D^-1/2 (A + I) D^-1/2 h |
 | SAGEConv (mean) | lin_l(x) + lin_r(x) | mean over neighbours; the last one's lin_r(x) is not mixed, but added in the end |
 | GINConv | nn(x) | ((1 + eps) h + sum over neighbours) / (1 + neighbours); inputs without the division |
-| GATConv | lin(x), heads joined or averaged, + bias | sum by the last one's attention, mean over heads; inputs evenly |
+| GATConv | lin(x), + bias; the last one's heads stay apart | heads each by the last one's attention; inputs evenly |
+
+The last convolution's heads are joined or averaged, and its bias is added, after the mixing, as a GATConv does. If another
+convolution follows the last GATConv, its rows have no heads: they are mixed by the mean of the heads' attention.
 
 What a model does between its convolutions (activations, dropout, normalisation, residuals) is done between their dense
 parts; what it does after the last one is done with the mixed rows.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,6 +66,16 @@ class Dense:
     steps: list[Step]
     scores: Scores | None = None  # where a step is by attention
     beside: Tensor | None = None  # to be added to what comes of the mixing
+    heads: int = 1  # that the rows are made of, each to be mixed by its own attention
+    averaged: bool = False  # are mixed heads averaged, or joined?
+
+    def whole(self, parts: Sequence[Tensor]) -> Tensor:
+        """What comes of the rows: their heads, mixed, as one, and what is beside."""
+        if self.heads == 1:
+            (out,) = parts
+        else:
+            out = sum(parts[1:], parts[0]) / self.heads if self.averaged else torch.cat(list(parts), 1)
+        return out if self.beside is None else out + self.beside
 
 
 Propagate = Callable[[Dense], Tensor]  # rows after all steps, with what is beside
@@ -79,8 +92,11 @@ class Decoupled(nn.Module):
                 kind_of(conv, name)
         self.model = model
         found = walk(model)
-        self.depth, self.columns = max(found), found[max(found)][2]  # aggregations, and the columns that they mix
-        first = found[1][0]
+        self.depth = max(found)  # aggregations
+        first, last = found[1][0], found[self.depth][0]
+        self.heads = last.heads if isinstance(last, GATConv) else 1  # that they mix by themselves
+        self.averaged = isinstance(last, GATConv) and not last.concat
+        self.columns = self.heads * last.out_channels if isinstance(last, GATConv) else found[self.depth][2]
         step = Step(first, kind_of(first), False)
         self.enters = entering(step, self.depth) is not None  # are inputs mixed once, if it gets them as they are?
         self.kinds = {kind_of(conv) for conv in model.modules() if isinstance(conv, MessagePassing)}
@@ -157,8 +173,17 @@ class _Answers:
         dense = _DENSE[step.kind](conv, rows)
         if isinstance(conv, GATConv):
             self._attended = conv, dense
+            if last:
+                return self._by_heads(conv, dense, x)
             dense = _joined(conv, dense, x)
         return self._propagate(Dense(dense, self._steps, self._scores())) if last else dense
+
+    def _by_heads(self, conv: Any, dense: Tensor, x: Tensor) -> Tensor:
+        rows = dense.flatten(1)
+        own = None if conv.res is None else conv.res(x)
+        beside = _beside(own, conv.bias, rows if conv.concat else dense[:, 0])
+        averaged = not conv.concat
+        return self._propagate(Dense(rows, self._steps, self._scores(), beside, conv.heads, averaged))
 
     def _mean(self, conv: Any, x: Tensor, x_own: Tensor, last: bool) -> Tensor:
         x = conv.lin(x).relu() if conv.project else x
@@ -166,11 +191,8 @@ class _Answers:
         if not last:
             out = conv.lin_l(x) if own is None else conv.lin_l(x) + own
         else:  # the bias, too, is not mixed: vertices without neighbours have it
-            rows, bias = nn.functional.linear(x, conv.lin_l.weight), conv.lin_l.bias
-            beside = [part for part in (own, None if bias is None else bias.expand_as(rows)) if part is not None]
-            out = self._propagate(
-                Dense(rows, self._steps, self._scores(), sum(beside[1:], beside[0]) if beside else None)
-            )
+            rows = nn.functional.linear(x, conv.lin_l.weight)
+            out = self._propagate(Dense(rows, self._steps, self._scores(), _beside(own, conv.lin_l.bias, rows)))
         return nn.functional.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
     def _scores(self) -> Scores | None:
@@ -178,6 +200,13 @@ class _Answers:
             return None
         conv, rows = self._attended
         return Scores(conv, (rows * conv.att_src).sum(-1), (rows * conv.att_dst).sum(-1))
+
+
+def _beside(own: Tensor | None, bias: Tensor | None, like: Tensor) -> Tensor | None:
+    """What is added to mixed rows, if anything."""
+    if bias is None:
+        return own
+    return bias.expand_as(like) if own is None else own + bias
 
 
 def entering(step: Step, depth: int) -> Step | None:
@@ -242,23 +271,34 @@ def _joined(conv: Any, rows: Tensor, x: Tensor) -> Tensor:
 
 def mixed(dense: Dense, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
     """All steps on the rows of all vertices, with PyG's own functions: slow, obvious, on any device."""
-    rows = dense.rows
-    attention = None if dense.scores is None else _attention(dense.scores, edge_index, len(rows))
-    for step in dense.steps:
-        weight = edge_weight if step.weighted else None
-        if step.kind == "gcn":
-            rows = _sum(rows, *_gcn_edges(step.conv, rows, edge_index, weight))
-        elif step.kind == "attention":
-            assert attention is not None
-            rows = _sum(rows, *attention)
-        elif step.kind in ("sum", "each"):
-            own = 1 + step.conv.eps if step.kind == "sum" else 1
-            rows = own * rows + _sum(rows, edge_index, None)
-            if not (step.kind == "sum" and step.first):  # sums of sums would grow with the depth, bounded by nothing
-                rows = rows / (1 + torch.bincount(edge_index[1], minlength=len(rows)))[:, None]
-        else:
-            rows = scatter(rows[edge_index[0]], edge_index[1], 0, len(rows), "mean")
-    return rows if dense.beside is None else rows + dense.beside
+    parts = []
+    attended, shares = (
+        (edge_index, None) if dense.scores is None else _attention(dense.scores, edge_index, len(dense.rows))
+    )
+    for head, rows in enumerate(dense.rows.chunk(dense.heads, 1)):
+        attention = None if shares is None else shares[:, head] if dense.heads > 1 else shares.mean(1)
+        for step in dense.steps:
+            if step.kind == "attention":
+                rows = _sum(rows, attended, attention)
+            else:
+                rows = _mixed_by(step, rows, edge_index, edge_weight if step.weighted else None)
+        parts.append(rows)
+    return dense.whole(parts)
+
+
+def _mixed_by(step: Step, rows: Tensor, edge_index: Tensor, weight: Tensor | None) -> Tensor:
+    """One step of which no attention is learned."""
+    if step.kind == "gcn":
+        return _sum(rows, *_gcn_edges(step.conv, rows, edge_index, weight))
+    if step.kind == "mean":
+        return scatter(rows[edge_index[0]], edge_index[1], 0, len(rows), "mean")
+    own = 1 + step.conv.eps if step.kind == "sum" else 1
+    rows = own * rows + _sum(rows, edge_index, None)
+    if step.kind == "sum" and step.first:
+        return rows
+    return (
+        rows / (1 + torch.bincount(edge_index[1], minlength=len(rows)))[:, None]
+    )  # or sums of sums would grow with depth
 
 
 def _gcn_edges(conv: Any, rows: Tensor, edge_index: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -268,14 +308,14 @@ def _gcn_edges(conv: Any, rows: Tensor, edge_index: Tensor, weight: Tensor | Non
 
 
 def _attention(scores: Scores, edge_index: Tensor, vertices: int) -> tuple[Tensor, Tensor]:
-    """The edges with what each counts for: its probability, the mean over heads."""
+    """The edges, and what each counts for: its probability, by head."""
     conv = scores.conv
     if conv.add_self_loops:
         edge_index = add_self_loops(remove_self_loops(edge_index)[0], num_nodes=vertices)[0]
     src, dst = edge_index
     logits = nn.functional.leaky_relu(scores.src[src] + scores.dst[dst], conv.negative_slope)
     shares = softmax(logits, dst, num_nodes=vertices)
-    return edge_index, torch.dropout(shares, conv.dropout, conv.training).mean(1)
+    return edge_index, torch.dropout(shares, conv.dropout, conv.training)
 
 
 def _sum(rows: Tensor, edge_index: Tensor, weight: Tensor | None) -> Tensor:

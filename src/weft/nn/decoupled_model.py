@@ -64,9 +64,7 @@ class DecoupledModel:
             dense = _plain_of(dense)
             if self._entering is not None:
                 self._entering(dense.rows)
-            mixes = coefficients.mixes(dense.steps, dense.scores, dense.rows.dtype, run)
-            out = propagate(dense.rows, course, mixes) if mixes else dense.rows
-            return Rows.of(out if dense.beside is None else out + dense.beside, 0, run)
+            return Rows.of(dense.whole(_mixed(dense, course, coefficients, run)), 0, run)
 
         if self.fit.activations == "again":
             return _plain(through(self._some_at_a_time(x, program, run)))
@@ -85,7 +83,7 @@ class DecoupledModel:
         if self._entered is None:
             run = Pass([len(x)], None)
             with torch.no_grad():
-                self._entered = propagate(x, course, coefficients.mixes([step], None, x.dtype, run))
+                (self._entered,) = _mixed(Dense(x, [step]), course, coefficients, run)
             course.leave()
         return self._entered
 
@@ -114,7 +112,7 @@ class DecoupledModel:
         rows, *others = again(make, len(x), max(self.fit.at_once, 1), self.model)
         like = last[0]
         scores = like.scores and Scores(like.scores.conv, others[0], others[1])
-        return Dense(rows, like.steps, scores, None if like.beside is None else others[-1])
+        return replace(like, rows=rows, scores=scores, beside=None if like.beside is None else others[-1])
 
     def _dense(self, x: Tensor, program: Program, run: Pass, first: int = 0) -> tuple[Dense, bool]:
         """What the dense layers make of some rows; and whether what comes of their mixing is the model's result."""
@@ -174,13 +172,15 @@ class DecoupledModel:
             workers=layer.slices.size,
             inputs=x.shape[1],
             columns=model.columns,
+            apart=model.heads,
+            averaged=model.averaged,
             widest=max(len(p) for p in matrices),
             kept=self._kept_a_row(program, x),
             depth=model.depth,
             number=x.element_size(),
             heads=max(getattr(m, "heads", 0) for m in model.modules()) if "attention" in model.kinds else 0,
             mixed_inputs=model.enters,
-            beside="mean" in model.kinds,
+            beside="mean" in model.kinds or "attention" in model.kinds,
             learned="attention" in model.kinds or any(isinstance(e, Tensor) and e.requires_grad for e in epsilons),
         )
 
@@ -205,9 +205,20 @@ class DecoupledModel:
             return by_rows(self.model) and self._dense(x[:0], program, run)[1]
 
 
+def _mixed(dense: Dense, course: Course, coefficients: Coefficients, run: Pass) -> list[Tensor]:
+    """The rows after all steps, by head. All workers call it, and go backward, together."""
+    heads = dense.rows.chunk(dense.heads, 1) if dense.heads > 1 else [dense.rows]
+    of_heads = coefficients.mixes(dense, run)
+    return [
+        propagate(rows.contiguous(), course, mixes) if mixes else rows
+        for rows, mixes in zip(heads, of_heads, strict=True)
+    ]
+
+
 def _plain_of(dense: Dense) -> Dense:
     scores = dense.scores and Scores(dense.scores.conv, _plain(dense.scores.src), _plain(dense.scores.dst))
-    return Dense(_plain(dense.rows), dense.steps, scores, None if dense.beside is None else _plain(dense.beside))
+    beside = None if dense.beside is None else _plain(dense.beside)
+    return replace(dense, rows=_plain(dense.rows), scores=scores, beside=beside)
 
 
 def _plain(x: Tensor) -> Tensor:

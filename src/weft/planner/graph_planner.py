@@ -79,6 +79,7 @@ class GraphPlanner:
     def _learn(self, model: nn.Module) -> None:
         """What the model's layers cost, and what crosses in them."""
         self._is_decoupled = isinstance(model, Decoupled)
+        self._heads = model.heads if isinstance(model, Decoupled) else 1  # that are mixed apart
         model = model.model if isinstance(model, Decoupled) else model
         graph, workers = self._graph, self._workers
         found = walk(model, graph.num_features)
@@ -251,11 +252,11 @@ class GraphPlanner:
             self._depth - self._enters,
         )
         item = (8 if self._task.dtype == "float64" else 4) * half
-        forth_and_back = 4 if self._workers > 1 and mixings else 0
+        forth_and_back = 4 * self._heads if self._workers > 1 and mixings else 0
         load = self._columns_load([own * width * item / self._workers] * forth_and_back)
         dense = sum(cost.source + cost.destination for cost in self.model.layers)
         fixed = sum(cost.fixed for cost in self.model.layers)
-        row, edge = (each * mixings for each in self._mixing)
+        row, edge = (each * mixings * self._heads for each in self._mixing)
         cost = LayerCost(fixed, dense, row, edge, 0.0, 0.0, 0.0, 0.0)
         price = self._prices(cluster, replace(self.model, layers=[cost])).of(load, 0)
         still = Load(self._columns_load([]).units, sources=own)  # what is left if nothing were mixed or moved

@@ -62,6 +62,15 @@ def test_then_slices_and_edges_in_as_few_rounds_as_fit():
     assert chosen(tight).rounds == 64
 
 
+def test_heads_that_are_mixed_apart_each_keep_slices():
+    gat = replace(SIZES, columns=4 * 47, heads=4, apart=4, averaged=True, learned=True, beside=True)
+    one = replace(gat, columns=47, heads=1, apart=1, averaged=False)
+    assert gat.width == one.width
+    four, single = (needs(sizes, Fit()) for sizes in (gat, one))
+    assert four["slices"] == single["slices"] / 7 * 16  # 3 of each head, 3 of one that goes backward, and a result
+    assert four["weights"] == 4 * single["weights"]
+
+
 def test_too_little_is_refused_with_what_it_needs():
     with pytest.raises(ConfigError, match=r"memory = 11 MB is too little.*inputs 10 MB.*graph .* MB"):
         chosen(1e7)
@@ -73,9 +82,10 @@ def test_a_worker_without_vertices_fits():
 
 
 @pytest.mark.slow
-def test_peak_is_the_formulas(tmp_path):
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_peak_is_the_formulas(model, tmp_path):
     """Within 15%, in memory and out of it; and inside the budget: the same model whatever is kept."""
-    size = ["--vertices", "40000", "--edges", "600000", "--hidden", "256", "--data", str(tmp_path)]
+    size = ["--vertices", "40000", "--edges", "600000", "--hidden", "256", "--model", model, "--data", str(tmp_path)]
     command = [sys.executable, str(BENCHMARK), *size, "--budgets", "1TB,3/4,2/5", "--json"]
     lines = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()
     rows = [json.loads(line) for line in lines]

@@ -95,25 +95,62 @@ def test_gin(graph, learned):
     torch.testing.assert_close(Decoupled(model)(x, edge_index), h, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("loops", [True, False])
-def test_gat(graph, loops):
-    x, edge_index, _ = graph
-    model = GAT(WIDTH, 8, 2, CLASSES, heads=4, add_self_loops=loops, residual=True).double()
-    first, last = model.convs
+def evenly(x, edge_index, loops):
+    """The mean over neighbours, and with loops the vertex itself."""
+    if not loops:
+        return mean_of(x.shape[1])(x, edge_index)
     each = torch.bincount(edge_index[1], minlength=VERTICES)[:, None] + 1
-    mean = (x + torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])) / each
-    mean = mean if loops else mean_of(WIDTH)(x, edge_index)
-    h = (first.lin(mean) + first.res(x) + first.bias).relu()
-    _, (attended, shares) = last(h, edge_index, return_attention_weights=True)
-    h = last.lin(h).view(VERTICES, -1, CLASSES).mean(1) + last.res(h) + last.bias
-    h = torch.zeros_like(h).index_add(0, attended[1], h[attended[0]] * shares.mean(1, keepdim=True))
-    torch.testing.assert_close(Decoupled(model)(x, edge_index), h, atol=1e-12, rtol=0)
+    return (x + torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])) / each
 
 
-def test_a_single_gat_layer_attends(graph):
-    """Its attention is not taken to be even: with one head, it is the coupled model."""
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("residual", [True, False])
+def test_gat_with_two_layers_is_the_last_convolution_itself_on_even_inputs(graph, loops, residual):
     x, edge_index, _ = graph
-    model = GAT(WIDTH, CLASSES, 1, heads=1).double()
+    model = GAT(WIDTH, 8, 2, CLASSES, heads=4, add_self_loops=loops, residual=residual).double()
+    first, last = model.convs
+    h = first.lin(evenly(x, edge_index, loops)) + first.bias
+    h = (h + first.res(x) if residual else h).relu()
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), last(h, edge_index), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("concat", [True, False])
+def test_gat_with_three_layers_mixes_its_last_heads_twice(graph, concat):
+    x, edge_index, _ = graph
+    model = GAT(WIDTH, 8, 3, CLASSES, heads=4).double()
+    if concat:
+        model.convs[2] = GATConv(8, 2, heads=4).double()
+    first, second, last = model.convs
+    h = (first.lin(evenly(x, edge_index, True)) + first.bias).relu()
+    h = (second.lin(h) + second.bias).relu()
+    _, ((src, dst), shares) = last(h, edge_index, return_attention_weights=True)
+    rows = last.lin(h).view(VERTICES, 4, -1)
+    for _ in range(2):
+        rows = torch.zeros_like(rows).index_add(0, dst, rows[src] * shares[:, :, None])
+    wanted = (rows.flatten(1) if concat else rows.mean(1)) + last.bias
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), wanted, atol=1e-12, rtol=0)
+
+
+def test_rows_that_follow_attention_are_mixed_by_its_mean_over_heads(graph):
+    x, edge_index, _ = graph
+    model = GAT(WIDTH, 8, 2, CLASSES, heads=4).double()
+    model.convs[1] = GCNConv(8, CLASSES).double()
+    model.convs.insert(0, GATConv(WIDTH, WIDTH).double())
+    model.num_layers, model.norms = 3, nn.ModuleList(nn.Identity() for _ in range(3))
+    entered, attends, last = model.convs
+    h = (entered.lin(evenly(x, edge_index, True)) + entered.bias).relu()
+    _, ((src, dst), shares) = attends(h, edge_index, return_attention_weights=True)
+    h = last.lin((attends.lin(h) + attends.bias).relu()) + last.bias
+    h = torch.zeros_like(h).index_add(0, dst, h[src] * shares.mean(1, keepdim=True))
+    wanted = identity(GCNConv(CLASSES, CLASSES))(h, edge_index)
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), wanted, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_a_single_gat_layer_is_the_coupled_model(graph, heads):
+    """Its attention is not taken to be even."""
+    x, edge_index, _ = graph
+    model = GAT(WIDTH, CLASSES, 1, heads=heads).double()
     torch.testing.assert_close(Decoupled(model)(x, edge_index), model(x, edge_index))
 
 

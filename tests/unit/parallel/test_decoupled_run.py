@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.exchange import Wire
@@ -21,6 +22,20 @@ from weft.parallel.plan import tp_decoupled
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, made, of, on_workers, parameters
+
+
+class GatThenGcn(nn.Module):
+    """Attention of a convolution that is not the last one: there is no head to mix apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList([GCNConv(WIDTH, 6), GATConv(6, 3, heads=2), GCNConv(6, CLASSES)])
+
+    def forward(self, x, edge_index):
+        for conv in self.convs[:-1]:
+            x = conv(x, edge_index).relu()
+        return self.convs[-1](x, edge_index)
+
 
 MODELS = {
     "gcn": of(GCN, 9, 3),
@@ -35,6 +50,7 @@ MODELS = {
     "gat": of(GAT, 12, 3, heads=4),
     "gat one head": of(GAT, 7, heads=1, add_self_loops=False),
     "gat residual": of(GAT, 15, heads=3, residual=True),
+    "gat then gcn": GatThenGcn,
 }
 
 
@@ -222,10 +238,10 @@ def test_bytes_are_the_formulas(graph, kind, size, layers):
 
 
 def test_bytes_of_attention(graph):
-    """Two numbers a vertex and head go to all others, once, and their gradients back; and the inputs, once."""
+    """Two numbers a vertex and head go to all others, once, and their gradients back; each head's rows; the inputs, once."""
     model = Decoupled(GAT(WIDTH, 8, 2, 8, heads=2).double())
     sent = on_workers(lambda rank, wire, ahead: Worker(graph, model, EVEN[4], wire).gradients()[2], EVEN[4])
-    assert sum(sent) == VERTICES * 3 / 4 * (4 * 8 + 2 * WIDTH) + 2 * 3 * 2 * 2 * VERTICES
+    assert sum(sent) == VERTICES * 3 / 4 * (4 * 8 * 2 + 2 * WIDTH) + 2 * 3 * 2 * 2 * VERTICES
 
 
 def test_results_alone_need_no_gradient(graph):
