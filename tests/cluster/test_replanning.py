@@ -12,10 +12,13 @@ from weft.cluster.sandbox import Sandbox
 from weft.graph.generate import communities
 from weft.partition import allocate, write_partitioned
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("tc") or not shutil.which("nsenter"),
-    reason="needs root, iproute2 and nsenter",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not shutil.which("tc") or not shutil.which("nsenter"),
+        reason="needs root, iproute2 and nsenter",
+    ),
+]
 
 HOSTS, EPOCHS, SLOWED = 4, 12, 5  # the link slows down once so many epochs are done
 TRAIN = ["--hidden", "64", "--fanouts", "10,10", "--batch-size", "128", "--threads", "1", "--dtype", "float64"]

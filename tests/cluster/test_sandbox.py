@@ -289,15 +289,17 @@ def volumes(parts):
     return {plan: 4 * floats for plan, floats in sums.items()}
 
 
-def test_traffic_is_what_the_formulas_say(parts, tmp_path):
-    expected = volumes(parts)
-    for plan, rows in expected.items():
-        few, _ = run_epoch(parts, plan, tmp_path, 0)
-        counted, told = run_epoch(parts, plan, tmp_path, 1)
-        crossed = told["fetch_rows"] + told["exchange"]
-        assert abs(crossed / rows - 1) < 1e-9, (plan, crossed, rows)
-        # the interfaces see those rows, ids, counts and gradients, and the headers of TCP and Ethernet
-        assert abs((counted - few) / told["all"] - 1) < 0.03, (plan, counted - few, told["all"])
+@pytest.mark.parametrize(
+    "plan", ["leap", "dnp", *(pytest.param(plan, marks=pytest.mark.slow) for plan in ("gdp", "snp"))]
+)
+def test_traffic_is_what_the_formulas_say(parts, tmp_path, plan):
+    rows = volumes(parts)[plan]
+    few, _ = run_epoch(parts, plan, tmp_path, 0)
+    counted, told = run_epoch(parts, plan, tmp_path, 1)
+    crossed = told["fetch_rows"] + told["exchange"]
+    assert abs(crossed / rows - 1) < 1e-9, (crossed, rows)
+    # the interfaces see those rows, ids, counts and gradients, and the headers of TCP and Ethernet
+    assert abs((counted - few) / told["all"] - 1) < 0.03, (counted - few, told["all"])
 
 
 def test_a_host_that_is_cut_off_ends_the_run(parts, tmp_path):

@@ -33,6 +33,7 @@ def test_two_workers_write_a_file(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["cluster.toml"]
 
 
+@pytest.mark.slow
 def test_under_torchrun_as_json():
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     figures = json.loads(weft("probe", "--json", before=launcher).stdout)

@@ -99,20 +99,21 @@ class Coefficients:
 
     def _by_attention(self, scores: Scores, heads: int, run: Pass) -> list[Mix]:
         """Every worker hears all vertices' scores, once, and takes the soft-max for itself: of each head, or their mean."""
-        conv, lists = scores.conv, self.lists
+        conv = scores.conv
         whole = self._slices.to_all.pull(torch.cat([scores.src, scores.dst], 1), self._wire)
-        a_src, a_dst = whole.chunk(2, 1)
-        keep = None
+
+        def apart(x: Tensor) -> list[Tensor]:
+            return [part.contiguous() for part in x.chunk(heads, 1)]
+
+        keep: list[Any] = [None] * heads
         if conv.training and conv.dropout:
-            keep = self._kept(conv.heads, conv.dropout, run, whole)
-        found = []
-        for some in torch.arange(conv.heads).chunk(heads):
-            of = slice(int(some[0]), int(some[-1]) + 1)
-            parts = (a_src[:, of].contiguous(), a_dst[:, of].contiguous())
-            kept = None if keep is None else (keep[0][:, of].contiguous(), keep[1][:, of].contiguous())
-            shares = mixing.shares(lists, self.turned, *parts, conv.negative_slope, conv.add_self_loops, kept)
-            found.append(Mix(*shares))
-        return found
+            keep = list(zip(*map(apart, self._kept(conv.heads, conv.dropout, run, whole)), strict=True))
+        a_src, a_dst = map(apart, whole.chunk(2, 1))
+        options = (conv.negative_slope, conv.add_self_loops)
+        return [
+            Mix(*mixing.shares(self.lists, self.turned, src, dst, *options, kept))
+            for src, dst, kept in zip(a_src, a_dst, keep, strict=True)
+        ]
 
     def _kept(self, heads: int, p: float, run: Pass, like: Tensor) -> tuple[Tensor, Tensor]:
         """Dropout of edges and own rows, keyed by vertex and place in its list: the same on all workers."""

@@ -196,7 +196,7 @@ class _Answers:
         return nn.functional.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
     def _scores(self) -> Scores | None:
-        if self._attended is None:
+        if self._attended is None or all(step.kind != "attention" for step in self._steps):
             return None
         conv, rows = self._attended
         return Scores(conv, (rows * conv.att_src).sum(-1), (rows * conv.att_dst).sum(-1))
@@ -271,15 +271,16 @@ def _joined(conv: Any, rows: Tensor, x: Tensor) -> Tensor:
 
 def mixed(dense: Dense, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
     """All steps on the rows of all vertices, with PyG's own functions: slow, obvious, on any device."""
+    attended, shares = edge_index, None
+    if dense.scores is not None:
+        attended, shares = _attention(dense.scores, edge_index, len(dense.rows))
+        shares = shares if dense.heads > 1 else shares.mean(1, keepdim=True)
     parts = []
-    attended, shares = (
-        (edge_index, None) if dense.scores is None else _attention(dense.scores, edge_index, len(dense.rows))
-    )
     for head, rows in enumerate(dense.rows.chunk(dense.heads, 1)):
-        attention = None if shares is None else shares[:, head] if dense.heads > 1 else shares.mean(1)
         for step in dense.steps:
             if step.kind == "attention":
-                rows = _sum(rows, attended, attention)
+                assert shares is not None
+                rows = _sum(rows, attended, shares[:, head])
             else:
                 rows = _mixed_by(step, rows, edge_index, edge_weight if step.weighted else None)
         parts.append(rows)
@@ -294,11 +295,9 @@ def _mixed_by(step: Step, rows: Tensor, edge_index: Tensor, weight: Tensor | Non
         return scatter(rows[edge_index[0]], edge_index[1], 0, len(rows), "mean")
     own = 1 + step.conv.eps if step.kind == "sum" else 1
     rows = own * rows + _sum(rows, edge_index, None)
-    if step.kind == "sum" and step.first:
-        return rows
-    return (
-        rows / (1 + torch.bincount(edge_index[1], minlength=len(rows)))[:, None]
-    )  # or sums of sums would grow with depth
+    if step.kind == "each" or not step.first:  # sums of sums would grow with the depth, bounded by nothing
+        rows = rows / (1 + torch.bincount(edge_index[1], minlength=len(rows)))[:, None]
+    return rows
 
 
 def _gcn_edges(conv: Any, rows: Tensor, edge_index: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:

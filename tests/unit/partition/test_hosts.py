@@ -10,6 +10,8 @@ from weft.graph.generate import communities
 from weft.partition import METHODS, Aim, Training, allocate, equal_hosts, measure, write_partitioned
 from weft.partition.hosts import in_two_levels, inside
 
+pytestmark = pytest.mark.usefixtures("few_batches")
+
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):

@@ -14,6 +14,8 @@ from weft.graph.generate import communities
 from weft.partition import Aim, Weighing, allocate, measure, write_partitioned
 from weft.sampling import NeighborSampler
 
+pytestmark = pytest.mark.usefixtures("few_batches")
+
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):

@@ -13,6 +13,8 @@ from weft.graph.generate import communities
 from weft.planner.cluster import Cluster, Host
 from weft.planner.cluster_file import write_cluster
 
+pytestmark = pytest.mark.usefixtures("few_batches")
+
 FLAGS = (
     *("--parts", "--method", "--minutes", "--by-draws", "--seed", "--threads", "--shares", "--imbalance"),
     *("--balance-vertices", "--balance-training", "--balance-edges", "--json", "--overwrite"),

@@ -1,0 +1,10 @@
+"""What tests of allocations share."""
+
+import pytest
+
+
+@pytest.fixture
+def few_batches(monkeypatch):
+    """traffic samples a tenth of what it does: of tests that do not hang on how good its allocations are."""
+    for name, pins in (("_FEW", (200_000, 0.1)), ("_MANY", (800_000, 0.5))):
+        monkeypatch.setattr(f"weft.partition.traffic.{name}", pins)
