@@ -129,8 +129,10 @@ def sandbox_of(link, args):
 
 def measured(task, earlier, args):
     """A task's record, or None if the run failed. Plans that an earlier record has are not measured again."""
+    graph, parts = graph_of(task, args)
     made = by_all_workers(
         task,
+        parts,
         args,
         cluster=None if args.no_planner else str(cluster_of(task["link"], args)),
         known=[plan["plan"] for plan in earlier["plans"].values()] if earlier else [],
@@ -139,7 +141,6 @@ def measured(task, earlier, args):
         return None
     if earlier:
         made["plans"] = {name: earlier["plans"].get(name, {}) | plan for name, plan in made["plans"].items()}
-    graph, _, _ = graph_of(task, args)
     batches = -(-len(graph.seeds("train")) // (args.batch_size * args.hosts))
     return {"name": name_of(task), "task": task, "scale": scale_of(args), "batches": batches, **made}
 
@@ -148,13 +149,13 @@ def finals(record, args):
     """The record with the epochs of its finalists, measured in turn; None if the run failed."""
     plans = [record["plans"][name]["plan"] for name in finalists(record)]
     turns = {"rounds": 1000, "seconds": args.finals, "epochs": 2, "slow": float("inf")}
-    made = by_all_workers(record["task"], args, cluster=None, known=[], named=[], plans=plans, **turns)
+    _, parts = graph_of(record["task"], args)
+    made = by_all_workers(record["task"], parts, args, cluster=None, known=[], named=[], plans=plans, **turns)
     return made and record | {"finals": {name: plan["epochs"] for name, plan in made["plans"].items()}}
 
 
-def by_all_workers(task, args, **job):
+def by_all_workers(task, parts, args, **job):
     """What the workers of a sandbox measured, or None if they failed."""
-    _, _, parts = graph_of(task, args)
     job = {name: getattr(args, name) for name in ("rounds", "epochs", "enough", "slow", "run")} | {
         "graph": str(parts),
         "settings": {
@@ -174,7 +175,9 @@ def by_all_workers(task, args, **job):
 
 
 def graph_of(task, args):
-    return graphs(args.data, args.vertices, args.edges, args.hosts, task["partition"], kind=task["graph"])
+    """A task's graph, and where its parts are."""
+    graph, _, parts = graphs(args.data, args.vertices, args.edges, args.hosts, task["partition"], kind=task["graph"])
+    return graph, parts
 
 
 def scale_of(args):

@@ -98,23 +98,25 @@ def unsteady(record):
     return [first / second - 1 for first, second in map(split, many)]
 
 
+def by_halves(record):
+    """The plan that a half of the epochs says is fastest, and what plans took by the other half: both ways."""
+    both = halves(record)
+    ways = ((0, 1), (1, 0)) if both else ()
+    return [(min(both, key=lambda name: both[name][a]), {name: of[b] for name, of in both.items()}) for a, b in ways]
+
+
 def blind(record):
-    """Regret if the plans were measured by half of their epochs and the fastest chosen: by the other half, both ways."""
-    both = [*halves(record).values()]
-    ways = [both, [(second, first) for first, second in both]] if len(both) > 1 else []
-    return [min(way)[1] / min(after for _, after in way) - 1 for way in ways]
+    """Regret if the plans were measured by half of their epochs and the fastest chosen: by the other half."""
+    return [times[fastest] / min(times.values()) - 1 for fastest, times in by_halves(record) if len(times) > 1]
 
 
-def beside_measuring(record, name=None):
+def beside_measuring(record):
     """How much longer the chosen plan takes than the one that half of the epochs say is fastest: by the other half.
 
     Without the luck of the fastest, which `regret` counts as the planner's fault: below zero where measuring chose worse.
     """
-    both, name = halves(record), name or used(record)
-    if name not in both:
-        return []
-    fastest = [min(both, key=lambda plan: both[plan][half]) for half in (0, 1)]
-    return [both[name][1 - half] / both[fastest[half]][1 - half] - 1 for half in (0, 1)]
+    name = used(record)
+    return [times[name] / times[fastest] - 1 for fastest, times in by_halves(record) if name in times]
 
 
 def calibration(records):

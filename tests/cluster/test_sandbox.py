@@ -256,6 +256,7 @@ def run_epoch(parts, plan, tmp_path, epochs):
     return counted, json.loads(told.splitlines()[-1])
 
 
+@pytest.fixture(scope="module")
 def volumes(parts):
     """Rows by the formulas, from plain samples of each worker's seeds: sums over an epoch's batches and the workers."""
     from weft.graph import Graph
@@ -292,8 +293,8 @@ def volumes(parts):
 @pytest.mark.parametrize(
     "plan", ["leap", "dnp", *(pytest.param(plan, marks=pytest.mark.slow) for plan in ("gdp", "snp"))]
 )
-def test_traffic_is_what_the_formulas_say(parts, tmp_path, plan):
-    rows = volumes(parts)[plan]
+def test_traffic_is_what_the_formulas_say(parts, volumes, tmp_path, plan):
+    rows = volumes[plan]
     few, _ = run_epoch(parts, plan, tmp_path, 0)
     counted, told = run_epoch(parts, plan, tmp_path, 1)
     crossed = told["fetch_rows"] + told["exchange"]

@@ -3,6 +3,7 @@
 import difflib
 import fnmatch
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,27 +88,18 @@ class Table:
             pa.csv.ConvertOptions(include_columns=columns, column_types={name: pa.string() for name in as_text}),
         )
 
-    def _errors(self) -> "_TableErrors":
-        return _TableErrors(self.path)
-
-
-class _TableErrors:
-    """What Arrow refuses, in one sentence."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError | EOFError):
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What Arrow refuses, in one sentence."""
+        try:
+            yield
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, EOFError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InputError(
-                f"{self._path} can't be read as a table ({reason}): mend the file, or export it again"
+                f"{self.path} can't be read as a table ({reason}): mend the file, or export it again"
             ) from None
-        if isinstance(error, OSError) and not isinstance(error, StorageError):
-            raise StorageError(f"reading {self._path} failed: {error}") from None
+        except OSError as error:
+            raise StorageError(f"reading {self.path} failed: {error}") from None
 
 
 def from_tables(edges: Path, nodes: Path | None, columns: Columns, ids: str | None, vertices: int | None) -> Source:

@@ -33,17 +33,15 @@ class Coefficients:
     def mixes(self, dense: Dense, run: Pass) -> list[list[Mix]]:
         """By head of the rows, one for each step; steps that are alike share theirs."""
         attention = [] if dense.scores is None else self._by_attention(dense.scores, dense.heads, run)
-        found: list[list[Mix]] = [[] for _ in range(dense.heads)]
-        for step in dense.steps:
-            if step.kind == "attention":
-                of_heads = attention
-            elif step.kind == "sum":
-                of_heads = [self._summed(step, dense.rows.dtype)] * dense.heads
-            else:
-                of_heads = [self._constant(step, dense.rows.dtype)] * dense.heads
-            for mixes, mix in zip(found, of_heads, strict=True):
-                mixes.append(mix)
-        return found
+        each = [
+            attention if step.kind == "attention" else [self._alike(step, dense.rows.dtype)] * dense.heads
+            for step in dense.steps
+        ]
+        return [[of_heads[head] for of_heads in each] for head in range(dense.heads)]
+
+    def _alike(self, step: Step, dtype: torch.dtype) -> Mix:
+        """The same for all heads."""
+        return self._summed(step, dtype) if step.kind == "sum" else self._constant(step, dtype)
 
     def _summed(self, step: Step, dtype: torch.dtype) -> Mix:
         """GIN's sum: of inputs as it is, later on as a mean."""

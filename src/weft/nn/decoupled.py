@@ -69,6 +69,10 @@ class Dense:
     heads: int = 1  # that the rows are made of, each to be mixed by its own attention
     averaged: bool = False  # are mixed heads averaged, or joined?
 
+    def by_head(self) -> Sequence[Tensor]:
+        """The rows, a tensor for each head."""
+        return [self.rows] if self.heads == 1 else self.rows.chunk(self.heads, 1)
+
     def whole(self, parts: Sequence[Tensor]) -> Tensor:
         """What comes of the rows: their heads, mixed, as one, and what is beside."""
         if self.heads == 1:
@@ -96,7 +100,7 @@ class Decoupled(nn.Module):
         first, last = found[1][0], found[self.depth][0]
         self.heads = last.heads if isinstance(last, GATConv) else 1  # that they mix by themselves
         self.averaged = isinstance(last, GATConv) and not last.concat
-        self.columns = self.heads * last.out_channels if isinstance(last, GATConv) else found[self.depth][2]
+        self.columns = found[self.depth][2] * (self.heads if self.averaged else 1)
         step = Step(first, kind_of(first), False)
         self.enters = entering(step, self.depth) is not None  # are inputs mixed once, if it gets them as they are?
         self.kinds = {kind_of(conv) for conv in model.modules() if isinstance(conv, MessagePassing)}
@@ -182,8 +186,7 @@ class _Answers:
         rows = dense.flatten(1)
         own = None if conv.res is None else conv.res(x)
         beside = _beside(own, conv.bias, rows if conv.concat else dense[:, 0])
-        averaged = not conv.concat
-        return self._propagate(Dense(rows, self._steps, self._scores(), beside, conv.heads, averaged))
+        return self._propagate(Dense(rows, self._steps, self._scores(), beside, conv.heads, not conv.concat))
 
     def _mean(self, conv: Any, x: Tensor, x_own: Tensor, last: bool) -> Tensor:
         x = conv.lin(x).relu() if conv.project else x
@@ -276,7 +279,7 @@ def mixed(dense: Dense, edge_index: Tensor, edge_weight: Tensor | None = None) -
         attended, shares = _attention(dense.scores, edge_index, len(dense.rows))
         shares = shares if dense.heads > 1 else shares.mean(1, keepdim=True)
     parts = []
-    for head, rows in enumerate(dense.rows.chunk(dense.heads, 1)):
+    for head, rows in enumerate(dense.by_head()):
         for step in dense.steps:
             if step.kind == "attention":
                 assert shares is not None

@@ -207,11 +207,9 @@ class DecoupledModel:
 
 def _mixed(dense: Dense, course: Course, coefficients: Coefficients, run: Pass) -> list[Tensor]:
     """The rows after all steps, by head. All workers call it, and go backward, together."""
-    heads = dense.rows.chunk(dense.heads, 1) if dense.heads > 1 else [dense.rows]
-    of_heads = coefficients.mixes(dense, run)
     return [
         propagate(rows.contiguous(), course, mixes) if mixes else rows
-        for rows, mixes in zip(heads, of_heads, strict=True)
+        for rows, mixes in zip(dense.by_head(), coefficients.mixes(dense, run), strict=True)
     ]
 
 

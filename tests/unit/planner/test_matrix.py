@@ -73,9 +73,8 @@ def test_regret_and_errors(tables):
 
 def test_what_measuring_itself_can_tell(tables):
     one = record("rmat", MEASURED, chosen="dnp")
-    assert (
-        tables.halves(one) == {} and tables.blind(one) == tables.beside_measuring(one) == []
-    )  # each was measured once
+    # each was measured once
+    assert tables.halves(one) == {} and tables.blind(one) == tables.beside_measuring(one) == []
     for name, epochs in {"snp": [1.0, 1.5], "dnp": [1.2, 1.0, 1.4], "split": [3.0, 6.0]}.items():
         one["plans"][name]["epochs"] = epochs
     assert tables.halves(one) == {"snp": (1.0, 1.5), "dnp": (1.2, 1.2), "split": (3.0, 6.0)}
@@ -86,11 +85,8 @@ def test_what_measuring_itself_can_tell(tables):
 
 def test_finals_say_which_is_the_fastest(tables, capsys):
     one = record("rmat", MEASURED, chosen="dnp")
-    assert tables.finalists(one) == [
-        "gdp",
-        "dnp",
-        "snp",
-    ]  # what was predicted and chosen, and what is nearly the fastest
+    # what was predicted and chosen, and what is nearly the fastest
+    assert tables.finalists(one) == ["gdp", "dnp", "snp"]
     one["finals"] = {"gdp": [1.5, 1.5], "dnp": [0.9, 0.9, 1.2], "snp": [1.2, 1.1, 1.0]}
     assert tables.best(one) == "dnp" and tables.regret(one) == 0.0
     assert tables.regret(one, "snp") == pytest.approx(1.1 / 0.9 - 1)
