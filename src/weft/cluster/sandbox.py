@@ -25,6 +25,7 @@ from weft.errors import ClusterError, ConfigError
 _NETWORK = "10.77.0"  # addresses exist inside the namespaces only
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _PORT = 29400
+_PACKET, _MOST_TOGETHER = 1514, 65535  # bytes of a packet on a link, and how many may go as one if nothing limits them
 _PERIOD = 50_000  # microseconds over which a processor share is held
 
 
@@ -106,8 +107,10 @@ class Sandbox:
         if rate is not None:
             shapes.append(_bucket(rate))
         for namespace, device in ((f"h{number}", "eth0"), ("switch", f"port{number}")):
+            name = f"{self._name}-{namespace}"
+            _ip("-n", name, "link", "set", device, "gso_max_segs", str(_together(rate)))
             for shape in shapes:
-                _run("tc", "-n", f"{self._name}-{namespace}", "qdisc", "replace", "dev", device, "root", *shape)
+                _run("tc", "-n", name, "qdisc", "replace", "dev", device, "root", *shape)
 
     def run(self, command: Sequence[str], *, output: Any = None, timeout: float | None = None) -> int:
         """Run a command as every worker of every host, with torchrun's environment; 0, or the first failure's code."""
@@ -196,9 +199,21 @@ def _bucket(rate: float) -> list[str]:
     pass at once that fits it after a rest, as no wire does; so a small one keeps the pace within it, a little above.
     """
     burst = max(65536, round(rate / 8 * 0.01))  # what a hundredth of a second lets through
-    step = max(1600, round(rate / 8 * 0.001))  # and a thousandth; a packet at least
-    peak = ["peakrate", f"{round(rate * 1.05)}bit", "mtu", str(step)]
+    peak = ["peakrate", f"{round(rate * 1.05)}bit", "mtu", str(_step(rate))]
     return ["tbf", "rate", f"{round(rate)}bit", "burst", str(burst), "latency", "50ms", *peak]
+
+
+def _step(rate: float) -> int:
+    """What a thousandth of a second lets through; a packet at least."""
+    return max(1600, round(rate / 8 * 0.001))
+
+
+def _together(rate: float | None) -> int:
+    """How many packets may go as one: as many as the small bucket holds, which would else take them apart.
+
+    Each packet that it lets go wakes a processor, which a real link's own processor does not.
+    """
+    return _MOST_TOGETHER if rate is None else max(1, min(_MOST_TOGETHER, _step(rate) // _PACKET))
 
 
 def remove_leftovers() -> None:
