@@ -14,10 +14,12 @@ _TYPES = 2  # and an edge's type, and how many edges of it there are
 
 def crossing_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, float]]:
     """(pull, push) in floats, forward and backward, by layer; inputs need no gradient and are pulled as they are."""
-    found = walk(model, width)
-    types = [_TYPES if isinstance(found[depth][0], RGCNConv | RGATConv) else 0 for depth in sorted(found)]
-    rows = zip(row_costs(model, width), types, strict=True)
-    return [(pull + _PULL_IDS, push + _PUSH_IDS + told) for (pull, push), told in rows]
+    costs = []
+    for depth, found in sorted(walk(model, width).items()):
+        pull, push = _costs(*found, first=depth == 1)
+        told = _TYPES if isinstance(found[0], RGCNConv | RGATConv) else 0
+        costs.append((pull + _PULL_IDS, push + _PUSH_IDS + told))
+    return costs
 
 
 def row_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, float]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
@@ -25,6 +26,7 @@ from weft.sampling import Block
 # Rows of each kind in a rehearsed layer: any sum of them tells which they were.
 _PULLED, _OWN, _PAIRS, _DESTINATIONS, _HERE = 1, 16, 256, 20, 300
 KINDS = ("pulled", "own", "pairs", "columns", "all")
+_IMPOSSIBLE = -1.0  # in place of a message's way
 
 
 @dataclass(frozen=True)
@@ -85,19 +87,48 @@ def crossing(
 
 
 def all_crossings(
-    graph: Graph, convolutions: Mapping[int, tuple[MessagePassing, int, int]], workers: int
+    graph: Graph,
+    convolutions: Mapping[int, tuple[MessagePassing, int, int]],
+    workers: int,
+    wire: Wire | None = None,
 ) -> dict[tuple[int, str, bool], list[Message] | None]:
     """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not.
 
-    `convolutions`: by depth from 1 on, with the widths of their rows.
+    `convolutions`: by depth from 1 on, with the widths of their rows. With a wire, all its workers call this, and each
+    finds a part.
     """
-    found = {}
-    for depth, (conv, width, _) in convolutions.items():
-        for placement, by_request in product(PLACEMENTS, (True, False)):
-            if placement != "columns" or depth == 1:
-                exchanged = crossing(graph, conv, width, depth - 1, placement, by_request, workers)
-                found[depth - 1, placement, by_request] = exchanged
-    return found
+    wire = wire or Wire()
+    cases = [
+        (depth - 1, placement, by_request)
+        for depth, placement, by_request in product(convolutions, PLACEMENTS, (True, False))
+        if placement != "columns" or depth == 1
+    ]
+    mine = []
+    for number in range(wire.rank, len(cases), wire.size):
+        layer, placement, by_request = cases[number]
+        conv, width, _ = convolutions[layer + 1]
+        found = crossing(graph, conv, width, layer, placement, by_request, workers)
+        mine += [(number, *row) for row in _written(found)]
+    written = np.array(mine, dtype=np.float64).reshape(-1, 2 + len(KINDS))
+    ((theirs, _),) = wire.arrays_to_all([written.ravel()], "sync")
+    rows = np.concatenate([written, theirs.reshape(-1, written.shape[1])])
+    return {case: _read(rows[rows[:, 0] == number, 1:]) for number, case in enumerate(cases)}
+
+
+def _written(messages: list[Message] | None) -> list[tuple[float, ...]]:
+    """A row of numbers for each message: its way and its bytes; a single one where there can be none."""
+    if messages is None:
+        return [(_IMPOSSIBLE, *[0.0] * len(KINDS))]
+    return [(float(message.back), *(message.bytes.get(kind, 0.0) for kind in KINDS)) for message in messages]
+
+
+def _read(rows: np.ndarray) -> list[Message] | None:
+    if len(rows) and rows[0, 0] == _IMPOSSIBLE:
+        return None
+    return [
+        Message({kind: each for kind, each in zip(KINDS, row[1:].tolist(), strict=True) if each}, bool(row[0]))
+        for row in rows
+    ]
 
 
 def run_layer(

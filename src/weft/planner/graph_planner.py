@@ -92,7 +92,7 @@ class GraphPlanner:
             graph, model, shapes_of(self._counts[False], self._depth), workers, self._wire
         )
         convolutions = [found[depth][:2] for depth in sorted(found)]
-        self._crossings = all_crossings(graph, found, workers) if workers > 1 else {}
+        self._crossings = all_crossings(graph, found, workers, self._wire) if workers > 1 else {}
         for layer in range(self._depth) if workers == 1 else ():
             self._crossings[layer, "pull", False] = []
         self._keeps, self._enters = keeps(graph, *convolutions[0]), _enters(model)

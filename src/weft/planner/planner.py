@@ -91,7 +91,8 @@ class Planner:
         wire = None if self._wires is None else self._wires.all
         shapes = shapes_of(next(iter(self._counts.values())), self._depth)
         self.model: ModelCost = model_cost(self._graph, model, shapes, len(self._hosts), wire)
-        self._crossings = all_crossings(self._graph, found, len(self._hosts)) if len(self._hosts) > 1 else {}
+        workers = len(self._hosts)
+        self._crossings = all_crossings(self._graph, found, workers, wire) if workers > 1 else {}
         self._told = Told.of(self._graph, takes_types(model))
         self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
 
