@@ -34,7 +34,8 @@ GRAPHS = {"debian": 128, "facebook-johns": 32, "communities": 256, "rmat": 256} 
 LINKS = {"debian": "50mbit", "facebook-johns": "20mbit", "communities": "50mbit", "rmat": "200mbit"}
 FANOUTS, HIDDEN = (10, 10), 32
 PLANS = ("leap", "split", "push", "pull")
-METHODS = ("random", "metis", "kaminpar", "adagl", "traffic", "traffic-cover")
+OURS = ("traffic", "traffic-cover", "traffic-pull")  # for leap, for split, and for rows that are always pulled
+METHODS = ("random", "metis", "kaminpar", "adagl", *OURS)
 UNTOLD = ("random", "metis", "kaminpar")  # of hosts that are not equal
 TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2)}
 # What such hosts are given to do, so that processors and links both count, and shares of processors bind: seeds a worker, a
@@ -45,7 +46,6 @@ UNEQUAL = {
     "busy": 0.5,
 }
 COLUMNS = {"CPU s": 8, "cut": 8, "leap s": 9, "waiting": 9, "MB": 8, "best mix": 10, "s": 8, " waiting": 9, " MB": 8}
-OURS = ("traffic", "traffic-cover")  # for leap, and for split
 
 
 def graph_of(name, args):

@@ -48,7 +48,9 @@ GRAPH_PLANS = {
     "push and cover": {"full_graph": True},
     "tp": {"full_graph": True, "plan": "tp"},
 }
-PLACED = PLANS | TURNS | {name: plan("push", "cover", scope="graph", **HOME) for name in GRAPH_PLANS}
+DECOUPLED = {"tp-decoupled": {"full_graph": True, "plan": "tp-decoupled"}}  # another model than PyG's
+WHOLE = GRAPH_PLANS | DECOUPLED
+PLACED = PLANS | TURNS | {name: plan("push", "cover", scope="graph", **HOME) for name in WHOLE}
 
 # (model, plan, what is learned), without dropout and on all neighbours, as plain PyG does it.
 EXACT = [
@@ -73,9 +75,10 @@ FAST = [
     ("gat", "split by cover", "mlp"),
     ("own", "dnp", "plain"),
 ]
-# With dropout and drawn neighbours, as one worker does it.
+# With dropout and drawn neighbours, or of a model that PyG does not have, as one worker does it.
 DRAWN = [("sage-mean", name, "mlp") for name in ("gdp", "split by cover", "nfp", "snp, partitioned", "leap, evened")]
 DRAWN += [("gat", "split by cover", "in the batch")]
+DRAWN += [(model, "tp-decoupled", learned) for model, learned in (("gcn", "margin"), ("gat", "in the batch"))]
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +105,7 @@ def graphs(tmp_path_factory):
 
 
 def case(graphs, model, name, learned, workers, fanouts=FULL, dropout=0.0):
-    settings = GRAPH_PLANS.get(name, {}) | LEARNED[learned]
+    settings = WHOLE.get(name, {}) | LEARNED[learned]
     placed = {"model": model, "plan": PLACED[name], "settings": settings, "fanouts": fanouts, "batch_size": BATCH}
     return placed | {"graph": str(graphs / str(workers)), "dropout": dropout}
 
@@ -171,8 +174,8 @@ def pyg(graphs):
 @pytest.fixture(scope="module")
 def alone(graphs, tmp_path_factory):
     """What one worker makes of it with dropout and drawn neighbours, which plain PyG draws otherwise."""
-    kinds = sorted({(model, learned) for model, _, learned in DRAWN})
-    cases = [case(graphs, model, "gdp", learned, 1, SAMPLED, 0.3) for model, learned in kinds]
+    kinds = sorted({(model, name if name in DECOUPLED else "gdp", learned) for model, name, learned in DRAWN})
+    cases = [case(graphs, *kind, 1, SAMPLED, 0.3) for kind in kinds]
     return dict(zip(kinds, run(cases, 1, tmp_path_factory.mktemp("alone"), STEPS), strict=True))
 
 
@@ -186,7 +189,7 @@ def check(graphs, pyg, alone, workers, exact, folder):
     cases = [case(graphs, *name, workers) for name in exact]
     cases += [case(graphs, *name, workers, SAMPLED, 0.3) for name in DRAWN]
     wanted = [pyg[model, learned, name in GRAPH_PLANS] for model, name, learned in exact]
-    wanted += [alone[model, learned] for model, _, learned in DRAWN]
+    wanted += [alone[model, name if name in DECOUPLED else "gdp", learned] for model, name, learned in DRAWN]
     compare(wanted, run(cases, 3 if workers == "uneven" else workers, folder, STEPS), [*exact, *DRAWN])
 
 
