@@ -8,16 +8,13 @@ from weft.sampling import Block
 
 def hottest(worth: np.ndarray, owners: Owners, near: frozenset[int], room: int) -> np.ndarray:
     """The vertices most worth keeping, at most `room` of them: of any worth, and not owned by this host's workers."""
-    wanted = worth > 0
+    wanted = worth > 0  # by themselves: an array with zeros in one piece takes long to partition
     for worker in near:
         first, end = owners.bounds[worker : worker + 2]
         wanted[first:end] = False
     found = np.flatnonzero(wanted)
-    if len(found) <= room:
-        return found
-    return found[
-        np.argpartition(worth[found], len(found) - room)[len(found) - room :]
-    ]  # slow, had it zeros in one piece
+    least = max(0, len(found) - room)
+    return found[np.argpartition(worth[found], least)[least:]] if 0 < least < len(found) else found[least:]
 
 
 def edges_from(block: Block) -> np.ndarray:
