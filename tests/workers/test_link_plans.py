@@ -110,6 +110,11 @@ def case(graphs, model, name, learned, workers, fanouts=FULL, dropout=0.0):
     return placed | {"graph": str(graphs / str(workers)), "dropout": dropout}
 
 
+def by_one_worker(model, name, learned):
+    """What one worker makes of the same model: by which plan makes no difference."""
+    return model, name if name in DECOUPLED else "gdp", learned
+
+
 def by_pyg(graph, case):
     """The slow, obvious version: the model on the whole graph for each batch, torch's losses, ranks one by one."""
     settings = link_settings(case, 1)
@@ -174,7 +179,7 @@ def pyg(graphs):
 @pytest.fixture(scope="module")
 def alone(graphs, tmp_path_factory):
     """What one worker makes of it with dropout and drawn neighbours, which plain PyG draws otherwise."""
-    kinds = sorted({(model, name if name in DECOUPLED else "gdp", learned) for model, name, learned in DRAWN})
+    kinds = sorted({by_one_worker(*name) for name in DRAWN})
     cases = [case(graphs, *kind, 1, SAMPLED, 0.3) for kind in kinds]
     return dict(zip(kinds, run(cases, 1, tmp_path_factory.mktemp("alone"), STEPS), strict=True))
 
@@ -189,7 +194,7 @@ def check(graphs, pyg, alone, workers, exact, folder):
     cases = [case(graphs, *name, workers) for name in exact]
     cases += [case(graphs, *name, workers, SAMPLED, 0.3) for name in DRAWN]
     wanted = [pyg[model, learned, name in GRAPH_PLANS] for model, name, learned in exact]
-    wanted += [alone[model, name if name in DECOUPLED else "gdp", learned] for model, name, learned in DRAWN]
+    wanted += [alone[by_one_worker(*name)] for name in DRAWN]
     compare(wanted, run(cases, 3 if workers == "uneven" else workers, folder, STEPS), [*exact, *DRAWN])
 
 

@@ -14,7 +14,9 @@ def hottest(worth: np.ndarray, owners: Owners, near: frozenset[int], room: int) 
         wanted[first:end] = False
     found = np.flatnonzero(wanted)
     least = max(0, len(found) - room)
-    return found[np.argpartition(worth[found], least)[least:]] if 0 < least < len(found) else found[least:]
+    if 0 < least < len(found):
+        found = found[np.argpartition(worth[found], least)]
+    return found[least:]
 
 
 def edges_from(block: Block) -> np.ndarray:

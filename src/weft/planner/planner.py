@@ -88,10 +88,9 @@ class Planner:
         """What the model's layers cost, and what crosses in them."""
         found = walk(model, self._graph.num_features)
         self._priced: tuple[Cluster | None, dict[tuple[str, str], Priced]] = (None, {})
-        wire = None if self._wires is None else self._wires.all
+        wire, workers = None if self._wires is None else self._wires.all, len(self._hosts)
         shapes = shapes_of(next(iter(self._counts.values())), self._depth)
-        self.model: ModelCost = model_cost(self._graph, model, shapes, len(self._hosts), wire)
-        workers = len(self._hosts)
+        self.model: ModelCost = model_cost(self._graph, model, shapes, workers, wire)
         self._crossings = all_crossings(self._graph, found, workers, wire) if workers > 1 else {}
         self._told = Told.of(self._graph, takes_types(model))
         self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
