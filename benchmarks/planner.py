@@ -112,7 +112,7 @@ def cluster_of(link, args):
     file = args.out.parent / f"cluster-{link}.toml"
     if not file.exists():
         with sandbox_of(link, args) as sandbox:
-            command = [sys.executable, "-m", "weft.cli", "probe", "--out", str(file)]
+            command = [sys.executable, "-m", "weft.cli", "probe", "--rounds", str(args.rehearsals), "--out", str(file)]
             if sandbox.run(command, timeout=args.timeout):
                 raise SystemExit(f"the cluster with links {link} could not be probed: see above")
     return file
@@ -248,6 +248,7 @@ def main():
         "--slow", type=float, default=2.0, help="leave out of later rounds what takes so many times the best"
     )
     parser.add_argument("--run", type=int, default=RUN, help="epochs of the run that is planned for")
+    parser.add_argument("--rehearsals", type=int, default=3, help="times that a cluster is rehearsed on")
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--vertices", type=int, default=60_000)
     parser.add_argument("--edges", type=int, default=1_250_000)

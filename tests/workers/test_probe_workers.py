@@ -50,8 +50,9 @@ def test_one_worker(capsys):
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        (["--workers", "0"], "weft probe needs --workers of at least 1 and a --timeout above 0"),
-        (["--timeout", "0"], "weft probe needs --workers of at least 1 and a --timeout above 0"),
+        (["--workers", "0"], "weft probe needs --workers and --rounds of at least 1 and a --timeout above 0"),
+        (["--rounds", "0"], "weft probe needs --workers and --rounds of at least 1 and a --timeout above 0"),
+        (["--timeout", "0"], "weft probe needs --workers and --rounds of at least 1 and a --timeout above 0"),
         (["--out", "/no/such/folder/c.toml"], "--out /no/such/folder/c.toml is in a folder that is not there: make it"),
     ],
 )

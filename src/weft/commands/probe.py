@@ -28,14 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="workers on this machine; under torchrun, as many as it starts (default 1)",
     )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=1,
+        help="how often to rehearse: the more, the less hangs on what else the machines do in a minute (default 1)",
+    )
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for other workers (default 60)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure together with the other workers; the first one shows and writes what was found."""
-    if args.workers < 1 or not args.timeout > 0:
-        raise ConfigError("weft probe needs --workers of at least 1 and a --timeout above 0")
+    if min(args.workers, args.rounds) < 1 or not args.timeout > 0:
+        raise ConfigError("weft probe needs --workers and --rounds of at least 1 and a --timeout above 0")
     if args.out and not args.out.absolute().parent.is_dir():
         raise ConfigError(f"--out {args.out} is in a folder that is not there: make it, or name another")
     if args.workers > 1 and "RANK" not in os.environ:
@@ -51,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _probe(args: argparse.Namespace, world: World) -> int:
-    cluster = measured_cluster(world, _tell if world.rank == 0 else None)
+    cluster = measured_cluster(world, _tell if world.rank == 0 else None, args.rounds)
     if world.rank > 0:
         return 0
     if args.out:

@@ -38,23 +38,25 @@ _PLANS = (
     ("pull,pull,pull", "home", 1.0),  # with all rows cached, links have little to do, however slow they are
 )
 
+_PARTS = (  # seeds a worker, hidden width, plans, and epochs of each
+    (128, 32, _PLANS, 4),
+    (12, 32, (_PLANS[0], *_PLANS[-2:]), 2),
+    (128, 256, _PLANS[-2:], 2),
+)
 
-def rehearse(world: World, cluster: Cluster) -> Cluster:
+
+def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
     """The cluster with what work costs on it: a small graph trained by plans that have every kind of work.
 
     In large batches and in small ones, which tell what a batch takes whatever is in it; and of wide rows, of which fewer
-    are near a processor. All workers call this together.
+    are near a processor. Several rounds hang less on what else the machines do in a minute. All workers call this together.
     """
     with tempfile.TemporaryDirectory() as folder:
         graph = communities(
             Path(folder) / "graph", vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0
         )
         wire, seen = world.wire(), []
-        for batch_size, hidden, plans, epochs in (
-            (128, 32, _PLANS, 4),
-            (12, 32, (_PLANS[0], *_PLANS[-2:]), 2),
-            (128, 256, _PLANS[-2:], 2),
-        ):
+        for batch_size, hidden, plans, epochs in _PARTS * rounds:
             settings = Settings(
                 hidden=hidden, fanouts=_FANOUTS, batch_size=batch_size, threads=1, plan="gdp", slack=0.0, cache=1.0
             )

@@ -95,14 +95,14 @@ class _Again:
         return changes(self._before, self._now)
 
 
-def measured_cluster(world: World, tell: Callable[[str], None] | None = None) -> Cluster:
-    """The cluster, probed and rehearsed on. All workers call this together."""
+def measured_cluster(world: World, tell: Callable[[str], None] | None = None, rounds: int = 1) -> Cluster:
+    """The cluster, probed and rehearsed on for some rounds. All workers call this together."""
     tell = tell or _unheard
     cluster = probe(world, tell)
     if world.size == 1:  # there is nothing to plan
         return cluster
     tell("rehearsing: a small graph, trained by plans that have every kind of work")
-    return rehearse(world, cluster)
+    return rehearse(world, cluster, rounds)
 
 
 def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> Cluster:
