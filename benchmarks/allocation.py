@@ -25,7 +25,8 @@ import numpy as np
 from weft.cluster.sandbox import Sandbox
 from weft.graph import Graph
 from weft.graph.generate import communities, rmat
-from weft.partition import allocate, measure, write_partitioned
+from weft.parallel import Plan
+from weft.partition import Weighing, allocate, measure, write_partitioned
 from weft.partition.aim import Training
 from weft.partition.simulator import Traces, fit
 
@@ -35,9 +36,10 @@ LINKS = {"debian": "50mbit", "facebook-johns": "20mbit", "communities": "50mbit"
 FANOUTS, HIDDEN = (10, 10), 32
 PLANS = ("leap", "split", "push", "pull")
 OURS = ("traffic", "traffic-cover", "traffic-pull", "traffic-push")  # for leap, and for each placement of all layers
-METHODS = ("random", "metis", "kaminpar", "adagl", *OURS)
-UNTOLD = ("random", "metis", "kaminpar")  # of hosts that are not equal
-TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2)}
+WEIGHED = {"metis-training": Weighing(vertices=0.0)}  # balanced otherwise than by vertices and training vertices alike
+METHODS = ("random", "metis", *WEIGHED, "kaminpar", "adagl", *OURS)
+UNTOLD = ("random", "metis", *WEIGHED, "kaminpar")  # of hosts that are not equal
+TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2), "weighing": Weighing(imbalance=0.1)}
 # What such hosts are given to do, so that processors and links both count, and shares of processors bind: seeds a worker, a
 # width between layers, and so much of this machine's processors together.
 UNEQUAL = {
@@ -86,7 +88,7 @@ def hidden_of(unequal):
 
 
 def task_of(graph, name, parts, unequal, method="traffic"):
-    _, _, placement = method.partition("-")
+    placement = method.partition("-")[2] if method in OURS else ""
     layers = (placement,) * len(FANOUTS) if placement else ()
     between = [float(hidden_of(unequal))] * (len(FANOUTS) - 1)
     widths = (float(graph.num_features), *between, float(graph.num_classes))
@@ -95,11 +97,11 @@ def task_of(graph, name, parts, unequal, method="traffic"):
 
 
 def told_of(method, unequal):
-    return TOLD if unequal and method not in UNTOLD else {}
+    return TOLD if unequal and method not in UNTOLD else {"weighing": WEIGHED[method]} if method in WEIGHED else {}
 
 
 def directory(name, parts, method, unequal):
-    return f"allocation-{name}-{method}-{parts}{'-unequal' if told_of(method, unequal) else ''}"
+    return f"allocation-{name}-{method}-{parts}{'-unequal' if told_of(method, unequal) is TOLD else ''}"
 
 
 def allocated(graph, name, parts, method, args):
@@ -146,7 +148,7 @@ def measured(graph, name, parts, method, args):
         "plans": plans,
         "took": took,
         "figures": measure(graph, owners, parts),
-        "simulated": simulated(graph, name, parts, owners, args.unequal),
+        "simulated": simulated(graph, name, parts, method, owners, args.unequal),
     }
 
 
@@ -165,10 +167,10 @@ def sandbox_of(parts, link, args):
     return Sandbox(hosts=len(shares), link=link, links={f"h{parts}": slow}, shares=shares)
 
 
-def simulated(graph, name, parts, owners, unequal):
-    """Rows of an epoch as training draws them, seeds at home: each batch's busiest host, summed."""
+def simulated(graph, name, parts, method, owners, unequal):
+    """Rows of an epoch as training draws them, seeds at home and evened: each batch's busiest host, summed."""
     traces = Traces(graph, task_of(graph, name, parts, unequal), batches=10**6)
-    rows = traces.rows(owners, parts)
+    rows = traces.rows(owners, parts, shares=told_of(method, unequal).get("shares"), slack=Plan.slack)
     rows[:, range(parts), range(parts)] = 0
     busiest = np.maximum(rows.sum(axis=1), rows.sum(axis=2)).max(axis=1)
     return {"rows": int(rows.sum()), "busiest": int(busiest.sum()), "batches": len(rows)}
@@ -228,7 +230,7 @@ def report(records):
                 f"{leap['communication']:9.2f}{leap['bytes'] / 1e6:8.1f}{mix:>10}{best['seconds']:8.2f}"
                 f"{best['communication']:9.2f}{best['bytes'] / 1e6:8.1f}"
             )
-        for other in ("metis", "random"):
+        for other in ("metis", *WEIGHED, "random"):
             if other in by and set(OURS) & set(by):
                 for figure, meant in (("communication", "waiting"), ("seconds", "an epoch")):
                     gains = ", ".join(f"{what} {gain(by, other, what, figure):+.1%}" for what in ("leap", "mix"))

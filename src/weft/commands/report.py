@@ -14,6 +14,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import Progress
 from weft.graph.storage import MANIFEST
+from weft.parallel import Plan
 from weft.partition import METHODS, Training, allocate
 from weft.planner.allocations import Comparer, owners_in, read_measured
 from weft.planner.cluster import Cluster
@@ -37,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", type=int, help="how many parts methods make (default: as the directories have)")
     parser.add_argument("--batches", type=int, default=4, help="batches to look at (default 4)")
     parser.add_argument(
+        "--slack",
+        type=float,
+        default=Plan.slack,
+        help=f"leap: how far above its share a worker's seeds may be, as in weft train (default {Plan.slack})",
+    )
+    parser.add_argument(
         "--measured", type=Path, help="measured seconds: a JSON object of allocation, plan, seconds a line"
     )
     parser.add_argument("--seed", type=int, default=0, help="the seed, of the training too (default 0)")
@@ -50,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     """Count, and show."""
     if args.batches < 1:
         raise ConfigError(f"--batches {args.batches} is out of range: look at 1 or more")
+    if not args.slack >= 0:
+        raise ConfigError(f"--slack {args.slack:g} is out of range: it is a part of a worker's share, 0 or more")
     graph, measured = Graph.open(args.graph), read_measured(args.measured) if args.measured else {}
     made = {name: Graph.open(name) for name in args.allocations if (Path(name) / MANIFEST).exists()}
     parts = parts_asked(args, next(iter(made.values())).num_owners if made else None)
@@ -61,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             else _computed(args, graph, given, cluster, task, progress)
             for name, given in _names(args.allocations).items()
         }
-        comparer = Comparer(graph, task, cluster, batches=args.batches, threads=args.threads)
+        comparer = Comparer(graph, task, cluster, slack=args.slack, batches=args.batches, threads=args.threads)
         shares = {name: made[given].shares for name, given in _names(args.allocations).items() if given in made}
         comparison = comparer.compare(allocations, measured, progress, shares)
     if args.html:

@@ -14,7 +14,6 @@ from weft.graph.pieces import running_sum
 from weft.keys import Stream
 from weft.parallel.by_column import by_column
 from weft.parallel.cover import cover
-from weft.parallel.evening import Evenness, evened, limits, misses
 from weft.parallel.hops import (
     RELATION_COUNT,
     Edges,
@@ -34,6 +33,7 @@ from weft.parallel.program import Layer, Program, Pushed
 from weft.sampling import Block, make_sampler
 from weft.sampling.batches import dealt
 from weft.sampling.block import Topology, edge_values, keys_of
+from weft.sampling.evening import Evenness, evened, limits, misses
 from weft.sampling.sampler import ARRAY_UP_TO
 
 

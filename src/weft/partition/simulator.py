@@ -17,6 +17,7 @@ from weft.keys import Stream, key, mix64_array
 from weft.partition.aim import Training, parts_of_whole
 from weft.sampling import NeighborSampler, Sample
 from weft.sampling.batches import Batches, dealt
+from weft.sampling.evening import evened, limits, misses
 
 _SERVERS = 64  # in one mask
 _EPOCH = 0
@@ -97,25 +98,30 @@ class Traces:
         parts: int,
         *,
         seeds: str = "home",
-        turns: np.ndarray | None = None,
+        hosts: np.ndarray | None = None,
         shares: Sequence[float] | np.ndarray | None = None,
+        slack: float | None = None,
     ) -> np.ndarray:
-        """Rows that each server needs of each owner, once a batch: [batches, servers, owners] int64.
+        """Rows that each server needs of each other, once a batch: [batches, servers, servers] int64.
 
         Seeds are computed at home (by their owners) or dealt out (`spread`, the plan gdp: round-robin, or by `shares`).
-        `turns` names the servers as they take turns, where these are hosts of several workers; None: each comes once.
+        `hosts`: the server of each part, where these are hosts of several workers; None: each part is one.
+        `slack`: seeds at home are evened, as in training, to so far above their shares at most; None: all stay.
         """
-        turns = np.arange(parts) if turns is None else turns
-        targets = parts_of_whole(len(turns), shares)
-        rows = np.zeros((len(self), parts, parts), dtype=np.int64)
-        owners = np.ascontiguousarray(owners, dtype=np.int32)
+        hosts = np.arange(parts) if hosts is None else hosts
+        servers, targets = int(hosts.max()) + 1, parts_of_whole(parts, shares)
+        rows = np.zeros((len(self), servers, servers), dtype=np.int64)
         for number, sample in enumerate(self.samples()):
-            vertices = sample.vertices.numpy()
-            count = sample.num_seeds
-            servers = owners[vertices[:count]] if seeds == "home" else turns[dealt(count, targets)]
-            for first in range(0, parts, _SERVERS):
-                masks = _reached(sample, _bits(servers, first))
-                _kernels.count_reached(masks, owners[vertices], first, rows[number])
+            workers = owners[sample.vertices.numpy()]
+            if seeds == "spread":
+                of_seeds = dealt(sample.num_seeds, targets)
+            else:
+                of_seeds = workers[: sample.num_seeds]
+                of_seeds = of_seeds if slack is None else _evened(sample, workers, targets, slack)
+            holders = np.ascontiguousarray(hosts[workers], dtype=np.int32)
+            for first in range(0, servers, _SERVERS):
+                masks = _reached(sample, _bits(hosts[of_seeds], first))
+                _kernels.count_reached(masks, holders, first, rows[number])
         return rows
 
     def seconds(self, owners: np.ndarray, links: Links, *, seeds: str = "home") -> float:
@@ -172,6 +178,13 @@ class Folded:
     def seconds(self, allocations: np.ndarray, links: Links) -> np.ndarray:
         """The longest wait of a server under each allocation."""
         return links.seconds(self.rows(allocations, len(links.alpha))).max(axis=-1)
+
+
+def _evened(sample: Sample, workers: np.ndarray, targets: np.ndarray, slack: float) -> np.ndarray:
+    """The worker of each seed, from those of all the sample's vertices."""
+    top, count = sample.blocks[-1], sample.num_seeds
+    lacks = misses(top, workers[: top.num_src], len(targets))
+    return evened(workers[:count], np.arange(count), lacks, limits(count, targets, slack))
 
 
 def _bits(servers: np.ndarray, first: int) -> np.ndarray:

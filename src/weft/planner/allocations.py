@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,11 +19,12 @@ from weft import _kernels
 from weft.errors import InputError, StorageError
 from weft.graph import Graph
 from weft.graph.graph import Progress
+from weft.parallel import Plan
 from weft.partition import Training, measure
 from weft.partition.nets import add_batch, expected_draws, rows_between
 from weft.partition.simulator import Traces, seeds_of
 from weft.planner.cluster import Cluster
-from weft.planner.machines import apart, hosts_of, link_seconds, shares_of, workers_of
+from weft.planner.machines import apart, hosts_of, link_seconds, shares_of
 
 PLANS = ("gdp", "leap", "split")
 _EXAMPLE = '{"allocation": "metis", "plan": "leap", "seconds": 1.5}'
@@ -72,7 +74,18 @@ class Comparison:
 class Comparer:
     """What is the same for all allocations: batches, work, machines."""
 
-    def __init__(self, graph: Graph, task: Training, cluster: Cluster, *, batches: int = 4, threads: int = 1) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        task: Training,
+        cluster: Cluster,
+        *,
+        slack: float = Plan.slack,
+        batches: int = 4,
+        threads: int = 1,
+    ) -> None:
+        """`slack`: how far above its share a worker's seeds at home may be."""
+        self._slack = slack
         self._graph, self._cluster, self._threads = graph, apart(cluster), threads
         self._shares = shares_of(cluster)
         self._task = task
@@ -108,12 +121,11 @@ class Comparer:
 
     def _flows(self, owners: np.ndarray, shares: Shares) -> dict[str, Flow]:
         """Rows are fetched once for all workers of a host, so that hosts stand for workers; split's go to each worker."""
-        turns = hosts_of(self._cluster)
-        at, count = turns[owners].astype(np.int32), len(workers_of(self._cluster))
-        width = self._widths[0]
-        spread = self._traces.rows(at, count, seeds="spread", turns=turns, shares=shares).sum(0).astype(float)
-        home = self._traces.rows(at, count).sum(0).astype(float)
-        rows, sent = (_by_host(table, turns, count) for table in self._split.between(owners, len(turns)))
+        hosts, width = hosts_of(self._cluster), self._widths[0]
+        of_traces = partial(self._traces.rows, owners, len(hosts), hosts=hosts, shares=shares)
+        spread = of_traces(seeds="spread").sum(0).astype(float)
+        home = of_traces(slack=self._slack).sum(0).astype(float)
+        rows, sent = (_by_host(table, hosts) for table in self._split.between(owners, len(hosts)))
         return {
             "gdp": self._flow(spread, spread * width),
             "leap": self._flow(home, home * width),
@@ -128,8 +140,9 @@ class Comparer:
         return Flow(float(rows.sum()), float(sent.sum()), most_in, most_out, link_seconds(self._cluster, sent))
 
 
-def _by_host(table: np.ndarray, hosts: np.ndarray, count: int) -> np.ndarray:
+def _by_host(table: np.ndarray, hosts: np.ndarray) -> np.ndarray:
     """Of [parts, parts], the sums of [hosts, hosts]."""
+    count = int(hosts.max()) + 1
     sums = np.zeros((count, count))
     np.add.at(sums, (hosts[:, None], hosts[None, :]), table)
     return sums

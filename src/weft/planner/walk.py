@@ -8,12 +8,12 @@ import numpy as np
 
 from weft.features.cache import by_reads, edges_from, hottest
 from weft.parallel.cover import cover
-from weft.parallel.evening import evened, limits, misses
 from weft.parallel.hops import cut
 from weft.parallel.owners import Owners
 from weft.planner.counts import HOME, OWNER, SPREAD, STATES, Cell, Key
 from weft.sampling import Block, Sampler
 from weft.sampling.batches import dealt
+from weft.sampling.evening import evened, limits, misses
 
 _EPOCH = 0
 

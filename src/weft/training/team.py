@@ -38,13 +38,13 @@ from weft.parallel import (
     mixed,
     tensor_program,
 )
-from weft.parallel.evening import Evenness
 from weft.parallel.linked import linked, linked_alone
 from weft.parallel.pairs import Ends, meet
 from weft.parallel.replicas import replicas
 from weft.parallel.whole import program_alone, program_together
 from weft.sampling import make_sampler
 from weft.sampling.batches import dealt
+from weft.sampling.evening import Evenness
 from weft.training.link_objective import LinkObjective
 from weft.training.models import depth_of
 from weft.training.settings import Settings

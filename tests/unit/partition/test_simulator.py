@@ -9,6 +9,7 @@ from weft.partition.aim import Training
 from weft.partition.simulator import Links, Traces, fit, seeds_of
 from weft.sampling import NeighborSampler
 from weft.sampling.batches import Batches
+from weft.sampling.evening import evened, limits
 
 TASK = Training((3, 2, 4), 40, seed=5)
 
@@ -24,14 +25,22 @@ def graph():
     )
 
 
-def counted(graph, owners, parts, task, batches, home):
-    """Each server samples its own seeds, as training does."""
+def counted(graph, owners, parts, task, batches, home, slack=None):
+    """Each server samples its own seeds, as training does; seeds at home are evened, if there is a slack."""
     rows = np.zeros((batches, parts, parts), dtype=np.int64)
     epoch = Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed).of(0)
     sampler = NeighborSampler(graph, task.fanouts, seed=task.seed)
     for number, batch in enumerate(epoch[:batches]):
+        servers = owners[batch] if home else np.arange(len(batch)) % parts
+        if slack is not None:
+            drawn = NeighborSampler(graph, task.fanouts[:1], seed=task.seed).sample(batch, 0, number)
+            lacks = np.zeros((len(batch), parts), dtype=np.int64)
+            for seed, row in zip(drawn.blocks[0].dst().tolist(), drawn.blocks[0].src.tolist(), strict=True):
+                lacks[seed] += np.arange(parts) != owners[drawn.vertices[row]]
+            known = np.arange(len(batch))
+            servers = evened(servers, known, lacks, limits(len(batch), np.full(parts, 1 / parts), slack))
         for server in range(parts):
-            seeds = batch[owners[batch] == server] if home else batch[server::parts]
+            seeds = batch[servers == server]
             if len(seeds):
                 needed = owners[sampler.sample(seeds, 0, number).vertices.numpy()]
                 rows[number, server] = np.bincount(needed[needed != server], minlength=parts)
@@ -44,6 +53,21 @@ def test_rows_are_those_that_training_needs(graph, parts, seeds):
     owners = np.random.default_rng(1).integers(0, parts, 400).astype(np.int32)
     found = Traces(graph, TASK, batches=2, threads=2).rows(owners, parts, seeds=seeds)
     assert (found == counted(graph, owners, parts, TASK, 2, seeds == "home")).all()
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5, 70])
+@pytest.mark.parametrize("slack", [0.0, 0.1, 9.0])
+def test_seeds_leave_homes_that_are_too_full(graph, parts, slack):
+    owners = (np.random.default_rng(1).random(400) ** 3 * parts).astype(np.int32)
+    rows = Traces(graph, TASK, batches=2).rows(owners, parts, slack=slack)
+    assert (rows == counted(graph, owners, parts, TASK, 2, True, slack)).all()
+    assert slack or parts == 1 or (rows != Traces(graph, TASK, batches=2).rows(owners, parts)).any()
+
+
+def test_hosts_get_what_any_of_their_workers_needs(graph):
+    owners, hosts = np.random.default_rng(1).integers(0, 5, 400).astype(np.int32), np.array([0, 0, 1, 1, 2])
+    rows = Traces(graph, TASK, batches=2).rows(owners, 5, hosts=hosts)
+    assert (rows == counted(graph, hosts[owners], 3, TASK, 2, True)).all()
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5, 33, 64, 70])

@@ -10,6 +10,7 @@ from weft.errors import InputError, StorageError
 from weft.graph import Graph
 from weft.graph.generate import communities
 from weft.partition import Training, allocate, measure, write_partitioned
+from weft.partition.simulator import Traces
 from weft.planner.allocations import Comparer, owners_in, read_measured
 from weft.planner.cluster import NEVER, Cluster, Host
 from weft.sampling import NeighborSampler
@@ -31,7 +32,8 @@ def machines(*workers, bandwidth=1e6):
 
 
 def compared(graph, allocations, cluster, batches=4, **options):
-    comparer = Comparer(graph, options.get("task", TASK), cluster, batches=batches)
+    slack = options.get("slack", 99.0)
+    comparer = Comparer(graph, options.get("task", TASK), cluster, slack=slack, batches=batches)
     return comparer.compare(allocations, options.get("measured", {}), lambda stage, done, total: None)
 
 
@@ -87,6 +89,16 @@ def test_directories_go_by_their_own_shares(graph, tmp_path):
     sent = slow_flows(graph, owners, (1, 1, 1), 2, shares["random"])["gdp"]
     assert told.flows["gdp"].bytes == pytest.approx(sent.sum() * scale)
     assert told.figures["balance"]["vertices"] == pytest.approx(1, abs=0.01)
+
+
+def test_leap_counts_seeds_where_training_evens_them_to(graph):
+    owners = np.minimum(2, np.random.default_rng(0).geometric(0.6, graph.num_vertices) - 1).astype(np.int32)
+    found = [compared(graph, {"skewed": owners}, machines(1, 1, 1), batches=99, slack=s) for s in (0.0, 0.1, 99.0)]
+    for slack, made in zip((0.0, 0.1, None), found, strict=True):
+        rows = Traces(graph, TASK, batches=99).rows(owners, 3, slack=slack).sum(0)
+        assert made.allocations[0].flows["leap"].rows == (rows - np.diag(rows.diagonal())).sum()
+    assert len({made.allocations[0].flows["leap"].rows for made in found}) == 3
+    assert len({made.allocations[0].flows["gdp"].rows for made in found}) == 1
 
 
 def test_a_whole_epoch_is_not_scaled(graph):

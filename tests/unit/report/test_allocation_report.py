@@ -14,7 +14,7 @@ from weft.report.allocation_page import allocation_page
 from weft.report.allocation_table import print_allocations
 
 FLAGS = (
-    *("--parts", "--batches", "--measured", "--seed", "--threads", "--html", "--json"),
+    *("--parts", "--batches", "--slack", "--measured", "--seed", "--threads", "--html", "--json"),
     *("--fanouts", "--batch-size", "--hidden", "--cluster", "--hosts", "--bandwidths"),
 )
 
@@ -106,6 +106,7 @@ class TestCommand:
             (["{graph}", "--parts", "2"], "has 1 parts, not 2"),
             (["{graph}"], "is not partitioned"),
             (["metis", "--parts", "2", "--batches", "0"], "--batches 0 is out of range"),
+            (["metis", "--parts", "2", "--slack", "-1"], "--slack -1 is out of range: it is a part of a worker's share"),
             (["metis", "--parts", "2", "--measured", "nowhere"], "nowhere can't be read"),
             (["metis", "--parts", "0"], "0 parts"),
         ],

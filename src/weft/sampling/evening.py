@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.sampling import Block
+from weft.sampling.block import Block
 
 _TINY = 1e-6  # of a seed: what rounding may make of a whole number
 

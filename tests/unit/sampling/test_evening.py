@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from weft.parallel.evening import Evenness, evened, limits
+from weft.sampling.evening import Evenness, evened, limits
 
 
 def cost(shares, homes, misses):
