@@ -185,6 +185,8 @@ def print_planning(records):
         (f"that took longer, of {RUN} epochs", [trying(r) / (RUN * seconds(r, used(r))) for r in records], ".1%"),
     ):
         print(f"{title:30}" + "".join(f"{of(values):9{form}}" for of in (median, mean, max)))
+    together = sum(took.values()) / sum(seconds(r, "gdp") for r in records)
+    print(f"{'of gdp, all tasks together':30}{together:9.2f}")
 
 
 def print_speedups(records):
