@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     """Count, and show."""
     if args.batches < 1:
         raise ConfigError(f"--batches {args.batches} is out of range: look at 1 or more")
-    if not args.slack >= 0:
+    if not 0 <= args.slack < float("inf"):
         raise ConfigError(f"--slack {args.slack:g} is out of range: it is a part of a worker's share, 0 or more")
     graph, measured = Graph.open(args.graph), read_measured(args.measured) if args.measured else {}
     made = {name: Graph.open(name) for name in args.allocations if (Path(name) / MANIFEST).exists()}
