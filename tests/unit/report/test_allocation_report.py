@@ -106,7 +106,10 @@ class TestCommand:
             (["{graph}", "--parts", "2"], "has 1 parts, not 2"),
             (["{graph}"], "is not partitioned"),
             (["metis", "--parts", "2", "--batches", "0"], "--batches 0 is out of range"),
-            (["metis", "--parts", "2", "--slack", "-1"], "--slack -1 is out of range: it is a part of a worker's share"),
+            (
+                ["metis", "--parts", "2", "--slack", "-1"],
+                "--slack -1 is out of range: it is a part of a worker's share",
+            ),
             (["metis", "--parts", "2", "--measured", "nowhere"], "nowhere can't be read"),
             (["metis", "--parts", "0"], "0 parts"),
         ],
