@@ -19,7 +19,7 @@ def weft(*arguments, before=()):
 
 
 def test_two_workers_write_a_file(tmp_path):
-    done = weft("probe", "--workers", 2, "--out", tmp_path / "cluster.toml")
+    done = weft("probe", "--workers", 2, "--rounds", 2, "--out", tmp_path / "cluster.toml")
     cluster = read_cluster(tmp_path / "cluster.toml")
     (host,) = cluster.hosts
     assert (host.name, host.workers, host.bandwidth, host.speed) == ("h1", 2, NEVER, 1.0)
