@@ -33,7 +33,7 @@ from weft.parallel.program import Layer, Program, Pushed
 from weft.sampling import Block, make_sampler
 from weft.sampling.batches import dealt
 from weft.sampling.block import Topology, edge_values, keys_of
-from weft.sampling.evening import Evenness, evened, limits, misses
+from weft.sampling.evening import Evenness, crowded, evened, limits, misses
 from weft.sampling.sampler import ARRAY_UP_TO
 
 
@@ -88,7 +88,7 @@ class Cooperation:
         shares = homes = self.homes(seeds)
         if self.plan.layers[-1] == "local":  # whoever holds a seed asks for what it needs
             most = limits(len(seeds), self._owners.shares, self.plan.slack)
-            known = np.flatnonzero((np.bincount(homes, minlength=self._wire.size) > most)[homes])
+            known = crowded(homes, most)
             if len(known):
                 shares = evened(homes, known, self._misses(seeds[known], homes[known], (epoch, batch, stream)), most)
             if stream == Stream.SAMPLE:

@@ -17,7 +17,7 @@ from weft.keys import Stream, key, mix64_array
 from weft.partition.aim import Training, parts_of_whole
 from weft.sampling import NeighborSampler, Sample
 from weft.sampling.batches import Batches, dealt
-from weft.sampling.evening import evened, limits, misses
+from weft.sampling.evening import crowded, evened, limits, misses
 
 _SERVERS = 64  # in one mask
 _EPOCH = 0
@@ -182,9 +182,12 @@ class Folded:
 
 def _evened(sample: Sample, workers: np.ndarray, targets: np.ndarray, slack: float) -> np.ndarray:
     """The worker of each seed, from those of all the sample's vertices."""
-    top, count = sample.blocks[-1], sample.num_seeds
-    lacks = misses(top, workers[: top.num_src], len(targets))
-    return evened(workers[:count], np.arange(count), lacks, limits(count, targets, slack))
+    top, homes = sample.blocks[-1], workers[: sample.num_seeds]
+    most = limits(len(homes), targets, slack)
+    known = crowded(homes, most)
+    if not len(known):
+        return homes
+    return evened(homes, known, misses(top, workers[: top.num_src], len(targets))[known], most)
 
 
 def _bits(servers: np.ndarray, first: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from weft.parallel.owners import Owners
 from weft.planner.counts import HOME, OWNER, SPREAD, STATES, Cell, Key
 from weft.sampling import Block, Sampler
 from weft.sampling.batches import dealt
-from weft.sampling.evening import evened, limits, misses
+from weft.sampling.evening import crowded, evened, limits, misses
 
 _EPOCH = 0
 
@@ -106,7 +106,7 @@ class Walk:
     def _evened(self, seeds: np.ndarray, homes: np.ndarray) -> np.ndarray:
         size = self._team.owners.size
         most = limits(len(seeds), self._team.owners.shares, self._slack)
-        known = np.flatnonzero((np.bincount(homes, minlength=size) > most)[homes])
+        known = crowded(homes, most)
         if not len(known):
             return homes
         self.uneven[-1] += len(known)

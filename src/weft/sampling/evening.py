@@ -47,6 +47,11 @@ def limits(seeds: int, shares: np.ndarray, slack: float) -> np.ndarray:
     return np.maximum(np.ceil(fair - _TINY), np.floor((1 + slack) * fair + _TINY)).astype(np.int64)
 
 
+def crowded(homes: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """The seeds whose homes are too full: their places among all."""
+    return np.flatnonzero((np.bincount(homes, minlength=len(most)) > most)[homes])
+
+
 def misses(block: Block, holders: np.ndarray, workers: int) -> np.ndarray:
     """How many of the neighbours that each destination draws each worker lacks; `holders` are the sources' owners."""
     at = block.dst().numpy() * workers + holders[block.src.numpy()].astype(np.int64)

@@ -38,7 +38,7 @@ _PLANS = (
     ("pull,pull,pull", "home", 1.0),  # with all rows cached, links have little to do, however slow they are
 )
 
-_PARTS = (  # seeds a worker, hidden width, plans, and epochs of each
+_SCENES = (  # seeds a worker, hidden width, plans, and epochs of each
     (128, 32, _PLANS, 4),
     (12, 32, (_PLANS[0], *_PLANS[-2:]), 2),
     (128, 256, _PLANS[-2:], 2),
@@ -56,7 +56,7 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
             Path(folder) / "graph", vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0
         )
         wire, seen = world.wire(), []
-        for batch_size, hidden, plans, epochs in _PARTS * rounds:
+        for batch_size, hidden, plans, epochs in _SCENES * rounds:
             settings = Settings(
                 hidden=hidden, fanouts=_FANOUTS, batch_size=batch_size, threads=1, plan="gdp", slack=0.0, cache=1.0
             )
