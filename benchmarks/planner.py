@@ -11,6 +11,8 @@ probed once for each speed of links, into files beside it.
 
 The fastest of ten plans is partly the luckiest: --finals measures the chosen and the fastest plans of finished tasks again,
 in many short turns, and regret is then told by these epochs alone.
+
+Machines run faster and slower from hour to hour. --fresh probes before each task anew, as a run without a cluster file does.
 """
 
 import argparse
@@ -108,9 +110,9 @@ def wanted(args, done):
 
 
 def cluster_of(link, args):
-    """The file that describes the sandbox with such links; probed if it is not there."""
+    """The file that describes the sandbox with such links; probed if it is not there, or is to be fresh."""
     file = args.out.parent / f"cluster-{link}.toml"
-    if not file.exists():
+    if args.fresh or not file.exists():
         with sandbox_of(link, args) as sandbox:
             command = [sys.executable, "-m", "weft.cli", "probe", "--rounds", str(args.rehearsals), "--out", str(file)]
             if sandbox.run(command, timeout=args.timeout):
@@ -249,6 +251,9 @@ def main():
     )
     parser.add_argument("--run", type=int, default=RUN, help="epochs of the run that is planned for")
     parser.add_argument("--rehearsals", type=int, default=3, help="times that a cluster is rehearsed on")
+    parser.add_argument(
+        "--fresh", action="store_true", help="probe before each task, as a run without a cluster file does"
+    )
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--vertices", type=int, default=60_000)
     parser.add_argument("--edges", type=int, default=1_250_000)

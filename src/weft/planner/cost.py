@@ -122,14 +122,19 @@ class Prices:
         seconds["compute"] = seconds["compute"] + sum(self.convolved(load, layer)) - ahead
         trains = sum((seconds[stage] for stage in _TRAINS), np.zeros(len(self._host)))
         prepares = seconds["sample"] + seconds["fetch"] + ahead
-        waited = {stage: self._latency * sum(m.stage == stage for m in load.moves) for stage in STAGES}
-        moved = {stage: self._moved(load, stage, self._alone if stage in _TRAINS else self._beside) for stage in STAGES}
+        travels = [(move.stage, self._links(move)) for move in load.moves]
+        longest = {stage: [float(links.max()) for at, links in travels if at == stage] for stage in STAGES}
+        waited = {stage: self._latency * len(longest[stage]) for stage in STAGES}
+        moved = {
+            stage: self._moved(load, stage, sum(longest[stage]), self._alone if stage in _TRAINS else self._beside)
+            for stage in STAGES
+        }
         moved["fetch"] += self._absent * float(np.max(load.inputs)) * self._row * self._cluster.work["disk"]
         stages = [float(self._alone(seconds[stage]) + waited[stage] + moved[stage]) for stage in STAGES]
         parts = [self._processors(trains + prepares)]
-        links = sum((self._links(move) for move in load.moves), self._links(None)) / self._cluster.together
+        links = sum((links for _, links in travels), self._links(None)) / self._cluster.together
         for computes, names in ((self._alone(trains), _TRAINS), (self._beside(prepares), _PREPARES)):
-            bursts = sum(min(self._burst, self._busiest(m)) for m in load.moves if m.stage in names)
+            bursts = sum(min(self._burst, each) for name in names for each in longest[name])
             parts += [computes, sum(waited[n] for n in names), sum(moved[n] for n in names), bursts]
         sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
         return Price(np.array(stages), np.array(sent), np.array(parts), links, self._memory(load, layer))
@@ -138,9 +143,8 @@ class Prices:
         costs = ((self._cluster.work[kind], units) for kind, units in load.units[stage].items() if kind in kinds)
         return sum((cost * units for cost, units in costs), np.zeros(len(self._host))) * self._now / self._speed
 
-    def _moved(self, load: Load, stage: str, taking: Callable[[np.ndarray], float]) -> float:
+    def _moved(self, load: Load, stage: str, travel: float, taking: Callable[[np.ndarray], float]) -> float:
         """Seconds that a stage's bytes travel for, beyond those in which processors carry them: these are the same ones."""
-        travel = sum(self._busiest(move) for move in load.moves if move.stage == stage)
         return max(0.0, travel - taking(self._work(load, stage, ("carry",)))) if travel else 0.0
 
     def convolved(self, load: Load | None, layer: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -183,10 +187,6 @@ class Prices:
         if self._pool:
             longest = max(longest, float(by_host[self._shared].sum()) / self._pool)
         return longest / self._busy
-
-    def _busiest(self, move: Move) -> float:
-        """Seconds of the link that an exchange keeps busy longest."""
-        return float(self._links(move).max())
 
     def _links(self, move: Move | None) -> np.ndarray:
         """Seconds of each host's link out and in, within each host, and between each two hosts; of no exchange, none."""

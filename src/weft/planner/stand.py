@@ -31,7 +31,7 @@ _ENOUGH, _FAR = 4_000, 4 << 20  # so many do, if they are wide: of so many bytes
 _PIECE = 4000  # rows of the piece of work by which times are told
 _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while memory grows
 _SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of them are so near each other
-_LONG, _FEWEST = 0.02, 3  # seconds of runs that are repeated less
+_LONG, _FEWEST = 0.005, 3  # seconds of runs that are repeated less
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
 
 
@@ -88,7 +88,6 @@ class Stand:
 
         Besides what whole rows cost without any.
         """
-        fixed = self._time(self._layer(FEW, FEW, 0))
         by_both = self._time(self._layer(self._held, self._destinations, 0))
         figures = []
         for by_request in (False, True):
@@ -104,18 +103,20 @@ class Stand:
                 )
                 layer.own = Route(self._held, self._destinations, none, [0, 0], [0, self._others], come, stay, stay)
             figures.append(max(0.0, self._try(layer, self._x) - by_both) / self._edges)
-        return [*figures, self._by_column(fixed) if self._depth == 0 else 0.0]
+        return [*figures, self._by_column() if self._depth == 0 else 0.0]
 
-    def _by_column(self, fixed: float) -> float:
-        others, rows = self._columns.size - 1, min(self._held * self._columns.size, 4 * self._most)
-        layer = self._layer(rows, self._destinations, self._edges)
-        block = random_block(rows, self._destinations * others, self._edges * others)
-        at = torch.arange(self._destinations).repeat(others)
-        layer.pushed = pushed_layer(block, self._destinations, at, [0, len(at)], torch.zeros(block.num_dst).long())
-        layer.pushed.dst_at, layer.dst_at = at, torch.arange(self._destinations)
+    def _by_column(self) -> float:
+        size, every = self._columns.size, self._held * self._columns.size  # the rows of all workers, or a share of them
+        share = min(1.0, self._most / every)
+        rows, destinations, edges = (max(FEW, int(n * share)) for n in (every, self._destinations, self._edges))
+        layer = self._layer(rows, destinations, edges)
+        block = random_block(rows, destinations * (size - 1), edges * (size - 1))
+        at = torch.arange(destinations).repeat(size - 1)
+        layer.pushed = pushed_layer(block, destinations, at, [0, len(at)], torch.zeros(block.num_dst).long())
+        layer.pushed.dst_at, layer.dst_at = at, torch.arange(destinations)
         layer.columns = self._columns
         whole = self._try(layer, self._x.new_ones(rows, self._columns.width))
-        return max(0.0, whole - fixed) / max(1, self._edges * (others + 1))
+        return max(0.0, whole - self._time(self._layer(FEW, FEW, 0))) / (edges * size)
 
     def _layer(self, sources: int, destinations: int, edges: int) -> Layer:
         layer = Layer.whole(random_block(sources, destinations, edges))
@@ -162,7 +163,7 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int]) -> float:
 
 def pace() -> float:
     """Processor seconds of a piece here and now: the least of some runs."""
-    return min(_seconds(_piece()) for _ in range(_STEADY))
+    return min(_seconds(_piece()) for _ in range(_ROUNDS))
 
 
 @cache

@@ -43,8 +43,8 @@ def test_runs_that_agree_and_long_ones_are_repeated_less(machine):
         stand.timed(run)
         return machine.runs
 
-    some = runs(lambda: machine.work(1e-3))
-    every = runs(lambda: machine.work(1e-3 * (1 + machine.runs % 7)))
+    some = runs(lambda: machine.work(5e-4))
+    every = runs(lambda: machine.work(5e-4 * (1 + machine.runs % 7)))
     assert runs(lambda: machine.work(1.0)) < some < every
 
 
