@@ -12,7 +12,8 @@ probed once for each speed of links, into files beside it.
 The fastest of ten plans is partly the luckiest: --finals measures the chosen and the fastest plans of finished tasks again,
 in many short turns, and regret is then told by these epochs alone.
 
-Machines run faster and slower from hour to hour. --fresh probes before each task anew, as a run without a cluster file does.
+Machines run faster and slower from hour to hour. --add probes before each task and adds that to the file, which becomes the
+mean of more and more minutes.
 """
 
 import argparse
@@ -110,11 +111,12 @@ def wanted(args, done):
 
 
 def cluster_of(link, args):
-    """The file that describes the sandbox with such links; probed if it is not there, or is to be fresh."""
+    """The file that describes the sandbox with such links; probed if it is not there, or is to be added to."""
     file = args.out.parent / f"cluster-{link}.toml"
-    if args.fresh or not file.exists():
+    if args.add or not file.exists():
         with sandbox_of(link, args) as sandbox:
             command = [sys.executable, "-m", "weft.cli", "probe", "--rounds", str(args.rehearsals), "--out", str(file)]
+            command += ["--add"] * args.add
             if sandbox.run(command, timeout=args.timeout):
                 raise SystemExit(f"the cluster with links {link} could not be probed: see above")
     return file
@@ -251,9 +253,7 @@ def main():
     )
     parser.add_argument("--run", type=int, default=RUN, help="epochs of the run that is planned for")
     parser.add_argument("--rehearsals", type=int, default=3, help="times that a cluster is rehearsed on")
-    parser.add_argument(
-        "--fresh", action="store_true", help="probe before each task, as a run without a cluster file does"
-    )
+    parser.add_argument("--add", action="store_true", help="probe before each task, and add that to the cluster file")
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--vertices", type=int, default=60_000)
     parser.add_argument("--edges", type=int, default=1_250_000)

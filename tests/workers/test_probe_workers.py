@@ -3,12 +3,15 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from weft import cli
-from weft.planner.cluster import NEVER
-from weft.planner.cluster_file import read_cluster
+from weft.commands import probe as commands_probe
+from weft.planner.cluster import NEVER, Cluster, Host
+from weft.planner.cluster_file import read_cluster, write_cluster
+from weft.planner.work import KINDS
 
 
 def weft(*arguments, before=()):
@@ -47,12 +50,31 @@ def test_one_worker(capsys):
     assert (len(figures["hosts"]), figures["latency"], figures["links"]) == (1, 0.0, [])
 
 
+def test_work_of_other_hours_is_added(tmp_path, monkeypatch, capsys):
+    host, file = Host("h1", NEVER, 1e10), tmp_path / "cluster.toml"
+    takes = (
+        Cluster((host,), 0.0, 0.0, NEVER, dict.fromkeys(KINDS, of), rounds=n)
+        for of, n in ((0.8, 1), (0.2, 2), (0.4, 1))
+    )
+    monkeypatch.setattr(commands_probe, "measured_cluster", lambda world, tell, rounds: next(takes))
+    for mean, rounds in ((0.8, 1), (0.4, 3)):
+        assert cli.main(["probe", "--add", "--out", str(file)]) == 0
+        cluster = read_cluster(file)
+        assert [*set(cluster.work.values())] == [pytest.approx(mean)] and cluster.rounds == rounds
+    write_cluster(file, replace(cluster, hosts=(replace(host, workers=3),), near_bandwidth=1e9))
+    assert cli.main(["probe", "--add", "--out", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert f"{file} is of 1 hosts with 3 workers, but this run has 1 with 1" in said and "leave --add out" in said
+    assert read_cluster(file).rounds == 3
+
+
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
         (["--workers", "0"], "weft probe needs --workers and --rounds of at least 1 and a --timeout above 0"),
         (["--rounds", "0"], "weft probe needs --workers and --rounds of at least 1 and a --timeout above 0"),
         (["--timeout", "0"], "weft probe needs --workers and --rounds of at least 1 and a --timeout above 0"),
+        (["--add"], "--add needs the file that it adds to: name it with --out"),
         (["--out", "/no/such/folder/c.toml"], "--out /no/such/folder/c.toml is in a folder that is not there: make it"),
     ],
 )

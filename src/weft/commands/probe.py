@@ -12,7 +12,7 @@ from weft.errors import ClusterError, ConfigError
 from weft.exchange import World
 from weft.planner.cluster_file import write_cluster
 from weft.report.cluster_table import print_cluster
-from weft.training.start import measured_cluster
+from weft.training.start import described, measured_cluster, workers_of
 
 HELP = (
     "Measure the cluster: processors, memory and links of each host, and what work takes. Run it as training will run."
@@ -34,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="how often to rehearse: the more, the less hangs on what else the machines do in a minute (default 1)",
     )
+    parser.add_argument(
+        "--add",
+        action="store_true",
+        help="if the --out file is there already, let work take the mean of its rounds and these: from several hours, say",
+    )
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for other workers (default 60)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
@@ -44,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("weft probe needs --workers and --rounds of at least 1 and a --timeout above 0")
     if args.out and not args.out.absolute().parent.is_dir():
         raise ConfigError(f"--out {args.out} is in a folder that is not there: make it, or name another")
+    if args.add and not args.out:
+        raise ConfigError("--add needs the file that it adds to: name it with --out")
     if args.workers > 1 and "RANK" not in os.environ:
         return launch(args.argv, args.workers)
     world = World.join(args.timeout)
@@ -57,9 +64,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _probe(args: argparse.Namespace, world: World) -> int:
+    before = described(args.out, workers_of(world), "--add") if args.add and args.out.exists() else None
     cluster = measured_cluster(world, _tell if world.rank == 0 else None, args.rounds)
     if world.rank > 0:
         return 0
+    if before is not None:
+        cluster = cluster.with_work_of(before)
     if args.out:
         write_cluster(args.out, cluster)
     print(json.dumps(asdict(cluster))) if args.json else print_cluster(cluster)

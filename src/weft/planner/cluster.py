@@ -44,6 +44,7 @@ class Cluster:
     work: dict[str, float] = field(default_factory=dict)  # processor seconds a unit, by kind (weft.planner.work.KINDS)
     links: tuple[Link, ...] = ()
     together: float = 1.0  # the share of their bandwidths that hosts keep while all send to all without a rest
+    rounds: int = 1  # of rehearsals that `work` is the mean of
 
     @property
     def workers(self) -> int:
@@ -71,6 +72,14 @@ class Cluster:
             if set(link.between) <= set(new)
         )
         return replace(self, hosts=made, links=links)
+
+    def with_work_of(self, before: "Cluster") -> "Cluster":
+        """The same machines; what work takes is the mean of all rounds that this and an earlier look at them rehearsed."""
+        if not (before.work and self.work):
+            return self
+        rounds = before.rounds + self.rounds
+        sums = {kind: before.rounds * before.work[kind] + self.rounds * rate for kind, rate in self.work.items()}
+        return replace(self, work={kind: total / rounds for kind, total in sums.items()}, rounds=rounds)
 
     def with_links(self, factor: float) -> "Cluster":
         """The same machines, all bandwidths between hosts times a factor."""

@@ -70,10 +70,10 @@ def cluster_of(text: str, where: str) -> Cluster:
             raise ConfigError(f"{where}: {names.count(name)} hosts are called {name!r}; give each a name of its own")
     links = tuple(_link(where, n, data, names) for n, data in enumerate(top.tables("link"), 1))
     _check_links(where, links)
-    work = _Table(f"{where}: work", top.data.get("work", {}), KINDS)
-    costs = {kind: work.number(kind, _OTHERS.get(kind, _RATE)) for kind in work.data}
+    work = _Table(f"{where}: work", top.data.get("work", {}), (*KINDS, "rounds"))
+    costs = {kind: work.number(kind, _OTHERS.get(kind, _RATE)) for kind in KINDS if kind in work.data}
     for kind in KINDS:
-        if costs and kind not in costs:
+        if work.data and kind not in costs:
             raise ConfigError(
                 f"{work.where}: {kind} is missing; have it measured by `weft probe --out`, as all of [work]"
             )
@@ -87,6 +87,7 @@ def cluster_of(text: str, where: str) -> Cluster:
         costs,
         links,
         exchange.number("together", _SHARE, 1.0),
+        int(work.number("rounds", _COUNT, 1)),
     )
 
 

@@ -62,6 +62,7 @@ def _exchange(cluster: Cluster) -> Iterator[str]:
 def _work(cluster: Cluster) -> Iterator[str]:
     if cluster.work:
         yield "[work]  # processor seconds a unit, at speed 1"
+        yield f"rounds = {cluster.rounds}  # of rehearsals that these figures are the mean of"
     for kind, rate in cluster.work.items():
         yield f"{kind} = {_number(rate)}  # {KINDS[kind]}"
 

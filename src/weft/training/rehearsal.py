@@ -74,7 +74,7 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
                 seen += warm or [first]  # which makes no difference to a long one
             trainer.close()
         disk = max(float(seconds) for seconds in wire.gather(torch.tensor([_from_disk(graph)])))
-        return replace(cluster, work=fit(cluster, seen) | {"disk": disk})
+        return replace(cluster, work=fit(cluster, seen) | {"disk": disk}, rounds=rounds)
 
 
 def _from_disk(graph: Graph) -> float:

@@ -117,18 +117,23 @@ def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) ->
             )
         )
         return cluster
-    cluster = described(settings.cluster, [world.hosts.count(host) for host in sorted(set(world.hosts))])
+    cluster = described(settings.cluster, workers_of(world))
     return cluster if cluster.work else rehearse(world, cluster)
 
 
-def described(file: Path, workers: list[int]) -> Cluster:
-    """The cluster of a file, if it is of hosts with so many workers each."""
+def workers_of(world: World) -> list[int]:
+    """How many workers each host has."""
+    return [world.hosts.count(host) for host in sorted(set(world.hosts))]
+
+
+def described(file: Path, workers: list[int], option: str = "--cluster") -> Cluster:
+    """The cluster of the file that an option names, if it is of hosts with so many workers each."""
     cluster = read_cluster(file)
     if [host.workers for host in cluster.hosts] != workers:
         there, here = (", ".join(map(str, of)) for of in ([host.workers for host in cluster.hosts], workers))
         raise ConfigError(
             f"{file} is of {len(cluster.hosts)} hosts with {there} workers, but this run has {len(workers)} with {here}: "
-            f"measure this cluster with `weft probe --out`, or leave --cluster out"
+            f"measure this cluster with `weft probe --out`, or leave {option} out"
         )
     return cluster
 

@@ -1,5 +1,7 @@
 """The cluster file: what is written is read back; every mistake in one is a sentence that names its place and remedy."""
 
+from dataclasses import replace
+
 import pytest
 
 from weft.errors import ConfigError, StorageError
@@ -28,7 +30,10 @@ MEASURED = Cluster(
     work=dict.fromkeys(KINDS, 0.0) | {"draw": 3.1e-08, "pace": 0.0005, "busy": 0.9, "overlap": 3.5},
     links=(Link(("h1", "h3"), 1e6), Link(("h3", 'a "quoted" one'), 2.5e6, 0.04)),
     together=0.87,
+    rounds=3,
 )
+
+WORK = "\n".join(f"{kind} = 0.5" for kind in KINDS)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +51,15 @@ def test_the_units_are_in_comments():
     assert "memory = 8_589_934_592  # for all its workers: 8 GiB" in text
     assert "draw = 3.1e-08  # seconds an edge drawn" in text
     assert "\n[work]" not in cluster_text(Cluster(MEASURED.hosts, 0.1, 0.1, 1e9))
+
+
+def test_work_is_the_mean_of_all_rounds():
+    now = replace(MEASURED, work=dict.fromkeys(KINDS, 1.0), rounds=1, latency=0.5)
+    both = now.with_work_of(MEASURED)
+    assert both.work == {kind: pytest.approx((1.0 + 3 * rate) / 4) for kind, rate in MEASURED.work.items()}
+    assert replace(both, work=now.work, rounds=1) == now and both.rounds == 4
+    assert now.with_work_of(replace(MEASURED, work={})) == now
+    assert replace(now, work={}).with_work_of(MEASURED).work == {}
 
 
 def test_a_file_by_hand():
@@ -83,7 +97,10 @@ WRONG = {
     "bandwidth, burst, memory",
     f"{TWO}\n[wrok]": "c.toml: there is no key 'wrok'; did you mean 'work'?",
     f"{TWO}\n[zzz]": "c.toml: there is no key 'zzz'; known ones are version, host, link, exchange, work",
-    f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}",
+    f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}, rounds",
+    f"{TWO}\n[work]\nrounds = 2": "c.toml: work: hop is missing; have it measured by `weft probe --out`, as all of [work]",
+    f"{TWO}\n[work]\nrounds = 0\n{WORK}": "c.toml: work: rounds = 0 is not possible; it must be above 0: give a whole "
+    "number, such as 4",
     f"{TWO}\n[work]\ndrwa = 1": "c.toml: work: there is no key 'drwa'; did you mean 'draw'?",
     f"{TWO}\n[work]\ndraw = 1": "c.toml: work: hop is missing; have it measured by `weft probe --out`, as all of [work]",
     of_b(
