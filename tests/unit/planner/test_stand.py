@@ -4,7 +4,9 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+from torch_geometric.nn import GCNConv
 
+from weft.graph.generate import communities
 from weft.planner import stand
 
 
@@ -61,6 +63,19 @@ def test_runs_in_which_memory_grew_are_not_counted(machine):
 def test_runs_in_which_memory_always_grows_are_told_all_the_same(machine):
     assert stand.timed(lambda: machine.work(30e-3, lambda n: 10_000)) == pytest.approx(30.0)
     assert machine.runs < 50
+
+
+@pytest.mark.parametrize("width", [64, 1024])
+def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch, width):
+    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=width)
+    shape = stand.Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
+    seen, most = [], stand.most_rows((width, 16))
+    run = stand.Stand(graph, GCNConv(width, 16), (width, 16), 0, shape, 4)
+    monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.block) or 1.0)
+    assert len(run.whole()) == 5 and len(run.split()) == 3
+    assert max(block.num_src for block in seen) == most < 27_000
+    by_column = seen[-2]  # then comes the run with few rows
+    assert by_column.num_src / by_column.num_dst == pytest.approx(4 * 27_000 / 9_000, rel=0.01)
 
 
 def test_pieces_are_the_same_work_each_time():
