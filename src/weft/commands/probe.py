@@ -12,7 +12,7 @@ from weft.errors import ClusterError, ConfigError
 from weft.exchange import World
 from weft.planner.cluster_file import write_cluster
 from weft.report.cluster_table import print_cluster
-from weft.training.start import described, measured_cluster, workers_of
+from weft.training.start import described, measured_cluster
 
 HELP = (
     "Measure the cluster: processors, memory and links of each host, and what work takes. Run it as training will run."
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _probe(args: argparse.Namespace, world: World) -> int:
-    before = described(args.out, workers_of(world), "--add") if args.add and args.out.exists() else None
+    before = described(args.out, world.workers, "--add") if args.add and args.out.exists() else None
     cluster = measured_cluster(world, _tell if world.rank == 0 else None, args.rounds)
     if world.rank > 0:
         return 0

@@ -104,6 +104,11 @@ class World:
         members = self.members(group)
         return Group(groups[self._groups(group).index(members)], len(members))
 
+    @property
+    def workers(self) -> list[int]:
+        """How many workers each host has."""
+        return [len(ranks) for ranks in self._groups("host")]
+
     def members(self, group: str | Groups) -> list[int]:
         """The workers that cooperate with this one."""
         return next(ranks for ranks in self._groups(group) if self.rank in ranks)

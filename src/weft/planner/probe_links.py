@@ -44,7 +44,7 @@ class Hosts:
         numbers = sorted(set(world.hosts))
         self._world, self.of_workers = world, [numbers.index(host) for host in world.hosts]
         self.wire, self.own, self.count = world.wire("all"), self.of_workers[world.rank], len(numbers)
-        self.workers = [self.of_workers.count(host) for host in range(self.count)]
+        self.workers = world.workers
 
     def paired(self, pairs: list[Pair]) -> Way:
         """A way for each pair that waits for nobody else; a host without a partner has one to itself.

@@ -117,13 +117,8 @@ def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) ->
             )
         )
         return cluster
-    cluster = described(settings.cluster, workers_of(world))
+    cluster = described(settings.cluster, world.workers)
     return cluster if cluster.work else rehearse(world, cluster)
-
-
-def workers_of(world: World) -> list[int]:
-    """How many workers each host has."""
-    return [world.hosts.count(host) for host in sorted(set(world.hosts))]
 
 
 def described(file: Path, workers: list[int], option: str = "--cluster") -> Cluster:
