@@ -81,7 +81,7 @@ class Moves {
         : nets_(nets), owners_(owners), weights_(weights), limits_(limits), seconds_(seconds), pairs_(pairs), part_(owners.data()),
           C(static_cast<int64_t>(limits.shape(1))), K(static_cast<int64_t>(limits.shape(0))), V(nets.vertices()),
           F(nets.phases()), traffic_(C, F),
-          counts_(nets.count(), C), loads_(K * C, 0), rents_(K * C, 0), awake_(V, 1) {
+          loads_(K * C, 0), rents_(K * C, 0), awake_(V, 1) {
         if (static_cast<int64_t>(seconds.size()) != C || static_cast<int64_t>(weights.shape(0)) != K ||
             static_cast<int64_t>(weights.shape(1)) != V || static_cast<int64_t>(pairs.size()) != C * C || F * C > MOST_PINS)
             throw std::invalid_argument(
@@ -89,6 +89,7 @@ class Moves {
         nets.check_parts(owners, C);
         nb::gil_scoped_release released;
         nets.link();
+        counts_ = Counts(nets.count(), C); // after what linking takes for a while
         for (int64_t k = 0; k < K; ++k)
             for (int64_t v = 0; v < V; ++v) loads_[k * C + part_[v]] += weight(k, v);
         count(threads);
@@ -146,7 +147,7 @@ class Moves {
     int32_t *part_;
     const int64_t C, K, V, F; // parts, kinds of weights, vertices, phases
     Traffic traffic_;
-    Counts counts_;
+    Counts counts_{0, 1};
     std::vector<int64_t> loads_; // [kinds, parts]
     std::vector<double> rents_;  // [kinds, parts]: of a unit of weight
     std::vector<uint8_t> awake_;

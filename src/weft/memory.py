@@ -1,14 +1,33 @@
-"""How much memory there is for what one is about to do."""
+"""How much memory there is for what one is about to do, and giving back what is no longer wanted."""
 
+import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+_MAPPED_FROM = -3  # mallopt's name for it (M_MMAP_THRESHOLD): larger arrays have pages of their own
+_LARGE, _USUAL = 1 << 20, 1 << 25  # the usual one is where the C library comes to by itself
 _GROUPS = (("memory.max", ""), ("memory.limit_in_bytes", "memory"))  # cgroup version 2, and 1
 
 
 def available_memory() -> int:
     """Bytes that this machine has left for programs, or that this process's group may have, if that is less."""
     return min([_available(), *_limits()])
+
+
+@contextmanager
+def given_back() -> Iterator[None]:
+    """Large arrays that are freed meanwhile go back to the system at once; else the C library keeps them for later."""
+    tell = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries than GNU's have none, and keep less
+    if tell is None:
+        yield
+        return
+    tell(_MAPPED_FROM, _LARGE)
+    try:
+        yield
+    finally:
+        tell(_MAPPED_FROM, _USUAL)
 
 
 def _available() -> int:

@@ -24,7 +24,7 @@ from weft.partition.mesh import Mesh, mesh_of
 
 _SEEDS = 0x7FFFFFFF  # libraries take 31 bits
 _CHUNK = 1 << 22  # edges at a time
-_LARGE = 1 << 24  # edges, from where KaMinPar works on a compressed graph and in its fast way: a third of the memory
+_LARGE = 1 << 21  # edges, from where KaMinPar works on a compressed graph and in its fast way: half the memory, as good
 _MEMORY_FOLDER = Path("/dev/shm")
 
 

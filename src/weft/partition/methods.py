@@ -8,6 +8,7 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.graph import Progress
+from weft.memory import given_back
 from weft.partition.adagl import adagl
 from weft.partition.aim import Aim, Training, Weighing
 from weft.partition.blocks import blocks
@@ -60,4 +61,7 @@ def allocate(
     if parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)
     whole = partial(METHODS[method], graph, aim)
-    return aim.once("owners", whole if hosts is None else partial(in_two_levels, METHODS[method], graph, aim, hosts))
+    with given_back():
+        return aim.once(
+            "owners", whole if hosts is None else partial(in_two_levels, METHODS[method], graph, aim, hosts)
+        )

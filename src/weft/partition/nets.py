@@ -4,6 +4,7 @@ A row that a batch reads becomes a net: the vertex whose owner holds it, and the
 pure functions of keys, so these are the very rows that training with the same seed will move.
 """
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
@@ -49,22 +50,30 @@ def sampled_nets(
     todo = ((batch, epoch, number) for epoch in range(epochs) for number, batch in enumerate(batches.of(epoch)))
     pieces = [_kernels.Nets(graph.num_vertices) for _ in each]
     if kept is not None:
-        for piece in pieces:
-            piece.keep_copies(kept)
+        for one in (nets, *pieces):
+            one.keep_copies(kept)
 
     def sample(thread: int, which: tuple[np.ndarray, int, int]) -> "_kernels.Nets":
         pieces[thread].clear()
         add_batch(pieces[thread], samplers[thread].sample(*which), task, like)
         return pieces[thread]
 
+    done = 0
     with ThreadPoolExecutor(threads) as pool:
-        while together := list(islice(todo, threads)):
-            for piece in pool.map(sample, each, together):
-                nets.append(piece)
-                if progress:
-                    progress("sampling", min(nets.pins(), pins), pins)
-                if nets.pins() >= pins:
-                    return nets
+        while nets.pins() < pins:
+            wanted = math.ceil(done * pins / nets.pins()) - done if nets.pins() else 1  # by what batches had so far
+            together = list(islice(todo, min(threads, wanted)))
+            if not together:
+                break
+            if len(together) == 1:  # no piece beside the whole
+                add_batch(nets, samplers[0].sample(*together[0]), task, like)
+            else:
+                for piece in pool.map(sample, each, together):
+                    if nets.pins() < pins:
+                        nets.append(piece)
+            done += len(together)
+            if progress:
+                progress("sampling", min(nets.pins(), pins), pins)
     return nets
 
 

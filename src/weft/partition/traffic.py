@@ -24,7 +24,7 @@ from weft.partition.streaming import keyed_order, random
 _EPOCHS = 30  # sampled at most
 # Pins of the nets that starts are compared by, and of those that the best is finished by, as what holds for few batches may
 # not for all: at least so many, and so many an edge.
-_FEW, _MANY = (2_000_000, 0.1), (8_000_000, 0.5)
+_FEW, _MANY = (1_000_000, 0.1), (4_000_000, 0.5)
 _GROUPS = 256  # a part, that move as one at first
 _STARTS = 8  # of groups, at random but for the first
 _BEST = 2  # of them are settled vertex by vertex
@@ -38,20 +38,27 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
     task = aim.task or _any_task(aim)
     draws, reads = draws_and_reads(graph, task, aim.threads)
     kept = kept_rows(reads, task.cache, aim.parts)
-    aim = _with_work(graph, aim, task, draws)
+    aim = _with_work(graph, replace(aim, draws=draws), task)
+    del draws, reads  # memory that is wanted at the end
     weights = _kinds(graph, aim)
     shape = weights, _limits(weights, aim), keyed_order(graph, aim.seed).astype(np.int32)
-    small, groups = _small_and_groups(graph, replace(aim, draws=draws))
-    few = Level(_nets(graph, task, _FEW, small, kept, aim), *shape)
-    found = settle_all(few, [small, *_starts(few, small, groups, aim)], aim, run=_STARTS)
-    _tell(aim, 1)
-    best = _agreed(few, found, groups, aim)
+    best, aim = _best_on_few(graph, task, shape, kept, aim), replace(aim, draws=None)
     _tell(aim, 2)
-    del few
     many = Level(_nets(graph, task, _MANY, best, kept, aim), *shape)
     owners = settle(many, best, aim, run=3 * _STARTS, threads=aim.threads)
     _tell(aim, 3)
     return owners
+
+
+def _best_on_few(
+    graph: Graph, task: Training, shape: tuple[np.ndarray, ...], kept: np.ndarray | None, aim: Aim
+) -> np.ndarray:
+    """The best allocation for few batches, of all that starts lead to."""
+    small, groups = _small_and_groups(graph, aim)
+    few = Level(_nets(graph, task, _FEW, small, kept, aim), *shape)
+    found = settle_all(few, [small, *_starts(few, small, groups, aim)], aim, run=_STARTS)
+    _tell(aim, 1)
+    return _agreed(few, found, groups, aim)
 
 
 def _tell(aim: Aim, done: int) -> None:
@@ -128,11 +135,11 @@ def _agreed(level: Level, found: list[np.ndarray], groups: np.ndarray | None, ai
     return min(best, again, key=lambda owners: badness(level, owners, aim))
 
 
-def _with_work(graph: Graph, aim: Aim, task: Training, draws: np.ndarray) -> Aim:
+def _with_work(graph: Graph, aim: Aim, task: Training) -> Aim:
     """Where owners compute, and some are to do more than others: what batches draw at each vertex weighs as much as all."""
-    if aim.shares is None or not task.lowest_local or aim.weighing.work:
+    if aim.shares is None or aim.draws is None or not task.lowest_local or aim.weighing.work:
         return aim
-    return replace(aim, work=draws * np.diff(graph.indptr), weighing=replace(aim.weighing, work=1.0))
+    return replace(aim, work=aim.draws * np.diff(graph.indptr), weighing=replace(aim.weighing, work=1.0))
 
 
 def _kinds(graph: Graph, aim: Aim) -> np.ndarray:

@@ -37,6 +37,15 @@ def test_memory_is_at_most_24_bytes_an_edge_and_40_a_vertex(scale, graph, method
     assert found["bytes"] <= 24 * graph.num_edges + 40 * graph.num_vertices == scale.partitioners.allowed(graph)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["kaminpar", "traffic"])
+def test_five_million_edges_are_allocated_within_the_same(scale, tmp_path, method):
+    graph = communities(tmp_path / "g", vertices=240_000, edges=5_000_000, width=1)
+    done, found = scale.partitioners.watched(graph.path, method, parts=8, threads=2)
+    assert done.code == 0, done.err
+    assert found["bytes"] <= scale.partitioners.allowed(graph)
+
+
 def test_what_a_process_writes_is_seen(scale):
     code = "import time; x = bytearray(200 << 20); x[::4096] = b'a' * len(x[::4096]); time.sleep(0.3); print(7)"
     seen = scale.watch.run([sys.executable, "-c", code])
