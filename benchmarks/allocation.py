@@ -5,8 +5,9 @@
 
 Each graph is allocated by each method; GraphSAGE then trains on that many hosts of a sandbox, a worker and a thread each,
 without preparing batches ahead, so that what a worker waits for rows is not hidden behind its work. Links are slow enough
-for a wait of about a second an epoch, and epochs are repeated until they have taken `--seconds`. Communication is the time
-that the slowest worker spends fetching and exchanging rows in an epoch. Real graphs are read from `--shared`.
+that rows are waited for, and not other workers' turns on the processors that all share here; epochs are repeated until they
+have taken `--seconds`. Communication is the time that the slowest worker spends fetching and exchanging rows in an epoch.
+Real graphs are read from `--shared`.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from weft.partition.simulator import Traces, fit
 
 WORKER = Path(__file__).resolve().parent / "peers" / "weft" / "plans.py"
 GRAPHS = {"debian": 128, "facebook-johns": 32, "communities": 256, "rmat": 256}  # seeds a worker
-LINKS = {"debian": "50mbit", "facebook-johns": "20mbit", "communities": "50mbit", "rmat": "200mbit"}
+LINKS = {"debian": "20mbit", "facebook-johns": "10mbit", "communities": "20mbit", "rmat": "50mbit"}
 FANOUTS, HIDDEN = (10, 10), 32
 PLANS = ("leap", "split", "push", "pull")
 OURS = ("traffic", "traffic-cover", "traffic-pull", "traffic-push")  # for leap, and for each placement of all layers
@@ -125,7 +126,7 @@ def measured(graph, name, parts, method, args):
     path, owners, took = allocated(graph, name, parts, method, args)
     settings = {"batch_size": seeds_of(name, args.unequal), "fanouts": FANOUTS, "hidden": hidden_of(args.unequal)}
     settings |= {"loaders": 1, "prefetch": 0}
-    job = {"graph": str(path), "cluster": None, "known": [], "named": PLANS, "settings": settings}
+    job = {"graph": str(path), "cluster": None, "known": [], "named": args.plans, "settings": settings}
     job |= {"rounds": args.rounds, "epochs": args.epochs, "enough": args.seconds, "slow": 100.0}
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
@@ -278,6 +279,7 @@ def main():
     parser.add_argument("--graphs", type=lambda text: text.split(","), default=list(GRAPHS))
     parser.add_argument("--parts", type=lambda text: [*map(int, text.split(","))], default=[4, 8])
     parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
+    parser.add_argument("--plans", type=lambda text: text.split(","), default=list(PLANS))
     parser.add_argument("--unequal", action="store_true", help="hosts with processors 2:2:1:1, one link at a fifth")
     parser.add_argument("--link", help="of each host (default: by graph)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
