@@ -33,7 +33,7 @@ from weft.partition.simulator import Traces, fit
 
 WORKER = Path(__file__).resolve().parent / "peers" / "weft" / "plans.py"
 GRAPHS = {"debian": 128, "facebook-johns": 32, "communities": 256, "rmat": 256}  # seeds a worker
-LINKS = {"debian": "20mbit", "facebook-johns": "10mbit", "communities": "20mbit", "rmat": "50mbit"}
+LINKS = {"debian": "20mbit", "facebook-johns": "20mbit", "communities": "20mbit", "rmat": "50mbit"}
 FANOUTS, HIDDEN = (10, 10), 32
 PLANS = ("leap", "split", "push", "pull")
 OURS = ("traffic", "traffic-cover", "traffic-pull", "traffic-push")  # for leap, and for each placement of all layers
@@ -41,9 +41,10 @@ TRAINING = "-training"  # after a method: balanced by training vertices alone, n
 METHODS = ("random", "metis", f"metis{TRAINING}", "kaminpar", "adagl", *OURS)
 UNTOLD = ("random", "metis", f"metis{TRAINING}", "kaminpar")  # of hosts that are not equal
 TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2), "weighing": Weighing(imbalance=0.1)}
-# What such hosts are given to do, so that processors and links both count, and shares of processors bind: seeds a worker, a
-# width between layers, and so much of this machine's processors together.
+# What such hosts are given to do, so that processors and links both count, and shares of processors bind: faster links, so
+# many seeds a worker, a width between layers, and so much of this machine's processors together.
 UNEQUAL = {
+    "links": {"debian": "50mbit", "facebook-johns": "20mbit", "communities": "50mbit", "rmat": "200mbit"},
     "seeds": {"debian": 2048, "facebook-johns": 512, "communities": 1024, "rmat": 4096},
     "hidden": 256,
     "busy": 0.5,
@@ -156,7 +157,7 @@ def measured(graph, name, parts, method, args):
 
 
 def link_of(name, args):
-    return args.link or LINKS[name]
+    return args.link or (UNEQUAL["links"] if args.unequal else LINKS)[name]
 
 
 def sandbox_of(parts, link, args):

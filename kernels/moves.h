@@ -98,9 +98,10 @@ class Moves {
     // Looks at vertices in the order given, a block of them at a time, and moves those that cost less elsewhere; `loads[k]` of
     // a part, the sum of its vertices' weights[k], stays within limits[k][part], and a part above its limit gives vertices
     // away at a loss, of so much a unit of weight. Room has a rent, of `rent` times what weight costs on average in a full
-    // part. Only those are looked at that are awake: a look puts a vertex to sleep, a move wakes those that share its nets.
+    // part. What few nets show may be chance: a vertex moves only to where it costs less by the share `doubt` over the number of
+    // its nets. Only those are looked at that are awake: a look puts a vertex to sleep, a move wakes those that share its nets.
     // Returns how many moved.
-    int64_t go(In<int32_t> order, double power, double rent, double loss, int threads) {
+    int64_t go(In<int32_t> order, double power, double rent, double loss, double doubt, int threads) {
         nb::gil_scoped_release released;
         const auto looks = static_cast<int64_t>(order.size()), block = std::max<int64_t>(1, looks / BLOCKS);
         const int64_t grain = 1 + PINS_A_THREAD * V / (nets_.pins() + V);
@@ -113,7 +114,7 @@ class Moves {
             set_rents(rent);
             parallel_for(here, threads, grain, [&](int64_t begin, int64_t end) {
                 Costs costs(C, F);
-                for (int64_t i = begin; i < end; ++i) wish[i] = look(vertices[i], loss, costs);
+                for (int64_t i = begin; i < end; ++i) wish[i] = look(vertices[i], loss, doubt, costs);
             });
             for (int64_t i = 0; i < here; ++i) moved += follow(vertices[i], wish[i]);
         }
@@ -194,12 +195,13 @@ class Moves {
     }
 
     // The part that v should be in; -1: where it is.
-    int32_t look(int32_t v, double loss, Costs &costs) {
+    int32_t look(int32_t v, double loss, double doubt, Costs &costs) {
         if (!awake_[v]) return -1;
         awake_[v] = 0;
         const int32_t from = part_[v];
         price(v, from, costs);
-        double least = costs.of[from] - 1e-9 * std::abs(costs.of[from]);
+        const auto nets = static_cast<double>(nets_.pinned().count(v) + nets_.owned().count(v));
+        double least = costs.of[from] - std::max(1e-9, doubt / (1 + nets)) * std::abs(costs.of[from]);
         for (int64_t k = 0; k < K; ++k)
             if (over(k, from)) least += loss * static_cast<double>(weight(k, v));
         int32_t best = -1;

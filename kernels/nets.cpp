@@ -53,7 +53,7 @@ void bind_nets(nanobind::module_ &m) {
         .def(nb::init<Nets &, Array<int32_t>, In<int64_t, 2>, In<int64_t, 2>, In<double>, In<double, 2>, int>(), nb::arg("nets"),
              nb::arg("owners").noconvert(), nb::arg("weights"), nb::arg("limits"), nb::arg("seconds"), nb::arg("pairs"), nb::arg("threads"),
              nb::keep_alive<1, 2>())
-        .def("go", &Moves::go, nb::arg("order"), nb::arg("power"), nb::arg("rent"), nb::arg("loss"), nb::arg("threads"))
+        .def("go", &Moves::go, nb::arg("order"), nb::arg("power"), nb::arg("rent"), nb::arg("loss"), nb::arg("doubt"), nb::arg("threads"))
         .def("rouse", &Moves::rouse)
         .def("rows", &Moves::rows, nb::arg("rows"));
 }

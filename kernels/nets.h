@@ -21,6 +21,7 @@ constexpr int64_t MOST_PINS = 65535; // of a net, as a part's are counted in 16 
 struct Lists {
     std::vector<int64_t> begin;
     std::vector<int32_t> members;
+    int64_t count(int64_t list) const { return begin[list + 1] - begin[list]; }
 };
 
 inline Lists reversed(const int64_t *begin, int64_t lists, const int32_t *members, int64_t count) {

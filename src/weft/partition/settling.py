@@ -16,6 +16,9 @@ from weft.partition.nets import rows_by_phase
 
 _POWERS = (8.0, 16.0)  # of the norm that stands for the longest wait: from lower ones, light links stay light
 _RENT = 30.0  # of a full part's room, in times of what weight costs on average
+_DOUBT = (
+    6.0  # over a vertex's nets: the share of its costs by which it must cost less elsewhere, as few nets tell little
+)
 _PASSES = 5  # at each power, at most
 _STILL = 0.001  # a share of vertices: fewer moves end a power's passes
 _LOSSES = 40  # doublings of what a part that is too full may lose by giving away
@@ -29,13 +32,14 @@ class Level:
     weights: np.ndarray  # [kinds, vertices] int64: what each weighs of what is to be balanced
     limits: np.ndarray  # [kinds, parts] int64: the most that each part may have of it
     order: np.ndarray  # [vertices] int32: keyed, so that results do not hang on how vertices are numbered
+    doubt: float = 0.0  # over a vertex's nets: by what share of its costs it must cost less elsewhere, to move there
 
     def fold(self, groups: np.ndarray, count: int) -> "Level":
         """The same with groups for vertices."""
         nets = _kernels.Nets(count)
         self.nets.fold(groups, nets)
         weights = np.stack([np.bincount(groups, kind, count) for kind in self.weights])
-        return Level(nets, np.rint(weights).astype(np.int64), self.limits, np.arange(count, dtype=np.int32))
+        return Level(nets, np.rint(weights).astype(np.int64), self.limits, np.arange(count, dtype=np.int32), self.doubt)
 
 
 def settle_all(level: Level, starts: Sequence[np.ndarray], aim: Aim, *, run: int) -> list[np.ndarray]:
@@ -58,7 +62,8 @@ def settle(level: Level, owners: np.ndarray, aim: Aim, *, run: int = 0, threads:
 
     def go(stage: int, number: int, power: float, loss: float = 0.0) -> int:
         order = generator(Stream.PARTITION, aim.seed, run, stage, number).permutation(len(owners))
-        return moves.go(level.order[order], power, _RENT, loss, threads)
+        doubt = 0.0 if loss else level.doubt
+        return moves.go(level.order[order], power, _RENT, loss, doubt, threads)
 
     for power in _POWERS:
         moves.rouse()

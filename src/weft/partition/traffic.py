@@ -25,6 +25,7 @@ _EPOCHS = 30  # sampled at most
 # Pins of the nets that starts are compared by, and of those that the best is finished by, as what holds for few batches may
 # not for all: at least so many, and so many an edge.
 _FEW, _MANY = (1_000_000, 0.1), (4_000_000, 0.5)
+_DOUBT = 6.0  # of sampled nets: vertices of few nets would else go by chance (4 to 5% more rows, in communities)
 _GROUPS = 256  # a part, that move as one at first
 _STARTS = 8  # of groups, at random but for the first
 _BEST = 2  # of them are settled vertex by vertex
@@ -41,7 +42,8 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
     aim = _with_work(graph, replace(aim, draws=draws), task)
     del draws, reads  # memory that is wanted at the end
     weights = _kinds(graph, aim)
-    shape = weights, _limits(weights, aim), keyed_order(graph, aim.seed).astype(np.int32)
+    doubt = 0.0 if task.whole else _DOUBT
+    shape = weights, _limits(weights, aim), keyed_order(graph, aim.seed).astype(np.int32), doubt
     best, aim = _best_on_few(graph, task, shape, kept, aim), replace(aim, draws=None)
     _tell(aim, 2)
     many = Level(_nets(graph, task, _MANY, best, kept, aim), *shape)
@@ -51,7 +53,11 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
 
 
 def _best_on_few(
-    graph: Graph, task: Training, shape: tuple[np.ndarray, ...], kept: np.ndarray | None, aim: Aim
+    graph: Graph,
+    task: Training,
+    shape: tuple[np.ndarray, np.ndarray, np.ndarray, float],
+    kept: np.ndarray | None,
+    aim: Aim,
 ) -> np.ndarray:
     """The best allocation for few batches, of all that starts lead to."""
     small, groups = _small_and_groups(graph, aim)

@@ -249,11 +249,11 @@ def refined(
     weights = np.ones((1, count), dtype=np.int64) if weights is None else weights
     limits = np.full((len(weights), parts), 1 << 40) if limits is None else limits
     order = np.arange(count, dtype=np.int32) if order is None else order
-    owners, how = owners.astype(np.int32).copy(), {"rent": 0.0, "loss": 0.0} | how
+    owners, how = owners.astype(np.int32).copy(), {"rent": 0.0, "loss": 0.0, "doubt": 0.0} | how
     seconds = np.ones(parts) if seconds is None else seconds
     pairs = np.zeros((parts, parts)) if pairs is None else pairs
     moves = _kernels.Moves(nets, owners, weights, limits, seconds, pairs, threads)
-    moved = moves.go(order, power, how["rent"], how["loss"], threads)
+    moved = moves.go(order, power, how["rent"], how["loss"], how["doubt"], threads)
     rows = np.empty((parts, nets.phases(), parts))
     moves.rows(rows)
     assert rows == pytest.approx(rows_by_phase(nets, owners, parts))
@@ -277,6 +277,17 @@ def test_a_move_goes_where_rows_cost_least(graph):
         assert cost_of(nets, moved, 3) == pytest.approx(min(costs))
         assert count == (min(costs) < costs[owners[v]])
         owners = moved
+
+
+@pytest.mark.parametrize("doubt, goes", [(0.0, True), (1.9, True), (2.1, False)])
+def test_a_vertex_of_few_nets_moves_only_for_much(doubt, goes):
+    """One that needs two rows of part 1 and one of part 0 costs half as much there: enough for a doubt of 0.5 (1 + 3)."""
+    nets = _kernels.Nets(4)
+    for row in (1, 2, 3):
+        nets.start(np.array([0], dtype=np.int32))
+        nets.finish(np.array([row], dtype=np.int32), 1.0, 0)
+    found, moved = refined(nets, np.array([0, 0, 1, 1]), 2, order=np.zeros(1, dtype=np.int32), doubt=doubt)
+    assert found[0] == moved == goes
 
 
 def test_rent_makes_room():
