@@ -16,9 +16,6 @@ from weft.partition.nets import rows_by_phase
 
 _POWERS = (8.0, 16.0)  # of the norm that stands for the longest wait: from lower ones, light links stay light
 _RENT = 30.0  # of a full part's room, in times of what weight costs on average
-_DOUBT = (
-    6.0  # over a vertex's nets: the share of its costs by which it must cost less elsewhere, as few nets tell little
-)
 _PASSES = 5  # at each power, at most
 _STILL = 0.001  # a share of vertices: fewer moves end a power's passes
 _LOSSES = 40  # doublings of what a part that is too full may lose by giving away
