@@ -39,7 +39,7 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
     task = aim.task or _any_task(aim)
     draws, reads = draws_and_reads(graph, task, aim.threads)
     kept = kept_rows(reads, task.cache, aim.parts)
-    aim = _with_work(graph, replace(aim, draws=draws), task)
+    aim = replace(_with_work(graph, aim, task, draws), draws=draws)
     del draws, reads  # memory that is wanted at the end
     weights = _kinds(graph, aim)
     doubt = 0.0 if task.whole else _DOUBT
@@ -141,11 +141,11 @@ def _agreed(level: Level, found: list[np.ndarray], groups: np.ndarray | None, ai
     return min(best, again, key=lambda owners: badness(level, owners, aim))
 
 
-def _with_work(graph: Graph, aim: Aim, task: Training) -> Aim:
+def _with_work(graph: Graph, aim: Aim, task: Training, draws: np.ndarray) -> Aim:
     """Where owners compute, and some are to do more than others: what batches draw at each vertex weighs as much as all."""
-    if aim.shares is None or aim.draws is None or not task.lowest_local or aim.weighing.work:
+    if aim.shares is None or not task.lowest_local or aim.weighing.work:
         return aim
-    return replace(aim, work=aim.draws * np.diff(graph.indptr), weighing=replace(aim.weighing, work=1.0))
+    return replace(aim, work=draws * np.diff(graph.indptr), weighing=replace(aim.weighing, work=1.0))
 
 
 def _kinds(graph: Graph, aim: Aim) -> np.ndarray:
