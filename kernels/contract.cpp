@@ -1,6 +1,7 @@
 // Clusters to the nodes of a smaller mesh, and which of its edges are light enough to be pruned.
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -48,11 +49,13 @@ template <class Id> class Contraction {
 
     int64_t edges() const { return std::accumulate(lengths_.begin(), lengths_.end(), int64_t{0}); }
 
-    void write(Array<int64_t> lengths, Array<Id> neighbours, Array<int64_t> edges) const {
+    // Once: what is written is freed, piece by piece.
+    void write(Array<int64_t> lengths, Array<Id> neighbours, Array<int64_t> edges) {
         std::copy(lengths_.begin(), lengths_.end(), lengths.data());
         Id *to = neighbours.data();
         int64_t *weight = edges.data();
-        for (const auto &[others, weights] : pieces_) {
+        for (auto &piece : pieces_) {
+            const auto [others, weights] = std::move(piece);
             to = std::copy(others.begin(), others.end(), to);
             weight = std::copy(weights.begin(), weights.end(), weight);
         }
@@ -63,22 +66,40 @@ template <class Id> class Contraction {
     std::vector<std::pair<std::vector<Id>, std::vector<int64_t>>> pieces_;
 };
 
-// The weight of the lightest edge that each vertex wants to keep, when it keeps its heaviest ones up to a share of its
-// edges' weight.
-void lightest_kept(In<int64_t> offsets, In<int64_t> edges, double share, Array<int64_t> lightest, int threads) {
-    const int64_t vertices = static_cast<int64_t>(offsets.size()) - 1, *offset = offsets.data();
+// Drops, in place, the edges that neither end wants to keep, where each keeps its heaviest ones up to a share of its edges'
+// weight. What was the weight of those dropped, both ways?
+template <class Id>
+int64_t prune(Array<int64_t> offsets, Array<Id> neighbours, Array<int64_t> edges, double share, int threads) {
+    const int64_t vertices = static_cast<int64_t>(offsets.size()) - 1;
+    int64_t *offset = offsets.data(), *weight = edges.data();
+    Id *neighbour = neighbours.data();
     nb::gil_scoped_release released;
+    std::vector<int64_t> lightest(vertices, std::numeric_limits<int64_t>::max()); // that is kept
     parallel_rows(offset, vertices, threads, EDGES_A_THREAD, [&](int64_t begin, int64_t end) {
         std::vector<int64_t> sorted;
         for (int64_t v = begin; v < end; ++v) {
-            sorted.assign(edges.data() + offset[v], edges.data() + offset[v + 1]);
+            sorted.assign(weight + offset[v], weight + offset[v + 1]);
             std::sort(sorted.begin(), sorted.end(), std::greater<>());
             const double enough = share * static_cast<double>(std::accumulate(sorted.begin(), sorted.end(), int64_t{0}));
-            int64_t sum = 0, last = 0;
-            for (size_t i = 0; i < sorted.size() && static_cast<double>(sum) < enough; ++i) sum += last = sorted[i];
-            lightest.data()[v] = last;
+            int64_t sum = 0;
+            for (size_t i = 0; i < sorted.size() && static_cast<double>(sum) < enough; ++i) sum += lightest[v] = sorted[i];
         }
     });
+    int64_t kept = 0, dropped = 0, from = 0;
+    for (int64_t v = 0; v < vertices; ++v) {
+        const int64_t to = offset[v + 1];
+        for (int64_t e = from; e < to; ++e) {
+            if (weight[e] < lightest[v] && weight[e] < lightest[neighbour[e]]) {
+                dropped += weight[e];
+                continue;
+            }
+            neighbour[kept] = neighbour[e];
+            weight[kept++] = weight[e];
+        }
+        offset[v + 1] = kept;
+        from = to;
+    }
+    return dropped;
 }
 
 template <class Id, class Weight, class Class> void bind_contraction(Class &made) {
@@ -100,6 +121,8 @@ template <class Id> void bind_ids(nb::module_ &m, const char *name) {
     bind_contraction<Id, int64_t>(made);
     made.def("edges", &Contraction<Id>::edges, "Its entries, each edge both ways.")
         .def("write", &Contraction<Id>::write, nb::arg("lengths"), nb::arg("neighbours").noconvert(), nb::arg("edges"));
+    m.def("prune", &prune<Id>, nb::arg("offsets"), nb::arg("neighbours").noconvert(), nb::arg("edges").noconvert(),
+          nb::arg("share"), nb::arg("threads"));
 }
 
 } // namespace
@@ -109,6 +132,4 @@ void bind_contract(nanobind::module_ &m) {
     using namespace weft;
     bind_ids<int32_t>(m, "Contraction32");
     bind_ids<int64_t>(m, "Contraction64");
-    m.def("lightest_kept", &lightest_kept, nb::arg("offsets"), nb::arg("edges"), nb::arg("share"), nb::arg("lightest"),
-          nb::arg("threads"));
 }

@@ -46,6 +46,7 @@ void bind_nets(nanobind::module_ &m) {
         .def("cover", &Nets::cover, nb::arg("indptr"), nb::arg("src"), nb::arg("vertices"), nb::arg("parts"),
              nb::arg("count"), nb::arg("costs"), nb::arg("phases"))
         .def("append", &Nets::append, nb::arg("others"))
+        .def("reserve", &Nets::reserve, nb::arg("times"))
         .def("clear", &Nets::clear)
         .def("fold", &Nets::fold, nb::arg("groups"), nb::arg("onto"))
         .def("rows", &rows_of, nb::arg("parts"), nb::arg("rows"));

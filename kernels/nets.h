@@ -168,6 +168,16 @@ class Nets {
         linked_ = false;
     }
 
+    // Makes room for so many times the nets that are there: growing by and by needs the old room beside the new.
+    void reserve(double times) {
+        auto grow = [&](auto &mine) { mine.reserve(static_cast<size_t>(times * static_cast<double>(mine.size()))); };
+        grow(nets_.begin);
+        grow(nets_.members);
+        grow(owner_);
+        grow(weight_);
+        grow(phase_);
+    }
+
     // None, as at first.
     void clear() {
         nets_.begin.resize(1);

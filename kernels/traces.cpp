@@ -2,6 +2,7 @@
 // seeds reach is the union of what each reaches alone, and sets of servers travel along the edges of the batch's one sample.
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -72,24 +73,25 @@ class Fold {
         if (static_cast<int64_t>(reached_.size()) != destinations)
             throw std::invalid_argument("a hop's destinations must be the sources of the hop before");
         nb::gil_scoped_release released;
-        std::vector<int64_t> first(num_src + 1, 0);
-        for (int64_t s = 0; s < destinations; ++s) ++first[s + 1];
-        for (int64_t e = 0; e < offset[destinations]; ++e) ++first[source[e] + 1];
-        for (int64_t s = 0; s < num_src; ++s) first[s + 1] += first[s];
-        std::vector<int32_t> members(first[num_src]);
-        std::vector<int64_t> next(first.begin(), first.end() - 1);
+        const bool *wanted = data_or_null(kept);
+        auto counts = [&](int64_t s) { return !wanted || wanted[s]; };
+        std::vector<int64_t> next(num_src + 1, 0); // where a source's next member goes; at the end, where its last one is
+        for (int64_t s = 0; s < destinations; ++s) next[s] += counts(s);
+        for (int64_t e = 0; e < offset[destinations]; ++e) next[source[e]] += counts(source[e]);
+        std::exclusive_scan(next.begin(), next.end(), next.begin(), int64_t{0});
+        std::vector<int32_t> members(next[num_src]);
         for (int64_t d = 0; d < destinations; ++d) {
-            members[next[d]++] = reached_[d];
-            for (int64_t e = offset[d]; e < offset[d + 1]; ++e) members[next[source[e]]++] = reached_[d];
+            if (counts(d)) members[next[d]++] = reached_[d];
+            for (int64_t e = offset[d]; e < offset[d + 1]; ++e)
+                if (counts(source[e])) members[next[source[e]]++] = reached_[d];
         }
         reached_.resize(num_src);
-        const bool *wanted = data_or_null(kept);
-        for (int64_t s = 0; s < num_src; ++s) {
-            if (wanted && !wanted[s]) {
+        for (int64_t s = 0, begin = 0; s < num_src; begin = next[s++]) {
+            if (!counts(s)) {
                 reached_[s] = NOBODY;
                 continue;
             }
-            set_.assign(members.begin() + first[s], members.begin() + first[s + 1]);
+            set_.assign(members.begin() + begin, members.begin() + next[s]);
             reached_[s] = class_of();
         }
     }

@@ -30,6 +30,12 @@ def given_back() -> Iterator[None]:
         tell(_MAPPED_FROM, _USUAL)
 
 
+def trim() -> None:
+    """What was freed in small pieces, and the C library keeps for later, goes back to the system now."""
+    if tell := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        tell(0)
+
+
 def _available() -> int:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Memory that is freed goes back to the system while it is asked to, and stays with the C library else."""
+"""Memory that is freed goes back to the system when or while it is asked to, and stays with the C library else."""
 
 import ctypes
 import subprocess
@@ -11,7 +11,7 @@ TAKEN_AND_FREED = """
 import contextlib
 from pathlib import Path
 import numpy as np
-from weft.memory import given_back
+from weft.memory import given_back, trim
 
 def own():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -22,15 +22,23 @@ before = own()
 with {how}:
     arrays = [np.ones(1 << 20) for _ in range(20)]
     del arrays[:-1]
+    {then}
     print(own() - before)
 """
+NOTHING = "contextlib.nullcontext()"
+gnu = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not GNU's")
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not GNU's")
+def kept(how, then="pass"):
+    code = TAKEN_AND_FREED.format(how=how, then=then)
+    return int(subprocess.check_output([sys.executable, "-c", code], timeout=60))
+
+
+@gnu
 def test_large_arrays_go_back_when_they_are_freed():
-    kept, given_back = (
-        int(subprocess.check_output([sys.executable, "-c", TAKEN_AND_FREED.format(how=how)], timeout=60))
-        for how in ("contextlib.nullcontext()", "given_back()")
-    )
-    assert kept > 15 * (8 << 20)
-    assert given_back < 2 * (8 << 20)
+    assert kept("given_back()") < 2 * (8 << 20) < 15 * (8 << 20) < kept(NOTHING)
+
+
+@gnu
+def test_what_was_freed_goes_back_when_asked():
+    assert kept(NOTHING, then="trim()") < 2 * (8 << 20)

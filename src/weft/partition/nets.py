@@ -71,6 +71,8 @@ def sampled_nets(
                 for piece in pool.map(sample, each, together):
                     if nets.pins() < pins:
                         nets.append(piece)
+            if not done and nets.pins():
+                nets.reserve(min(1 + pins / nets.pins(), epochs * len(batches)))  # the last batch may go beyond
             done += len(together)
             if progress:
                 progress("sampling", min(nets.pins(), pins), pins)

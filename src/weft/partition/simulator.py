@@ -151,13 +151,16 @@ class Traces:
                 last = block is sample.blocks[0]
                 fold.hop(block.indptr.numpy(), block.src.numpy(), block.num_src, kept if last else None)
             fold.end(of_rows, one_in, joined)
+            del sample, block  # before the next one is drawn
             if progress:
                 progress("sampling", number + 1, len(self))
         return Folded(fold, self._threads)
 
     def samples(self) -> Iterator[Sample]:
         """The batches' samples, in order."""
-        sampler = NeighborSampler(self._graph, self._task.fanouts, seed=self._task.seed, threads=self._threads)
+        sampler = NeighborSampler(
+            self._graph, self._task.fanouts, seed=self._task.seed
+        )  # more threads want more memory
         for number, seeds in enumerate(self._batches):
             yield sampler.sample(seeds, _EPOCH, number)
 

@@ -13,6 +13,7 @@ import numpy as np
 from weft import _kernels
 from weft.graph import Graph
 from weft.keys import Stream, generator
+from weft.memory import trim
 from weft.partition.aim import Aim, Training, limits
 from weft.partition.libraries import ForKaminpar
 from weft.partition.mesh import training_of
@@ -47,6 +48,7 @@ def traffic(graph: Graph, aim: Aim) -> np.ndarray:
     best, aim = _best_on_few(graph, task, shape, kept, aim), replace(aim, draws=None)
     _tell(aim, 2)
     many = Level(_nets(graph, task, _MANY, best, kept, aim), *shape)
+    trim()  # what sampling had, as settling wants more than it
     owners = settle(many, best, aim, run=3 * _STARTS, threads=aim.threads)
     _tell(aim, 3)
     return owners

@@ -156,6 +156,24 @@ def contracted(mesh, clusters):
     return dict(sums)
 
 
+def pruned(mesh, share):
+    """{(vertex, neighbour): weight} of the edges that an end wants to keep."""
+    wanted = []
+    for v in range(mesh.num_vertices):
+        weights, sum_of_kept, least = sorted((w for _, w in edges_of(mesh, v)), reverse=True), 0, float("inf")
+        for weight in weights:
+            if sum_of_kept >= share * sum(weights):
+                break
+            sum_of_kept, least = sum_of_kept + weight, weight
+        wanted.append(least)
+    return {
+        (v, u): weight
+        for v in range(mesh.num_vertices)
+        for u, weight in edges_of(mesh, v)
+        if weight >= min(wanted[v], wanted[u])
+    }
+
+
 def imbalance(loads, shares):
     total, parts = sum(loads), len(shares)
     if total == 0 or parts < 2:

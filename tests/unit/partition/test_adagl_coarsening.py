@@ -60,18 +60,25 @@ def test_contracting_adds_edges_up(mesh, threads):
     )
     lengths, neighbours, edges = np.empty(9, np.int64), np.empty(made.edges(), kind), np.empty(made.edges(), np.int64)
     made.write(lengths, neighbours, edges)
-    own = np.repeat(np.arange(9), lengths)
-    found = dict(zip(zip(own.tolist(), neighbours.tolist(), strict=True), edges.tolist(), strict=True))
+    found = listed(np.append(0, lengths.cumsum()), neighbours, edges)
     assert found == twins.contracted(mesh, clusters) and len(found) == made.edges()
 
 
-def test_the_heaviest_edges_are_kept():
-    offsets = np.array([0, 4, 4, 6])
-    edges = np.array([5, 1, 3, 1, 2, 2])
-    lightest = np.empty(3, dtype=np.int64)
-    for share, wanted in ((0.0, [0, 0, 0]), (0.5, [5, 0, 2]), (0.8, [3, 0, 2]), (0.9, [1, 0, 2]), (1.0, [1, 0, 2])):
-        _kernels.lightest_kept(offsets, edges, share, lightest, 1)
-        assert lightest.tolist() == wanted
+def listed(offsets, neighbours, edges):
+    own = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return dict(zip(zip(own.tolist(), neighbours.tolist(), strict=True), edges.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("mesh", [mesh for mesh in meshes() if mesh.edges is not None])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 1.0])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_heaviest_edges_are_kept(mesh, share, threads):
+    offsets, neighbours, edges = mesh.offsets.copy(), mesh.neighbours.copy(), mesh.edges.astype(np.int64)
+    dropped = _kernels.prune(offsets, neighbours, edges, share, threads)
+    kept = offsets[-1]
+    found = listed(offsets, neighbours[:kept], edges[:kept])
+    assert found == twins.pruned(mesh, share) and len(found) == kept
+    assert dropped + sum(found.values()) == mesh.edges.sum() and (dropped == 0 or share < 1)
 
 
 @pytest.mark.parametrize("coarsening", ["balls", "matching"])

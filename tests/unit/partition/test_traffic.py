@@ -205,6 +205,7 @@ def test_nets_behind_others_and_cleared_ones(graph):
     a, b = (sampled_nets(graph, Training((4, 4), 200, seed), pins=10**9, epochs=1) for seed in (0, 1))
     owners = np.arange(graph.num_vertices) % 3
     rows = [rows_between(nets, owners, 3) for nets in (a, b)]
+    a.reserve(2.5)
     a.append(b)
     assert rows_between(a, owners, 3) == pytest.approx(rows[0] + rows[1])
     b.clear()

@@ -57,7 +57,7 @@ def coarsen(
         if count > _STALLED * mesh.num_vertices:
             break
         levels.append(Level(mesh, clusters, pruned))
-        mesh, pruned = _prune(_contract(mesh, clusters, count, threads), options.keep, threads)
+        mesh, pruned = _contract(mesh, clusters, count, options.keep, threads)
         if apart is not None:
             apart = _first_of(clusters, count, apart)
         if progress:
@@ -120,32 +120,22 @@ def _pairs(mesh: Mesh, apart: np.ndarray | None, own: int, most: int, most_train
     return clusters
 
 
-def _contract(mesh: Mesh, clusters: np.ndarray, count: int, threads: int) -> Mesh:
+def _contract(mesh: Mesh, clusters: np.ndarray, count: int, keep: float, threads: int) -> tuple[Mesh, int]:
+    """The mesh of clusters, without edges that no end needs to keep that share of its edges' weight; what these weigh."""
     wide = mesh.neighbours.dtype == np.int64
     kernel = _kernels.Contraction64 if wide else _kernels.Contraction32
     made = kernel(mesh.offsets, mesh.neighbours, mesh.edges, clusters, count, threads)
     lengths = np.empty(count, dtype=np.int64)
     neighbours, edges = np.empty(made.edges(), dtype=mesh.neighbours.dtype), np.empty(made.edges(), dtype=np.int64)
     made.write(lengths, neighbours, edges)
+    offsets = running_sum(lengths)
+    pruned = _kernels.prune(offsets, neighbours, edges, keep, threads)
+    for kept in (neighbours, edges):
+        kept.resize(int(offsets[-1]), refcheck=False)  # the rest of the memory goes back
     vertices, training = (np.zeros(count, dtype=np.int64) for _ in range(2))
     np.add.at(vertices, clusters, mesh.vertices)
     np.add.at(training, clusters, mesh.training)
-    return Mesh(running_sum(lengths), neighbours, edges, vertices, training)
-
-
-def _prune(mesh: Mesh, keep: float, threads: int) -> tuple[Mesh, int]:
-    """The mesh without edges that neither end needs to keep that share of its edges' weight; and the weight dropped."""
-    if keep >= 1:
-        return mesh, 0
-    assert mesh.edges is not None
-    lightest = np.empty(mesh.num_vertices, dtype=np.int64)
-    _kernels.lightest_kept(mesh.offsets, mesh.edges, keep, lightest, threads)
-    kept = mesh.edges >= lightest[mesh.neighbours]
-    own = np.repeat(np.arange(mesh.num_vertices, dtype=mesh.neighbours.dtype), np.diff(mesh.offsets))
-    kept |= mesh.edges >= lightest[own]
-    offsets = running_sum(np.bincount(own[kept], minlength=mesh.num_vertices))
-    pruned = int(mesh.edges.sum()) - int(mesh.edges[kept].sum())
-    return Mesh(offsets, mesh.neighbours[kept], mesh.edges[kept], mesh.vertices, mesh.training), pruned
+    return Mesh(offsets, neighbours, edges, vertices, training), pruned
 
 
 def _first_of(clusters: np.ndarray, count: int, values: np.ndarray) -> np.ndarray:
