@@ -113,9 +113,7 @@ class Nets {
             const int64_t begin = sets_.begin[i], end = sets_.begin[i + 1];
             add(owners.data()[i], weight, phase, end - begin, [&](int64_t at) { return needs_[sets_.members[begin + at]]; });
         }
-        needs_ = {}; // memory that others want meanwhile
-        sets_ = {};
-        seen_ = {};
+        sets_ = {}; // memory that others want meanwhile
     }
 
     // A block whose edges are each served by the source's row or by the destination's sum, whichever serves more edges (of

@@ -157,10 +157,8 @@ class Traces:
         return Folded(fold, self._threads)
 
     def samples(self) -> Iterator[Sample]:
-        """The batches' samples, in order."""
-        sampler = NeighborSampler(
-            self._graph, self._task.fanouts, seed=self._task.seed
-        )  # more threads want more memory
+        """The batches' samples, in order; drawn by one thread, as several want more memory."""
+        sampler = NeighborSampler(self._graph, self._task.fanouts, seed=self._task.seed)
         for number, seeds in enumerate(self._batches):
             yield sampler.sample(seeds, _EPOCH, number)
 

@@ -121,7 +121,10 @@ def _pairs(mesh: Mesh, apart: np.ndarray | None, own: int, most: int, most_train
 
 
 def _contract(mesh: Mesh, clusters: np.ndarray, count: int, keep: float, threads: int) -> tuple[Mesh, int]:
-    """The mesh of clusters, without edges that no end needs to keep that share of its edges' weight; what these weigh."""
+    """The mesh of clusters, and the weight of the edges dropped from it.
+
+    These are the ones that neither end needs to keep that share of its edges' weight.
+    """
     wide = mesh.neighbours.dtype == np.int64
     kernel = _kernels.Contraction64 if wide else _kernels.Contraction32
     made = kernel(mesh.offsets, mesh.neighbours, mesh.edges, clusters, count, threads)
