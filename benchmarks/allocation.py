@@ -193,6 +193,8 @@ def run(args):
     start, longest, done = time.monotonic(), 0.0, finished(args.out)
     if args.unequal and args.parts != [4]:
         raise SystemExit("unequal hosts are four: give --parts 4")
+    if "leap" not in args.plans or len(args.plans) < 2:
+        raise SystemExit("leap is compared with the best of other plans: give --plans leap and at least one more")
     runs = [(g, p, m) for p in args.parts for g in args.graphs for m in args.methods]
     for name, parts, method in [one for one in runs if one not in done]:
         begun = time.monotonic()

@@ -10,10 +10,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from weft.errors import ClusterError
+from weft.errors import ClusterError, ConfigError
 
 _HELLO = struct.Struct("!16sII")  # the run's secret, the mesh's number, the rank
 _PATIENCE = 5.0  # seconds that a stranger at the door has for its first words
+_PACE = "cubic"  # TCP's way to find its rate; see _pace
 
 
 class Mesh:
@@ -26,6 +27,7 @@ class Mesh:
         self._secret = bytes.fromhex(store.get("weft/secret").decode())
         bound, told = _addresses(master)
         self._door = socket.create_server((bound, 0), backlog=1024, family=_family(bound))
+        _pace(self._door)  # who is let in gets it from the door
         store.set(f"weft/door/{rank}", json.dumps([told, self._door.getsockname()[1]]))
         self._made = 0
         self._waiting: dict[tuple[int, int], socket.socket] = {}  # came before they were asked for
@@ -66,6 +68,7 @@ class Mesh:
                 f"worker {self._rank} could not connect to worker {rank} at {address}:{port} ({error}): let the hosts "
                 f"reach each other on all ports, or name each host's address in WEFT_ADDRESS"
             ) from error
+        _pace(one)
         one.sendall(_HELLO.pack(self._secret, self._made, self._rank))
         return one
 
@@ -117,6 +120,26 @@ def _is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return name == "localhost"
+
+
+def _pace(one: socket.socket) -> None:
+    """Have a connection find its rate by losses, as most systems do, whatever this one is set to.
+
+    Between workers a connection rests, has a part of the link for a while, and rests again. BBR takes that part for the
+    link's rate, and keeps to it when the others are done. WEFT_CONGESTION names another way, or `system`.
+    """
+    told = os.environ.get("WEFT_CONGESTION")
+    if told == "system":
+        return
+    try:
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, (told or _PACE).encode())
+    except (AttributeError, OSError) as error:  # not Linux, or a Linux without it
+        if told:
+            one.close()
+            raise ConfigError(
+                f"WEFT_CONGESTION={told} can't be had ({error}): choose one of those that "
+                f"`sysctl net.ipv4.tcp_allowed_congestion_control` lists, or system"
+            ) from error
 
 
 def _family(address: str) -> socket.AddressFamily:

@@ -5,12 +5,13 @@ import os
 import socket
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from weft import _kernels
-from weft.errors import ClusterError
+from weft.errors import ClusterError, ConfigError
 from weft.exchange.carrier import Links
 from weft.exchange.mesh import Mesh
 
@@ -169,6 +170,38 @@ def test_workers_meet(environment):
     for mesh in together(work, size):
         mesh.close()
     assert b"127.0.0.1" in store["weft/door/0"]
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="congestion control is chosen on Linux only")
+@pytest.mark.parametrize("told, found", [(None, "cubic"), ("reno", "reno"), ("system", None)])
+def test_connections_find_their_rate_in_the_same_way(environment, monkeypatch, told, found):
+    monkeypatch.delenv("WEFT_CONGESTION", raising=False)
+    if told:
+        monkeypatch.setenv("WEFT_CONGESTION", told)
+    usual = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    with socket.socket() as own:
+        try:
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, (found or usual).encode())
+        except OSError:
+            pytest.skip(f"this machine has no {found}, or lets it only root have")
+    store = Store()
+
+    def work(rank):
+        mesh = Mesh(rank, "127.0.0.1", store, 10.0)
+        mesh.connect([0, 1, 2])
+        return mesh
+
+    for mesh in together(work, 3):
+        for one in mesh._open.values():
+            way = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            assert way.rstrip(b"\0").decode() == (found or usual)
+        mesh.close()
+
+
+def test_an_unknown_way_to_find_rates_is_named(environment, monkeypatch):
+    monkeypatch.setenv("WEFT_CONGESTION", "nonsense")
+    with pytest.raises(ConfigError, match=r"WEFT_CONGESTION=nonsense can't be had .* choose one of"):
+        Mesh(0, "127.0.0.1", Store(), 1.0)
 
 
 def test_strangers_are_turned_away(environment):
