@@ -18,6 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int POLL_MS = 500; // then signals are looked at
+constexpr int64_t FEW = 1 << 13, MANY = 1 << 15; // bytes: where more than few are to come, many wake who waits for them
 
 struct Header {
     uint64_t number, bytes;
@@ -44,6 +45,14 @@ struct Peer {
     int socket;
     Flow out, in;
     Pool::Handle memory; // of a message whose length the reader did not know
+    int wakes = 1;       // how many bytes do
+
+    // Slow links bring packet by packet, and to wake for each costs more than to read it.
+    void wake_late() {
+        const int64_t left = in.bytes < 0 ? 0 : static_cast<int64_t>(sizeof(Header)) + in.bytes - in.done;
+        const int bytes = left > FEW ? static_cast<int>(std::min(left, MANY)) : 1;
+        if (bytes != wakes) setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &(wakes = bytes), sizeof wakes);
+    }
 };
 
 using ByteArray = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
@@ -52,7 +61,7 @@ class Links {
   public:
     // `sockets`: one a worker, non-blocking, -1 for this worker itself. A wait without any progress ends after `timeout`.
     Links(const std::vector<int> &sockets, double timeout) : timeout_(timeout), pool_(std::make_shared<Pool>()) {
-        for (const int socket : sockets) peers_.push_back({socket, {}, {}, nullptr});
+        for (const int socket : sockets) peers_.push_back({socket, {}, {}, nullptr, 1});
     }
 
     Links(const Links &) = delete;
@@ -72,7 +81,8 @@ class Links {
         for (size_t p = 0; p < peers_.size(); at += counts[p++])
             peers_[p].out = {{number_, static_cast<uint64_t>(counts[p])}, at, counts[p], 0};
         nb::gil_scoped_release released;
-        for_each([&](Peer &peer) { move_out(peer); });
+        bool lost = false; // `finish` finds out
+        for_each([&](Peer &peer) { move_out(peer, lost); });
     }
 
     // Waits until all is sent and all has come, expected[p] bytes from worker p into `out`. Returns the workers that are lost.
@@ -117,39 +127,41 @@ class Links {
 
     static bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-    // Returns whether anything moved. A connection that fails says so when it is read.
-    bool move_out(Peer &peer) {
+    // Moves bytes until no more go. Returns whether any did; `lost` becomes true when none will any more.
+    template <class F> static bool move(Flow &flow, bool &lost, F &&call) {
         bool moved = false;
-        while (!peer.out.finished()) {
+        while (!flow.finished()) {
             iovec vectors[2];
-            msghdr message{};
-            message.msg_iov = vectors;
-            message.msg_iovlen = peer.out.pieces(vectors);
-            const ssize_t count = sendmsg(peer.socket, &message, MSG_NOSIGNAL);
-            if (count <= 0) return moved;
-            peer.out.done += count;
+            size_t wanted = 0;
+            const int count = flow.pieces(vectors);
+            for (int k = 0; k < count; ++k) wanted += vectors[k].iov_len;
+            const ssize_t bytes = call(vectors, count);
+            if (bytes <= 0) {
+                lost = bytes == 0 || !would_block();
+                return moved;
+            }
+            flow.done += bytes;
             moved = true;
+            if (bytes < static_cast<ssize_t>(wanted)) return moved;
         }
         return moved;
     }
 
-    // Returns whether anything moved; `lost` becomes true when nothing will any more.
+    bool move_out(Peer &peer, bool &lost) {
+        return move(peer.out, lost, [&](iovec *vectors, int count) {
+            msghdr message{};
+            message.msg_iov = vectors;
+            message.msg_iovlen = count;
+            return sendmsg(peer.socket, &message, MSG_NOSIGNAL);
+        });
+    }
+
     bool move_in(Peer &peer, bool &lost) {
-        Flow &in = peer.in;
-        bool moved = false;
-        while (!in.finished()) {
-            iovec vectors[2];
-            const ssize_t count = readv(peer.socket, vectors, in.pieces(vectors));
-            if (count < 0 && would_block()) return moved;
-            if (count <= 0) {
-                lost = true;
-                return moved;
-            }
-            in.done += count;
-            moved = true;
-            if (in.done >= static_cast<int64_t>(sizeof(Header))) check(peer);
-        }
-        return moved;
+        return move(peer.in, lost, [&](iovec *vectors, int count) {
+            const ssize_t bytes = readv(peer.socket, vectors, count);
+            if (bytes > 0 && peer.in.done + bytes >= static_cast<int64_t>(sizeof(Header))) check(peer);
+            return bytes;
+        });
     }
 
     void check(Peer &peer) {
@@ -169,34 +181,37 @@ class Links {
         std::vector<int> lost;
         nb::gil_scoped_release released;
         auto last = Clock::now();
-        std::vector<pollfd> waiting;
+        std::vector<pollfd> sockets;
+        std::vector<int> members;
+        for (size_t p = 0; p < peers_.size(); ++p) {
+            if (peers_[p].socket < 0) continue;
+            sockets.push_back({peers_[p].socket, 0, POLLIN | POLLOUT});
+            members.push_back(static_cast<int>(p));
+        }
         while (true) {
-            bool moved = false;
-            waiting.clear();
-            for (size_t p = 0; p < peers_.size(); ++p) {
-                Peer &peer = peers_[p];
-                if (peer.socket < 0) continue;
+            bool moved = false, more = false;
+            for (size_t k = 0; k < sockets.size(); ++k) { // those that poll names
+                Peer &peer = peers_[members[k]];
                 bool gone = false;
-                moved |= move_out(peer);
-                moved |= move_in(peer, gone);
-                if (gone) lost.push_back(static_cast<int>(p));
-                const short events = (peer.in.finished() ? 0 : POLLIN) | (peer.out.finished() ? 0 : POLLOUT);
-                if (events) waiting.push_back({peer.socket, events, 0});
+                if (sockets[k].revents & ~POLLIN) moved |= move_out(peer, gone);
+                if (!gone && sockets[k].revents & ~POLLOUT) moved |= move_in(peer, gone);
+                if (gone) lost.push_back(members[k]);
+                sockets[k].events = (peer.in.finished() ? 0 : POLLIN) | (peer.out.finished() ? 0 : POLLOUT);
+                sockets[k].fd = sockets[k].events ? peer.socket : -1; // -1: poll leaves it out
+                more |= sockets[k].events != 0;
+                peer.wake_late();
             }
-            if (!lost.empty() || waiting.empty()) break;
-            if (moved) {
-                last = Clock::now();
-                continue;
-            }
+            if (!lost.empty() || !more) break;
+            if (moved) last = Clock::now();
             const double left = timeout_ - std::chrono::duration<double>(Clock::now() - last).count();
             if (left <= 0) {
-                for (size_t p = 0; p < peers_.size(); ++p)
-                    if (peers_[p].socket >= 0 && !(peers_[p].in.finished() && peers_[p].out.finished()))
-                        lost.push_back(static_cast<int>(p));
+                for (size_t k = 0; k < sockets.size(); ++k)
+                    if (sockets[k].events) lost.push_back(members[k]);
                 break;
             }
             const auto most = static_cast<int>(std::min<double>(POLL_MS, left * 1000) + 1);
-            if (const int ready = poll(waiting.data(), waiting.size(), most); ready <= 0) {
+            if (const int ready = poll(sockets.data(), sockets.size(), most); ready <= 0) {
+                for (pollfd &one : sockets) one.revents = POLLIN | POLLOUT; // few bytes may have come, too
                 nb::gil_scoped_acquire held;
                 if (PyErr_CheckSignals()) throw nb::python_error();
             }

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import struct
 import threading
 import time
 from pathlib import Path
@@ -16,13 +17,19 @@ from weft.exchange.carrier import Links
 from weft.exchange.mesh import Mesh
 
 
+def tcp_pair():
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        one = socket.create_connection(door.getsockname())
+        return one, door.accept()[0]
+
+
 @contextlib.contextmanager
-def meshed(size, timeout=10.0):
+def meshed(size, timeout=10.0, pair=socket.socketpair):
     """Links of so many workers, by pairs of sockets."""
     ends = [[None] * size for _ in range(size)]
     for a in range(size):
         for b in range(a + 1, size):
-            ends[a][b], ends[b][a] = socket.socketpair()
+            ends[a][b], ends[b][a] = pair()
     for row in ends:
         for end in row:
             if end is not None:
@@ -59,7 +66,8 @@ def together(work, size):
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize("known", [True, False])
-def test_every_byte_arrives(size, known):
+@pytest.mark.parametrize("pair", [socket.socketpair, tcp_pair])
+def test_every_byte_arrives(size, known, pair):
     rng = np.random.default_rng(size)
     rounds = [rng.integers(0, [5, 100_000, 3_000_000][step % 3], (size, size)) for step in range(7)]
     rounds[3][:] = 0
@@ -67,7 +75,7 @@ def test_every_byte_arrives(size, known):
         np.fill_diagonal(counts, 0)
     messages = [[[rng.integers(0, 256, n).astype(np.uint8) for n in row] for row in counts] for counts in rounds]
 
-    with meshed(size) as (_, links):
+    with meshed(size, pair=pair) as (_, links):
 
         def work(rank):
             got = []
@@ -97,6 +105,63 @@ def test_a_worker_that_hangs_up_is_named():
         for rank in (0, 2):
             links[rank].begin(np.zeros(0, np.uint8), [0, 0, 0])
         assert links[0].finish_any()[0] == [1]
+
+
+def test_a_worker_that_hangs_up_before_it_has_read_is_named_at_once():
+    with meshed(2, pair=tcp_pair) as (ends, links):
+        links[1].begin(np.ones(4, np.uint8), [4, 0])
+        links[0].begin(np.zeros(50 << 20, np.uint8), [0, 50 << 20])
+        start, found = time.monotonic(), []
+        waiter = threading.Thread(target=lambda: found.append(links[0].finish_into(np.empty(4, np.uint8), [0, 4])))
+        waiter.start()
+        time.sleep(0.2)  # its message has come; this one's cannot go
+        ends[1][0].close()
+        waiter.join()
+        assert found == [[1]] and time.monotonic() - start < 5
+
+
+def message(number, data):
+    return struct.pack("=QQ", number, len(data)) + data
+
+
+def test_who_waits_for_much_wakes_seldom():
+    data = os.urandom(1 << 20)
+    with meshed(2, pair=tcp_pair) as (ends, links):
+        mine, theirs = ends[0][1], ends[1][0]
+        theirs.setblocking(True)
+        for number in (1, 2):
+            out = np.empty(len(data), np.uint8)
+            links[0].begin(out[:0], [0, 0])
+            waiter = threading.Thread(target=links[0].finish_into, args=(out, [0, len(data)]))
+            waiter.start()
+            sent = message(number, data)
+            theirs.sendall(sent[:100_000])
+            end = time.monotonic() + 5
+            while wakes(mine) == 1 and time.monotonic() < end:
+                time.sleep(0.001)
+            assert wakes(mine) == 1 << 15
+            theirs.sendall(sent[100_000:])
+            waiter.join()
+            assert out.tobytes() == data and wakes(mine) == 1
+
+
+def wakes(one):
+    return one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+
+def test_few_bytes_at_a_time_are_progress():
+    data = os.urandom(20_000)
+    with meshed(2, timeout=0.8, pair=tcp_pair) as (ends, links):
+        out, found = np.empty(len(data), np.uint8), []
+        links[0].begin(out[:0], [0, 0])
+        waiter = threading.Thread(target=lambda: found.append(links[0].finish_into(out, [0, len(data)])))
+        waiter.start()
+        sent = message(1, data)
+        for first in range(0, len(sent), 2000):
+            ends[1][0].sendall(sent[first : first + 2000])
+            time.sleep(0.2)
+        waiter.join()
+        assert found == [[]] and out.tobytes() == data
 
 
 def test_silence_ends_after_the_timeout():
