@@ -172,16 +172,16 @@ def sandbox_of(parts, link, args):
 
 
 def simulated(graph, name, parts, method, owners, unequal):
-    """Rows of an epoch as training draws them, seeds at home and evened: each batch's busiest link, summed.
+    """Rows of an epoch as training draws them, seeds at home and evened: what the busiest host's link carries, in or out.
 
-    A row on a link at a fifth counts as five.
+    What comes and what goes is compared batch by batch. A row on a link at a fifth counts as five.
     """
     traces = Traces(graph, task_of(graph, name, parts, unequal), batches=10**6)
     rows = traces.rows(owners, parts, shares=told_of(method, unequal).get("shares"), slack=Plan.slack)
     rows[:, range(parts), range(parts)] = 0
     bandwidths = TOLD["bandwidths"] if unequal else np.ones(parts)
-    busiest = (np.maximum(rows.sum(axis=1), rows.sum(axis=2)) / bandwidths).max(axis=1)
-    return {"rows": int(rows.sum()), "busiest": float(busiest.sum()), "batches": len(rows)}
+    busiest = (np.maximum(rows.sum(axis=1), rows.sum(axis=2)) / bandwidths).sum(axis=0).max()
+    return {"rows": int(rows.sum()), "busiest": float(busiest), "batches": len(rows)}
 
 
 def finished(file):

@@ -14,7 +14,7 @@ from weft.errors import ConfigError, InputError
 from weft.graph import Graph
 from weft.graph.graph import SPLITS, Progress
 from weft.keys import Stream, key, mix64_array
-from weft.partition.aim import Training, parts_of_whole
+from weft.partition.aim import Aim, Training, parts_of_whole
 from weft.sampling import NeighborSampler, Sample
 from weft.sampling.batches import Batches, dealt
 from weft.sampling.evening import crowded, evened, limits, misses
@@ -43,6 +43,12 @@ class Links:
     def equal(cls, servers: int, alpha: float = 0.0, beta: float = 1.0) -> "Links":
         """The same link between all servers; as they are given here, seconds are rows."""
         return cls(np.full((servers, servers), float(alpha)), np.full((servers, servers), float(beta)))
+
+    @classmethod
+    def of(cls, aim: Aim) -> "Links":
+        """Links of the bandwidths that are aimed for; seconds are rows on the average one. What begins takes no time."""
+        slower = np.maximum(aim.seconds[:, None], aim.seconds)
+        return cls(np.zeros_like(slower), np.maximum(slower, aim.pair_seconds))
 
     @property
     def starts(self) -> bool:

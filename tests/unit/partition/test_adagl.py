@@ -1,6 +1,7 @@
 """AdaGL: the search and its kernels against slow twins; whole allocations balanced, repeatable, better than random."""
 
 import sys
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.graph.generate import communities
+from weft.graph.graph import SPLITS
 from weft.partition import measure
 from weft.partition.adagl import Objective, Options, adagl, evolve, greedy_allocations, imbalance, refine, refine_all
 from weft.partition.adagl.evolve import renamed
@@ -189,6 +191,22 @@ class TestWhole:
         stages = {"joining lists", "coarsening", "sampling", "searching", "refining"}
         assert stages == {stage for stage, _, _ in told}
         assert all(done <= total for _, done, total in told)
+
+
+@pytest.mark.parametrize("slow", range(4))
+def test_who_needs_nobody_gets_the_slow_link(slow):
+    rng, size = np.random.default_rng(0), 300
+    blocks = [
+        size * block + np.stack([np.repeat(range(size), 8), rng.integers(0, size, 8 * size)]) for block in range(4)
+    ]
+    between = np.stack([np.repeat(range(3 * size), 2), rng.integers(0, 3 * size, 6 * size)])  # but for the last block
+    edges = np.concatenate([*blocks, between], axis=1)
+    split = np.where(rng.random(4 * size) < 0.3, SPLITS["train"], SPLITS["unused"])
+    graph = Graph.from_arrays(np.concatenate([edges, edges[::-1]], axis=1), num_vertices=4 * size, split=split)
+    bandwidths = tuple(0.2 if part == slow else 1.0 for part in range(4))
+    aim = Aim(4, task=Training((5, 5), 200), bandwidths=bandwidths)
+    owners = adagl(graph, aim, replace(QUICK, population=32, iterations=20))
+    assert (owners[3 * size :] == slow).mean() > 0.95
 
 
 @pytest.mark.parametrize("name", ["cora", "facebook-johns", "debian"])

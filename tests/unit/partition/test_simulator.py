@@ -5,7 +5,7 @@ import pytest
 
 from weft.errors import ConfigError, InputError
 from weft.graph import Graph
-from weft.partition.aim import Training
+from weft.partition.aim import Aim, Training
 from weft.partition.simulator import Links, Traces, fit, seeds_of
 from weft.sampling import NeighborSampler
 from weft.sampling.batches import Batches
@@ -111,6 +111,16 @@ def test_seconds_by_hand():
     rows = np.array([[[0, 10], [4, 0]], [[0, 0], [6, 0]]])  # two batches
     assert Links(alpha, beta).seconds(rows).tolist() == [2 + 1.0, 5 + 2.0 + 5 + 3.0]
     assert Links.equal(2).seconds(rows).tolist() == [10, 10]
+
+
+def test_links_of_bandwidths():
+    equal = Links.of(Aim(3))
+    assert (equal.beta == 1).all() and not equal.starts
+    pairs = np.full((3, 3), np.inf)
+    pairs[0, 1] = pairs[1, 0] = 0.25
+    found = Links.of(Aim(3, bandwidths=(1, 1, 0.5), pairs=pairs))
+    mean = (1 + 1 + 2) / 3
+    assert found.beta * mean == pytest.approx(np.array([[1, 4, 2], [4, 1, 2], [2, 2, 2]]))
 
 
 def test_slow_links_count_for_more(graph):

@@ -45,7 +45,7 @@ def adagl(graph: Graph, aim: Aim, options: Options = Options()) -> np.ndarray:  
         return np.zeros(graph.num_vertices, dtype=np.int32)
     mesh = _mesh(graph, aim)
     traces = Traces(graph, aim.task or usual_task(aim.parts, aim.seed), batches=options.batches, threads=aim.threads)
-    links = options.links or Links.equal(aim.parts)
+    links = options.links or Links.of(aim)
     random_seconds = traces.seconds(_random(graph.num_vertices, aim.targets, aim.seed), links)
     starts = options.starts
     for cycle in range(options.cycles):
