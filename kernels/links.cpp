@@ -61,7 +61,7 @@ class Links {
   public:
     // `sockets`: one a worker, non-blocking, -1 for this worker itself. A wait without any progress ends after `timeout`.
     Links(const std::vector<int> &sockets, double timeout) : timeout_(timeout), pool_(std::make_shared<Pool>()) {
-        for (const int socket : sockets) peers_.push_back({socket, {}, {}, nullptr, 1});
+        for (const int socket : sockets) peers_.push_back({socket, {}, {}, nullptr});
     }
 
     Links(const Links &) = delete;
@@ -82,7 +82,8 @@ class Links {
             peers_[p].out = {{number_, static_cast<uint64_t>(counts[p])}, at, counts[p], 0};
         nb::gil_scoped_release released;
         bool lost = false; // `finish` finds out
-        for_each([&](Peer &peer) { move_out(peer, lost); });
+        for (Peer &peer : peers_)
+            if (peer.socket >= 0) move_out(peer, lost);
     }
 
     // Waits until all is sent and all has come, expected[p] bytes from worker p into `out`. Returns the workers that are lost.
@@ -119,11 +120,6 @@ class Links {
     uint64_t number_ = 0;
     bool open_ = false;
     std::optional<In<uint8_t>> sent_;
-
-    template <class F> void for_each(F &&f) {
-        for (Peer &peer : peers_)
-            if (peer.socket >= 0) f(peer);
-    }
 
     static bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -181,32 +177,28 @@ class Links {
         std::vector<int> lost;
         nb::gil_scoped_release released;
         auto last = Clock::now();
-        std::vector<pollfd> sockets;
-        std::vector<int> members;
-        for (size_t p = 0; p < peers_.size(); ++p) {
-            if (peers_[p].socket < 0) continue;
-            sockets.push_back({peers_[p].socket, 0, POLLIN | POLLOUT});
-            members.push_back(static_cast<int>(p));
-        }
+        std::vector<pollfd> sockets(peers_.size(), {-1, 0, POLLIN | POLLOUT}); // of each peer; poll leaves out -1
         while (true) {
             bool moved = false, more = false;
-            for (size_t k = 0; k < sockets.size(); ++k) { // those that poll names
-                Peer &peer = peers_[members[k]];
+            for (size_t p = 0; p < peers_.size(); ++p) { // those that poll names
+                Peer &peer = peers_[p];
+                pollfd &socket = sockets[p];
+                if (peer.socket < 0) continue;
                 bool gone = false;
-                if (sockets[k].revents & ~POLLIN) moved |= move_out(peer, gone);
-                if (!gone && sockets[k].revents & ~POLLOUT) moved |= move_in(peer, gone);
-                if (gone) lost.push_back(members[k]);
-                sockets[k].events = (peer.in.finished() ? 0 : POLLIN) | (peer.out.finished() ? 0 : POLLOUT);
-                sockets[k].fd = sockets[k].events ? peer.socket : -1; // -1: poll leaves it out
-                more |= sockets[k].events != 0;
+                if (socket.revents & ~POLLIN) moved |= move_out(peer, gone);
+                if (!gone && socket.revents & ~POLLOUT) moved |= move_in(peer, gone);
+                if (gone) lost.push_back(static_cast<int>(p));
+                socket.events = (peer.in.finished() ? 0 : POLLIN) | (peer.out.finished() ? 0 : POLLOUT);
+                socket.fd = socket.events ? peer.socket : -1;
+                more |= socket.events != 0;
                 peer.wake_late();
             }
             if (!lost.empty() || !more) break;
             if (moved) last = Clock::now();
             const double left = timeout_ - std::chrono::duration<double>(Clock::now() - last).count();
             if (left <= 0) {
-                for (size_t k = 0; k < sockets.size(); ++k)
-                    if (sockets[k].events) lost.push_back(members[k]);
+                for (size_t p = 0; p < peers_.size(); ++p)
+                    if (sockets[p].events) lost.push_back(static_cast<int>(p));
                 break;
             }
             const auto most = static_cast<int>(std::min<double>(POLL_MS, left * 1000) + 1);
