@@ -222,9 +222,16 @@ def write_measured(records, file):
                 out.write(json.dumps({"allocation": name, "plan": plan, "seconds": figures["communication"]}) + "\n")
 
 
+def together(records):
+    """The records of each graph and number of parts."""
+    groups = {}
+    for r in records:
+        groups.setdefault((r["graph"], r["parts"]), []).append(r)
+    return groups
+
+
 def report(records):
-    for name, parts in dict.fromkeys((r["graph"], r["parts"]) for r in records):
-        rows = [r for r in records if (r["graph"], r["parts"]) == (name, parts)]
+    for (name, parts), rows in together(records).items():
         by = {r["method"]: r for r in rows}
         hidden = UNEQUAL["hidden"] if rows[0]["unequal"] else HIDDEN
         print(
@@ -269,8 +276,7 @@ def errors(records):
     """
     for figure, meant in (("communication", "waiting for rows"), ("seconds", "epoch")):
         found = []
-        for name, parts in dict.fromkeys((r["graph"], r["parts"]) for r in records):
-            rows = [r for r in records if (r["graph"], r["parts"]) == (name, parts)]
+        for rows in together(records).values():
             found += [error(one, [r for r in rows if r is not one], figure) for one in rows if len(rows) > 2]
         if found:
             mean = statistics.mean(found)
@@ -278,9 +284,9 @@ def errors(records):
 
 
 def error(one, others, figure):
-    each = np.array([[r["simulated"]["busiest"] / r["simulated"]["batches"] for r in others]])
-    spent = np.array([[r["plans"]["leap"][figure] / r["simulated"]["batches"] for r in others]])
-    alpha, beta = fit(each[0], spent[0])
+    each = np.array([r["simulated"]["busiest"] / r["simulated"]["batches"] for r in others])
+    spent = np.array([r["plans"]["leap"][figure] / r["simulated"]["batches"] for r in others])
+    alpha, beta = fit(each, spent)
     told = alpha * one["simulated"]["batches"] + beta * one["simulated"]["busiest"]
     return abs(told / one["plans"]["leap"][figure] - 1)
 
