@@ -12,7 +12,7 @@ from torch import Tensor
 from weft.exchange.carrier import Carrier
 from weft.meter import Meter
 
-SMALL = 1 << 17  # bytes of a sum that go to all at once
+_MESSAGE = 1 << 13  # bytes that cross a fast link in about the time that a message takes a processor
 
 Part = tuple[Tensor, Sequence[int], Sequence[int]]  # rows, how many go to each worker, and how many come
 
@@ -149,9 +149,9 @@ class Wire:
         if self.size == 1:
             return x
         flat = x.detach().reshape(-1)
-        if flat.nbytes <= SMALL:
+        if in_one(flat.nbytes, self.size):
             total = _added(self._to_all(flat, [len(flat)] * self.size, stage))
-        else:  # each worker adds up a piece, then all get all pieces
+        else:  # each worker adds up a piece, then all get all pieces: the same bits
             mine = list(flat.tensor_split(self.size))
             lengths = [len(piece) for piece in mine]
             own = mine[self.rank]
@@ -207,6 +207,11 @@ class Wire:
             if peer != self.rank and self.size > 1:
                 self.traffic.count(stage, self._ranks[peer], size)
                 self.traffic.count("headers", self._ranks[peer], header)
+
+
+def in_one(size: float, workers: int) -> bool:
+    """Whether a sum of so many bytes goes whole to everyone: by pieces it is 2 / workers of the bytes, but two exchanges."""
+    return size - 2 * size / workers <= _MESSAGE
 
 
 def _added(parts: Sequence[Tensor]) -> Tensor:
