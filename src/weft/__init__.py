@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from weft.errors import WeftError
     from weft.graph import Graph
     from weft.nn import LinkPredictor, Split, check_split
+    from weft.plugins import register
     from weft.training import Result, Settings, Trainer, infer
 
 __version__ = "0.1.0"
@@ -21,6 +22,7 @@ __all__ = [
     "WeftError",
     "check_split",
     "infer",
+    "register",
     "train",
 ]
 
@@ -34,6 +36,7 @@ _HOMES = {
     "WeftError": "weft.errors",
     "check_split": "weft.nn",
     "infer": "weft.training",
+    "register": "weft.plugins",
     "train": "weft.api",
 }
 

@@ -20,7 +20,7 @@ ROOMS = [
     "report",
     "commands",
 ]
-LEAVES = {"errors", "keys", "config", "memory", "meter", "threads", "_kernels", "__init__"}
+LEAVES = {"errors", "keys", "config", "memory", "meter", "threads", "plugins", "_kernels", "__init__"}
 DOORS = {"api": len(ROOMS), "cli": len(ROOMS)}  # modules below all rooms
 
 

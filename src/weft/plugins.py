@@ -1,0 +1,158 @@
+"""Parts that others can add, by name: placements, convolutions, samplers, partition methods, objectives.
+
+Each kind has a `Door`. What comes with Weft is listed here as "module:attribute" and imported when it is first used. What
+others write is a class of their own, derived from the kind's base class, and is added by `weft.register` or by an entry
+point of the group `weft.plugins`, which names the class, or a module that registers its classes. Entry points are loaded
+once, when a name is not known or all names are listed. `docs/extending.md` has an example of each kind.
+"""
+
+import inspect
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from weft.errors import ConfigError
+
+GROUP = "weft.plugins"
+
+T = TypeVar("T")
+
+
+class Door(Generic[T]):
+    """The parts of one kind: classes with a name and a line of help, derived from one base class."""
+
+    def __init__(self, kind: str, base: str, builtin: Mapping[str, str], named_by: str = "name") -> None:
+        """`base`, `builtin`: "module:attribute". `named_by`: the attribute that names a part, a word or a class."""
+        self.kind = kind
+        self._base, self._named_by = base, named_by
+        self._builtin = dict(builtin)
+        self._added: dict[str, T] = {}
+
+    def get(self, name: str) -> T:
+        """The part of this name; an error lists the known ones if there is none."""
+        found = self.find(name)
+        if found is None:
+            raise ConfigError(self._unknown(name))
+        return found
+
+    def find(self, name: str) -> T | None:
+        """The part of this name, or None."""
+        if name not in self._builtin and name not in self._added:
+            load_plugins()
+        if name in self._builtin:
+            return _imported(self._builtin[name])
+        return self._added.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        """All names, those that come with Weft first."""
+        load_plugins()
+        return (*self._builtin, *self._added)
+
+    def check(self, name: str) -> None:
+        """Refuse a name that is not known, without importing the part."""
+        if name not in self._builtin and name not in self._added and name not in self.names():
+            raise ConfigError(self._unknown(name))
+
+    def help(self) -> dict[str, str]:
+        """A line on each part, by name."""
+        return {name: getattr(self.get(name), "help", "") for name in self.names()}
+
+    def fits(self, part: object) -> bool:
+        """Is this a class of the kind? Its base class has been imported then."""
+        module, attribute = self._base.split(":")
+        base = getattr(sys.modules.get(module), attribute, None)
+        return isinstance(part, type) and isinstance(base, type) and issubclass(part, base)
+
+    def register(self, part: T) -> T:
+        """Add a part; twice the same is once."""
+        if not self.fits(part):
+            raise ConfigError(f"{_title(part)} is no {self.kind}: derive a class from {self._base.replace(':', '.')}")
+        if inspect.isabstract(part):
+            missing = ", ".join(sorted(part.__abstractmethods__))  # type: ignore[attr-defined]
+            raise ConfigError(f"{self.kind} {_title(part)} is not finished: it has no {missing}")
+        name = getattr(part, self._named_by, None)
+        name = class_name(name) if isinstance(name, type) else name
+        if not (isinstance(name, str) and name):
+            raise ConfigError(f"{self.kind} {_title(part)} has no name: set its attribute {self._named_by!r}")
+        if self._added.get(name) is part or self._is_builtin(name, part):
+            return part
+        if name in self._builtin or name in self._added:
+            raise ConfigError(f"there is a {self.kind} {name!r} already: give {_title(part)} another name")
+        self._added[name] = part
+        return part
+
+    def _is_builtin(self, name: str, part: T) -> bool:
+        return name in self._builtin and _imported(self._builtin[name]) is part
+
+    def _unknown(self, name: str) -> str:
+        known = self.names()
+        near = get_close_matches(name, known, 1)
+        remedy = f"did you mean {near[0]!r}? Choose" if near else "choose"
+        return f"{self.kind} {name!r} is not known: {remedy} from {', '.join(known)}"
+
+
+PLACEMENTS: Door[Any] = Door("placement", "weft.placements:Placement", {})
+CONVOLUTIONS: Door[Any] = Door("convolution", "weft.nn:Convolution", {}, named_by="module")
+SAMPLERS: Door[Any] = Door(
+    "sampler",
+    "weft.sampling:Sampler",
+    {
+        "neighbor": "weft.sampling.neighbors:NeighborSampler",
+        "labor": "weft.sampling.labor:LaborSampler",
+        "layer": "weft.sampling.layers:LayerSampler",
+    },
+)
+PARTITION_METHODS: Door[Any] = Door("partition method", "weft.partition:Method", {})
+OBJECTIVES: Door[Any] = Door("objective", "weft.training:Objective", {})
+
+DOORS = (PLACEMENTS, CONVOLUTIONS, SAMPLERS, PARTITION_METHODS, OBJECTIVES)
+
+
+def register(part: T) -> T:
+    """Add a placement, convolution, sampler, partition method or objective: a class derived from one of their base classes.
+
+    It can stand above the class as a decorator.
+    """
+    for door in DOORS:
+        if door.fits(part):
+            door.register(part)
+            return part
+    bases = ", ".join(door._base.replace(":", ".") for door in DOORS)
+    raise ConfigError(f"{_title(part)} can't be registered: it must be a class derived from one of {bases}")
+
+
+def class_name(cls: type) -> str:
+    """The name by which a class is looked up where a part serves it."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+@cache
+def load_plugins() -> None:
+    """Load the entry points of the group `weft.plugins`, once in a process."""
+    for entry in entry_points(group=GROUP):
+        _load(entry)
+
+
+def _load(entry: EntryPoint) -> None:
+    package = entry.dist.name if entry.dist else "unknown"
+    try:
+        part = entry.load()
+        if isinstance(part, type):
+            register(part)
+    except Exception as error:
+        raise ConfigError(
+            f"plugin {entry.name!r} of package {package} can't be loaded ({entry.value}: {error}): repair or uninstall it"
+        ) from error
+
+
+def _imported(where: str) -> Any:
+    module, attribute = where.split(":")
+    return getattr(import_module(module), attribute)
+
+
+def _title(part: object) -> str:
+    return class_name(part) if isinstance(part, type) else repr(part)
