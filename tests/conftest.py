@@ -1,10 +1,46 @@
 """Fixtures that all tests share."""
 
+from functools import partial
 from pathlib import Path
 
+import launcher
 import pytest
 
+from weft.exchange import simulate
+
 _REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def ranks():
+    """`ranks(size, work, *args, hosts=None, timeout=60)`: what `work(world, *args)` gives on each of so many workers.
+
+    They are threads of this process, so starting them is free, closures will do, and arguments and results are shared
+    (each worker makes its own model). What they compute is what processes would, bit for bit. A worker's error ends all
+    and is raised here. Make models within `weft.keys.seeded`, for torch has one generator for all threads; give
+    settings threads=1; change nothing that belongs to the process (environment, working folder, signals).
+    """
+
+    def run(size, work, *args, hosts=None, timeout=60.0):
+        return simulate(size, lambda world: work(world, *args), hosts, timeout)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def processes():
+    """`processes(size, work, *args, hosts=None, transport="sockets", timeout=60)`: as `ranks`, but processes.
+
+    `work` must be a function of a module, and what goes in and out is copied. They are forked from one that has all
+    imported, in a fraction of a second. `transport`: sockets, or gloo.
+    """
+    return launcher.start
+
+
+@pytest.fixture(scope="session", params=["threads", "sockets", "gloo"])
+def anyhow(request, ranks):
+    """As `ranks` and `processes`, over each carrier in turn: threads, processes with sockets, processes with gloo."""
+    return ranks if request.param == "threads" else partial(launcher.start, transport=request.param)
 
 
 @pytest.fixture

@@ -1,10 +1,14 @@
 """Keys: where all randomness comes from. A draw is a pure function of its key, whoever makes it, in whatever order."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 import numpy as np
 
 _MASK = (1 << 64) - 1
+_TORCH = threading.Lock()  # torch has one generator for all threads of a process
 
 
 class Stream(IntEnum):
@@ -42,6 +46,26 @@ def key(*parts: int) -> int:
 def generator(*parts: int) -> np.random.Generator:
     """A stream of random numbers for a key, where many are drawn in an order that is always the same."""
     return np.random.Generator(np.random.Philox(key(*parts)))
+
+
+@contextmanager
+def seeded(*parts: int) -> Iterator[None]:
+    """Within it torch draws by a key, as modules do for their parameters; one thread at a time, and afterwards as before."""
+    import torch  # only here: commands that handle graphs start without it
+
+    with _TORCH, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key(*parts))
+        yield
+
+
+def seed_torch(*parts: int) -> None:
+    """Have torch draw by a key from now on: `torch.manual_seed` without its look for devices that are not there."""
+    import torch
+
+    with _TORCH:
+        torch.default_generator.manual_seed(key(*parts))
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(key(*parts))
 
 
 def mix64_array(key: int, ids: np.ndarray) -> np.ndarray:

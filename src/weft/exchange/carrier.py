@@ -28,6 +28,16 @@ class Carrier(Protocol):
         """Give up its connections; it carries nothing any more. What other workers still have to read, they get."""
 
 
+class Connections(Protocol):
+    """What one worker reaches the others by. All workers ask for the same carriers in the same order."""
+
+    def carrier(self, ranks: Sequence[int]) -> Carrier:
+        """A new carrier among some workers, this one too."""
+
+    def close(self) -> None:
+        """Send nothing any more; who still waits for this worker finds out."""
+
+
 class Links:
     """Connections of this project's own, for what is in host memory (kernels/links.cpp)."""
 

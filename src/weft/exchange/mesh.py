@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.errors import ClusterError, ConfigError
+from weft.exchange.carrier import Links
 
 _HELLO = struct.Struct("!16sII")  # the run's secret, the mesh's number, the rank
 _PATIENCE = 5.0  # seconds that a stranger at the door has for its first words
@@ -32,6 +33,10 @@ class Mesh:
         self._made = 0
         self._waiting: dict[tuple[int, int], socket.socket] = {}  # came before they were asked for
         self._open: dict[int, socket.socket] = {}  # by file descriptor
+
+    def carrier(self, ranks: Sequence[int]) -> Links:
+        """New connections among some workers, this one too."""
+        return Links(self.connect(ranks), self._timeout, ranks, self.hang_up)
 
     def connect(self, ranks: Sequence[int]) -> list[int]:
         """New connections among some workers, this one too: the sockets by member, -1 for this worker itself."""

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from weft.errors import ClusterError
-from weft.exchange.carrier import Group, Links
+from weft.exchange.carrier import Connections, Group
 from weft.exchange.mesh import Mesh
 from weft.exchange.wire import Traffic, Wire
 from weft.meter import Meter
@@ -37,20 +37,19 @@ class World:
         hosts: list[int] | None = None,
         store: Any = None,
         timeout: float = 300.0,
-        transport: str = "sockets",
+        connections: Connections | None = None,
     ) -> None:
+        """`connections`: carry what is in host memory; None: torch.distributed does, or there is no other worker."""
         self.rank, self.size = rank, size
         self.hosts = hosts or [0] * size  # the host of each worker
         self.meter, self.traffic = Meter(), Traffic(size)
         self._store, self._timeout = store, timedelta(seconds=timeout)
-        self._mesh = None
+        self._connections = connections
         self._ended = threading.Event()
         self._life = threading.Thread(target=self._show_life, daemon=True, name="weft-alive")
         if store is not None:
             store.set(f"{_ALIVE}/{rank}", "0")  # asking for a key that nobody set would wait for it
             self._life.start()
-            if transport == "sockets":
-                self._mesh = Mesh(rank, os.environ["MASTER_ADDR"], store, timeout)
 
     @classmethod
     def join(cls, timeout: float, transport: str = "sockets") -> "World":
@@ -79,7 +78,8 @@ class World:
                 f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason}): start "
                 f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
             ) from error
-        return cls(rank, size, hosts, store, timeout, transport)
+        connections = Mesh(rank, os.environ["MASTER_ADDR"], store, timeout) if transport == "sockets" else None
+        return cls(rank, size, hosts, store, timeout, connections)
 
     def wire(self, group: str | Groups = "all", half: bool = False) -> Wire:
         """A new wire among all workers, those of each host, or of groups that all workers name alike.
@@ -90,9 +90,7 @@ class World:
             return Wire(meter=self.meter)
         ranks = self.members(group)
         device = self._process_group(group) if dist.is_initialized() else None
-        own, mesh = None, self._mesh
-        if mesh is not None:
-            own = Links(mesh.connect(ranks), self._timeout.total_seconds(), ranks, mesh.hang_up)
+        own = None if self._connections is None else self._connections.carrier(ranks)
         if len(ranks) == 1:
             return Wire(meter=self.meter, ranks=ranks)
         member = ranks.index(self.rank)
@@ -171,8 +169,8 @@ class World:
         self._ended.set()
         if self._life.is_alive():  # one that still asks the store when Python ends would take the process down with it
             self._life.join(_BEAT)
-        if self._mesh is not None:
-            self._mesh.close()
+        if self._connections is not None:
+            self._connections.close()
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 

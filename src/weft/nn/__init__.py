@@ -1,5 +1,6 @@
 """Running PyG models, unchanged, on blocks."""
 
+import weft.nn.generated  # noqa: F401  (before any model is made)
 from weft.nn.block_model import BlockModel
 from weft.nn.costs import crossing_costs
 from weft.nn.declared import Split, check_split

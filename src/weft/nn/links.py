@@ -1,11 +1,10 @@
 """Scores of links: an encoder gives rows of vertices, a decoder makes of two rows how likely they are linked."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from weft.errors import ConfigError, ModelError
-from weft.keys import Stream, key
+from weft.keys import Stream, seeded
 
 DECODERS = ("dot", "mlp")
 LOSSES = ("bce", "margin")
@@ -55,8 +54,7 @@ def make_decoder(name: str, width: int, seed: int) -> nn.Module:
         raise ConfigError(f"decoder {name!r} is not known: choose one of {', '.join(DECODERS)}")
     if name == "dot":
         return DotProduct()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(key(Stream.INIT, seed, 1))
+    with seeded(Stream.INIT, seed, 1):
         return MLP(width, width)
 
 

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import DeepGCNLayer, FiLMConv, GCNConv
 from torch_geometric.nn import models as pyg
 
 from weft.errors import ConfigError
-from weft.keys import Stream, key
+from weft.keys import Stream, seeded
 from weft.nn.typed_models import RGAT, RGCN
 
 # How many convolutions each model has unless told otherwise: shallow ones as usual, deep ones as LeapGNN trains them.
@@ -56,8 +55,7 @@ def build(
             f"model {name!r} needs types of edges, and this graph has none: import them (--type, edge_type.npy, a "
             f"HeteroData), or choose another model"
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(key(Stream.INIT, seed))
+    with seeded(Stream.INIT, seed):
         if name == "deepgcn":
             return DeepGCN(in_channels, hidden, out_channels, layers, dropout=dropout)
         if name == "film":

@@ -3,12 +3,11 @@
 import importlib.util
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
-from weft.keys import Stream, key
+from weft.keys import Stream, seeded
 from weft.nn import DEFAULT_LAYERS, BlockModel, LinkPredictor, build
 from weft.nn.decoupled import Decoupled
 from weft.nn.links import encoder_of, make_decoder
@@ -73,8 +72,7 @@ def _from_file(where: str, graph: Graph, out_channels: int, seed: int) -> nn.Mod
     function = getattr(module, name or "make_model", None)
     if function is None:
         raise ModelError(f"{file} has no function {name or 'make_model'!r}: define it as f(in_channels, out_channels)")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(key(Stream.INIT, seed))
+    with seeded(Stream.INIT, seed):
         model = function(graph.num_features, out_channels)
     if not isinstance(model, nn.Module):
         raise ModelError(f"{where} gave a {type(model).__name__}: it must return a torch.nn.Module")

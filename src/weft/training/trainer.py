@@ -18,7 +18,7 @@ from weft.errors import TrainingError
 from weft.exchange import Wire, World
 from weft.features import FeatureStore
 from weft.graph import Graph
-from weft.keys import Stream, key
+from weft.keys import Stream, key, seed_torch
 from weft.nn import BlockModel
 from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
@@ -279,7 +279,7 @@ class Trainer:
         with self.meter.stage("compute"):
             for group in self._optimizer.param_groups:
                 group["lr"] = rate(s, p.step, len(self._batches))
-            _seed_torch(key(Stream.TORCH, s.seed, p.epoch, batch.index))
+            seed_torch(Stream.TORCH, s.seed, p.epoch, batch.index)
             self._optimizer.zero_grad(set_to_none=True)
             total, edges = 0.0, 0
             for piece in batch.pieces:
@@ -388,10 +388,3 @@ class Trainer:
         self.progress = self._keeper.resume() or self.progress
         if self._merging is not None and self.progress.merging is not None:
             self._merging.restore(self.progress.merging)
-
-
-def _seed_torch(seed: int) -> None:
-    """As torch.manual_seed, without its second's thousandth of looking for devices that are not there."""
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)

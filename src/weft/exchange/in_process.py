@@ -1,0 +1,156 @@
+"""Workers as threads of one process, for tests and for trying things out: the same exchanges, the same bits, no network.
+
+losses = simulate(3, lambda world: train(graph, model(), world))
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.errors import ClusterError
+from weft.exchange.carrier import Links
+from weft.exchange.world import World
+
+Box = tuple[int, int, int]  # a wire's number, the sender, the receiver
+T = TypeVar("T")
+_GONE = object()
+
+
+class Mailboxes:
+    """Where the workers of one process leave messages for each other."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._boxes: dict[Box, SimpleQueue[Any]] = {}
+        self._gone: set[int] = set()
+
+    def put(self, box: Box, message: Tensor | np.ndarray) -> None:
+        """Leave a message."""
+        self._box(box).put(message)
+
+    def take(self, box: Box) -> Any:
+        """The next message, when it is there."""
+        messages, sender = self._box(box), box[1]
+        try:
+            message = messages.get(timeout=0 if sender in self._gone else self.timeout)
+        except Empty:
+            message = _GONE
+        if message is _GONE:
+            messages.put(_GONE)  # for others that wait
+            raise ClusterError(f"worker {sender} stopped answering")
+        return message
+
+    def leave(self, rank: int) -> None:
+        """A worker sends nothing any more: who waits for it is told so, after what it has sent before."""
+        self._gone.add(rank)
+        for box, messages in list(self._boxes.items()):
+            if box[1] == rank:
+                messages.put(_GONE)
+
+    def forget(self, boxes: Iterable[Box]) -> None:
+        """Nothing is left in these boxes any more."""
+        for box in boxes:
+            self._boxes.pop(box, None)
+
+    def _box(self, box: Box) -> "SimpleQueue[Any]":
+        return self._boxes.setdefault(box, SimpleQueue())
+
+
+class InProcess:
+    """Carries rows to other threads."""
+
+    header = Links.header  # counts bytes as sockets do, so that what is predicted of them can be tested
+
+    def __init__(self, boxes: Mailboxes, number: int, rank: int, ranks: Sequence[int]) -> None:
+        self._boxes, self._number, self._rank = boxes, number, rank
+        self._others = [(member, other) for member, other in enumerate(ranks) if other != rank]
+        self._closed = self._under_way = False
+
+    def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
+        self._put([part.clone() for part in x.split(list(send))])
+
+        def wait() -> None:
+            for part, message in zip(out.split(list(receive)), self._take(out[:0]), strict=True):
+                assert part.shape == message.shape and part.dtype == message.dtype, (part.shape, message.shape)
+                part.copy_(message)
+
+        return wait
+
+    def start_any(self, data: np.ndarray, send: Sequence[int]) -> Callable[[], list[np.ndarray]]:
+        self._put([part.copy() for part in np.split(data, np.cumsum(send)[:-1])])
+        return lambda: self._take(data[:0])
+
+    def close(self) -> None:
+        self._closed = True
+        self._boxes.forget((self._number, other, self._rank) for _, other in self._others)
+
+    def _put(self, parts: Sequence[Any]) -> None:
+        assert not self._closed, "this wire was closed"
+        assert not self._under_way, "an exchange is still under way"
+        self._under_way = True
+        for member, other in self._others:
+            self._boxes.put((self._number, self._rank, other), parts[member])
+
+    def _take(self, own: Any) -> list[Any]:
+        """Everyone's message; `own` for this worker's."""
+        messages = [own] * (len(self._others) + 1)
+        for member, other in self._others:
+            messages[member] = self._boxes.take((self._number, other, self._rank))
+        self._under_way = False
+        return messages
+
+
+class Threads:
+    """One worker's connections to the others of its process. All make the same carriers in the same order."""
+
+    def __init__(self, boxes: Mailboxes, rank: int) -> None:
+        self._boxes, self._rank, self._made = boxes, rank, 0
+
+    def carrier(self, ranks: Sequence[int]) -> InProcess:
+        """A new carrier among some workers, this one too."""
+        self._made += 1
+        return InProcess(self._boxes, self._made, self._rank, ranks)
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        self._boxes.leave(self._rank)
+
+
+def simulate(
+    size: int, work: Callable[[World], T], hosts: Sequence[int] | None = None, timeout: float = 60.0
+) -> list[T]:
+    """What `work(world)` gives on each of `size` workers, which are threads of this process.
+
+    `hosts`: the host of each worker; None: all are on one. The first error of a worker ends all, and is raised here.
+    A worker that waits for another one longer than `timeout` fails, and names it. What belongs to a process is shared:
+    seed torch's generator with `weft.keys.seeded`, and let every worker set the same number of threads.
+    """
+    boxes = Mailboxes(timeout)
+    results: list[Any] = [None] * size
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        torch.set_num_threads(1)
+        world = World(rank, size, None if hosts is None else list(hosts), connections=Threads(boxes, rank))
+        try:
+            results[rank] = work(world)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            world.leave()
+
+    before = torch.get_num_threads()
+    workers = [threading.Thread(target=run, args=(rank,), name=f"weft-worker-{rank}") for rank in range(size)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    torch.set_num_threads(before)
+    if errors:
+        raise errors[0]
+    return results

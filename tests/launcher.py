@@ -1,0 +1,67 @@
+"""Workers for tests: as threads of this process, or as processes of their own. Tests get these as fixtures (conftest.py)."""
+
+import multiprocessing
+import os
+import pickle
+import socket
+import traceback
+
+import torch
+
+from weft.errors import ClusterError
+from weft.exchange import World
+
+# A process that has everything imported, and is forked for each worker: starting one anew costs three seconds.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["weft.training", "torch_geometric.nn"])
+
+
+def start(size, work, *args, hosts=None, transport="sockets", timeout=60.0):
+    """What `work(world, *args)` gives in each of `size` processes; see the fixture `processes`."""
+    port = free_port()
+    pipes, workers, job = [], [], pickle.dumps((work, args))  # not by shared memory, which ends with the sender
+    for rank in range(size):
+        mine, theirs = _FORKS.Pipe(duplex=False)
+        place = {"RANK": str(rank), "WORLD_SIZE": str(size), "GROUP_RANK": str(hosts[rank] if hosts else 0)}
+        environment = place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        given = (theirs, environment, transport, timeout, job)
+        workers.append(_FORKS.Process(target=_run, args=given, daemon=True))
+        workers[-1].start()
+        theirs.close()
+        pipes.append(mine)
+    outcomes = [_outcome(pipe) for pipe in pipes]
+    for worker in workers:
+        worker.join()
+    failures = [(error, told) for error, told, _ in outcomes if error is not None]
+    if failures:  # a worker that lost another one only says so
+        error, told = min(failures, key=lambda failure: isinstance(failure[0], ClusterError))
+        raise error from RuntimeError(told)
+    return [result for _, _, result in outcomes]
+
+
+def _run(pipe, environment, transport, timeout, job):
+    os.environ |= environment
+    torch.set_num_threads(1)
+    try:
+        work, args = pickle.loads(job)
+        world = World.join(timeout, transport)
+        result = work(world, *args)
+        world.leave()
+        outcome = None, "", result
+    except Exception as error:
+        outcome = error, traceback.format_exc(), None
+    pipe.send_bytes(pickle.dumps(outcome))
+
+
+def _outcome(pipe):
+    try:
+        return pickle.loads(pipe.recv_bytes())
+    except EOFError:
+        return RuntimeError("a worker was killed"), "", None
+
+
+def free_port():
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

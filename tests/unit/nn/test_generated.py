@@ -1,0 +1,38 @@
+"""What PyG generates for a convolution stays in memory, and TorchScript finds its text there."""
+
+import inspect
+import tempfile
+
+import torch
+from torch_geometric.nn import MessagePassing, SAGEConv
+
+from weft.nn import build
+
+
+class Doubling(MessagePassing):
+    """A convolution that no other test makes."""
+
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j):
+        return 2 * x_j
+
+
+def test_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    conv, edges = Doubling(), torch.tensor([[0, 1], [1, 1]])
+    assert conv(torch.tensor([[1.0], [2.0]]), edges).tolist() == [[0.0], [6.0]]
+    assert "Doubling_propagate" in type(conv).propagate.__module__
+    assert "def propagate(" in inspect.getsource(type(conv).propagate)
+    assert not list(tmp_path.iterdir())
+
+
+def test_torchscript_finds_it():
+    conv, x = SAGEConv(3, 2), torch.randn(4, 3)
+    edges = torch.tensor([[0, 1, 2], [1, 3, 3]])
+    assert torch.equal(torch.jit.script(conv)(x, edges), conv(x, edges))
+
+
+def test_models_are_made_as_before():
+    assert build("sage", 3, 4, 2, 2)(torch.randn(2, 3), torch.tensor([[0], [1]])).shape == (2, 2)
