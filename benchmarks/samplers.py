@@ -22,8 +22,7 @@ from weft.config import make, read_toml
 from weft.graph import Graph
 from weft.graph.importing import import_graph
 from weft.graph.sources import from_folder
-from weft.sampling import make_sampler
-from weft.sampling.batches import Batches
+from weft.sampling import Batches, make_sampler
 from weft.training import Settings, Trainer, make_model
 
 

@@ -101,9 +101,9 @@ SAMPLERS: Door[Any] = Door(
     "sampler",
     "weft.sampling:Sampler",
     {
-        "neighbor": "weft.sampling.neighbors:NeighborSampler",
+        "neighbor": "weft.sampling.neighbor:NeighborSampler",
         "labor": "weft.sampling.labor:LaborSampler",
-        "layer": "weft.sampling.layers:LayerSampler",
+        "layer": "weft.sampling.layer:LayerSampler",
     },
 )
 PARTITION_METHODS: Door[Any] = Door("partition method", "weft.partition:Method", {})

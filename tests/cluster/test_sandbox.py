@@ -22,8 +22,7 @@ from weft.errors import ConfigError
 from weft.graph.generate import communities
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
-from weft.sampling import NeighborSampler
-from weft.sampling.batches import Batches
+from weft.sampling import Batches, NeighborSampler
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("tc") or not shutil.which("nsenter"),

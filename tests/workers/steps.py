@@ -21,7 +21,7 @@ from weft.keys import Stream, key
 from weft.nn import BlockModel, Split
 from weft.nn.models import build
 from weft.parallel import Plan
-from weft.sampling.batches import Batches
+from weft.sampling import Batches
 from weft.training import Settings, Trainer
 from weft.training.team import Team, alone
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from weft.commands.lists import whole_numbers, words
 from weft.graph import Graph
-from weft.planner import SAMPLERS, Scope, locality, samplers_named
+from weft.planner import Scope, locality
+from weft.plugins import SAMPLERS
 from weft.report.locality_table import print_locality
 from weft.report.progress import StageProgress
 
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for flag, default, text in (
         ("--methods", usual.methods, "allocations to look at"),
         ("--parts", usual.parts, "numbers of owners"),
-        ("--samplers", ("neighbor",), f"samplers, from {', '.join(SAMPLERS)}"),
+        ("--samplers", ("neighbor",), f"samplers, from {', '.join(SAMPLERS.names())}"),
         ("--layers", usual.layers, "depths of micrographs and subgraphs"),
         ("--fanouts", None, "neighbours drawn in every layer, one number for each depth or one for all"),
         (
@@ -56,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         seed=args.seed,
     )
-    samplers = samplers_named(words(args.samplers))
+    samplers = words(args.samplers)
+    for name in samplers:
+        SAMPLERS.check(name)
     graph = Graph.open(args.graph)
     with StageProgress() as progress:
         figures = locality(graph, scope, samplers, progress)

@@ -14,7 +14,7 @@ from weft.nn.mixing import Mix, room_like
 from weft.nn.rows import Pass, edge_keys
 from weft.parallel.program import Slices
 from weft.parallel.rounds import Lists, New
-from weft.sampling.block import Topology
+from weft.sampling import Topology
 
 
 class Coefficients:

@@ -20,8 +20,7 @@ from weft.nn import functional
 from weft.nn.call import Call, drops, edge_mask
 from weft.nn.crossing import Summed
 from weft.nn.slices import in_ranges
-from weft.sampling import Block
-from weft.sampling.block import Piece
+from weft.sampling import Block, Piece
 
 _NUMBERS = 1 << 22  # of joined rows that GATv2's logits hold at a time
 

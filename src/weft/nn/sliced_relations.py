@@ -24,8 +24,7 @@ from weft.nn.relations import ByDestination, by_destination, by_source, joined, 
 from weft.nn.sliced_attention import Run, attended, runs_of
 from weft.parallel.program import Slices
 from weft.parallel.tensor import everyones
-from weft.sampling import Block
-from weft.sampling.block import Piece
+from weft.sampling import Block, Piece
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from weft.nn.mixing import Mix
 from weft.nn.propagate import Course, propagate
 from weft.parallel.program import Layer
 from weft.parallel.rounds import Lists, Rounds
-from weft.sampling.block import Piece
+from weft.sampling import Piece
 
 _MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom in two
 

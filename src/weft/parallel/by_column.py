@@ -9,8 +9,7 @@ from weft.exchange import Wire
 from weft.graph.pieces import running_sum
 from weft.parallel.hops import RELATION_COUNT, Hop, relabelled, ways_home
 from weft.parallel.program import Columns, Layer, Pushed
-from weft.sampling import Block
-from weft.sampling.block import Topology, edge_values, keys_of
+from weft.sampling import Block, Topology, edge_values, keys_of
 
 Number = Callable[..., tuple[np.ndarray, list[np.ndarray]]]  # arrays of ids to the distinct ones, and places among them
 

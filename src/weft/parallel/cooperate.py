@@ -30,11 +30,20 @@ from weft.parallel.hops import (
 from weft.parallel.owners import Grouped, Owners
 from weft.parallel.plan import Plan
 from weft.parallel.program import Layer, Program, Pushed
-from weft.sampling import Block, make_sampler
-from weft.sampling.batches import dealt
-from weft.sampling.block import Topology, edge_values, keys_of
-from weft.sampling.evening import Evenness, crowded, evened, limits, misses
-from weft.sampling.sampler import ARRAY_UP_TO
+from weft.sampling import (
+    Block,
+    SeedBalance,
+    Topology,
+    balance_seeds,
+    count_misses,
+    dealt,
+    edge_values,
+    keys_of,
+    make_sampler,
+    of_full_homes,
+    seed_limits,
+)
+from weft.sampling.numbering import ARRAY_UP_TO
 
 
 class Cooperation:
@@ -71,7 +80,7 @@ class Cooperation:
         self._id = graph.indices.dtype
         self._numbering = _numbering(graph)
         self.besides: dict[int, np.ndarray] = {}  # by depth, [vertices] bool: rows that this worker has besides its own
-        self.evenness = Evenness()
+        self.evenness = SeedBalance()
 
     def homes(self, seeds: np.ndarray) -> np.ndarray:
         """The owner of each seed."""
@@ -87,10 +96,12 @@ class Cooperation:
             return dealt(len(seeds), self._owners.shares)
         shares = homes = self.homes(seeds)
         if self.plan.layers[-1] == "local":  # whoever holds a seed asks for what it needs
-            most = limits(len(seeds), self._owners.shares, self.plan.slack)
-            known = crowded(homes, most)
+            most = seed_limits(len(seeds), self._owners.shares, self.plan.slack)
+            known = of_full_homes(homes, most)
             if len(known):
-                shares = evened(homes, known, self._misses(seeds[known], homes[known], (epoch, batch, stream)), most)
+                shares = balance_seeds(
+                    homes, known, self._misses(seeds[known], homes[known], (epoch, batch, stream)), most
+                )
             if stream == Stream.SAMPLE:
                 self.evenness.count(homes, shares, self._owners.shares)
         return shares
@@ -99,7 +110,7 @@ class Cooperation:
         """How many of the neighbours that seeds draw each worker lacks: counted at the seeds' homes, told to all."""
         wire, own = self._wire, np.flatnonzero(homes == self._wire.rank)
         vertices, block = self._sampler.hop(np.ascontiguousarray(seeds[own], dtype=self._id), 0, *when)
-        lacked = misses(block, self._owners.member_of(vertices), wire.size)
+        lacked = count_misses(block, self._owners.member_of(vertices), wire.size)
         ((theirs, counts),) = wire.arrays_to_all([lacked.ravel()], "sample")
         told = np.split(theirs, np.cumsum(counts)[:-1])
         found = np.empty((len(seeds), wire.size), dtype=np.int64)

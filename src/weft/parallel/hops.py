@@ -7,8 +7,7 @@ import torch
 
 from weft import _kernels
 from weft.exchange import Route
-from weft.sampling import Block
-from weft.sampling.block import Topology
+from weft.sampling import Block, Topology
 
 RELATION_COUNT = "relation_count"  # of an edge: how many edges of its type its destination has drawn
 

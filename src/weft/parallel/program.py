@@ -10,8 +10,7 @@ from weft.exchange import Route, Wire
 from weft.exchange.columns import Spread
 from weft.exchange.soon import Soon
 from weft.parallel.pairs import Ends
-from weft.sampling import Block, Sample
-from weft.sampling.block import Topology, edge_values, keys_of
+from weft.sampling import Block, Sample, Topology, edge_values, keys_of
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.parallel.hops import ranges
-from weft.sampling.block import Topology
+from weft.sampling import Topology
 
 
 def replicas(

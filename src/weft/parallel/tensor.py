@@ -15,7 +15,7 @@ from weft.parallel.owners import Owners
 from weft.parallel.plan import Plan
 from weft.parallel.program import Layer, Program, Slices
 from weft.parallel.whole import whole_block
-from weft.sampling.block import Topology, keys_of
+from weft.sampling import Topology, keys_of
 
 # Rounds where nothing else says how many: the first one's rows come before anything is computed, the last one's results go
 # when all is, so of what travels an eighth is not overlapped.

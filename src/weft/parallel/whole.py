@@ -12,8 +12,7 @@ from torch import Tensor
 from weft.exchange import Wire
 from weft.parallel.cooperate import Cooperation
 from weft.parallel.program import Layer, Program
-from weft.sampling import Block
-from weft.sampling.block import Topology, keys_of
+from weft.sampling import Block, Topology, keys_of
 
 
 def program_alone(graph: Topology, depth: int) -> Program:

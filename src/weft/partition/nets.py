@@ -17,8 +17,7 @@ from weft.graph.pieces import running_sum
 from weft.partition.aim import Training
 from weft.partition.simulator import seeds_of
 from weft.partition.streaming import keyed_order
-from weft.sampling import NeighborSampler, Sample
-from weft.sampling.batches import Batches
+from weft.sampling import Batches, NeighborSampler, Sample
 
 _ID = np.int32
 _ROWS = 1  # the phase of the full graph's rows: they cross in all layers alike

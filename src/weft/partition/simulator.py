@@ -15,9 +15,16 @@ from weft.graph import Graph
 from weft.graph.graph import SPLITS, Progress
 from weft.keys import Stream, key, mix64_array
 from weft.partition.aim import Aim, Training, parts_of_whole
-from weft.sampling import NeighborSampler, Sample
-from weft.sampling.batches import Batches, dealt
-from weft.sampling.evening import crowded, evened, limits, misses
+from weft.sampling import (
+    Batches,
+    NeighborSampler,
+    Sample,
+    balance_seeds,
+    count_misses,
+    dealt,
+    of_full_homes,
+    seed_limits,
+)
 
 _SERVERS = 64  # in one mask
 _EPOCH = 0
@@ -190,11 +197,11 @@ class Folded:
 def _evened(sample: Sample, workers: np.ndarray, targets: np.ndarray, slack: float) -> np.ndarray:
     """The worker of each seed, from those of all the sample's vertices."""
     top, homes = sample.blocks[-1], workers[: sample.num_seeds]
-    most = limits(len(homes), targets, slack)
-    known = crowded(homes, most)
+    most = seed_limits(len(homes), targets, slack)
+    known = of_full_homes(homes, most)
     if not len(known):
         return homes
-    return evened(homes, known, misses(top, workers[: top.num_src], len(targets))[known], most)
+    return balance_seeds(homes, known, count_misses(top, workers[: top.num_src], len(targets))[known], most)
 
 
 def _bits(servers: np.ndarray, first: int) -> np.ndarray:

@@ -19,8 +19,7 @@ from weft.parallel.owners import Owners
 from weft.planner.counts import Cell, Counts
 from weft.planner.task import Task
 from weft.planner.walk import Team, Walk
-from weft.sampling import make_sampler
-from weft.sampling.batches import Batches, dealt
+from weft.sampling import Batches, dealt, make_sampler
 
 _LEAST = 2  # batches, if the epoch has as many: an error of one is not known
 _ERROR = 0.01  # standard error that is good enough, as a share of the mean

@@ -5,7 +5,7 @@ together, most of a micrograph is at its root's owner, while a subgraph is sprea
 home miss fewer rows than seeds that are dealt out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +15,9 @@ from weft.graph import Graph
 from weft.graph.graph import Progress
 from weft.partition import allocate
 from weft.planner.counting import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
-from weft.planner.samplers import SamplerFactory, samplers_named
 from weft.planner.scope import Scope
-from weft.sampling import Sampler
-from weft.sampling.batches import Batches
+from weft.plugins import SAMPLERS
+from weft.sampling import Batches, Sampler
 
 Made = dict[tuple[str, tuple[int, ...]], Sampler]  # by name and fanouts
 
@@ -63,19 +62,25 @@ class Locality:
 def locality(
     graph: Graph,
     scope: Scope | None = None,
-    samplers: Mapping[str, SamplerFactory] | None = None,
+    samplers: Sequence[str] = ("neighbor",),
     progress: Progress | None = None,
 ) -> Locality:
-    """The figures of a graph for every sampler (neighbour sampling, if none is given); the same for the same seed."""
+    """The figures of a graph for every sampler, by names; the same for the same seed. Fanouts mean the same to each."""
     scope, tell = scope or Scope(), progress or _nobody
     scope.check(graph)
     training = graph.seeds("train")
     if not len(training):
         raise InputError("no vertex is both labelled and in the train split, so there are no batches to look at")
-    factories = samplers or samplers_named(["neighbor"])
-    shapes, wide = scope.shapes(), tuple(scope.miss_fanouts)
-    single = {(name, shape): make(graph, shape, scope.seed) for name, make in factories.items() for shape in shapes}
-    cooperating = {(name, wide): make(graph, wide, scope.seed) for name, make in factories.items()}
+    kinds = {name: SAMPLERS.get(name) for name in samplers}
+
+    def made(shapes: list[tuple[int, ...]]) -> Made:
+        return {
+            (name, shape): kind(graph, kind.fanouts_like(graph, shape), seed=scope.seed)
+            for name, kind in kinds.items()
+            for shape in shapes
+        }
+
+    single, cooperating = made(scope.shapes()), made([tuple(scope.miss_fanouts)])
     epochs = {
         workers: Batches(training, graph.original_ids, workers * scope.batch_size, scope.seed).of(0)
         for workers in (1, *scope.parts)

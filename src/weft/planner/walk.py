@@ -11,9 +11,7 @@ from weft.parallel.cover import cover
 from weft.parallel.hops import cut
 from weft.parallel.owners import Owners
 from weft.planner.counts import HOME, OWNER, SPREAD, STATES, Cell, Key
-from weft.sampling import Block, Sampler
-from weft.sampling.batches import dealt
-from weft.sampling.evening import crowded, evened, limits, misses
+from weft.sampling import Block, Sampler, balance_seeds, count_misses, dealt, of_full_homes, seed_limits
 
 _EPOCH = 0
 
@@ -105,13 +103,13 @@ class Walk:
 
     def _evened(self, seeds: np.ndarray, homes: np.ndarray) -> np.ndarray:
         size = self._team.owners.size
-        most = limits(len(seeds), self._team.owners.shares, self._slack)
-        known = crowded(homes, most)
+        most = seed_limits(len(seeds), self._team.owners.shares, self._slack)
+        known = of_full_homes(homes, most)
         if not len(known):
             return homes
         self.uneven[-1] += len(known)
         vertices, block = self._drawn(seeds[known], 0)
-        return evened(homes, known, misses(block, self._team.owners.member_of(vertices), size), most)
+        return balance_seeds(homes, known, count_misses(block, self._team.owners.member_of(vertices), size), most)
 
     def _reads(self, vertices: np.ndarray, block: Block) -> np.ndarray:
         """How many edges reach each vertex."""

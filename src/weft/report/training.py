@@ -114,7 +114,7 @@ class Human:
             self._say(f"feature rows read: {whole:,} ({told})")
         if event.homes:
             self._say(
-                "seeds at home: the worker with most had {largest:.2f} times its share; {evened:.2f} times after "
+                "seeds at home: the worker with most had {largest:.2f} times its share; {balanced:.2f} times after "
                 "{moved:.1%} of them moved".format(**event.homes)
             )
         if event.best_epoch is not None:

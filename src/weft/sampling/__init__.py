@@ -1,20 +1,41 @@
-"""Seeds to blocks: keyed sampling of neighbours."""
+"""Seeds to blocks: keyed sampling of neighbours. One file a sampler; `ListSampler` is the base class for others'."""
 
-from weft.sampling.block import Block, Sample, Topology
-from weft.sampling.choice import check_options, make_sampler
+from weft.sampling import negatives
+from weft.sampling.balance import SeedBalance, balance_seeds, count_misses, of_full_homes, seed_limits
+from weft.sampling.batches import Batches, WholeBatch, dealt
+from weft.sampling.block import Block, Piece, Sample, Topology, edge_values, keys_of
 from weft.sampling.labor import LaborSampler
-from weft.sampling.layers import LayerSampler
-from weft.sampling.neighbors import NeighborSampler
-from weft.sampling.sampler import Sampler
+from weft.sampling.layer import LayerSampler
+from weft.sampling.lists import ListSampler, counted
+from weft.sampling.negatives import VerticesByType
+from weft.sampling.neighbor import NeighborSampler
+from weft.sampling.numbering import Numbering
+from weft.sampling.sampler import Sampler, check_options, make_sampler
 
 __all__ = [
+    "Batches",
     "Block",
     "LaborSampler",
     "LayerSampler",
+    "ListSampler",
     "NeighborSampler",
+    "Numbering",
+    "Piece",
     "Sample",
     "Sampler",
+    "SeedBalance",
     "Topology",
+    "VerticesByType",
+    "WholeBatch",
+    "balance_seeds",
     "check_options",
+    "count_misses",
+    "counted",
+    "dealt",
+    "edge_values",
+    "keys_of",
     "make_sampler",
+    "negatives",
+    "of_full_homes",
+    "seed_limits",
 ]

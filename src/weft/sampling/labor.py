@@ -7,16 +7,21 @@ lists that overlap agree on whom they take, so that a batch reaches fewer distin
 
 import numpy as np
 
-from weft.sampling.sampler import Hops, Sampler
+from weft.sampling.kernel import KernelSampler
+from weft.sampling.sampler import Hop
 
 
-class LaborSampler(Sampler):
+class LaborSampler(KernelSampler):
     """Each vertex takes as many in-neighbours as the fanout says: those of the smallest random numbers of the hop.
 
     Copies of a repeated edge have one number and are taken together, first copies first.
     """
 
-    def _draw(self, seeds: np.ndarray, hops: range, keys: list[int]) -> Hops:
+    name = "labor"
+    help = "vertices that share neighbours draw the same ones (LABOR)"
+
+    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[Hop]]:
+        """Some hops, each taking the neighbours of the smallest numbers."""
         return self._kernel.sample_by_neighbour(
             self._indptr,
             self._graph.indices,

@@ -23,7 +23,7 @@ _Candidates = Callable[[int, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Alike:
+class VerticesByType:
     """The vertices of each type, by original ids: a negative is of the type of the tail that it stands in for."""
 
     types: np.ndarray  # [vertices]
@@ -48,7 +48,7 @@ def uniform(
     when: tuple[int, ...],
     known: Links,
     stream: Stream = Stream.NEGATIVE,
-    alike: Alike | None = None,
+    alike: VerticesByType | None = None,
 ) -> np.ndarray:
     """Vertices drawn from all (alike the tails), [links at these places, each]; `when`: the key, besides the link."""
     heads, tails = links.ends(at)

@@ -2,20 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from weft import _kernels
 from weft.errors import ConfigError
+from weft.graph import Graph
 from weft.keys import Stream, key
+from weft.plugins import SAMPLERS
 from weft.sampling.block import Block, Sample, Topology, keys_of
 
-# Up to here an array of 4 bytes a vertex renumbers faster than a hash table: it stays within a large last-level cache.
-ARRAY_UP_TO = 1 << 23
-
-Hops = tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray, int, np.ndarray | None]]]  # as the kernels give them
+Hop = tuple[np.ndarray, np.ndarray, int, np.ndarray | None]  # indptr, local sources, their number, places of the edges
 
 
 class Sampler(ABC):
@@ -23,7 +22,14 @@ class Sampler(ABC):
 
     Fanouts are listed from the seeds outwards, one a layer; -1 takes all neighbours. A sampler serves one thread at a
     time; make one for each thread that samples at once. `span`: the vertices whose lists it reads, if not all.
+    To write one in Python, derive it from `ListSampler`.
     """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    options: ClassVar[frozenset[str]] = frozenset()  # of replace and weighted: those that the constructor takes
+    budgets: ClassVar[bool] = False  # are fanouts numbers of vertices that a layer draws from the whole graph?
+    equal_edges: ClassVar[bool] = True  # if not, `source_weights` says what edges count for, and convolutions must sum
 
     weighted = False  # are neighbours drawn by the weights of their edges?
 
@@ -43,13 +49,17 @@ class Sampler(ABC):
         self._seed = seed
         self._threads = threads
         self._want_edges = graph.edge_weight is not None or graph.edge_type is not None
-        self._kernel = _kernel_for(graph)
         self._first, self._end = span or (0, len(graph.indptr) - 1)
         self._indptr = graph.indptr[self._first : self._end + 1]
 
+    @classmethod
+    def fanouts_like(cls, graph: Graph, fanouts: Sequence[int]) -> list[int]:
+        """The fanouts of this sampler by which a vertex draws as many neighbours, on average, as these say."""
+        return list(fanouts)
+
     def sample(self, seeds: Tensor | np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> Sample:
         """The blocks that compute the seeds (distinct ids), nearest the input first."""
-        vertices, blocks = self._hops(seeds, range(len(self.fanouts)), epoch, batch, stream)
+        vertices, blocks = self._blocks(seeds, range(len(self.fanouts)), epoch, batch, stream)
         sources = [self.source_weights(hop, vertices[: block.num_src]) for hop, block in enumerate(blocks)]
         return Sample(
             torch.from_numpy(vertices),
@@ -64,7 +74,7 @@ class Sampler(ABC):
         self, destinations: np.ndarray, number: int, epoch: int, batch: int, stream: Stream = Stream.SAMPLE
     ) -> tuple[np.ndarray, Block]:
         """One hop of a sample, the `number`-th from the seeds: the block's sources, destinations first, and the block."""
-        vertices, blocks = self._hops(destinations, range(number, number + 1), epoch, batch, stream)
+        vertices, blocks = self._blocks(destinations, range(number, number + 1), epoch, batch, stream)
         return vertices, blocks[0]
 
     def source_weights(self, number: int, vertices: np.ndarray) -> Tensor | None:
@@ -72,24 +82,49 @@ class Sampler(ABC):
         return None
 
     @abstractmethod
-    def _draw(self, seeds: np.ndarray, hops: range, keys: list[int]) -> Hops:
-        """Call the kernel for some hops, whose keys are given."""
+    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[Hop]]:
+        """Some hops, from the seeds outwards, by their keys: all vertices reached, seeds first, and each hop."""
 
-    def _hops(
+    def _blocks(
         self, seeds: Tensor | np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
     ) -> tuple[np.ndarray, list[Block]]:
         ids = np.ascontiguousarray(seeds, dtype=self._graph.indices.dtype)
-        vertices, drawn = self._draw(ids, hops, [key(stream, self._seed, epoch, batch, hop) for hop in hops])
+        vertices, drawn = self.draw_hops(ids, hops, [key(stream, self._seed, epoch, batch, hop) for hop in hops])
         return vertices, [_block(*hop) for hop in drawn]
+
+
+def make_sampler(
+    sampler: str,
+    graph: Topology,
+    fanouts: Sequence[int],
+    *,
+    replace: bool = False,
+    weighted: bool = False,
+    seed: int = 0,
+    threads: int = 1,
+    span: tuple[int, int] | None = None,
+) -> Sampler:
+    """The sampler of this name, with the options that it takes."""
+    check_options(sampler, replace, weighted, fanouts)
+    options = {name: True for name, given in (("replace", replace), ("weighted", weighted)) if given}
+    return SAMPLERS.get(sampler)(graph, fanouts, seed=seed, threads=threads, span=span, **options)
+
+
+def check_options(sampler: str, replace: bool, weighted: bool, fanouts: Sequence[int] | None) -> None:
+    """Refuse a sampler that is not known, options that it does not take, and fanouts left open where they are budgets."""
+    kind = SAMPLERS.get(sampler)
+    for name, given in (("replace", replace), ("weighted", weighted)):
+        if given and name not in kind.options:
+            able = " or ".join(repr(other) for other in SAMPLERS.names() if name in SAMPLERS.get(other).options)
+            raise ConfigError(
+                f"{name} = true is not possible with sampler = {sampler!r}: drop it, or set sampler = {able}"
+            )
+    if kind.budgets and fanouts is None:
+        raise ConfigError(
+            f"sampler = {sampler!r} needs fanouts: how many vertices of the whole graph each layer draws, such as 4096"
+        )
 
 
 def _block(indptr: np.ndarray, src: np.ndarray, num_src: int, edge_ids: np.ndarray | None) -> Block:
     edges = None if edge_ids is None else torch.from_numpy(edge_ids)
     return Block(torch.from_numpy(indptr), torch.from_numpy(src), num_src, edges)
-
-
-def _kernel_for(graph: Topology) -> "_kernels.ArraySampler32 | _kernels.HashSampler32 | _kernels.HashSampler64":
-    vertices = len(graph.indptr) - 1
-    if graph.indices.dtype == np.int64:
-        return _kernels.HashSampler64()
-    return _kernels.ArraySampler32(vertices) if vertices <= ARRAY_UP_TO else _kernels.HashSampler32()

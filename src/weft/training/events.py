@@ -66,7 +66,7 @@ class Finished:
     best_epoch: int | None
     seconds: dict[str, float] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)  # feature rows read, by where they were; of all workers
-    homes: dict[str, float] = field(default_factory=dict)  # how even seeds at home were: largest, evened, share moved
+    homes: dict[str, float] = field(default_factory=dict)  # how even seeds at home were: largest, balanced, share moved
     figures: dict[str, float] = field(default_factory=dict)  # all that was measured on the test split, by name
 
 

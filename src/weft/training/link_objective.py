@@ -15,9 +15,7 @@ from weft.keys import Stream
 from weft.nn.links import LinkPredictor, link_loss, loss_terms, make_decoder
 from weft.parallel import Program
 from weft.parallel.pairs import Ends, Pairs, meet
-from weft.sampling import negatives
-from weft.sampling.batches import Batches, WholeBatch
-from weft.sampling.negatives import Alike
+from weft.sampling import Batches, VerticesByType, WholeBatch, negatives
 from weft.training.metrics import auc, ranks
 from weft.training.settings import Settings
 
@@ -35,7 +33,9 @@ class LinkObjective:
         self._here: np.ndarray | None = None  # [vertices] where each original id is now
         if graph.original_ids is not None:
             self._here = _by_original_id(np.arange(graph.num_vertices, dtype=graph.indices.dtype), graph)
-        self._alike = None if graph.vertex_type is None else Alike.of(_by_original_id(graph.vertex_type, graph))
+        self._alike = (
+            None if graph.vertex_type is None else VerticesByType.of(_by_original_id(graph.vertex_type, graph))
+        )
         self._vertices: dict[str, np.ndarray] = {}
 
     def wrapped(self, model: nn.Module) -> nn.Module:

@@ -11,7 +11,7 @@ from weft.errors import TrainingError
 from weft.exchange import Wire
 from weft.graph import Graph
 from weft.parallel import Program
-from weft.sampling.batches import Batches, WholeBatch
+from weft.sampling import Batches, WholeBatch
 from weft.training import metrics
 from weft.training.link_objective import LinkObjective
 from weft.training.settings import Settings

@@ -195,11 +195,7 @@ class Settings:
                 f"layers = {self.layers} and {len(self.fanouts)} fanouts contradict each other: give one fanout a layer, or "
                 f"drop one of the settings"
             )
-        check_options(self.sampler, self.replace, self.weighted)
-        if self.sampler == "layer" and self.fanouts is None:
-            raise ConfigError(
-                "sampler = 'layer' needs fanouts: how many vertices of the whole graph each layer draws, such as 4096"
-            )
+        check_options(self.sampler, self.replace, self.weighted, self.fanouts)
         if self.patience and not self.evaluate_every:
             raise ConfigError("patience needs evaluations: set evaluate_every to at least 1")
         if self.resume and self.checkpoint is None:

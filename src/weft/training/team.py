@@ -42,9 +42,8 @@ from weft.parallel.linked import linked, linked_alone
 from weft.parallel.pairs import Ends, meet
 from weft.parallel.replicas import replicas
 from weft.parallel.whole import program_alone, program_together
-from weft.sampling import make_sampler
-from weft.sampling.batches import dealt
-from weft.sampling.evening import Evenness
+from weft.plugins import SAMPLERS
+from weft.sampling import SeedBalance, dealt, make_sampler
 from weft.training.link_objective import LinkObjective
 from weft.training.models import depth_of
 from weft.training.settings import Settings
@@ -137,7 +136,7 @@ def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
 
 def check_sampler(settings: Settings, model: nn.Module) -> None:
     """Refuse a model that the sampler can't serve."""
-    if settings.sampler == "layer":
+    if not SAMPLERS.get(settings.sampler).equal_edges:
         check_sums(model)
 
 
@@ -327,9 +326,9 @@ class Team:
         return {step: sum(len(roots) for steps in found for roots in steps[step]) for step in self.turns.kept}
 
     @property
-    def evenness(self) -> Evenness:
+    def evenness(self) -> SeedBalance:
         """How even the seeds at home were so far."""
-        return sum((cooperation.evenness for cooperation in self._cooperations), Evenness())
+        return sum((cooperation.evenness for cooperation in self._cooperations), SeedBalance())
 
     def prepare(self, batches: list[np.ndarray], store: FeatureStore, reads: np.ndarray | None = None) -> None:
         """Set the store up for the plan: slices of columns, or a cache.
@@ -364,7 +363,7 @@ class Team:
                 assert program.reached is not None and program.drawn is not None
                 reads[program.reached.numpy()] += edges_from(program.drawn)
         for cooperation in self._cooperations:
-            cooperation.evenness = Evenness()
+            cooperation.evenness = SeedBalance()
         return reads
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weft.parallel import Owners
-from weft.sampling.batches import dealt
+from weft.sampling import dealt
 
 
 def slowly_dealt(count, shares):

@@ -7,9 +7,7 @@ from weft.errors import ConfigError, InputError
 from weft.graph import Graph
 from weft.partition.aim import Aim, Training
 from weft.partition.simulator import Links, Traces, fit, seeds_of
-from weft.sampling import NeighborSampler
-from weft.sampling.batches import Batches
-from weft.sampling.evening import evened, limits
+from weft.sampling import Batches, NeighborSampler, balance_seeds, seed_limits
 
 TASK = Training((3, 2, 4), 40, seed=5)
 
@@ -38,7 +36,7 @@ def counted(graph, owners, parts, task, batches, home, slack=None):
             for seed, row in zip(drawn.blocks[0].dst().tolist(), drawn.blocks[0].src.tolist(), strict=True):
                 lacks[seed] += np.arange(parts) != owners[drawn.vertices[row]]
             known = np.arange(len(batch))
-            servers = evened(servers, known, lacks, limits(len(batch), np.full(parts, 1 / parts), slack))
+            servers = balance_seeds(servers, known, lacks, seed_limits(len(batch), np.full(parts, 1 / parts), slack))
         for server in range(parts):
             seeds = batch[servers == server]
             if len(seeds):

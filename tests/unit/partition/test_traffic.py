@@ -24,8 +24,7 @@ from weft.partition.nets import (
 )
 from weft.partition.settling import Level, badness, settle, settle_all
 from weft.partition.simulator import seeds_of
-from weft.sampling import NeighborSampler
-from weft.sampling.batches import Batches
+from weft.sampling import Batches, NeighborSampler
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from weft.partition import Training, allocate, measure, write_partitioned
 from weft.partition.simulator import Traces
 from weft.planner.allocations import Comparer, owners_in, read_measured
 from weft.planner.cluster import NEVER, Cluster, Host
-from weft.sampling import NeighborSampler
-from weft.sampling.batches import Batches, dealt
+from weft.sampling import Batches, NeighborSampler, dealt
 
 TASK = Training((4, 3), 120, 5, widths=(24.0, 32.0, 20.0))  # of a layer, pulling is cheaper below and pushing above
 

@@ -8,8 +8,7 @@ from weft.parallel import Owners
 from weft.planner.counts import HOME, OWNER, SPREAD
 from weft.planner.dry_run import DryRun
 from weft.planner.task import Task
-from weft.sampling import NeighborSampler
-from weft.sampling.batches import Batches, dealt
+from weft.sampling import Batches, NeighborSampler, dealt
 
 FANOUTS, WORKERS = (3, 2), 3
 COSTS = [(10.0, 7.0), (5.0, 6.0)]

@@ -5,16 +5,16 @@ import json
 import numpy as np
 import pytest
 
+import weft
 from weft import cli
 from weft.errors import ConfigError, InputError
 from weft.graph import Graph
 from weft.graph.generate import communities
 from weft.partition import allocate, libraries, write_partitioned
-from weft.planner import Scope, locality, samplers_named
+from weft.planner import Scope, locality
 from weft.planner.counting import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
-from weft.planner.samplers import budget_for
-from weft.sampling import NeighborSampler
-from weft.sampling.batches import Batches
+from weft.plugins import SAMPLERS
+from weft.sampling import Batches, LayerSampler, NeighborSampler
 
 
 @pytest.fixture(scope="module")
@@ -162,19 +162,30 @@ def test_figures_are_the_same_for_the_same_seed_however_vertices_are_numbered(tm
     assert locality(graph, scope) != locality(graph, Scope(**{**vars(scope), "seed": 4}))
 
 
-def test_samplers_are_a_parameter():
-    graph = small_graph(1)
+def test_samplers_are_found_by_name(monkeypatch):
+    monkeypatch.setattr(SAMPLERS, "_added", {})
 
-    def whole(graph, fanouts, seed):
-        return NeighborSampler(graph, [-1] * len(fanouts), seed=seed)
+    @weft.register
+    class Whole(NeighborSampler):
+        name = "whole"
 
-    def nobody(graph, fanouts, seed):
-        return NeighborSampler(graph, [], seed=seed)
+        @classmethod
+        def fanouts_like(cls, graph, fanouts):
+            return [-1] * len(fanouts)
 
-    found = locality(graph, Scope((2,), ("random",), (2,), batch_size=8), {"whole": whole, "nobody": nobody})
+    @weft.register
+    class Nobody(NeighborSampler):
+        name = "nobody"
+
+        @classmethod
+        def fanouts_like(cls, graph, fanouts):
+            return []
+
+    graph, scope = small_graph(1), Scope((2,), ("random",), (2,), batch_size=8)
+    found = locality(graph, scope, ["whole", "nobody"])
     assert [row.sampler for row in found.micrographs] == [row.sampler for row in found.misses] == ["whole", "nobody"]
     assert found.micrographs[1].micro == found.micrographs[1].sub == found.misses[1].home == 0
-    assert found == locality(graph, Scope((2,), ("random",), (2,), batch_size=8), {"whole": whole, "nobody": nobody})
+    assert found == locality(graph, scope, ["whole", "nobody"])
 
 
 class TestCommand:
@@ -244,18 +255,18 @@ class TestLayerWise:
 
     @pytest.mark.parametrize("fanout", [1, 3, 8])
     def test_budgets_draw_as_many(self, graph, fanout):
-        sampler = samplers_named(["layer"])["layer"](graph, [fanout], 0)
+        sampler = LayerSampler(graph, LayerSampler.fanouts_like(graph, [fanout]))
         drawn = [sampler.sample(np.arange(graph.num_vertices), 0, batch).blocks[0].num_edges for batch in range(10)]
         assert np.mean(drawn) / graph.num_vertices == pytest.approx(fanout, rel=0.05)
 
     def test_all_neighbours(self, graph):
-        assert budget_for(graph, -1) == budget_for(graph, 10_000) == -1
+        assert LayerSampler.fanouts_like(graph, [-1, 10_000]) == [-1, -1]
 
     def test_a_row_for_each_sampler(self, graph):
         scope = Scope(
             (2,), ("random",), layers=(2,), fanouts=(2,), miss_fanouts=(2, 2), roots=20, batches=1, batch_size=20
         )
-        found = locality(graph, scope, samplers_named(["neighbor", "labor", "layer"]))
+        found = locality(graph, scope, ["neighbor", "labor", "layer"])
         assert [row.sampler for row in found.micrographs] == ["neighbor", "labor", "layer"]
         assert [row.sampler for row in found.misses] == ["neighbor", "labor", "layer"]
         assert len({row.micro for row in found.micrographs}) == 3

@@ -5,7 +5,8 @@ import pytest
 
 from weft.graph import Graph
 from weft.graph.links import split_links
-from weft.sampling.negatives import Alike, from_batch, uniform
+from weft.sampling import VerticesByType
+from weft.sampling.negatives import from_batch, uniform
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_a_head_that_is_linked_with_all_keeps_a_try():
 def test_negatives_are_of_the_type_of_the_tail(links):
     train = links.parts["train"]
     at, types = np.arange(len(train)), np.random.default_rng(3).choice(3, 300, p=(0.6, 0.3, 0.1)).astype(np.uint8)
-    drawn = uniform(train, at, 20, (3, 0), train, alike=Alike.of(types))
+    drawn = uniform(train, at, 20, (3, 0), train, alike=VerticesByType.of(types))
     _, tails = train.ends(at)
     assert (types[drawn] == types[tails][:, None]).all()
     assert len(np.unique(drawn)) == 300

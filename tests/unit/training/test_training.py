@@ -17,8 +17,7 @@ import weft
 from weft.errors import ConfigError, ModelError, StorageError, TrainingError
 from weft.graph.generate import communities
 from weft.nn import functional
-from weft.sampling import NeighborSampler
-from weft.sampling.batches import Batches
+from weft.sampling import Batches, NeighborSampler
 from weft.training import Settings, Trainer, infer, make_model
 from weft.training.events import EpochEnded, Finished, Started, Stepped
 from weft.training.loader import Loader

@@ -12,12 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.graph import Graph
+from weft.graph.describe import out_degrees
 from weft.sampling.block import Topology
-from weft.sampling.sampler import Hops, Sampler
+from weft.sampling.kernel import KernelSampler
+from weft.sampling.sampler import Hop
 
 
-class LayerSampler(Sampler):
+class LayerSampler(KernelSampler):
     """Fanouts are budgets: how many vertices of the whole graph a layer's sample is expected to hold; -1: all."""
+
+    name = "layer"
+    help = "fanouts say how many vertices of the whole graph a layer draws (FastGCN, LADIES)"
+    budgets = True
+    equal_edges = False
 
     def __init__(
         self,
@@ -47,7 +55,14 @@ class LayerSampler(Sampler):
         chances = self.chances(number, vertices)
         return torch.from_numpy(1 / np.where(chances > 0, chances, 1.0))
 
-    def _draw(self, seeds: np.ndarray, hops: range, keys: list[int]) -> Hops:
+    @classmethod
+    def fanouts_like(cls, graph: Graph, fanouts: Sequence[int]) -> list[int]:
+        """Budgets by which vertices draw as many neighbours as these fanouts say, on average over the graph."""
+        budgets = {fanout: budget_for(graph, fanout) for fanout in set(fanouts)}
+        return [budgets[fanout] for fanout in fanouts]
+
+    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[Hop]]:
+        """Some hops, each keeping the edges from its sample of vertices."""
         return self._kernel.sample_by_layer(
             self._indptr,
             self._graph.indices,
@@ -60,3 +75,17 @@ class LayerSampler(Sampler):
             self._first,
             self._threads,
         )
+
+
+def budget_for(graph: Graph, fanout: int) -> int:
+    """The vertices that a layer draws where an average vertex has so many drawn neighbours; -1 where it needs all."""
+    uses, importance = out_degrees(graph), graph.importance.values.astype(np.float64)
+    wanted = fanout * graph.num_vertices
+    if fanout < 0 or wanted >= uses.sum():
+        return -1
+    low, high = 0.0, 1.0 / importance[importance > 0].min()
+    for _ in range(100):
+        middle = (low + high) / 2
+        few = uses @ np.minimum(1.0, middle * importance) < wanted
+        low, high = (middle, high) if few else (low, middle)
+    return max(1, round(np.minimum(1.0, high * importance).sum()))

@@ -1,4 +1,4 @@
-"""Seeds at home, evened: where a worker would get too many, some go to the workers where they add the fewest misses."""
+"""Seeds at home, balanced: where a worker would get too many, some go to those where they add the fewest remote rows."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ _TINY = 1e-6  # of a seed: what rounding may make of a whole number
 
 
 @dataclass
-class Evenness:
+class SeedBalance:
     """How well the seeds at home fit the workers' shares, over the batches so far."""
 
     batches: int = 0
@@ -30,36 +30,36 @@ class Evenness:
             self.seeds += len(homes)
 
     def figures(self) -> dict[str, float]:
-        """The most that a worker has over its share, at home and evened, and how many seeds moved; none of no batch."""
+        """The most that a worker has over its share, at home and balanced, and how many seeds moved; none of no batch."""
         if not self.batches:
             return {}
-        largest, evened = self.homes / self.batches, self.shares / self.batches
-        return {"largest": largest, "evened": evened, "moved": self.moved / self.seeds}
+        largest, balanced = self.homes / self.batches, self.shares / self.batches
+        return {"largest": largest, "balanced": balanced, "moved": self.moved / self.seeds}
 
-    def __add__(self, other: "Evenness") -> "Evenness":
+    def __add__(self, other: "SeedBalance") -> "SeedBalance":
         """Both counted together."""
-        return Evenness(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+        return SeedBalance(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
 
-def limits(seeds: int, shares: np.ndarray, slack: float) -> np.ndarray:
+def seed_limits(seeds: int, shares: np.ndarray, slack: float) -> np.ndarray:
     """The most seeds that each worker may get, [workers] int64; their shares sum to 1."""
     fair = seeds * shares
     return np.maximum(np.ceil(fair - _TINY), np.floor((1 + slack) * fair + _TINY)).astype(np.int64)
 
 
-def crowded(homes: np.ndarray, most: np.ndarray) -> np.ndarray:
+def of_full_homes(homes: np.ndarray, most: np.ndarray) -> np.ndarray:
     """The seeds whose homes are too full: their places among all."""
     return np.flatnonzero((np.bincount(homes, minlength=len(most)) > most)[homes])
 
 
-def misses(block: Block, holders: np.ndarray, workers: int) -> np.ndarray:
+def count_misses(block: Block, holders: np.ndarray, workers: int) -> np.ndarray:
     """How many of the neighbours that each destination draws each worker lacks; `holders` are the sources' owners."""
     at = block.dst().numpy() * workers + holders[block.src.numpy()].astype(np.int64)
     held = np.bincount(at, minlength=block.num_dst * workers)
     return block.indptr.diff().numpy()[:, None] - held.reshape(block.num_dst, workers)
 
 
-def evened(homes: np.ndarray, known: np.ndarray, misses: np.ndarray, most: np.ndarray) -> np.ndarray:
+def balance_seeds(homes: np.ndarray, known: np.ndarray, misses: np.ndarray, most: np.ndarray) -> np.ndarray:
     """Each seed's worker, none with more than its `most`: seeds leave full homes, those that lose least by it first.
 
     `misses[i]` says for the seed at known[i] how many of its neighbours each worker lacks; seeds of homes that are not

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from weft.sampling.evening import Evenness, evened, limits
+from weft.sampling import SeedBalance, balance_seeds, seed_limits
 
 
 def cost(shares, homes, misses):
@@ -19,11 +19,11 @@ def test_no_worker_gets_more_than_the_limit_and_none_moves_without_need(seed):
     homes = rng.choice(workers, int(rng.integers(1, 300)), p=rng.dirichlet(np.ones(workers) * 0.5))
     misses = rng.integers(0, 11, (len(homes), workers))
     targets = rng.dirichlet(np.ones(workers) * 2) if seed % 2 else np.full(workers, 1 / workers)
-    most = limits(len(homes), targets, float(rng.choice([0, 0.1, 0.5])))
+    most = seed_limits(len(homes), targets, float(rng.choice([0, 0.1, 0.5])))
     assert most.sum() >= len(homes)
     loads = np.bincount(homes, minlength=workers)
     known = np.flatnonzero((loads > most)[homes])
-    shares = evened(homes, known, misses[known], most)
+    shares = balance_seeds(homes, known, misses[known], most)
     after = np.bincount(shares, minlength=workers)
     assert (after <= most).all()
     assert (shares != homes).sum() == np.maximum(loads - most, 0).sum()  # as few as can be
@@ -36,13 +36,13 @@ def test_few_misses_are_added(seed):
     rng = np.random.default_rng(seed)
     homes = np.array([0] * 6 + [1])
     misses = rng.integers(0, 11, (7, 3))
-    most = limits(7, np.full(3, 1 / 3), 0.0)
+    most = seed_limits(7, np.full(3, 1 / 3), 0.0)
     ways = []
     for choice in itertools.product(range(3), repeat=6):
         shares = np.array([*choice, 1])
         if (np.bincount(shares, minlength=3) <= most).all() and (shares != homes).sum() == 3:
             ways.append(cost(shares, homes, misses))
-    got = cost(evened(homes, np.arange(6), misses[:6], most), homes, misses)
+    got = cost(balance_seeds(homes, np.arange(6), misses[:6], most), homes, misses)
     assert got <= min(ways) + 0.5 * (max(ways) - min(ways))
 
 
@@ -51,26 +51,26 @@ def test_equal_shares_may_exceed_the_mean_by_the_slack(workers):
     for seeds in (0, 1, 7, 48, 49, 1000):
         for slack in (0.0, 0.1, 1.0):
             most = max(-(-seeds // workers), int((1 + slack) * seeds / workers + 1e-6))
-            assert limits(seeds, np.full(workers, 1 / workers), slack).tolist() == [most] * workers
+            assert seed_limits(seeds, np.full(workers, 1 / workers), slack).tolist() == [most] * workers
 
 
 def test_limits_go_by_shares():
-    assert limits(100, np.array([0.5, 0.3, 0.2]), 0.1).tolist() == [55, 33, 22]
-    assert limits(3, np.array([0.5, 0.3, 0.2]), 0.1).tolist() == [2, 1, 1]
+    assert seed_limits(100, np.array([0.5, 0.3, 0.2]), 0.1).tolist() == [55, 33, 22]
+    assert seed_limits(3, np.array([0.5, 0.3, 0.2]), 0.1).tolist() == [2, 1, 1]
 
 
-def test_evenness_is_a_mean_over_batches():
-    evenness = Evenness()
-    evenness.count(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]), np.array([0.5, 0.5]))
-    evenness.count(np.array([0, 1]), np.array([0, 1]), np.array([0.5, 0.5]))
-    evenness.count(np.array([], int), np.array([], int), np.array([0.5, 0.5]))
-    twice = evenness + evenness
+def test_balance_is_a_mean_over_batches():
+    balance = SeedBalance()
+    balance.count(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]), np.array([0.5, 0.5]))
+    balance.count(np.array([0, 1]), np.array([0, 1]), np.array([0.5, 0.5]))
+    balance.count(np.array([], int), np.array([], int), np.array([0.5, 0.5]))
+    twice = balance + balance
     assert (twice.batches, twice.moved, twice.seeds) == (4, 2, 12)
     assert twice.homes / twice.batches == pytest.approx(1.25)
     assert twice.shares / twice.batches == pytest.approx(1.0)
 
 
-def test_evenness_is_held_against_shares():
-    evenness = Evenness()
-    evenness.count(np.array([0, 0, 0, 1]), np.array([0, 0, 0, 1]), np.array([0.75, 0.25]))
-    assert evenness.figures() == {"largest": 1.0, "evened": 1.0, "moved": 0.0}
+def test_balance_is_held_against_shares():
+    balance = SeedBalance()
+    balance.count(np.array([0, 0, 0, 1]), np.array([0, 0, 0, 1]), np.array([0.75, 0.25]))
+    assert balance.figures() == {"largest": 1.0, "balanced": 1.0, "moved": 0.0}

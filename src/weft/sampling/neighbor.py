@@ -6,11 +6,16 @@ import numpy as np
 
 from weft.errors import ConfigError, InputError
 from weft.sampling.block import Topology
-from weft.sampling.sampler import Hops, Sampler
+from weft.sampling.kernel import KernelSampler
+from weft.sampling.sampler import Hop
 
 
-class NeighborSampler(Sampler):
+class NeighborSampler(KernelSampler):
     """Each vertex draws as many in-neighbours as the fanout says, from its own stream of randomness."""
+
+    name = "neighbor"
+    help = "each vertex draws neighbours for itself"
+    options = frozenset({"replace", "weighted"})
 
     def __init__(
         self,
@@ -31,7 +36,8 @@ class NeighborSampler(Sampler):
         self._weights = _checked_weights(graph.edge_weight) if weighted else None
         self._ids = None if graph.original_ids is None else graph.original_ids[self._first : self._end]
 
-    def _draw(self, seeds: np.ndarray, hops: range, keys: list[int]) -> Hops:
+    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[Hop]]:
+        """Some hops, each vertex's draws by its own stream."""
         return self._kernel.sample(
             self._indptr,
             self._graph.indices,

@@ -1,0 +1,83 @@
+"""Samplers written in Python: each says where in their lists vertices take neighbours, and the rest is done here."""
+
+from abc import abstractmethod
+from functools import cached_property
+
+import numpy as np
+
+from weft.errors import InputError
+from weft.graph.pieces import running_sum
+from weft.keys import mix64_array
+from weft.sampling.numbering import Numbering
+from weft.sampling.sampler import Hop, Sampler
+
+
+class ListSampler(Sampler):
+    """Derive a sampler from this class, give it a name and a line of help, and write `draw` with numpy.
+
+    What a vertex draws may hang only on the key, the vertex's original id and its own list: then any number of workers
+    draw the same, each for other vertices and maybe from a part of the graph that is numbered otherwise. `random` gives
+    numbers that are made so. A list keeps its order, whoever holds it.
+    """
+
+    @cached_property
+    def _numbering(self) -> Numbering:
+        return Numbering(len(self._graph.indptr) - 1, self._graph.indices.dtype)
+
+    @abstractmethod
+    def draw(self, vertices: np.ndarray, hop: int, key: int) -> tuple[np.ndarray, np.ndarray]:
+        """The neighbours that vertices draw in a hop, 0 being the seeds'; its fanout is `self.fanouts[hop]`.
+
+        How many each vertex draws, [vertices], and vertex after vertex their places in its list, from 0, [sum of these].
+        """
+
+    def degrees(self, vertices: np.ndarray) -> np.ndarray:
+        """The lengths of the vertices' lists, [vertices] int64."""
+        at = vertices - self._first
+        return self._indptr[at + 1] - self._indptr[at]
+
+    def neighbours(self, vertices: np.ndarray) -> np.ndarray:
+        """The vertices' lists one after the other, [sum of degrees]."""
+        degrees = self.degrees(vertices)
+        return self._graph.indices[self._edges(vertices, degrees, counted(degrees))]
+
+    def random(self, key: int, vertices: np.ndarray, places: np.ndarray | int = 0) -> np.ndarray:
+        """A number from 0 to below 1 for each vertex and place, [vertices] float64, that hangs on original ids alone."""
+        ids = vertices if self._graph.original_ids is None else self._graph.original_ids[vertices]
+        of_vertex = mix64_array(key, ids).view(np.int64)
+        return (mix64_array(key, of_vertex ^ places) >> np.uint64(11)) * 2.0**-53
+
+    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[Hop]]:
+        """Some hops by their keys: what `draw` gives, as blocks."""
+        vertices, drawn = seeds, []
+        for hop, key in zip(hops, keys, strict=True):
+            lengths, edges = self._drawn(vertices, hop, key)
+            vertices, (_, src) = self._numbering.number(vertices, self._graph.indices[edges])
+            drawn.append((running_sum(lengths), src, len(vertices), edges if self._want_edges else None))
+        return vertices, drawn
+
+    def _drawn(self, vertices: np.ndarray, hop: int, key: int) -> tuple[np.ndarray, np.ndarray]:
+        """How many neighbours vertices draw, and the drawn edges' places in the graph's arrays."""
+        lengths, places = self.draw(vertices, hop, key)
+        if len(lengths) != len(vertices) or lengths.sum() != len(places):
+            raise InputError(
+                f"sampler {self.name!r} gave {len(lengths)} lengths that sum to {lengths.sum()}, and {len(places)} places, "
+                f"for {len(vertices)} vertices: draw must give a length for each vertex, and as many places as they sum to"
+            )
+        outside = (places < 0) | (places >= np.repeat(self.degrees(vertices), lengths))
+        if outside.any():
+            raise InputError(
+                f"sampler {self.name!r} drew place {places[outside][0]}, beyond a vertex's list: places run from 0 to its "
+                f"degree - 1"
+            )
+        return lengths, self._edges(vertices, lengths, places)
+
+    def _edges(self, vertices: np.ndarray, lengths: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Places in the vertices' lists as places in the graph's arrays, [sum of lengths] int64."""
+        return np.repeat(self._indptr[vertices - self._first], lengths) + places.astype(np.int64)
+
+
+def counted(lengths: np.ndarray) -> np.ndarray:
+    """0, 1, 2... for each list, one after the other, [sum of lengths] int64."""
+    starts = running_sum(lengths)
+    return np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
