@@ -13,10 +13,7 @@ import tempfile
 from pathlib import Path
 
 from weft.config import make, read_toml
-from weft.graph import Graph
-from weft.graph.importing import import_graph
-from weft.graph.lists import Options
-from weft.graph.sources import BUILT_IN, from_folder, with_reverses, with_self_relation
+from weft.graph import BUILT_IN, EdgeOptions, Graph, from_folder, import_graph, with_reverses, with_self_relation
 from weft.training import Settings, Trainer, make_model
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,15 +29,15 @@ class Run:
     seeds: int
     config: Path
     folder: Path
-    options: Options
+    options: EdgeOptions
     makes: tuple = ()  # of the source, one after another
     given: dict = dataclasses.field(default_factory=dict)
 
 
-SAGE = Run("debian", 3, EXAMPLES / "debian.toml", DEBIAN, Options(undirected=True))
-TYPED = Run("debian, R-GCN", 3, EXAMPLES / "debian_relations.toml", DEBIAN, Options(), (with_reverses,))
+SAGE = Run("debian", 3, EXAMPLES / "debian.toml", DEBIAN, EdgeOptions(undirected=True))
+TYPED = Run("debian, R-GCN", 3, EXAMPLES / "debian_relations.toml", DEBIAN, EdgeOptions(), (with_reverses,))
 RUNS = {
-    "cora": [Run("cora", 10, EXAMPLES / "cora.toml", BUILT_IN / "cora", Options())],
+    "cora": [Run("cora", 10, EXAMPLES / "cora.toml", BUILT_IN / "cora", EdgeOptions())],
     "debian": [SAGE],
     "relations": [
         dataclasses.replace(SAGE, name="debian, GraphSAGE without relations"),

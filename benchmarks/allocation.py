@@ -24,9 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.cluster.sandbox import Sandbox
-from weft.graph import Graph
-from weft.graph.generate import communities, rmat
+from weft.graph import Graph, communities, rmat
+from weft.lab import Sandbox
 from weft.parallel import Plan
 from weft.partition import Weighing, allocate, measure, write_partitioned
 from weft.partition.aim import Training

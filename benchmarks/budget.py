@@ -14,8 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.training import Settings, Trainer, make_model
 
 ROW = "{:>10}{:>12}{:>12}{:>9}{:>14}{:>8}{:>8}{:>10}{:>12}"

@@ -19,9 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.cluster.sandbox import Sandbox
-from weft.graph import Graph
-from weft.graph.generate import communities, rmat
+from weft.graph import Graph, communities, rmat
+from weft.lab import Sandbox
 from weft.partition import allocate, write_partitioned
 
 HERE = Path(__file__).resolve().parent

@@ -13,9 +13,7 @@ from pathlib import Path
 
 from accuracy import RUNS
 
-from weft.graph import Graph
-from weft.graph.importing import import_graph
-from weft.graph.sources import from_folder
+from weft.graph import Graph, from_folder, import_graph
 from weft.training import Settings, Trainer, make_model
 
 # How each graph's models are trained, coupled and decoupled alike.

@@ -17,8 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 from driver import Peer, interleave
 
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 
 HIDDEN = {"sage": 128, "gat": 32}
 

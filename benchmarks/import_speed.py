@@ -22,13 +22,13 @@ IMPORT = """
 import json, resource, sys, time
 from pathlib import Path
 from weft.graph.importing import import_graph
-from weft.graph.lists import Options
+from weft.graph.edges_to_csr import EdgeOptions
 from weft.graph.sources import from_folder
-from weft.graph.tables import Columns, from_tables
+from weft.graph.tables import TableColumns, source_from_tables
 kind, path, out, memory, undirected = sys.argv[1:]
 start = time.perf_counter()
-source = from_folder(Path(path)) if kind == "npy" else from_tables(Path(path), None, Columns(), None, None)
-import_graph(source, Path(out), Options(undirected=undirected == "1"), memory=int(memory) << 30)
+source = from_folder(Path(path)) if kind == "npy" else source_from_tables(Path(path), None, TableColumns(), None, None)
+import_graph(source, Path(out), EdgeOptions(undirected=undirected == "1"), memory=int(memory) << 30)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(json.dumps({"seconds": time.perf_counter() - start, "peak_mib": peak}))
 """

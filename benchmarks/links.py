@@ -16,10 +16,7 @@ import torch
 from scipy.sparse import csr_array
 
 from weft.config import add_flags, flags_given, make, read_toml
-from weft.graph import Graph
-from weft.graph.importing import import_graph
-from weft.graph.lists import Options
-from weft.graph.sources import BUILT_IN, from_folder
+from weft.graph import BUILT_IN, EdgeOptions, Graph, from_folder, import_graph
 from weft.training import Settings, Trainer, make_model
 from weft.training.link_objective import LinkObjective
 from weft.training.metrics import auc, ranks
@@ -40,7 +37,7 @@ def main():
     if not folder.is_dir():
         raise SystemExit(f"{folder} is missing: this real graph is not part of the project")
     with tempfile.TemporaryDirectory() as scratch:
-        import_graph(from_folder(folder), Path(scratch) / "graph", Options(undirected=True))
+        import_graph(from_folder(folder), Path(scratch) / "graph", EdgeOptions(undirected=True))
         graph = Graph.open(Path(scratch) / "graph")
         settings = make(Settings, read_toml(ROOT / "examples" / "links.toml") | flags_given(args, Settings))
         found = [run(graph, dataclasses.replace(settings, seed=seed)) for seed in range(args.runs)]

@@ -17,10 +17,8 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from weft.exchange import Traffic, Wire
-from weft.exchange.carrier import Links
-from weft.graph import Graph
-from weft.graph.generate import rmat
+from weft.exchange import Communicator, SocketTransport, Traffic
+from weft.graph import Graph, rmat
 from weft.nn import BlockModel, build
 from weft.nn.costs import row_costs
 from weft.parallel import OF_GRAPH, Cooperation, Owners, Plan, tensor_program
@@ -28,8 +26,8 @@ from weft.parallel.whole import program_together
 from weft.partition import allocate, write_partitioned
 
 
-def wires(size: int) -> list[Wire]:
-    """A wire for each worker, over pairs of sockets."""
+def comms(size: int) -> list[Communicator]:
+    """A communicator for each worker, over pairs of sockets."""
     ends: list[list[socket.socket | None]] = [[None] * size for _ in range(size)]
     for a in range(size):
         for b in range(a + 1, size):
@@ -37,15 +35,18 @@ def wires(size: int) -> list[Wire]:
     for end in (end for row in ends for end in row if end is not None):
         end.setblocking(False)
     sockets = [[-1 if end is None else end.detach() for end in row] for row in ends]
-    return [Wire(rank, size, Links(sockets[rank], 600.0, range(size)), traffic=Traffic(size)) for rank in range(size)]
+    return [
+        Communicator(rank, size, SocketTransport(sockets[rank], 600.0, range(size)), traffic=Traffic(size))
+        for rank in range(size)
+    ]
 
 
-def program_of(graph: Graph, model, plan: Plan, owners: Owners, wire: Wire):
+def program_of(graph: Graph, model, plan: Plan, owners: Owners, comm: Communicator):
     if plan.layers[0] == "columns":
-        return tensor_program(graph, owners, wire, plan)
+        return tensor_program(graph, owners, comm, plan)
     costs = row_costs(model, graph.num_features)
-    cooperation = Cooperation(graph, plan, [-1] * len(plan.layers), owners, wire, costs=costs, places=False)
-    return program_together(graph, cooperation, np.arange(*owners.bounds[wire.rank : wire.rank + 2]), wire)
+    cooperation = Cooperation(graph, plan, [-1] * len(plan.layers), owners, comm, costs=costs, places=False)
+    return program_together(graph, cooperation, np.arange(*owners.bounds[comm.rank : comm.rank + 2]), comm)
 
 
 def epoch(graph: Graph, model, program, rows) -> None:
@@ -58,17 +59,17 @@ def loads(graph: Graph, model, plan: Plan, bounds: np.ndarray) -> tuple[np.ndarr
     """Edges that each worker computes in an epoch, and bytes that it sends and gets."""
     owners = Owners(bounds)
 
-    def work(wire: Wire) -> tuple[int, list[int]]:
+    def work(comm: Communicator) -> tuple[int, list[int]]:
         mine = copy.deepcopy(model)
-        program = program_of(graph, mine, plan, owners, wire)
+        program = program_of(graph, mine, plan, owners, comm)
         rows = torch.from_numpy(np.array(graph.features[program.vertices[0].numpy()]))
         program.layers[0].inputs = (rows, rows._version)
         epoch(graph, mine, program, rows)
-        before = np.array(wire.traffic.sent().get("exchange", [0] * wire.size))
+        before = np.array(comm.traffic.sent().get("exchange", [0] * comm.size))
         epoch(graph, mine, program, rows)
-        return program.num_edges, np.array(wire.traffic.sent()["exchange"]) - before
+        return program.num_edges, np.array(comm.traffic.sent()["exchange"]) - before
 
-    lines = wires(owners.size)
+    lines = comms(owners.size)
     with ThreadPoolExecutor(owners.size) as pool:
         edges, sent = zip(*pool.map(work, lines), strict=True)
     between = np.array(sent)

@@ -13,8 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.training import Settings, Trainer, make_model
 
 ROW = "{:>8}{:>12}{:>10}{:>14}{:>12}"

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import watch
 
-from weft.graph import Graph
-from weft.graph.generate import communities, rmat
+from weft.graph import Graph, communities, rmat
 from weft.partition import METHODS, allocate, measure
 from weft.partition.choice import too_large
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from cluster import graphs
 from planner_tables import RUN, calibration, finalists, report
 
-from weft.cluster.sandbox import Sandbox
+from weft.lab import Sandbox
 
 WORKER = Path(__file__).resolve().parent / "peers" / "weft" / "plans.py"
 VALUES = {

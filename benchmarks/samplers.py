@@ -19,9 +19,7 @@ import numpy as np
 from accuracy import RUNS
 
 from weft.config import make, read_toml
-from weft.graph import Graph
-from weft.graph.importing import import_graph
-from weft.graph.sources import from_folder
+from weft.graph import Graph, from_folder, import_graph
 from weft.sampling import Batches, make_sampler
 from weft.training import Settings, Trainer, make_model
 

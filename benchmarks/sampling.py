@@ -20,8 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 from driver import Peer, interleave
 
-from weft.graph import Graph
-from weft.graph.generate import communities, rmat
+from weft.graph import Graph, communities, rmat
 
 HERE = Path(__file__).resolve().parent
 GRAPHS = {"rmat": (rmat, 2_000_000, 60_000_000), "communities": (communities, 2_400_000, 60_000_000)}

@@ -19,7 +19,7 @@ import numpy as np
 import partitioners
 import watch
 
-from weft.graph.generate import communities_source
+from weft.graph import communities_source
 from weft.memory import available_memory
 from weft.planner.cluster_file import read_cluster, write_cluster
 from weft.planner.units import bandwidth_of

@@ -14,13 +14,13 @@ import time
 
 import torch
 
-from weft.cluster.sandbox import Sandbox
 from weft.exchange import World
-from weft.exchange import wire as code
+from weft.exchange import communicator as code
+from weft.lab import Sandbox
 
 SIZES = [1 << k for k in range(12, 21, 2)]  # bytes
 WAYS = {"whole": True, "pieces": False}
-chosen = code.in_one
+chosen = code.sent_whole
 
 
 def main():
@@ -66,27 +66,27 @@ def measured(hosts, link, args):
 def work(sizes, rounds):
     torch.set_num_threads(1)
     world = World.join(60)
-    wire = world.wire()
-    found = [[one_size(wire, torch.ones(size // 4), way, rounds) for way in WAYS.values()] for size in sizes]
+    comm = world.communicator()
+    found = [[one_size(comm, torch.ones(size // 4), way, rounds) for way in WAYS.values()] for size in sizes]
     if world.rank == 0:
         print(json.dumps(found), flush=True)
     world.leave()
 
 
-def one_size(wire, x, whole, rounds):
+def one_size(comm, x, whole, rounds):
     """The median of rounds, each of as many sums as fill a tenth of a second at the pace of the first."""
-    code.in_one = lambda size, workers: whole
-    once = some(wire, x, 3)
-    times = max(3, round(0.1 / float(wire.sum(torch.tensor(once)) / wire.size)))
-    return 1e3 * statistics.median(some(wire, x, times) for _ in range(rounds))
+    code.sent_whole = lambda size, workers: whole
+    once = some(comm, x, 3)
+    times = max(3, round(0.1 / float(comm.sum(torch.tensor(once)) / comm.size)))
+    return 1e3 * statistics.median(some(comm, x, times) for _ in range(rounds))
 
 
-def some(wire, x, times):
+def some(comm, x, times):
     """Seconds of a sum, of as many one after the other."""
-    wire.barrier()
+    comm.barrier()
     start = time.perf_counter()
     for _ in range(times):
-        wire.sum(x.clone())
+        comm.sum(x.clone())
     return (time.perf_counter() - start) / times
 
 

@@ -39,7 +39,7 @@ def processes():
 
 @pytest.fixture(scope="session", params=["threads", "sockets", "gloo"])
 def anyhow(request, ranks):
-    """As `ranks` and `processes`, over each carrier in turn: threads, processes with sockets, processes with gloo."""
+    """As `ranks` and `processes`, over each transport in turn: threads, processes with sockets, processes with gloo."""
     return ranks if request.param == "threads" else partial(launcher.start, transport=request.param)
 
 

@@ -9,7 +9,7 @@ from weft.config import make
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import World
 from weft.graph import Graph
-from weft.report.training import listener_for
+from weft.report import listener_for
 from weft.training import Result, Settings, make_model
 from weft.training.start import trainer_for
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from weft.cluster.sandbox import Sandbox, bits_a_second
+from weft.lab import Sandbox, bits_a_second
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("tc") or not shutil.which("nsenter"),

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from weft.cluster.sandbox import Sandbox
-from weft.graph.generate import communities
+from weft.graph import communities
+from weft.lab import Sandbox
 from weft.partition import allocate, write_partitioned
 
 pytestmark = [

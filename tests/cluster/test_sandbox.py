@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from weft import cli
-from weft.cluster import sandbox as sandboxes
-from weft.cluster.sandbox import Sandbox, bits_a_second
 from weft.errors import ConfigError
-from weft.graph.generate import communities
+from weft.graph import communities
+from weft.lab import Sandbox, bits_a_second
+from weft.lab import sandbox as sandboxes
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.sampling import Batches, NeighborSampler

@@ -105,7 +105,7 @@ def train(case, world):
     fanouts = tuple(case["fanouts"])
     settings = Settings(seed=case.get("seed", 5), dtype="float64", fanouts=fanouts, **case.get("sampling", {}))
     batches = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5).of(0)
-    wire = world.wire()
+    comm = world.communicator()
     if world.size == 1:
         features = FeatureStore(graph.features, dtype=torch.float64)
         (programmer,) = alone(graph, settings, case["fanouts"])
@@ -129,8 +129,8 @@ def train(case, world):
         for parameter in model.parameters():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            wire.sum(parameter.grad)
-        losses.append(float(wire.sum(loss.detach().clone())))
+            comm.sum(parameter.grad)
+        losses.append(float(comm.sum(loss.detach().clone())))
         optimizer.step()
     return losses, torch.cat([p.detach().flatten() for p in model.parameters()])
 

@@ -94,10 +94,10 @@ def watched(graph, world, plan, folder, resume=False, **changed):
     other = plan if world.rank == 0 else PLANS[1]
 
     def replan():
-        wire = world.wire()  # as a probe does: all together, and no batch is on its way meanwhile
+        comm = world.communicator()  # as a probe does: all together, and no batch is on its way meanwhile
         assert all(ready.done() for _, ready in trainer._loader._begun)
-        wire.barrier()
-        wire.close()
+        comm.barrier()
+        comm.close()
         return answer_of((first, 1.0), (other, 0.5))
 
     expected = 1e-6 if world.rank == 0 else 1e6

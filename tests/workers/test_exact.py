@@ -13,9 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.graph import Graph
-from weft.graph.generate import communities
-from weft.graph.typed import TypedRows
+from weft.graph import Graph, HeteroFeatures, communities
 from weft.partition import allocate, write_partitioned
 
 STEPS = Path(__file__).parent / "steps.py"
@@ -104,7 +102,7 @@ def graphs(tmp_path_factory):
     }
     kinds = rng.integers(0, 3, 600)  # of vertices, with features of three widths
     tables = tuple(plain.features[kinds == kind, :width] for kind, width in enumerate((6, 2, 0)))
-    values |= {"features": TypedRows(kinds.astype(np.uint8), tables), "vertex_type": kinds}
+    values |= {"features": HeteroFeatures(kinds.astype(np.uint8), tables), "vertex_type": kinds}
     made["types"] = Graph.from_arrays(edges, edge_type=rng.integers(0, 3, edges.shape[1]), **values)
     for name, graph in made.items():
         write_partitioned(graph, allocate(graph, 1, "random", seed=3), 1, folder / f"{name}-1")

@@ -15,9 +15,7 @@ from safetensors.torch import load_file
 from test_exact import compare, kind_of, run
 from test_many_workers import far, weft
 
-from weft.graph import Graph
-from weft.graph.generate import communities
-from weft.graph.typed import TypedRows
+from weft.graph import Graph, HeteroFeatures, communities
 from weft.nn.decoupled import Decoupled
 from weft.partition import allocate, write_partitioned
 
@@ -91,7 +89,7 @@ def graphs(tmp_path_factory):
     }
     kinds = rng.integers(0, 3, 300)  # of vertices, with features of three widths
     tables = tuple(plain.features[kinds == kind, :width] for kind, width in enumerate((7, 2, 0)))
-    typed = values | {"features": TypedRows(kinds.astype(np.uint8), tables), "vertex_type": kinds}
+    typed = values | {"features": HeteroFeatures(kinds.astype(np.uint8), tables), "vertex_type": kinds}
     made["types"] = Graph.from_arrays(edges, edge_type=rng.integers(0, 3, edges.shape[1]), **typed)
     for name, graph in made.items():
         write_partitioned(graph, allocate(graph, 1, "random", seed=3), 1, folder / f"{name}-1")

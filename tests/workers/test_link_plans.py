@@ -16,10 +16,7 @@ from link_steps import EPOCHS, link_model, link_settings
 from safetensors.torch import load_file
 from test_exact import HOME, MIGRATE, PLANS, compare, plan, run
 
-from weft.graph import Graph
-from weft.graph.generate import communities
-from weft.graph.graph import SPLITS
-from weft.graph.links import split_links
+from weft.graph import SPLITS, Graph, communities, split_links
 from weft.keys import Stream
 from weft.partition import allocate, write_partitioned
 from weft.sampling import negatives

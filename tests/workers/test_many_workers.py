@@ -11,8 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 from weft import cli
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
 
 SETTINGS = [

@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file
 
 from weft import cli
-from weft.graph.generate import communities
+from weft.graph import communities
 from weft.parallel import Plan
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster_file import read_cluster

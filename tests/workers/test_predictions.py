@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.graph.generate import communities
+from weft.graph import communities
 from weft.partition import allocate, write_partitioned
 
 WORKERS = 3

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from switching import PLANS, SWITCHES
 
-from weft.graph.generate import communities
+from weft.graph import communities
 from weft.parallel import Plan
 from weft.partition import allocate, write_partitioned
 

@@ -31,16 +31,16 @@ def main(job):
         world.leave()
         return
     trainer.prepare()
-    wire = trainer._sync
+    comm = trainer._sync
     for epoch in range(job["epochs"]):
-        wire.barrier()
+        comm.barrier()
         stages, sent = trainer.meter.seconds(), sum(map(sum, world.traffic.sent().values()))
         start, cpu = time.perf_counter(), time.process_time()
         trainer.train_epoch(epoch)
-        wire.barrier()
+        comm.barrier()
         seconds = time.perf_counter() - start
         now = sum(map(sum, world.traffic.sent().values()))
-        totals = wire.sum(torch.tensor([time.process_time() - cpu, float(now - sent)], dtype=torch.float64)).tolist()
+        totals = comm.sum(torch.tensor([time.process_time() - cpu, float(now - sent)], dtype=torch.float64)).tolist()
         if world.rank == 0:
             spent = {name: value - stages.get(name, 0) for name, value in trainer.meter.seconds().items()}
             figures = {

@@ -77,16 +77,16 @@ def ask(trainer, settings, graph, model, world, file):
     from weft.training.planning import planner_for
     from weft.training.start import watch_over
 
-    cluster, wire = read_cluster(Path(file)), trainer._sync
-    wire.barrier()
+    cluster, comm = read_cluster(Path(file)), trainer._sync
+    comm.barrier()
     start = time.perf_counter()
     planner = planner_for(settings, graph, model, world)
     answer = planner.answer(cluster)
-    wire.barrier()
+    comm.barrier()
     seconds = time.perf_counter() - start
     others = [p.plan for p in answer.predictions if p.excluded is None and p.plan != answer.best.plan]
     told = [plan.as_dict() for plan in [answer.best.plan, *others[: _FIELD - 1]]]
-    found = [Plan.from_dict(plan) for plan in json.loads(wire.share(json.dumps(told).encode()))]
+    found = [Plan.from_dict(plan) for plan in json.loads(comm.share(json.dumps(told).encode()))]
     asked = {"seconds": seconds, "took": answer.took, "looked_at": answer.looked_at, "error": answer.error}
     start = time.perf_counter()
     trainer.use(answer.best.plan)
@@ -142,12 +142,12 @@ def elapsed(workers):
 
 def epoch_figures(trainer, epoch):
     """One epoch: elapsed and processor seconds of this worker, and by stage both and the bytes it sent."""
-    wire = trainer._sync
-    wire.barrier()
+    comm = trainer._sync
+    comm.barrier()
     before = counted(trainer)
     start, cpu = time.perf_counter(), time.process_time()
     trainer.train_epoch(epoch)
-    wire.barrier()
+    comm.barrier()
     figures = {"elapsed": time.perf_counter() - start, "cpu": time.process_time() - cpu}
     after = counted(trainer)
     return figures | {
@@ -161,12 +161,12 @@ def counted(trainer):
     return {"stages": trainer.meter.seconds(), "processor": trainer.meter.processor(), "sent": sent}
 
 
-def gathered(wire, figures):
+def gathered(comm, figures):
     """Every worker's figures, on all of them."""
     mine = np.frombuffer(json.dumps(figures).encode(), dtype=np.uint8)
-    ((theirs, sizes),) = wire.arrays_to_all([mine], "sync")
+    ((theirs, sizes),) = comm.arrays_to_all([mine], "sync")
     pieces = np.split(theirs, np.cumsum(sizes)[:-1])
-    pieces[wire.rank] = mine
+    pieces[comm.rank] = mine
     return [json.loads(piece.tobytes()) for piece in pieces]
 
 

@@ -1,5 +1,14 @@
-"""Starting workers: several on this machine, and hosts in a sandbox."""
+"""Starting the workers of a run."""
 
-from weft.cluster.launch import launch
+from typing import TYPE_CHECKING
 
-__all__ = ["launch"]
+from weft.lazy import lazy_face
+
+if TYPE_CHECKING:
+    from weft.cluster.launch import launch
+else:
+    __getattr__ = lazy_face(__name__)
+
+__all__ = [
+    "launch",
+]

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import torch
 
 from weft.errors import ConfigError, StorageError
-from weft.graph import Graph
-from weft.graph.storage import named_errors
+from weft.graph import Graph, named_errors
 from weft.nn.links import encoder_of
 from weft.training import infer
 from weft.training.metrics import probabilities

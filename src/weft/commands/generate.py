@@ -3,10 +3,8 @@
 import argparse
 from pathlib import Path
 
-from weft.graph.describe import describe
-from weft.graph.generate import communities, rmat
-from weft.report.graph_table import print_graph
-from weft.report.progress import StageProgress
+from weft.graph import communities, graph_statistics, rmat
+from weft.report import StageProgress, print_graph
 
 HELP = "Generate a graph by a seed: rmat (skewed degrees) or communities (classes that neighbours tell)."
 
@@ -36,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
             graph = rmat(args.out, **options, overwrite=args.overwrite, progress=progress)
         else:
             graph = communities(args.out, **options, signal=args.signal, overwrite=args.overwrite, progress=progress)
-    print_graph(str(args.out), describe(graph))
+    print_graph(str(args.out), graph_statistics(graph))
     return 0

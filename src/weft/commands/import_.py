@@ -5,15 +5,21 @@ import re
 from pathlib import Path
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.describe import describe
-from weft.graph.importing import import_graph
-from weft.graph.lists import Options
-from weft.graph.sources import Source, built_in, find, with_reverses, with_self_relation
-from weft.graph.tables import Columns, from_tables
-from weft.graph.type_tables import from_toml
-from weft.report.graph_table import print_graph
-from weft.report.progress import StageProgress
+from weft.graph import (
+    EdgeOptions,
+    Graph,
+    Source,
+    TableColumns,
+    built_in_names,
+    find_source,
+    graph_statistics,
+    import_graph,
+    source_from_tables,
+    source_from_toml,
+    with_reverses,
+    with_self_relation,
+)
+from weft.report import StageProgress, print_graph
 
 HELP = "Import a graph: .npy folder, CSV/TSV/Parquet tables, PyG Data or HeteroData, OGB data set, or a built-in one."
 
@@ -23,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         help=f"a folder of .npy files, an edge table, a .toml file that names tables of several types, a PyG file, ogb:NAME "
-        f"or one of: {', '.join(built_in())}",
+        f"or one of: {', '.join(built_in_names())}",
     )
     parser.add_argument("out", type=Path, help="the graph directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
@@ -71,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         source = with_reverses(source)
     if args.self_relation:
         source = with_self_relation(source)
-    options = Options(args.undirected, args.self_loops, args.drop_duplicates)
+    options = EdgeOptions(args.undirected, args.self_loops, args.drop_duplicates)
     with StageProgress() as progress:
         import_graph(
             source,
@@ -84,22 +90,22 @@ def run(args: argparse.Namespace) -> int:
             overwrite=args.overwrite,
             progress=progress,
         )
-    print_graph(str(args.out), describe(Graph.open(args.out)))
+    print_graph(str(args.out), graph_statistics(Graph.open(args.out)))
     return 0
 
 
 def _source(args: argparse.Namespace) -> Source:
     path = Path(args.source)
     if path.is_file() and path.suffix in (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".zst"):
-        columns = Columns(
+        columns = TableColumns(
             args.src, args.dst, args.weight, args.type, args.id, args.features, args.label, args.split_column
         )
-        return from_tables(path, args.nodes, columns, args.ids, args.vertices)
+        return source_from_tables(path, args.nodes, columns, args.ids, args.vertices)
     if args.nodes is not None:
         raise ConfigError(
             f"--nodes goes with a table of edges, and {args.source} is none: drop it, or give the edge table"
         )
-    return from_toml(path) if path.is_file() and path.suffix == ".toml" else find(args.source, args.root)
+    return source_from_toml(path) if path.is_file() and path.suffix == ".toml" else find_source(args.source, args.root)
 
 
 def parse_bytes(text: str) -> int:

@@ -4,10 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from weft.graph import Graph
-from weft.graph.describe import describe
-from weft.report.graph_table import print_graph
-from weft.report.progress import StageProgress
+from weft.graph import Graph, graph_statistics
+from weft.report import StageProgress, print_graph
 
 HELP = "Show what a graph holds: sizes, degree skew, homophily, splits; verify it with --verify."
 
@@ -25,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     if args.verify:
         with StageProgress() as progress:
             graph.verify(progress)
-    figures = describe(graph)
+    figures = graph_statistics(graph)
     if args.json:
         print(json.dumps(figures | {"verified": args.verify}))
     else:

@@ -8,17 +8,16 @@ from pathlib import Path
 
 from weft.commands.lists import whole_numbers, words
 from weft.graph import Graph
-from weft.planner import Scope, locality
+from weft.lab import LocalityStudy, locality
 from weft.plugins import SAMPLERS
-from weft.report.locality_table import print_locality
-from weft.report.progress import StageProgress
+from weft.report import StageProgress, print_locality
 
 HELP = "Say before training how much of what workers read would be their own, under several allocations."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft locality`."""
-    usual = Scope()
+    usual = LocalityStudy()
     parser.add_argument("graph", type=Path, help="a graph directory; it need not be partitioned")
     for flag, default, text in (
         ("--methods", usual.methods, "allocations to look at"),
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Sample, count, and show the figures."""
-    scope = Scope(
+    study = LocalityStudy(
         parts=whole_numbers("parts", args.parts),
         methods=words(args.methods),
         layers=whole_numbers("layers", args.layers),
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         SAMPLERS.check(name)
     graph = Graph.open(args.graph)
     with StageProgress() as progress:
-        figures = locality(graph, scope, samplers, progress)
+        figures = locality(graph, study, samplers, progress)
     print(json.dumps(asdict(figures))) if args.json else print_locality(str(args.graph), figures)
     return 0
 

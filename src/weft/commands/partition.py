@@ -15,16 +15,13 @@ from weft import __version__
 from weft.commands.asked import add_flags, cluster_asked, parts_asked, task_asked
 from weft.commands.lists import numbers
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.graph import Progress
-from weft.graph.storage import DirectoryWriter, read_manifest
+from weft.graph import DirectoryWriter, Graph, ProgressCallback, read_manifest
 from weft.partition import METHODS, Choice, Steps, Weighing, allocate, choose, measure, write_partitioned
 from weft.partition.choice import USUAL_MINUTES, too_large
 from weft.partition.nets import expected_draws
 from weft.planner.cluster_file import read_cluster
 from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of
-from weft.report.partition_table import print_partition
-from weft.report.progress import StageProgress
+from weft.report import StageProgress, print_partition
 
 _NO_MATTER = ("run", "argv", "graph", "out", "json", "overwrite", "threads", "minutes")  # to who owns what
 
@@ -117,7 +114,7 @@ def _asked(args: argparse.Namespace, choice: Choice) -> dict[str, Any]:
 
 
 def _allocated(
-    args: argparse.Namespace, graph: Graph, parts: int, choice: Choice, steps: Steps, progress: Progress
+    args: argparse.Namespace, graph: Graph, parts: int, choice: Choice, steps: Steps, progress: ProgressCallback
 ) -> tuple[np.ndarray, tuple[float, ...] | None]:
     """The owners, and what was asked for as their shares."""
     if parts < 1:

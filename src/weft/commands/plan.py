@@ -14,10 +14,7 @@ from weft.graph import Graph
 from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import read_cluster
 from weft.planner.prediction import Answer
-from weft.report.answer_json import answer_as_dict
-from weft.report.plan_page import write_page
-from weft.report.plan_table import print_answer
-from weft.report.progress import StageProgress
+from weft.report import StageProgress, answer_as_dict, print_answer, write_page
 from weft.training import Settings, Trainer, make_model
 from weft.training.measuring import measured
 from weft.training.planning import planner_for
@@ -101,7 +98,7 @@ def _measured(graph: Graph, settings: Settings, cluster: Cluster, epochs: int) -
         answer = planner.answer(cluster)
         trainer = Trainer(graph, model, settings, world=world, plan=answer.best.plan)
         trainer.prepare()
-        answer = measured(trainer, world.wire(), answer, epochs)
+        answer = measured(trainer, world.communicator(), answer, epochs)
         trainer.close()
         return answer if world.rank == 0 else None
     finally:

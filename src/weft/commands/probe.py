@@ -11,7 +11,7 @@ from weft.cluster import launch
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import World
 from weft.planner.cluster_file import write_cluster
-from weft.report.cluster_table import print_cluster
+from weft.report import print_cluster
 from weft.training.start import described, measured_cluster
 
 HELP = (

@@ -11,17 +11,13 @@ import numpy as np
 
 from weft.commands.asked import add_flags, cluster_asked, parts_asked, task_asked
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.graph import Progress
-from weft.graph.storage import MANIFEST
+from weft.graph import MANIFEST, Graph, ProgressCallback
 from weft.parallel import Plan
 from weft.partition import METHODS, Training, allocate
 from weft.planner.allocations import Comparer, owners_in, read_measured
 from weft.planner.cluster import Cluster
 from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of
-from weft.report.allocation_page import write_allocations
-from weft.report.allocation_table import print_allocations
-from weft.report.progress import StageProgress
+from weft.report import StageProgress, print_allocations, write_allocations
 
 HELP = (
     "Compare allocations of a graph: cut, balance, halos, and what training would send under each (report partition)."
@@ -88,7 +84,7 @@ def _read(graph: Graph, partitioned: Graph, parts: int) -> np.ndarray:
 
 
 def _computed(
-    args: argparse.Namespace, graph: Graph, method: str, cluster: Cluster, task: Training, progress: Progress
+    args: argparse.Namespace, graph: Graph, method: str, cluster: Cluster, task: Training, progress: ProgressCallback
 ) -> np.ndarray:
     if method not in METHODS:
         raise ConfigError(

@@ -3,9 +3,9 @@
 import argparse
 import json
 
-from weft.cluster.sandbox import Sandbox
 from weft.errors import ConfigError
-from weft.report.sandbox_table import print_traffic
+from weft.lab import Sandbox
+from weft.report import print_traffic
 
 HELP = "Run a command as every worker of a cluster in a box: hosts with shaped links on this machine (needs root)."
 

@@ -10,7 +10,7 @@ from weft.config import add_flags, flags_given, make, read_toml
 from weft.errors import ClusterError
 from weft.exchange import World
 from weft.graph import Graph
-from weft.report.training import listener_for
+from weft.report import listener_for
 from weft.training import Interrupted, Settings, make_model
 from weft.training.saved import save_model
 from weft.training.start import described, trainer_for

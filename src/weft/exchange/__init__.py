@@ -1,9 +1,37 @@
-"""Rows between workers: a wire to the others, and routes as autograd functions whose backward is their mirror."""
+"""Rows between workers: communicators, and routes as autograd functions whose backward is their mirror."""
 
-from weft.exchange.columns import Spread, to_columns, to_owners
-from weft.exchange.in_process import simulate
-from weft.exchange.route import Route
-from weft.exchange.wire import Traffic, Wire
-from weft.exchange.world import World
+from typing import TYPE_CHECKING
 
-__all__ = ["Route", "Spread", "Traffic", "Wire", "World", "simulate", "to_columns", "to_owners"]
+from weft.lazy import lazy_face
+
+if TYPE_CHECKING:
+    from weft.exchange.background import Background
+    from weft.exchange.column_slices import RowSelection, SliceLayout, send_rows, send_slices, to_columns, to_owners
+    from weft.exchange.communicator import Communicator, Traffic, sent_whole
+    from weft.exchange.connections import SocketConnections
+    from weft.exchange.in_process import simulate
+    from weft.exchange.route import Route, add_rows, gather_rows
+    from weft.exchange.transport import SocketTransport
+    from weft.exchange.world import World
+else:
+    __getattr__ = lazy_face(__name__)
+
+__all__ = [
+    "Background",
+    "Communicator",
+    "Route",
+    "RowSelection",
+    "SliceLayout",
+    "SocketConnections",
+    "SocketTransport",
+    "Traffic",
+    "World",
+    "add_rows",
+    "gather_rows",
+    "send_rows",
+    "send_slices",
+    "sent_whole",
+    "simulate",
+    "to_columns",
+    "to_owners",
+]

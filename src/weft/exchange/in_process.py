@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from weft.errors import ClusterError
-from weft.exchange.carrier import Links
+from weft.exchange.transport import SocketTransport
 from weft.exchange.world import World
 
-Box = tuple[int, int, int]  # a wire's number, the sender, the receiver
+Box = tuple[int, int, int]  # a communicator's number, the sender, the receiver
 T = TypeVar("T")
 _GONE = object()
 
@@ -61,10 +61,10 @@ class Mailboxes:
         return self._boxes.setdefault(box, SimpleQueue())
 
 
-class InProcess:
+class ThreadTransport:
     """Carries rows to other threads."""
 
-    header = Links.header  # counts bytes as sockets do, so that what is predicted of them can be tested
+    header = SocketTransport.header  # counts bytes as sockets do, so that what is predicted of them can be tested
 
     def __init__(self, boxes: Mailboxes, number: int, rank: int, ranks: Sequence[int]) -> None:
         self._boxes, self._number, self._rank = boxes, number, rank
@@ -90,7 +90,7 @@ class InProcess:
         self._boxes.forget((self._number, other, self._rank) for _, other in self._others)
 
     def _put(self, parts: Sequence[Any]) -> None:
-        assert not self._closed, "this wire was closed"
+        assert not self._closed, "this communicator was closed"
         assert not self._under_way, "an exchange is still under way"
         self._under_way = True
         for member, other in self._others:
@@ -105,16 +105,16 @@ class InProcess:
         return messages
 
 
-class Threads:
-    """One worker's connections to the others of its process. All make the same carriers in the same order."""
+class ThreadConnections:
+    """One worker's connections to the others of its process. All make the same transports in the same order."""
 
     def __init__(self, boxes: Mailboxes, rank: int) -> None:
         self._boxes, self._rank, self._made = boxes, rank, 0
 
-    def carrier(self, ranks: Sequence[int]) -> InProcess:
-        """A new carrier among some workers, this one too."""
+    def transport(self, ranks: Sequence[int]) -> ThreadTransport:
+        """A new transport among some workers, this one too."""
         self._made += 1
-        return InProcess(self._boxes, self._made, self._rank, ranks)
+        return ThreadTransport(self._boxes, self._made, self._rank, ranks)
 
     def close(self) -> None:
         """Send nothing any more."""
@@ -136,7 +136,7 @@ def simulate(
 
     def run(rank: int) -> None:
         torch.set_num_threads(1)
-        world = World(rank, size, None if hosts is None else list(hosts), connections=Threads(boxes, rank))
+        world = World(rank, size, None if hosts is None else list(hosts), connections=ThreadConnections(boxes, rank))
         try:
             results[rank] = work(world)
         except BaseException as error:

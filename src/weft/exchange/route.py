@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from weft import _kernels
-from weft.exchange.wire import Wire
+from weft.exchange.communicator import Communicator
 
 
-def taken(x: Tensor, at: Tensor) -> Tensor:
+def gather_rows(x: Tensor, at: Tensor) -> Tensor:
     """x[at], without a gradient."""
     if not _for_kernel(x):
         return x[at]
@@ -22,7 +22,7 @@ def taken(x: Tensor, at: Tensor) -> Tensor:
     return out
 
 
-def add(out: Tensor, at: Tensor, rows: Tensor) -> None:
+def add_rows(out: Tensor, at: Tensor, rows: Tensor) -> None:
     """out[at[i]] += rows[i], in order; without a gradient."""
     if _for_kernel(out):
         _kernels.add_rows_at(_flat(rows), at.numpy(), _flat(out))
@@ -55,16 +55,16 @@ class Route:
     own_from: Tensor | None  # [own] int64: rows here that stay with this worker; None: all, and in front
     own_at: Tensor | None = None  # [own] int64: their places there
 
-    def pull(self, x: Tensor, wire: Wire, stage: str = "exchange") -> Tensor:
+    def pull(self, x: Tensor, comm: Communicator, stage: str = "exchange") -> Tensor:
         """Rows there, copied from rows here."""
-        return _Pull.apply(x, self, wire, stage)
+        return _Pull.apply(x, self, comm, stage)
 
-    def push(self, y: Tensor, wire: Wire, stage: str = "exchange") -> Tensor:
+    def push(self, y: Tensor, comm: Communicator, stage: str = "exchange") -> Tensor:
         """Rows here, each the sum of its copies there."""
-        return _Push.apply(y, self, wire, stage)
+        return _Push.apply(y, self, comm, stage)
 
-    def _copy(self, x: Tensor, wire: Wire, stage: str) -> Tensor:
-        received = wire.rows(taken(x, self.send), self.send_counts, self.receive_counts, stage)
+    def _copy(self, x: Tensor, comm: Communicator, stage: str) -> Tensor:
+        received = comm.rows(gather_rows(x, self.send), self.send_counts, self.receive_counts, stage)
         out = x.new_empty(self.num_there, *x.shape[1:])
         if self.own_from is None:
             out[: self.num_here] = x
@@ -76,17 +76,17 @@ class Route:
             out[self.receive_at] = received
         return out
 
-    def _sum(self, y: Tensor, wire: Wire, stage: str) -> Tensor:
+    def _sum(self, y: Tensor, comm: Communicator, stage: str) -> Tensor:
         received_there = sum(self.receive_counts)
-        back = y[self.num_there - received_there :] if self.receive_at is None else taken(y, self.receive_at)
-        returned = wire.rows(back, self.receive_counts, self.send_counts, stage)
+        back = y[self.num_there - received_there :] if self.receive_at is None else gather_rows(y, self.receive_at)
+        returned = comm.rows(back, self.receive_counts, self.send_counts, stage)
         if self.own_from is None:
             out = y[: self.num_here].clone()
         else:
             assert self.own_at is not None
             out = y.new_zeros(self.num_here, *y.shape[1:])
-            add(out, self.own_from, taken(y, self.own_at))
-        add(out, self.send, returned)
+            add_rows(out, self.own_from, gather_rows(y, self.own_at))
+        add_rows(out, self.send, returned)
         return out
 
 
@@ -94,25 +94,25 @@ class _Pull(torch.autograd.Function):
     """Forward: copies. Backward: sums."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, route: Route, wire: Wire, stage: str) -> Tensor:
-        ctx.route, ctx.wire, ctx.stage = route, wire, stage
-        return route._copy(x, wire, stage)
+    def forward(ctx: Any, x: Tensor, route: Route, comm: Communicator, stage: str) -> Tensor:
+        ctx.route, ctx.comm, ctx.stage = route, comm, stage
+        return route._copy(x, comm, stage)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.route._sum(g.contiguous(), ctx.wire, ctx.stage), None, None, None
+        return ctx.route._sum(g.contiguous(), ctx.comm, ctx.stage), None, None, None
 
 
 class _Push(torch.autograd.Function):
     """Forward: sums. Backward: copies."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, route: Route, wire: Wire, stage: str) -> Tensor:
-        ctx.route, ctx.wire, ctx.stage = route, wire, stage
-        return route._sum(y, wire, stage)
+    def forward(ctx: Any, y: Tensor, route: Route, comm: Communicator, stage: str) -> Tensor:
+        ctx.route, ctx.comm, ctx.stage = route, comm, stage
+        return route._sum(y, comm, stage)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.route._copy(g.contiguous(), ctx.wire, ctx.stage), None, None, None
+        return ctx.route._copy(g.contiguous(), ctx.comm, ctx.stage), None, None, None

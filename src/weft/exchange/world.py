@@ -1,4 +1,4 @@
-"""The workers of a run: who this one is, the wires to the others, and who is missing when one stops answering."""
+"""The workers of a run: who this one is, the communicators to the others, and who is missing when one stops answering."""
 
 import ctypes
 import json
@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from weft.errors import ClusterError
-from weft.exchange.carrier import Connections, Group
-from weft.exchange.mesh import Mesh
-from weft.exchange.wire import Traffic, Wire
+from weft.exchange.communicator import Communicator, Traffic
+from weft.exchange.connections import SocketConnections
+from weft.exchange.transport import Connections, ProcessGroupTransport
 from weft.meter import Meter
 
 _BEAT = 1.0  # seconds between signs of life
@@ -78,29 +78,31 @@ class World:
                 f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason}): start "
                 f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
             ) from error
-        connections = Mesh(rank, os.environ["MASTER_ADDR"], store, timeout) if transport == "sockets" else None
+        connections = (
+            SocketConnections(rank, os.environ["MASTER_ADDR"], store, timeout) if transport == "sockets" else None
+        )
         return cls(rank, size, hosts, store, timeout, connections)
 
-    def wire(self, group: str | Groups = "all", half: bool = False) -> Wire:
-        """A new wire among all workers, those of each host, or of groups that all workers name alike.
+    def communicator(self, group: str | Groups = "all", half: bool = False) -> Communicator:
+        """A new communicator among all workers, those of each host, or of groups that all workers name alike.
 
         A thread that exchanges needs one for itself.
         """
         if self.size == 1:
-            return Wire(meter=self.meter)
+            return Communicator(meter=self.meter)
         ranks = self.members(group)
         device = self._process_group(group) if dist.is_initialized() else None
-        own = None if self._connections is None else self._connections.carrier(ranks)
+        own = None if self._connections is None else self._connections.transport(ranks)
         if len(ranks) == 1:
-            return Wire(meter=self.meter, ranks=ranks)
+            return Communicator(meter=self.meter, ranks=ranks)
         member = ranks.index(self.rank)
-        return Wire(member, len(ranks), own or device, self.meter, self.traffic, half, ranks, device)
+        return Communicator(member, len(ranks), own or device, self.meter, self.traffic, half, ranks, device)
 
-    def _process_group(self, group: str | Groups) -> Group:
+    def _process_group(self, group: str | Groups) -> ProcessGroupTransport:
         """All workers make all groups of torch.distributed, in the same order."""
         groups = [dist.new_group(members, timeout=self._timeout) for members in self._groups(group)]
         members = self.members(group)
-        return Group(groups[self._groups(group).index(members)], len(members))
+        return ProcessGroupTransport(groups[self._groups(group).index(members)], len(members))
 
     @property
     def workers(self) -> list[int]:

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from weft import _kernels
-from weft.exchange import Wire
-from weft.graph.typed import Features, TypedRows
+from weft.exchange import Communicator
+from weft.graph import Features, HeteroFeatures
 from weft.parallel.owners import Owners
 
 
@@ -18,8 +18,8 @@ class Sharing:
 
     owners: Owners
     near: frozenset[int]  # this worker, and those of the same host
-    wires: Sequence[Wire]  # to all workers; one for each thread that fetches
-    mates: Sequence[Wire]  # to those of this host, likewise
+    comms: Sequence[Communicator]  # to all workers; one for each thread that fetches
+    mates: Sequence[Communicator]  # to those of this host, likewise
 
     def fetch(self, table: Features, ids: np.ndarray, lane: int) -> np.ndarray:
         """The rows of ids that workers of other hosts own; what these ask is served meanwhile."""
@@ -43,18 +43,18 @@ class Sharing:
         return out
 
     def _from_owners(self, table: Features, ids: np.ndarray, lane: int) -> np.ndarray:
-        wire, grouped = self.wires[lane], self.owners.group(ids)
-        ((requests, asked),) = wire.arrays([(ids[grouped.order], grouped.counts)], "fetch")
-        if isinstance(table, TypedRows):  # rows travel as wide as they are
+        comm, grouped = self.comms[lane], self.owners.group(ids)
+        ((requests, asked),) = comm.arrays([(ids[grouped.order], grouped.counts)], "fetch")
+        if isinstance(table, HeteroFeatures):  # rows travel as wide as they are
             wanted = ids[grouped.order]
             widths = table.lengths(requests, asked), table.lengths(wanted, grouped.counts)
             padded = _empty(table, len(ids))
-            padded[grouped.order] = table.rows_of(wanted, _sent(wire, table.values(requests), *widths))
+            padded[grouped.order] = table.rows_of(wanted, _sent(comm, table.values(requests), *widths))
             return padded
         rows = _empty(table, len(requests))
         gather_as_stored(table, requests, rows)
         out = _empty(table, len(ids))
-        out[grouped.order] = _sent(wire, rows, asked, grouped.counts)
+        out[grouped.order] = _sent(comm, rows, asked, grouped.counts)
         return out
 
 
@@ -66,8 +66,8 @@ def gather_as_stored(table: np.ndarray, ids: np.ndarray, out: np.ndarray) -> Non
         _kernels.gather_rows(table, ids, out, None, 1)
 
 
-def _sent(wire: Wire, rows: np.ndarray, send: list[int], receive: list[int]) -> np.ndarray:
-    return wire.rows(torch.from_numpy(rows), send, receive, "fetch").numpy()
+def _sent(comm: Communicator, rows: np.ndarray, send: list[int], receive: list[int]) -> np.ndarray:
+    return comm.rows(torch.from_numpy(rows), send, receive, "fetch").numpy()
 
 
 def _empty(table: Features, rows: int) -> np.ndarray:

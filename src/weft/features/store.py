@@ -13,7 +13,7 @@ from torch import Tensor
 from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.features.remote import Sharing
-from weft.graph.typed import Features, TypedRows
+from weft.graph import Features, HeteroFeatures
 
 
 def gather(
@@ -26,14 +26,14 @@ def gather(
     if out is None:
         dtype = torch.float64 if table.dtype == np.float64 else torch.float32
         out = torch.empty(len(ids), table.shape[1], dtype=dtype)
-    if isinstance(table, TypedRows):
+    if isinstance(table, HeteroFeatures):
         return _gather_typed(table, ids.numpy(), out, threads, at)
     seen = table.view(np.uint16) if table.dtype == np.float16 else table  # the kernels know half precision by its bits
     _kernels.gather_rows(seen, ids.numpy(), out.numpy(), at, threads)
     return out
 
 
-def _gather_typed(table: TypedRows, ids: np.ndarray, out: Tensor, threads: int, at: np.ndarray | None) -> Tensor:
+def _gather_typed(table: HeteroFeatures, ids: np.ndarray, out: Tensor, threads: int, at: np.ndarray | None) -> Tensor:
     """A type's rows at a time; narrower ones are followed by zeros."""
     if at is None:
         out.zero_()
@@ -84,7 +84,7 @@ class FeatureStore:
 
     def slices(self, first: int, end: int, width: int) -> None:
         """From now on rows are slices of columns, which this worker holds of all vertices, padded to a width."""
-        if isinstance(self._table, TypedRows):
+        if isinstance(self._table, HeteroFeatures):
             raise ConfigError(
                 "plan: layer 1 can't be placed by columns, for vertices of different types have features of their own: "
                 "place it local, pull or push"

@@ -1,7 +1,75 @@
-"""Graphs on disk: importing, the graph directory, generators and built-in data sets."""
+"""Raw edges and tables to a graph directory; reading it; generators; built-in data sets."""
 
-from weft.graph.graph import SPLITS, Graph
-from weft.graph.loops import SelfLoops
-from weft.graph.names import Names
+from typing import TYPE_CHECKING
 
-__all__ = ["SPLITS", "Graph", "Names", "SelfLoops"]
+from weft.lazy import lazy_face
+
+if TYPE_CHECKING:
+    from weft.graph.csr import running_sum, sums_by_source, vertex_ranges
+    from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions
+    from weft.graph.generators import communities, communities_source, rmat
+    from weft.graph.graph import SPLITS, Graph, ProgressCallback
+    from weft.graph.hetero_features import Features, HeteroFeatures, feature_table_names
+    from weft.graph.hetero_tables import source_from_toml
+    from weft.graph.importance import Importance
+    from weft.graph.importing import import_graph
+    from weft.graph.link_split import Links, split_links
+    from weft.graph.self_loops import SelfLoops
+    from weft.graph.sources import (
+        BUILT_IN,
+        Source,
+        built_in_names,
+        find_source,
+        from_arrays,
+        from_folder,
+        with_reverses,
+        with_self_relation,
+    )
+    from weft.graph.statistics import graph_statistics, out_degrees
+    from weft.graph.storage import MANIFEST, DirectoryWriter, named_errors, read_manifest, swap_folders, sync_folder
+    from weft.graph.tables import TableColumns, source_from_tables
+    from weft.graph.vertex_names import VertexNames
+else:
+    __getattr__ = lazy_face(__name__)
+
+__all__ = [
+    "BUILT_IN",
+    "MANIFEST",
+    "SPLITS",
+    "DirectoryWriter",
+    "EdgeChunk",
+    "EdgeOptions",
+    "Features",
+    "Graph",
+    "HeteroFeatures",
+    "Importance",
+    "Links",
+    "ProgressCallback",
+    "SelfLoops",
+    "Source",
+    "TableColumns",
+    "VertexNames",
+    "built_in_names",
+    "communities",
+    "communities_source",
+    "feature_table_names",
+    "find_source",
+    "from_arrays",
+    "from_folder",
+    "graph_statistics",
+    "import_graph",
+    "named_errors",
+    "out_degrees",
+    "read_manifest",
+    "rmat",
+    "running_sum",
+    "source_from_tables",
+    "source_from_toml",
+    "split_links",
+    "sums_by_source",
+    "swap_folders",
+    "sync_folder",
+    "vertex_ranges",
+    "with_reverses",
+    "with_self_relation",
+]

@@ -4,23 +4,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from weft.errors import GraphFormatError, InputError
 from weft.graph import storage
+from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, features_of
 from weft.graph.importance import Importance
-from weft.graph.loops import SelfLoops
-from weft.graph.names import Names
-from weft.graph.typed import Features, TypedRows, arrays_of, features_of
+from weft.graph.vertex_names import VertexNames
 from weft.keys import mix64_array
+
+if TYPE_CHECKING:
+    from weft.graph.self_loops import SelfLoops
 
 SPLITS = {"train": 0, "validation": 1, "test": 2, "unused": 3}
 _CHUNK = 1 << 22
 _NAMED = ("class_names", "vertex_type_names", "edge_type_names")  # facts of the manifest that are lists of names
 
-Progress = Callable[[str, int, int], None]  # stage, done, total
+ProgressCallback = Callable[[str, int, int], None]  # stage, done, total
 
 
 def id_type(vertices: int) -> type:
@@ -51,7 +53,7 @@ class Graph:
     vertex_type: np.ndarray | None = None  # [vertices] uint8 (int32 for more than 256 types); None: all are alike
     vertex_type_names: tuple[str, ...] | None = None
     edge_type_names: tuple[str, ...] | None = None
-    names: Names | None = None  # what the user's tables call the vertices, by original id
+    names: VertexNames | None = None  # what the user's tables call the vertices, by original id
     num_classes: int = 0
     class_names: tuple[str, ...] | None = None
     path: Path | None = None
@@ -77,7 +79,9 @@ class Graph:
     @property
     def feature_widths(self) -> tuple[int, ...]:
         """How many features the vertices of each type have: one number where they are of one table."""
-        return tuple(self.features.widths.tolist()) if isinstance(self.features, TypedRows) else (self.num_features,)
+        return (
+            tuple(self.features.widths.tolist()) if isinstance(self.features, HeteroFeatures) else (self.num_features,)
+        )
 
     @property
     def num_owners(self) -> int:
@@ -97,8 +101,10 @@ class Graph:
         return self.labels is not None and self.labels.ndim == 2
 
     @cached_property
-    def self_loops(self) -> SelfLoops:
+    def self_loops(self) -> "SelfLoops":
         """Degrees and self-loops of all vertices, for convolutions that normalise."""
+        from weft.graph.self_loops import SelfLoops  # needs PyTorch, which reading a graph does not
+
         return SelfLoops(self.indptr, self.indices, self.edge_weight)
 
     @cached_property
@@ -127,7 +133,7 @@ class Graph:
         manifest = storage.read_manifest(path)
         try:
             arrays = {name: storage.map_array(path, name, entry) for name, entry in manifest["arrays"].items()}
-            names = Names.from_arrays(arrays)
+            names = VertexNames.from_arrays(arrays)
             known = {field.name for field in fields(cls)} - {"names", "features"}
             given: dict[str, Any] = {name: array for name, array in arrays.items() if name in known}
             given |= {name: tuple(manifest[name]) for name in _NAMED if manifest.get(name) is not None}
@@ -149,7 +155,7 @@ class Graph:
         total = int((mix64_array(0, ids) * values.view(np.uint64)).sum())
         return f"{self.num_vertices}-{self.num_edges}-{self.num_features}-{total:016x}"
 
-    def verify(self, progress: Progress | None = None) -> None:
+    def verify(self, progress: ProgressCallback | None = None) -> None:
         """Read everything: checksums, ids in range, lists in order, finite features, labels and splits in their range."""
         if self.path is not None:
             entries = storage.read_manifest(self.path)["arrays"]
@@ -202,8 +208,8 @@ class Graph:
         edge_type_names: tuple[str, ...] | None = None,
         **options: Any,
     ) -> Self:
-        """A graph in memory from [2, edges] (sources, destinations) and arrays; `options` as in weft.graph.lists.Options."""
-        from weft.graph.lists import EdgeChunk, Options, lists_in_memory
+        """A graph in memory from [2, edges] (sources, destinations) and arrays; `options`: those of EdgeOptions."""
+        from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, csr_in_memory
 
         edge_index = np.asarray(edge_index)
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
@@ -212,7 +218,7 @@ class Graph:
         highest = int(edge_index.max()) + 1 if edge_index.size else 0
         vertices = num_vertices if num_vertices is not None else sizes[0] if sizes else highest
         chunk = EdgeChunk(edge_index[0], edge_index[1], edge_weight, edge_type)
-        indptr, indices, weight, kind = lists_in_memory(lambda: iter([chunk]), vertices, Options(**options))
+        indptr, indices, weight, kind = csr_in_memory(lambda: iter([chunk]), vertices, EdgeOptions(**options))
         labels, num_classes = clean_labels(labels, class_names)
         graph = cls(
             indptr,
@@ -250,7 +256,7 @@ def clean_types(types: np.ndarray | None) -> np.ndarray | None:
 
 def clean_features(features: Features | None) -> Features | None:
     """Features as float32 or float16 rows."""
-    if features is None or isinstance(features, TypedRows):
+    if features is None or isinstance(features, HeteroFeatures):
         return features
     features = np.asarray(features)
     return features if features.dtype in (np.float16, np.float32) else features.astype(np.float32)

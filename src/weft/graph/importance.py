@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.graph.pieces import sums_by_source
+from weft.graph.csr import sums_by_source
 
 
 class Importance:

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import ConfigError, InputError
-from weft.graph.graph import Progress, check_finite, clean_labels, clean_types
-from weft.graph.lists import Options, write_lists
+from weft.graph.edges_to_csr import EdgeOptions, write_csr
+from weft.graph.graph import ProgressCallback, check_finite, clean_labels, clean_types
+from weft.graph.hetero_features import feature_table_names
 from weft.graph.sources import FeatureTable, Source
 from weft.graph.storage import DirectoryWriter
-from weft.graph.typed import table_names
 from weft.keys import Stream, generator
 
 _FEATURE_TYPES = {"float32": np.float32, "float16": np.float16}
@@ -18,14 +18,14 @@ _FEATURE_TYPES = {"float32": np.float32, "float16": np.float16}
 def import_graph(
     source: Source,
     out: Path,
-    options: Options,
+    options: EdgeOptions,
     *,
     feature_dtype: str = "float32",
     split: str | None = None,
     seed: int = 0,
     memory: int = 6 << 30,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> None:
     """Write a source as a graph directory, all or nothing, within about `memory` bytes."""
     if feature_dtype not in _FEATURE_TYPES:
@@ -35,7 +35,7 @@ def import_graph(
     if labels is not None and labels.size and labels.min() < -1:
         raise InputError(f"label {labels.min()} is negative: classes are counted from 0, and -1 means unknown")
     with DirectoryWriter(out, overwrite=overwrite) as directory:
-        write_lists(source.edges, source.num_vertices, options, directory, memory, progress, source.num_edges)
+        write_csr(source.edges, source.num_vertices, options, directory, memory, progress, source.num_edges)
         _write_features(source, directory, np.dtype(_FEATURE_TYPES[feature_dtype]), progress)
         directory.add("vertex_type", clean_types(source.vertex_type))
         directory.add("labels", labels)
@@ -47,7 +47,9 @@ def import_graph(
         directory.facts |= {name: names for name, names in types.items() if names is not None}
 
 
-def _write_features(source: Source, directory: DirectoryWriter, dtype: np.dtype, progress: Progress | None) -> None:
+def _write_features(
+    source: Source, directory: DirectoryWriter, dtype: np.dtype, progress: ProgressCallback | None
+) -> None:
     """One table for all vertices, or one for each type of them."""
     if source.feature_rows is not None:
         table = FeatureTable(source.feature_width, source.feature_rows)
@@ -55,7 +57,7 @@ def _write_features(source: Source, directory: DirectoryWriter, dtype: np.dtype,
     for kind, table in enumerate(source.tables):
         assert source.vertex_type is not None
         vertices = int(np.count_nonzero(source.vertex_type == kind))
-        _write_table(table_names(len(source.tables))[kind], table, vertices, directory, dtype, progress)
+        _write_table(feature_table_names(len(source.tables))[kind], table, vertices, directory, dtype, progress)
 
 
 def _write_table(
@@ -64,7 +66,7 @@ def _write_table(
     vertices: int,
     directory: DirectoryWriter,
     dtype: np.dtype,
-    progress: Progress | None,
+    progress: ProgressCallback | None,
 ) -> None:
     writer, first = directory.array(name, dtype, (table.width,)), 0
     for rows in table.rows():

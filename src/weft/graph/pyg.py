@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from weft.errors import InputError
-from weft.graph.pieces import running_sum
-from weft.graph.typed import TypedRows
+from weft.graph.csr import running_sum
+from weft.graph.hetero_features import HeteroFeatures
 
 
 def arrays_of(data: Any) -> dict[str, Any]:
@@ -94,10 +94,10 @@ def _table(store: Any, count: int) -> np.ndarray:
     return x if x.ndim == 2 else x.reshape(count, -1)
 
 
-def _one_number_type(types: np.ndarray, tables: list[np.ndarray]) -> TypedRows:
+def _one_number_type(types: np.ndarray, tables: list[np.ndarray]) -> HeteroFeatures:
     halves = all(table.dtype == np.float16 for table in tables if table.shape[1])
     dtype = np.float16 if halves and any(table.shape[1] for table in tables) else np.float32
-    return TypedRows(types, tuple(table.astype(dtype, copy=False) for table in tables))
+    return HeteroFeatures(types, tuple(table.astype(dtype, copy=False) for table in tables))
 
 
 def _labels_of_types(data: Any, names: list[str], counts: list[int]) -> tuple[np.ndarray | None, np.ndarray | None]:

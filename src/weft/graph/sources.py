@@ -14,10 +14,10 @@ import numpy as np
 
 from weft.errors import ConfigError, InputError, StorageError
 from weft.graph import pyg
-from weft.graph.lists import EdgeChunk, Edges
-from weft.graph.names import Names
+from weft.graph.edges_to_csr import EdgeChunk, EdgeReader
+from weft.graph.hetero_features import Features, HeteroFeatures
 from weft.graph.storage import load_npy, named_errors
-from weft.graph.typed import Features, TypedRows
+from weft.graph.vertex_names import VertexNames
 
 BUILT_IN = Path(__file__).parent / "data"
 _CHUNK = 1 << 22  # edges, or values of features, read at a time
@@ -36,12 +36,12 @@ class Source:
     """A graph that is somewhere else."""
 
     num_vertices: int
-    edges: Edges
+    edges: EdgeReader
     feature_width: int = 0
     feature_rows: Callable[[], Iterator[np.ndarray]] | None = None
     labels: np.ndarray | None = None
     split: np.ndarray | None = None
-    names: Names | None = None
+    names: VertexNames | None = None
     class_names: tuple[str, ...] | None = None
     num_edges: int = 0  # as they are in the input; 0 where nobody knows yet
     vertex_type: np.ndarray | None = None  # [vertices], where there are several types, and
@@ -94,7 +94,7 @@ def _relation_names(source: Source) -> tuple[str, ...]:
     return tuple(map(str, range(max(highest, default=0) + 1)))
 
 
-def built_in() -> list[str]:
+def built_in_names() -> list[str]:
     """The names of the data sets that come with Weft."""
     return sorted(folder.name for folder in BUILT_IN.iterdir() if folder.is_dir())
 
@@ -173,7 +173,7 @@ def from_arrays(
     source = Source(num_vertices, lambda: iter([chunk]), labels=labels, split=split, num_edges=len(chunk.src))
     source.vertex_type, source.vertex_type_names = vertex_type, vertex_type_names
     source.edge_type_names = edge_type_names
-    if isinstance(features, TypedRows):
+    if isinstance(features, HeteroFeatures):
         source.tables = tuple(_in_memory(table) for table in features.tables)
     elif features is not None:
         table = _in_memory(features)
@@ -211,7 +211,7 @@ def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
         yield _read(array, first, min(_CHUNK, array.size - first))
 
 
-def _npy_edges(folder: Path, edge_index: np.ndarray) -> Edges:
+def _npy_edges(folder: Path, edge_index: np.ndarray) -> EdgeReader:
     count = edge_index.shape[1]
     values: dict[str, np.ndarray] = {}
     for name in ("edge_weight", "edge_type"):
@@ -273,7 +273,7 @@ def _bit_rows(folder: Path, bits: np.ndarray) -> tuple[int, Callable[[], Iterato
     return width, read
 
 
-def find(source: str, root: Path) -> Source:
+def find_source(source: str, root: Path) -> Source:
     """A source by what the user called it: a folder, a PyG file, a built-in name, or ogb:NAME."""
     path = Path(source)
     if source.startswith("ogb:"):
@@ -282,8 +282,8 @@ def find(source: str, root: Path) -> Source:
         return from_folder(path)
     if path.is_file():
         return from_pyg_file(path)
-    if source in built_in():
+    if source in built_in_names():
         return from_folder(BUILT_IN / source)
     raise StorageError(
-        f"there is nothing at {source}, and no built-in data set has that name ({', '.join(built_in())}): check the path"
+        f"there is nothing at {source}, nor a built-in data set of that name ({', '.join(built_in_names())}): check the path"
     )

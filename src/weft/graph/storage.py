@@ -142,7 +142,7 @@ class DirectoryWriter:
                 os.fsync(file.fileno())
             sync_folder(self.folder)
             if self.path.exists():
-                exchange(self.folder, self.path)
+                swap_folders(self.folder, self.path)
             else:
                 os.rename(self.folder, self.path)
             sync_folder(self.path.parent)
@@ -165,7 +165,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def exchange(new: Path, old: Path) -> None:
+def swap_folders(new: Path, old: Path) -> None:
     """Swap two folders at once where the system can; elsewhere there is a moment with neither, but both are kept."""
     libc = ctypes.CDLL(None, use_errno=True)
     swap = getattr(libc, "renameat2", None)

@@ -15,16 +15,16 @@ import pyarrow.parquet
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError, StorageError
-from weft.graph.lists import EdgeChunk
-from weft.graph.names import Names
+from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.sources import Source
+from weft.graph.vertex_names import VertexNames
 
 _ROWS = 1 << 20
 _SPLIT_WORDS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "unused": 3, "none": 3, "": 3}
 
 
 @dataclass(frozen=True)
-class Columns:
+class TableColumns:
     """Which columns hold what. Features and labels may be several, by comma and pattern: 'f*,age'."""
 
     src: str = "src"
@@ -102,7 +102,9 @@ class Table:
             raise StorageError(f"reading {self.path} failed: {error}") from None
 
 
-def from_tables(edges: Path, nodes: Path | None, columns: Columns, ids: str | None, vertices: int | None) -> Source:
+def source_from_tables(
+    edges: Path, nodes: Path | None, columns: TableColumns, ids: str | None, vertices: int | None
+) -> Source:
     """A graph of an edge table and, if there is one, a vertex table whose order is the order of the vertices."""
     edge_table = Table(edges)
     wanted = [edge_table.match(name)[0] for name in (columns.src, columns.dst)]
@@ -153,20 +155,20 @@ class _Ids:
         self._table.look_up(np.ascontiguousarray(offsets), data, add, out)
         return out
 
-    def export(self) -> Names:
+    def export(self) -> VertexNames:
         """All names, by id."""
         text = np.frombuffer(self._table.text(), np.uint8)
         if not self.textual:
-            return Names(numbers=text.view(np.int64))
+            return VertexNames(numbers=text.view(np.int64))
         offsets = np.empty(len(self) + 1, dtype=np.int64)
         self._table.offsets(offsets)
-        return Names(text=text, offsets=offsets)
+        return VertexNames(text=text, offsets=offsets)
 
 
 class VertexTable:
     """A table of vertices, read once for their ids, labels and split; features are streamed when they are asked for."""
 
-    def __init__(self, table: Table, columns: Columns, textual: bool = False) -> None:
+    def __init__(self, table: Table, columns: TableColumns, textual: bool = False) -> None:
         """`textual`: are ids strings, whatever they look like?"""
         self._table, self._features = table, table.match(columns.features) if columns.features else []
         id_column = table.match(columns.id)[0]
@@ -195,7 +197,7 @@ class VertexTable:
 
 
 def _with_nodes(
-    edge_table: Table, wanted: list[str], extra: dict[str, str], nodes: Table, columns: Columns, ids: str | None
+    edge_table: Table, wanted: list[str], extra: dict[str, str], nodes: Table, columns: TableColumns, ids: str | None
 ) -> Source:
     id_column = nodes.match(columns.id)[0]
     table = VertexTable(nodes, columns, _is_text(edge_table, wanted[0]) or _is_text(nodes, id_column))

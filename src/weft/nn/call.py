@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import Linear, MessagePassing
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.nn import crossing, functional
 from weft.nn.linear import linear
 from weft.nn.rows import Pass, edge_keys
@@ -38,14 +38,14 @@ class Call:
         return self.program.layers[self.depth]
 
     @property
-    def wire(self) -> Wire:
+    def comm(self) -> Communicator:
         """The way to the other workers."""
-        return self.program.wire
+        return self.program.comm
 
     @cached_property
     def x_dst(self) -> Tensor:
         """The destinations' own rows."""
-        return self.layer.own_rows(self.x, self.wire)
+        return self.layer.own_rows(self.x, self.comm)
 
     def weights(self, block: Block, loops: Callable[[], Tensor] | None = None) -> Tensor | None:
         """The weights of a block's edges, zero for the loops that are dropped; None where all are one. Made once a block."""
@@ -67,8 +67,8 @@ class Call:
     def aggregate(self, x: Tensor, reduce: str = "sum") -> tuple[Tensor, Tensor]:
         """Rows x, merged into each destination without weights; and the destinations' own."""
         if x is not self.x:
-            return crossing.aggregate(self.layer, self.wire, x, reduce)
-        merged, own = self.once(reduce, lambda: crossing.aggregate(self.layer, self.wire, x, reduce))
+            return crossing.aggregate(self.layer, self.comm, x, reduce)
+        merged, own = self.once(reduce, lambda: crossing.aggregate(self.layer, self.comm, x, reduce))
         return merged, own
 
     @property

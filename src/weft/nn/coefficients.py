@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.nn import functional, mixing
 from weft.nn.decoupled import Dense, Scores, Step
 from weft.nn.mixing import Mix, room_like
@@ -20,9 +20,11 @@ from weft.sampling import Topology
 class Coefficients:
     """Makes the mixes of a model's steps for the whole graph; those that nothing is learned of are made once."""
 
-    def __init__(self, graph: Topology, slices: Slices, wire: Wire, lists: Lists, new: New = torch.empty) -> None:
+    def __init__(
+        self, graph: Topology, slices: Slices, comm: Communicator, lists: Lists, new: New = torch.empty
+    ) -> None:
         """`new`: makes room for what there is an edge of."""
-        self._graph, self._slices, self._wire, self.lists, self._new = graph, slices, wire, lists, new
+        self._graph, self._slices, self._comm, self.lists, self._new = graph, slices, comm, lists, new
         self._made: dict[tuple[Any, ...], Mix] = {}
 
     @cached_property
@@ -98,7 +100,7 @@ class Coefficients:
     def _by_attention(self, scores: Scores, heads: int, run: Pass) -> list[Mix]:
         """Every worker hears all vertices' scores, once, and takes the soft-max for itself: of each head, or their mean."""
         conv = scores.conv
-        whole = self._slices.to_all.pull(torch.cat([scores.src, scores.dst], 1), self._wire)
+        whole = self._slices.to_all.pull(torch.cat([scores.src, scores.dst], 1), self._comm)
 
         def apart(x: Tensor) -> list[Tensor]:
             return [part.contiguous() for part in x.chunk(heads, 1)]

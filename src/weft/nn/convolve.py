@@ -88,7 +88,7 @@ def _black_box(call: Call) -> Tensor:
             f"whole neighbourhoods meet, or declare its split (docs/models.md)"
         )
     block = call.layer.block
-    x = call.layer.gather(call.x, call.wire)
+    x = call.layer.gather(call.x, call.comm)
     edge_index = torch.stack([block.src.long(), block.dst().long()])
     options = {
         name: call.program.edge_values(value.stands_for, block) if isinstance(value, Handle) else value

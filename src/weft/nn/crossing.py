@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.exchange import Wire
-from weft.exchange.route import add, taken
+from weft.exchange import Communicator, add_rows, gather_rows
 from weft.nn import functional, slices
 from weft.parallel.program import Layer
 from weft.sampling import Block
@@ -19,7 +18,7 @@ from weft.sampling import Block
 
 def aggregate(
     layer: Layer,
-    wire: Wire,
+    comm: Communicator,
     x: Tensor,
     reduce: str = "sum",
     weight: Tensor | None = None,
@@ -32,35 +31,35 @@ def aggregate(
     where the caller has no use for them (`with_own`).
     """
     if layer.slices is not None:
-        return slices.aggregate(layer, wire, x, reduce, weight), x
+        return slices.aggregate(layer, comm, x, reduce, weight), x
     if layer.columns is not None:
-        return _aggregate_columns(layer, wire, x, reduce, weight, push_weight)
+        return _aggregate_columns(layer, comm, x, reduce, weight, push_weight)
     if layer.pushed is None:  # destinations come first among whole neighbourhoods' sources
         plain = weight is None and reduce != "max" and not x.requires_grad
         if plain and layer.fetched(x):
             layer.asked = reduce
             if layer.merged is not None and layer.merged[0] == reduce:
                 return layer.merged[1], x[: layer.num_dst]
-        rows = layer.gather(x, wire)
+        rows = layer.gather(x, comm)
         if layer.weight is None:
             return functional.aggregate_with_own(layer.block, rows, weight, reduce)
         total, own = functional.aggregate_with_own(layer.block, rows, _times(layer.weight, weight, x), "sum")
         return total * functional.inverse(layer.degrees, total) if reduce == "mean" else total, own
     if reduce == "max":
-        return _PushedMax.apply(layer.gather(x, wire), x, layer, wire), layer.own_rows(x, wire)
+        return _PushedMax.apply(layer.gather(x, comm), x, layer, comm), layer.own_rows(x, comm)
     weight, push_weight = _times(layer.weight, weight, x), _times(layer.push_weight, push_weight, x)
-    total, own = _PushedSum.apply(x, layer, wire, weight, push_weight, reduce == "mean")
-    return total, own if layer.own is None or not with_own else layer.own_rows(x, wire)
+    total, own = _PushedSum.apply(x, layer, comm, weight, push_weight, reduce == "mean")
+    return total, own if layer.own is None or not with_own else layer.own_rows(x, comm)
 
 
 def _aggregate_columns(
-    layer: Layer, wire: Wire, x: Tensor, reduce: str, weight: Tensor | None, push_weight: Tensor | None
+    layer: Layer, comm: Communicator, x: Tensor, reduce: str, weight: Tensor | None, push_weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Each worker merges its slice of the columns for all; the slices meet at the worker that asked."""
     here, there = column_slices(layer, x, reduce, weight, push_weight)
     columns, pushed = layer.columns, layer.pushed
     assert columns is not None and pushed is not None
-    theirs = pushed.carry.push(there, wire)
+    theirs = pushed.carry.push(there, comm)
     neighbours, own = (
         columns.join(mine, others) for mine, others in zip(here.chunk(2, 1), theirs.chunk(2, 1), strict=True)
     )
@@ -106,27 +105,27 @@ class Summed(torch.autograd.Function):
     """Forward: the sum over all workers, for each of them. Backward: the same, of the gradients."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, wire: Wire) -> Tensor:
-        ctx.wire = wire
-        return wire.sum(x.contiguous().clone(), "exchange")
+    def forward(ctx: Any, x: Tensor, comm: Communicator) -> Tensor:
+        ctx.comm = comm
+        return comm.sum(x.contiguous().clone(), "exchange")
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.wire.sum(g.contiguous().clone(), "exchange"), None
+        return ctx.comm.sum(g.contiguous().clone(), "exchange"), None
 
 
-def film(layer: Layer, wire: Wire, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str) -> Tensor:
+def film(layer: Layer, comm: Communicator, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str) -> Tensor:
     """Mean or sum over edges of relu(gamma[destination] x[source] + beta[destination])."""
     if layer.slices is not None:
-        return slices.film(layer, wire, x, gamma, beta, reduce)
-    sources = layer.gather(x, wire)
+        return slices.film(layer, comm, x, gamma, beta, reduce)
+    sources = layer.gather(x, comm)
     if layer.pushed is None:
         return functional.film(layer.block, sources, gamma, beta, reduce)
-    there = layer.pushed.route.pull(torch.cat([gamma, beta], 1), wire)
+    there = layer.pushed.route.pull(torch.cat([gamma, beta], 1), comm)
     gamma_there, beta_there = (part.contiguous() for part in there.chunk(2, 1))
     partial = functional.film(layer.pushed.block, x, gamma_there, beta_there, "sum")
-    total = functional.film(layer.block, sources, gamma, beta, "sum") + layer.pushed.route.push(partial, wire)
+    total = functional.film(layer.block, sources, gamma, beta, "sum") + layer.pushed.route.push(partial, comm)
     return total * functional.inverse(layer.degrees, total) if reduce == "mean" else total
 
 
@@ -176,11 +175,13 @@ def _looped(block: Block, drop: Tensor, sources: Tensor, num_src: int) -> Block:
     return Block(indptr, src, num_src, positions=places)
 
 
-def merge_attention(layer: Layer, wire: Wire, here: tuple[Tensor, Tensor], there: tuple[Tensor, Tensor]) -> Tensor:
+def merge_attention(
+    layer: Layer, comm: Communicator, here: tuple[Tensor, Tensor], there: tuple[Tensor, Tensor]
+) -> Tensor:
     """Attention over whole lists from that over their parts: each side's rows, and logs of sums of exponentials."""
     assert layer.pushed is not None
     rows, lse = here
-    arrived = layer.pushed.carry.push(torch.cat([there[0].flatten(1), there[1]], 1), wire)
+    arrived = layer.pushed.carry.push(torch.cat([there[0].flatten(1), there[1]], 1), comm)
     at, heads = layer.pushed.at, lse.shape[1]
     their_rows, their_lse = arrived[:, :-heads].reshape(-1, *rows.shape[1:]), arrived[:, -heads:]
     top = lse.detach().scatter_reduce(0, at[:, None].expand_as(their_lse), their_lse.detach(), "amax")
@@ -198,17 +199,23 @@ class _PushedSum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, layer: Layer, wire: Wire, weight: Tensor | None, push_weight: Tensor | None, mean: bool
+        ctx: Any,
+        x: Tensor,
+        layer: Layer,
+        comm: Communicator,
+        weight: Tensor | None,
+        push_weight: Tensor | None,
+        mean: bool,
     ) -> tuple[Tensor, Tensor]:
         pushed, pulls = layer.pushed, layer.sources
         assert pushed is not None
         ctx.set_materialize_grads(False)
-        ctx.layer, ctx.wire, ctx.weights, ctx.mean = layer, wire, (weight, push_weight), mean
+        ctx.layer, ctx.comm, ctx.weights, ctx.mean = layer, comm, (weight, push_weight), mean
         home = pushed.route
         parts = [(functional.sums(pushed.block, x, push_weight), home.receive_counts, home.send_counts)]
         if pulls is not None:
-            parts.append((taken(x, pulls.send), pulls.send_counts, pulls.receive_counts))
-        wait = wire.together(parts, "exchange")
+            parts.append((gather_rows(x, pulls.send), pulls.send_counts, pulls.receive_counts))
+        wait = comm.together(parts, "exchange")
         if pulls is None:
             total = functional.sums(layer.block, x, weight)
             (theirs,) = wait()
@@ -216,7 +223,7 @@ class _PushedSum(torch.autograd.Function):
             theirs, pulled = wait()
             total = functional.sums(layer.block, torch.cat([x, *pulled]), weight)
         for rows, at in zip(theirs, home.send.split(home.send_counts), strict=True):
-            add(total, at, rows)
+            add_rows(total, at, rows)
         if mean:
             total *= functional.inverse(layer.degrees, total)
         return total, x[: layer.num_dst]
@@ -224,22 +231,22 @@ class _PushedSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor | None, g_own: Tensor | None) -> tuple[Tensor | None, ...]:
-        layer, wire, (weight, push_weight) = ctx.layer, ctx.wire, ctx.weights
+        layer, comm, (weight, push_weight) = ctx.layer, ctx.comm, ctx.weights
         pulls, home = layer.sources, layer.pushed.route
         if g is None:
             assert g_own is not None
             g = torch.zeros_like(g_own)
         g = (g * functional.inverse(layer.degrees, g) if ctx.mean else g).contiguous()
-        parts = [(taken(g, home.send), home.send_counts, home.receive_counts)]
+        parts = [(gather_rows(g, home.send), home.send_counts, home.receive_counts)]
         if pulls is None:
-            wait = wire.together(parts, "exchange")
+            wait = comm.together(parts, "exchange")
             gx = functional.sums_backward(layer.block, g, weight)
             (back,) = wait()
         else:
             gx, pulled = functional.sums_backward(layer.block, g, weight).tensor_split([pulls.num_here])
-            back, returned = wire.together([*parts, (pulled, pulls.receive_counts, pulls.send_counts)], "exchange")()
+            back, returned = comm.together([*parts, (pulled, pulls.receive_counts, pulls.send_counts)], "exchange")()
             for rows, at in zip(returned, pulls.send.split(pulls.send_counts), strict=True):
-                add(gx, at, rows)
+                add_rows(gx, at, rows)
         functional.sums_backward(layer.pushed.block, torch.cat(back), push_weight, onto=gx)
         if g_own is not None:
             gx[: layer.num_dst] += g_own
@@ -250,18 +257,18 @@ class _PushedMax(torch.autograd.Function):
     """Forward: the largest of what is here and what is pushed. Backward: edges that attain it share evenly, wherever."""
 
     @staticmethod
-    def forward(ctx: Any, sources: Tensor, x: Tensor, layer: Layer, wire: Wire) -> Tensor:
+    def forward(ctx: Any, sources: Tensor, x: Tensor, layer: Layer, comm: Communicator) -> Tensor:
         assert layer.pushed is not None
         best, ties = functional.largest(layer.block, sources)
         best[layer.block.indptr.diff() == 0] = -torch.inf
-        arrived = layer.pushed.carry.push(torch.cat(functional.largest(layer.pushed.block, x), 1), wire)
+        arrived = layer.pushed.carry.push(torch.cat(functional.largest(layer.pushed.block, x), 1), comm)
         theirs, their_ties = arrived.chunk(2, 1)
         at = layer.pushed.at
         highest = best.scatter_reduce(0, at[:, None].expand_as(theirs), theirs, "amax")
         ties = ties * (best == highest)
         ties = ties.index_add(0, at, their_ties * (theirs == highest[at]))
         highest[highest == -torch.inf] = 0
-        ctx.layer, ctx.wire = layer, wire
+        ctx.layer, ctx.comm = layer, comm
         ctx.save_for_backward(sources, x, highest, ties)
         return highest
 
@@ -271,6 +278,6 @@ class _PushedMax(torch.autograd.Function):
         sources, x, best, ties = ctx.saved_tensors
         pushed = ctx.layer.pushed
         share = g / ties.clamp(min=1)
-        there, best_there = pushed.route.pull(torch.cat([share, best], 1), ctx.wire).chunk(2, 1)
+        there, best_there = pushed.route.pull(torch.cat([share, best], 1), ctx.comm).chunk(2, 1)
         here = functional.largest_backward(ctx.layer.block, share, best, sources)
         return here, functional.largest_backward(pushed.block, there, best_there, x), None, None

@@ -59,7 +59,7 @@ def declared(call: Call) -> Tensor:
     push_weight = None if layer.pushed is None else call.weights(layer.pushed.block)
 
     def merge() -> tuple[Tensor, ...]:
-        return crossing.aggregate(layer, call.wire, x, reduce, weight, push_weight)
+        return crossing.aggregate(layer, call.comm, x, reduce, weight, push_weight)
 
     merged, own = call.once(f"{reduce} {call.edge_weight}", merge) if split.source is None else merge()
     own = own if split.source is None else call.x_dst

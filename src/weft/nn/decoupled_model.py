@@ -7,8 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from weft.exchange import Wire
-from weft.exchange.soon import Soon
+from weft.exchange import Background, Communicator
 from weft.meter import Meter
 from weft.nn import budget as memory
 from weft.nn.activations import Spilled, again, by_rows, kept_by
@@ -35,12 +34,12 @@ class DecoupledModel:
     def __init__(
         self,
         model: Decoupled,
-        ahead: Wire | None = None,
+        ahead: Communicator | None = None,
         meter: Meter | None = None,
         entering: Callable[[Tensor], None] | None = None,
         budget: float | None = None,
     ) -> None:
-        """`ahead`: a wire for a thread of its own, so that rows travel while this one computes; None: they do not.
+        """`ahead`: a communicator for a thread of its own, so that rows travel while this one computes; None: they do not.
 
         `entering`: is told the rows that are about to be mixed. `budget`: bytes of memory that an epoch may take.
         """
@@ -48,7 +47,7 @@ class DecoupledModel:
         self.fit = memory.Fit()
         self.needs: dict[str, int] = {}  # bytes at the peak, by what they are for
         self._ahead, self._budget, self._meter = ahead, budget, meter
-        self._soon: Soon | None = None
+        self._background: Background | None = None
         self._made: tuple[list[Layer], Course, Coefficients] | None = None
         self._spilled: Spilled | None = None
         self._entered: Tensor | None = None  # the inputs, mixed
@@ -75,8 +74,8 @@ class DecoupledModel:
 
     def close(self) -> None:
         """End the thread that exchanges."""
-        if self._soon is not None:
-            self._soon.close()
+        if self._background is not None:
+            self._background.close()
 
     def _mixed_inputs(self, x: Tensor, course: Course, coefficients: Coefficients, step: Step) -> Tensor:
         """The inputs, mixed in the first epoch only."""
@@ -139,7 +138,7 @@ class DecoupledModel:
         slices, lists, files = layer.slices, Lists(layer.block.indptr, layer.block.src), Files()
         chunks = len(slices.chunks) - 1
         count = ROUNDS if chunks == 1 and self._ahead is not None else chunks
-        in_files = Coefficients(program.graph, slices, program.wire, lists, files)
+        in_files = Coefficients(program.graph, slices, program.comm, lists, files)
 
         def rounds(of: Lists) -> Rounds:
             return Rounds(of, slices.bounds, slices.rank, count)
@@ -150,15 +149,15 @@ class DecoupledModel:
 
         sizes = self._sizes(program, x)
         fit = memory.fit(sizes, self._budget, count, self._ends_with_mixing(x, program), range_bytes)
-        count = max(int(told) for told in program.wire.gather(torch.tensor([fit.rounds])))
+        count = max(int(told) for told in program.comm.gather(torch.tensor([fit.rounds])))
         self.fit = replace(fit, rounds=count)
         self.needs = memory.needs(sizes, self.fit, range_bytes(count) if fit.mapped else 0)
         if fit.activations == "files":
             self._spilled = Spilled([x, *self.model.parameters(), *self.model.buffers()])
-        coefficients = in_files if fit.mapped else Coefficients(program.graph, slices, program.wire, lists)
-        self._soon = Soon(program.wire, self._ahead, self._meter)
+        coefficients = in_files if fit.mapped else Coefficients(program.graph, slices, program.comm, lists)
+        self._background = Background(program.comm, self._ahead, self._meter)
         turned = lambda: rounds(coefficients.turned)  # noqa: E731 - made when it is needed first: evaluation needs none
-        return Course(rounds(lists), turned, self._soon, files if fit.mapped else None), coefficients
+        return Course(rounds(lists), turned, self._background, files if fit.mapped else None), coefficients
 
     def _sizes(self, program: Program, x: Tensor) -> memory.Sizes:
         layer, model = program.layers[0], self.model

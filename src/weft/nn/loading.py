@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import StorageError
-from weft.exchange.route import taken
+from weft.exchange import gather_rows
 from weft.nn import mixing
 from weft.parallel.rounds import Lists, Rounds
 
@@ -61,7 +61,7 @@ class Loaded:
         if own is not None:
             torch.mul(h[rows], own if len(own) == 1 else own[rows], out=out)
         everything = slice(0, len(out))
-        mixing.sum_over(near, everything, loaded, taken(h, self._needs[rows.start]), out, own is not None)
+        mixing.sum_over(near, everything, loaded, gather_rows(h, self._needs[rows.start]), out, own is not None)
         to[rows] = out
 
     def _number(self, lists: Lists, rows: slice, place: Tensor, files: Files) -> Tensor:

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.exchange import Wire
-from weft.exchange.columns import Spread, send_rows, send_slices
-from weft.exchange.soon import Soon
+from weft.exchange import Background, Communicator, SliceLayout, send_rows, send_slices
 from weft.nn import mixing
 from weft.nn.loading import Files, Loaded
 from weft.nn.mixing import Mix
@@ -30,9 +28,11 @@ Pair = tuple[Tensor | None, Tensor | None]
 class Course:
     """The ways there and back, and the room for slices, which is used again in every epoch."""
 
-    def __init__(self, there: Rounds, back: Callable[[], Rounds], soon: Soon, files: Files | None = None) -> None:
+    def __init__(
+        self, there: Rounds, back: Callable[[], Rounds], background: Background, files: Files | None = None
+    ) -> None:
         """`files`: where slices are, and what there is an edge of; None: in memory."""
-        self.there, self._make_back, self.soon, self.files = there, back, soon, files
+        self.there, self._make_back, self.background, self.files = there, back, background, files
         self._back: Rounds | None = None
         self._rooms: dict[tuple[Any, ...], Tensor] = {}
         self._loaded: dict[int, Loaded] = {}
@@ -44,12 +44,12 @@ class Course:
             self._back = self._make_back()
         return self._back
 
-    def spread(self, total: int) -> Spread:
+    def spread(self, total: int) -> SliceLayout:
         """Whose are which of so many columns."""
         bounds = self.there.bounds
-        return Spread(bounds, self.there.rank, len(bounds) - 1, total)
+        return SliceLayout(bounds, self.there.rank, len(bounds) - 1, total)
 
-    def room(self, number: int, like: Tensor, spread: Spread) -> Tensor:
+    def room(self, number: int, like: Tensor, spread: SliceLayout) -> Tensor:
         """Room for a slice of all rows; padding is zero, and stays so."""
         key = (number, spread.width, like.dtype, like.device)
         if key not in self._rooms:
@@ -60,7 +60,7 @@ class Course:
         """Give up the room for slices."""
         self._rooms.clear()
 
-    def fresh(self, like: Tensor, spread: Spread) -> Tensor:
+    def fresh(self, like: Tensor, spread: SliceLayout) -> Tensor:
         """Room that nobody has used."""
         shape = (spread.num_rows, spread.width)
         return like.new_zeros(shape) if self.files is None else self.files(shape, like.dtype)
@@ -118,14 +118,14 @@ class _Propagate(torch.autograd.Function):
 
 def _run(x: Tensor, course: Course, rounds: Rounds, pairs: list[Pair], keep: bool) -> tuple[Tensor, list[Tensor]]:
     """Rows after all mixings; and, to `keep`, the slices that each of them took in."""
-    spread, soon = course.spread(x.shape[1]), course.soon
+    spread, background = course.spread(x.shape[1]), course.background
     kept: list[Tensor] = []
 
     def room(number: int) -> Tensor:
         return course.fresh(x, spread) if keep else course.room(number % 2, x, spread)
 
     h, out = room(0), x.new_empty(x.shape)
-    coming = [soon(partial(_split, x, h, one, spread)) for one in rounds.all]
+    coming = [background(partial(_split, x, h, one, spread)) for one in rounds.all]
     going = []
     for number, pair in enumerate(pairs, 1):
         to = room(number)
@@ -134,7 +134,7 @@ def _run(x: Tensor, course: Course, rounds: Rounds, pairs: list[Pair], keep: boo
             for rows in one.ranges:
                 course.mix(rounds, rows, pair, h, to)
             if number == len(pairs):
-                going.append(soon(partial(_gather, to, out, one, spread)))
+                going.append(background(partial(_gather, to, out, one, spread)))
         kept += [h] if keep else []
         h = to
     for gone in going:
@@ -142,9 +142,9 @@ def _run(x: Tensor, course: Course, rounds: Rounds, pairs: list[Pair], keep: boo
     return out, kept
 
 
-def _split(x: Tensor, h: Tensor, one: Round, spread: Spread, wire: Wire) -> None:
-    send_rows(x, one.own_needs, h, one.needs, spread, wire)
+def _split(x: Tensor, h: Tensor, one: Round, spread: SliceLayout, comm: Communicator) -> None:
+    send_rows(x, one.own_needs, h, one.needs, spread, comm)
 
 
-def _gather(h: Tensor, out: Tensor, one: Round, spread: Spread, wire: Wire) -> None:
-    send_slices(h, one.ranges, out, one.own_range, spread, wire)
+def _gather(h: Tensor, out: Tensor, one: Round, spread: SliceLayout, comm: Communicator) -> None:
+    send_slices(h, one.ranges, out, one.own_range, spread, comm)

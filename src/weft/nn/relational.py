@@ -39,13 +39,13 @@ def _rgcn_sums(call: Call, matrices: Tensor) -> Tensor:
     """Each relation's merged rows by its matrix, summed, wherever edges are computed."""
     conv: Any = call.conv
     layer, name = call.layer, f"{conv.aggr} of {conv.num_relations} relations"
-    (rows,) = call.once(name, lambda: (_merged(call, layer.block, layer.gather(call.x, call.wire)),))
+    (rows,) = call.once(name, lambda: (_merged(call, layer.block, layer.gather(call.x, call.comm)),))
     out = _mapped(call, layer.block, rows, matrices)
     if layer.pushed is None:
         return out
     there = layer.pushed.block
     (rows,) = call.once(f"pushed {name}", lambda: (_merged(call, there, call.x),))
-    return out + layer.pushed.route.push(_mapped(call, there, rows, matrices), call.wire)
+    return out + layer.pushed.route.push(_mapped(call, there, rows, matrices), call.comm)
 
 
 def _merged(call: Call, block: Block, x: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def _rgcn_columns(call: Call) -> Tensor:
         return out if conv.root is None else out + x[dst_at] @ conv.root[first:end]
 
     there = product(pushed.block, pushed.dst_at)
-    return product(layer.block, layer.dst_at) + pushed.route.push(there, call.wire)
+    return product(layer.block, layer.dst_at) + pushed.route.push(there, call.comm)
 
 
 def rgat(call: Call) -> Tensor:
@@ -88,15 +88,15 @@ def rgat(call: Call) -> Tensor:
         return _finish(conv, _rgat_columns(call, matrices))
     if layer.slices is not None:
         return _finish(conv, sliced_relations.rgat(call, matrices))
-    sources = layer.gather(call.x, call.wire)
+    sources = layer.gather(call.x, call.comm)
     to = _terms(call.x_dst, matrices, conv.q)
     if layer.pushed is None:
         return _finish(conv, _attention(call, layer.block, sources, to, matrices, _mask(call))[0])
     keep, keep_there = masks(call, (layer.block, layer.pushed.block))
-    there_to = layer.pushed.route.pull(to, call.wire)
+    there_to = layer.pushed.route.pull(to, call.comm)
     there = _attention(call, layer.pushed.block, call.x, there_to, matrices, keep_there)
     here = _attention(call, layer.block, sources, to, matrices, keep)
-    return _finish(conv, crossing.merge_attention(layer, call.wire, here, there))
+    return _finish(conv, crossing.merge_attention(layer, call.comm, here, there))
 
 
 def _attention(
@@ -143,7 +143,7 @@ def _rgat_columns(call: Call, matrices: Tensor) -> Tensor:
     first, end = columns.span
     x, matrices = call.x[:, : end - first], matrices[:, first:end]
     parts = torch.cat([_terms(x, matrices, vectors) for vectors in (conv.k, conv.q)], 1)
-    a_src, a_dst = crossing.Summed.apply(parts, call.wire).chunk(2, 1)
+    a_src, a_dst = crossing.Summed.apply(parts, call.comm).chunk(2, 1)
     blocks, totals = (layer.block, pushed.block), []
     for block, dst_at, keep in zip(blocks, (layer.dst_at, pushed.dst_at), masks(call, blocks), strict=True):
         at = block.src.long() * conv.num_relations + call.types(block).long()
@@ -152,7 +152,7 @@ def _rgat_columns(call: Call, matrices: Tensor) -> Tensor:
         edges = F.leaky_relu(logits, conv.negative_slope)
         rows = rows.view(-1, conv.heads, conv.out_channels)
         totals.append(functional.edge_softmax_aggregate(pairs.block, edges, rows, keep))
-    return totals[0] + pushed.route.push(totals[1].flatten(1), call.wire).view_as(totals[0])
+    return totals[0] + pushed.route.push(totals[1].flatten(1), call.comm).view_as(totals[0])
 
 
 def _mask(call: Call) -> Tensor | None:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.exchange.columns import Spread, to_columns, to_owners
+from weft.exchange import SliceLayout, to_columns, to_owners
 from weft.nn import functional
 from weft.nn.call import Call, drops, edge_mask
 from weft.nn.crossing import Summed
@@ -61,7 +61,7 @@ def gat(call: Call, x: Tensor) -> Tensor:
     if cut:
         own = torch.cat([(x[:, cut] * att[cut]).sum(-1) for att in vectors], 1)
         assert call.layer.slices is not None
-        terms = call.layer.slices.to_all.pull(own, call.wire)
+        terms = call.layer.slices.to_all.pull(own, call.comm)
     sides = []
     for att, of_cut in zip(vectors, terms.split(len(cut) or 1, 1) if cut else (terms, terms), strict=True):
         parts = [
@@ -92,7 +92,7 @@ def gatv2(call: Call, x: Tensor, to: Tensor) -> Tensor:
             here, within = _part(spread, head, width)
             rows, joined = (of[:, here].unsqueeze(1) for of in (columns, to_rows))
             parts.append(_JoinedLogits.apply(block, rows, joined, att[head : head + 1, within], slope))
-        logits = Summed.apply(torch.cat(parts, 1), call.wire)
+        logits = Summed.apply(torch.cat(parts, 1), call.comm)
 
     def attend(piece: Piece, run: Run, keep: Tensor | None, columns: Tensor, *others: Tensor) -> Tensor:
         to_rows, logits, att = others
@@ -106,11 +106,11 @@ def gatv2(call: Call, x: Tensor, to: Tensor) -> Tensor:
     return attended(call, _block(call), spread, runs, attend, columns, to_rows, logits, att).view_as(x)
 
 
-def _sliced(call: Call, x: Tensor) -> tuple[Spread, Tensor]:
+def _sliced(call: Call, x: Tensor) -> tuple[SliceLayout, Tensor]:
     assert call.layer.slices is not None
     rows = x.flatten(1)
     spread = call.layer.slices.spread(rows.shape[1])
-    return spread, to_columns(rows, spread, call.wire)
+    return spread, to_columns(rows, spread, call.comm)
 
 
 def _block(call: Call) -> Block:
@@ -128,7 +128,7 @@ def _places(call: Call) -> Tensor | None:
 
 
 def attended(
-    call: Call, block: Block, spread: Spread, runs: list[Run], attend: Callable[..., Tensor], *tensors: Tensor
+    call: Call, block: Block, spread: SliceLayout, runs: list[Run], attend: Callable[..., Tensor], *tensors: Tensor
 ) -> Tensor:
     """attend(piece, run, dropout, *tensors) of every run of heads, range by range of the destinations; sent to the owners.
 
@@ -149,10 +149,10 @@ def attended(
         parts += [tensors[0].new_zeros(piece.block.num_dst, padding)] if padding else []
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
-    return to_owners(in_ranges(block.pieces(slices.chunks), merge, *tensors), spread, call.wire)
+    return to_owners(in_ranges(block.pieces(slices.chunks), merge, *tensors), spread, call.comm)
 
 
-def runs_of(spread: Spread, width: int) -> list[Run]:
+def runs_of(spread: SliceLayout, width: int) -> list[Run]:
     """The heads of `width` columns in this worker's slice: parts of heads by themselves, whole ones together."""
     first, end = spread.span(spread.rank)
     runs: list[Run] = []
@@ -167,7 +167,7 @@ def runs_of(spread: Spread, width: int) -> list[Run]:
     return runs
 
 
-def _part(spread: Spread, head: int, width: int) -> tuple[slice, slice]:
+def _part(spread: SliceLayout, head: int, width: int) -> tuple[slice, slice]:
     """A head's columns in this worker's slice: where they are there, and which of the head's they are."""
     first, end = spread.span(spread.rank)
     start = min(max(first, head * width), end)
@@ -175,7 +175,7 @@ def _part(spread: Spread, head: int, width: int) -> tuple[slice, slice]:
     return slice(start - first, stop - first), slice(start - head * width, stop - head * width)
 
 
-def _cut_heads(spread: Spread, width: int) -> list[int]:
+def _cut_heads(spread: SliceLayout, width: int) -> list[int]:
     """The heads that several workers have columns of."""
     ends = {spread.span(worker)[1] for worker in range(spread.size)}
     return sorted({end // width for end in ends if end % width})

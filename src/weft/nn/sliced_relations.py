@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.exchange.columns import Spread, to_columns, to_owners
+from weft.exchange import SliceLayout, to_columns, to_owners
 from weft.nn import functional, slices
 from weft.nn.call import REDUCE, Call
 from weft.nn.linear import linear
@@ -62,11 +62,11 @@ def rgcn(call: Call, matrices: Tensor) -> Tensor:
         (rows,) = call.once(f"{conv.aggr} of {relations} relations", lambda: (_merge(call, held, merging),))
         return joined(merging.own, products(rows, matrices, merging.own.bounds))
     own = products(functional.aggregate(mapping.rows, call.x), matrices, mapping.matrices)
-    spread = Spread(mapping.bounds, held.rank, held.size, own.shape[1])
+    spread = SliceLayout(mapping.bounds, held.rank, held.size, own.shape[1])
     weight = _shares(block, merging.pairs).to(own.dtype) if REDUCE[conv.aggr] == "mean" else None
-    columns = to_columns(own, spread, call.wire)
+    columns = to_columns(own, spread, call.comm)
     sums = slices.sums(columns, mapping.block.pieces(held.chunks), weight)
-    return to_owners(sums, held.spread(own.shape[1]), call.wire)
+    return to_owners(sums, held.spread(own.shape[1]), call.comm)
 
 
 def rgat(call: Call, matrices: Tensor) -> Tensor:
@@ -77,10 +77,10 @@ def rgat(call: Call, matrices: Tensor) -> Tensor:
     types = call.types(block)
     mapping = block.remembered(f"{relations} relations mapped", lambda: _mapping(block, held, types, relations))
     own = products(functional.aggregate(mapping.rows, call.x), matrices, mapping.matrices)
-    columns = to_columns(own, Spread(mapping.bounds, held.rank, held.size, own.shape[1]), call.wire)
-    a_src = everyones(mapping.bounds, held.rank).pull(own @ conv.k, call.wire)
+    columns = to_columns(own, SliceLayout(mapping.bounds, held.rank, held.size, own.shape[1]), call.comm)
+    a_src = everyones(mapping.bounds, held.rank).pull(own @ conv.k, call.comm)
     to = linear(call.x, (matrices @ conv.q).transpose(1, 2).flatten(0, 1))
-    a_dst = held.to_all.pull(to, call.wire).view(-1, conv.heads)  # by vertex and relation
+    a_dst = held.to_all.pull(to, call.comm).view(-1, conv.heads)  # by vertex and relation
 
     def attend(piece: Piece, run: Run, keep: Tensor | None, columns: Tensor, *terms: Tensor) -> Tensor:
         a_src, a_dst = terms
@@ -98,10 +98,10 @@ def rgat(call: Call, matrices: Tensor) -> Tensor:
 def _merge(call: Call, held: Slices, merging: _Merging) -> Tensor:
     """A row for each own pair of a relation and a destination, whole."""
     conv: Any = call.conv
-    columns = to_columns(call.x, held.spread(call.x.shape[1]), call.wire)
+    columns = to_columns(call.x, held.spread(call.x.shape[1]), call.comm)
     rows = functional.aggregate(merging.pairs.block, columns, reduce=REDUCE[conv.aggr])
-    spread = Spread(merging.bounds, held.rank, held.size, call.x.shape[1])
-    return to_owners(rows.index_select(0, merging.order), spread, call.wire).index_select(0, merging.back)
+    spread = SliceLayout(merging.bounds, held.rank, held.size, call.x.shape[1])
+    return to_owners(rows.index_select(0, merging.order), spread, call.comm).index_select(0, merging.back)
 
 
 def _merging(block: Block, held: Slices, types: Tensor, relations: int) -> _Merging:

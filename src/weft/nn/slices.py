@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.exchange import Wire
-from weft.exchange.columns import to_columns, to_owners
-from weft.exchange.soon import Soon
+from weft.exchange import Background, Communicator, to_columns, to_owners
 from weft.nn import functional
 from weft.nn.mixing import Mix
 from weft.nn.propagate import Course, propagate
@@ -26,22 +24,22 @@ from weft.sampling import Piece
 _MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom in two
 
 
-def aggregate(layer: Layer, wire: Wire, x: Tensor, reduce: str, weight: Tensor | None) -> Tensor:
+def aggregate(layer: Layer, comm: Communicator, x: Tensor, reduce: str, weight: Tensor | None) -> Tensor:
     """Sum, mean or max of own rows x over all of the graph's edges, into own rows; `weight`: of all edges."""
     assert layer.slices is not None
     rows = x.flatten(1)
     if reduce != "max":
-        merged = propagate(rows, _course(layer, wire), [_mix(layer, weight)])
+        merged = propagate(rows, _course(layer, comm), [_mix(layer, weight)])
         merged = merged * functional.inverse(layer.degrees, merged) if reduce == "mean" else merged
         return merged.view(-1, *x.shape[1:])
     spread = layer.slices.spread(rows.shape[1])
-    columns = to_columns(rows, spread, wire)
+    columns = to_columns(rows, spread, comm)
 
     def largest(piece: Piece, columns: Tensor) -> Tensor:
         return functional.aggregate(piece.block, columns, _of(weight, piece), "max")
 
     merged = in_ranges(_pieces(layer, columns), largest, columns)
-    return to_owners(merged, spread, wire).view(-1, *x.shape[1:])
+    return to_owners(merged, spread, comm).view(-1, *x.shape[1:])
 
 
 def in_ranges(pieces: list[Piece], make: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
@@ -59,21 +57,21 @@ def _pieces(layer: Layer, x: Tensor) -> list[Piece]:
     return layer.block.pieces((0, layer.block.num_dst) if x.is_cpu else layer.slices.chunks)
 
 
-def _course(layer: Layer, wire: Wire) -> Course:
+def _course(layer: Layer, comm: Communicator) -> Course:
     """The way that sums go; made once for all layers."""
     slices, block = layer.slices, layer.block
     assert slices is not None
-    soon = slices.soon or Soon(wire)
+    background = slices.background or Background(comm)
 
     def rounds(lists: Lists) -> Rounds:
         return Rounds(lists, slices.bounds, slices.rank, slices.rounds)
 
     def make() -> Course:
         there = rounds(Lists(block.indptr, block.src))
-        return Course(there, lambda: rounds(Lists(*block.transposed())), soon)
+        return Course(there, lambda: rounds(Lists(*block.transposed())), background)
 
     course = block.remembered("course", make)
-    course.soon = soon
+    course.background = background
     return course
 
 
@@ -93,16 +91,16 @@ def sums(x: Tensor, pieces: list[Piece], weight: Tensor | None = None, mean: boo
     return _Sums.apply(x, weight, pieces, mean)
 
 
-def film(layer: Layer, wire: Wire, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str) -> Tensor:
+def film(layer: Layer, comm: Communicator, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str) -> Tensor:
     """Mean or sum over edges of relu(gamma[destination] x[source] + beta[destination]), of own rows, into own rows."""
     assert layer.slices is not None
     spread = layer.slices.spread(x.shape[1])
-    columns = [to_columns(part, spread, wire) for part in (x, gamma, beta)]
+    columns = [to_columns(part, spread, comm) for part in (x, gamma, beta)]
 
     def modulated(piece: Piece, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
         return functional.film(piece.block, x, gamma[piece.rows], beta[piece.rows], reduce)
 
-    return to_owners(in_ranges(_pieces(layer, x), modulated, *columns), spread, wire)
+    return to_owners(in_ranges(_pieces(layer, x), modulated, *columns), spread, comm)
 
 
 def _of(weight: Tensor | None, piece: Piece) -> Tensor | None:

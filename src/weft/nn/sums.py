@@ -54,10 +54,10 @@ def _sage_narrow(call: Call) -> Tensor:
         x, own = linear_pair(call.x, lin_l.weight, lin_r.weight, call.layer.num_dst, lin_l.bias)
         out = call.aggregate(x, reduce)[0] + own
         return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
-    out, _ = crossing.aggregate(call.layer, call.wire, linear(call.x, lin_l.weight), reduce, with_own=False)
+    out, _ = crossing.aggregate(call.layer, call.comm, linear(call.x, lin_l.weight), reduce, with_own=False)
     out = out if lin_l.bias is None else out + lin_l.bias
     if lin_r is not None:
-        out = out + call.layer.own_rows(dense(lin_r, call.x), call.wire)
+        out = out + call.layer.own_rows(dense(lin_r, call.x), call.comm)
     return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
 
@@ -82,7 +82,7 @@ def _sage_columns(call: Call) -> Tensor:
         neighbours, own = (part[:, : end - first] for part in slices.chunk(2, 1))
         return neighbours @ conv.lin_l.weight[:, first:end].T + own @ conv.lin_r.weight[:, first:end].T
 
-    out = product(here) + pushed.route.push(product(there), call.wire)
+    out = product(here) + pushed.route.push(product(there), call.comm)
     return out if conv.lin_l.bias is None else out + conv.lin_l.bias
 
 
@@ -115,7 +115,7 @@ def _gcn_sums(call: Call, x: Tensor) -> Tensor:
     layer = call.layer
     if not conv.normalize:
         weight, push_weight = call.weights(layer.block), _push_weights(call, False)
-        return crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight, with_own=False)[0]
+        return crossing.aggregate(layer, call.comm, x, "sum", weight, push_weight, with_own=False)[0]
     # PyG's own rule: `improved` doubles self-loops only where edges have weights.
     fill = 2.0 if conv.improved and call.edge_weight else 1.0
     at_src, at_dst, own_weight = _gcn_factors(call, fill, conv.add_self_loops)
@@ -123,7 +123,7 @@ def _gcn_sums(call: Call, x: Tensor) -> Tensor:
     loops = conv.add_self_loops
     weight = call.weights(layer.block, layer.self_edges if loops else None)
     push_weight = _push_weights(call, loops)
-    out, own = crossing.aggregate(layer, call.wire, x, "sum", weight, push_weight)
+    out, own = crossing.aggregate(layer, call.comm, x, "sum", weight, push_weight)
     out = out * at_dst.to(x.dtype)[:, None]
     return out + own_weight.to(x.dtype)[:, None] * own if loops else out
 
@@ -163,4 +163,4 @@ def film(call: Call) -> Tensor:
     out = conv.act(gamma * dense(conv.lin_skip, x_dst) + beta)
     beta, gamma = (part.contiguous() for part in conv.films[0](x_dst).split(conv.out_channels, dim=-1))
     x = dense(conv.lins[0], call.x)
-    return out + crossing.film(call.layer, call.wire, x, gamma, beta, REDUCE[conv.aggr])
+    return out + crossing.film(call.layer, call.comm, x, gamma, beta, REDUCE[conv.aggr])

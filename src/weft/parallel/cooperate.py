@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from weft import _kernels
-from weft.exchange import Route, Wire
-from weft.graph.pieces import running_sum
+from weft.exchange import Communicator, Route
+from weft.graph import running_sum
 from weft.keys import Stream
 from weft.parallel.by_column import by_column
 from weft.parallel.cover import cover
@@ -55,7 +55,7 @@ class Cooperation:
         plan: Plan,
         fanouts: list[int],
         owners: Owners,
-        wire: Wire,
+        comm: Communicator,
         *,
         sampler: str = "neighbor",
         seed: int = 0,
@@ -63,14 +63,14 @@ class Cooperation:
         weighted: bool = False,
         costs: list[tuple[float, float]] | None = None,
         width: int | None = None,
-        compute: Wire | None = None,
+        compute: Communicator | None = None,
         places: bool = True,
         types: bool = False,
     ) -> None:
         assert len(fanouts) == len(plan.layers)
         self.plan, self._graph, self._owners = plan, graph, owners
-        self._wire, self._compute = wire, compute or wire  # to prepare batches by, and to run them by
-        span = tuple(owners.bounds[wire.rank : wire.rank + 2].tolist()) if plan.topology == "partitioned" else None
+        self._comm, self._compute = comm, compute or comm  # to prepare batches by, and to run them by
+        span = tuple(owners.bounds[comm.rank : comm.rank + 2].tolist()) if plan.topology == "partitioned" else None
         self._sampler = make_sampler(sampler, graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
         self._weighted = weighted
         self._places = places  # do pushed edges need to know their places, for dropout of edges?
@@ -88,7 +88,7 @@ class Cooperation:
 
     def share(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> np.ndarray:
         """This worker's seeds of those that its group got."""
-        return seeds[self.workers(seeds, epoch, batch, stream) == self._wire.rank]
+        return seeds[self.workers(seeds, epoch, batch, stream) == self._comm.rank]
 
     def workers(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> np.ndarray:
         """The worker of each seed that the group got."""
@@ -108,14 +108,14 @@ class Cooperation:
 
     def _misses(self, seeds: np.ndarray, homes: np.ndarray, when: tuple[int, int, Stream]) -> np.ndarray:
         """How many of the neighbours that seeds draw each worker lacks: counted at the seeds' homes, told to all."""
-        wire, own = self._wire, np.flatnonzero(homes == self._wire.rank)
+        comm, own = self._comm, np.flatnonzero(homes == self._comm.rank)
         vertices, block = self._sampler.hop(np.ascontiguousarray(seeds[own], dtype=self._id), 0, *when)
-        lacked = count_misses(block, self._owners.member_of(vertices), wire.size)
-        ((theirs, counts),) = wire.arrays_to_all([lacked.ravel()], "sample")
+        lacked = count_misses(block, self._owners.member_of(vertices), comm.size)
+        ((theirs, counts),) = comm.arrays_to_all([lacked.ravel()], "sample")
         told = np.split(theirs, np.cumsum(counts)[:-1])
-        found = np.empty((len(seeds), wire.size), dtype=np.int64)
+        found = np.empty((len(seeds), comm.size), dtype=np.int64)
         for worker, numbers in enumerate(told):
-            found[homes == worker] = lacked if worker == wire.rank else numbers.reshape(-1, wire.size)
+            found[homes == worker] = lacked if worker == comm.rank else numbers.reshape(-1, comm.size)
         return found
 
     def program(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> Program:
@@ -159,7 +159,7 @@ class Cooperation:
         """Who has each vertex's row before a layer: its owner, or this worker."""
         member = self._owners.member_of(vertices)
         if index in self.besides:
-            member[self.besides[index][vertices]] = self._wire.rank
+            member[self.besides[index][vertices]] = self._comm.rank
         return member
 
     def _draw(self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream]) -> Hop:
@@ -185,7 +185,7 @@ class Cooperation:
             return self._split(hop, index)
         if placement == "columns":
             assert self._graph_width is not None
-            return by_column(hop, self._wire, self._graph, self._graph_width, self._told, self._number)
+            return by_column(hop, self._comm, self._graph, self._graph_width, self._told, self._number)
         if index and placement == "pull":
             return self._pull(hop, index)
         if index and self.plan.held(index) == "owner":
@@ -205,11 +205,11 @@ class Cooperation:
         """Edges at the destination's owner; the sources that others own come behind the rows that are here."""
         destinations = len(hop.destinations)
         if index in self.besides:
-            grouped = Grouped.by(self._member(hop.vertices, index), self._wire.size)
+            grouped = Grouped.by(self._member(hop.vertices, index), self._comm.size)
         else:
             grouped = self._owners.group(hop.vertices)
-        own = grouped.of(self._wire.rank)
-        remote, ask_counts = grouped.without(self._wire.rank)
+        own = grouped.of(self._comm.rank)
+        remote, ask_counts = grouped.without(self._comm.rank)
         requests, request_counts = self._ask(hop.vertices[remote], ask_counts)
         own_sources = own[own >= destinations]
         here, slots = self._number(hop.destinations, hop.vertices[own_sources], requests)
@@ -225,24 +225,24 @@ class Cooperation:
 
     def _split(self, hop: Hop, index: int) -> tuple[Layer, np.ndarray]:
         """Edges at the owner of the source (push), or at either end (cover): own edges here, others' at their owners."""
-        rank, at_owner = self._wire.rank, self.plan.held(index + 1) == "owner"
+        rank, at_owner = self._comm.rank, self.plan.held(index + 1) == "owner"
         member = self._member(hop.vertices, index)
         pulled = np.zeros(len(hop.vertices), dtype=np.uint8)
         if self.plan.layers[index] == "cover":
-            pulled = cover(hop.block, member, rank, self._wire.size, *self._costs[index])
+            pulled = cover(hop.block, member, rank, self._comm.size, *self._costs[index])
         if RELATION_COUNT in self._told:
             mark_relations(hop.block, edge_values(self._graph, "edge_type", hop.block))
         marked = self._places or hop.block.edge_ids is not None
-        kept, edges = cut(hop.block, member, pulled, rank, self._wire.size, marked)
+        kept, edges = cut(hop.block, member, pulled, rank, self._comm.size, marked)
         own = np.flatnonzero(member == rank)
         fetched = np.flatnonzero(pulled)
         fetched = fetched[np.argsort(member[fetched], kind="stable")]
-        fetch_counts = np.bincount(member[fetched], minlength=self._wire.size).tolist()
+        fetch_counts = np.bincount(member[fetched], minlength=self._comm.size).tolist()
         asks = bool(index) and self.plan.layers[index] == "cover"  # inputs are fetched by the feature store
-        ask_counts = fetch_counts if asks else [0] * self._wire.size
-        own_order = None if at_owner else Grouped.by(member[: len(hop.destinations)], self._wire.size)
-        others, other_counts = own_order.without(rank) if own_order else (own[:0], [0] * self._wire.size)
-        (requests, request_counts), (own_ids, own_counts), *sent = self._wire.arrays(
+        ask_counts = fetch_counts if asks else [0] * self._comm.size
+        own_order = None if at_owner else Grouped.by(member[: len(hop.destinations)], self._comm.size)
+        others, other_counts = own_order.without(rank) if own_order else (own[:0], [0] * self._comm.size)
+        (requests, request_counts), (own_ids, own_counts), *sent = self._comm.arrays(
             [
                 (hop.vertices[fetched if asks else fetched[:0]], ask_counts),
                 (hop.destinations[others], other_counts),
@@ -311,14 +311,14 @@ class Cooperation:
     def _routes_from_owners(self, ids: np.ndarray, first: int) -> tuple[Route, Route, np.ndarray]:
         """Rows of distinct ids from their owners, in this order; of the first ones only; and whose rows that needs here."""
         grouped = self._owners.group(ids)
-        own = grouped.of(self._wire.rank)
-        remote, counts = grouped.without(self._wire.rank)
-        groups = np.repeat(np.arange(self._wire.size), counts)
-        firsts = np.bincount(groups[remote < first], minlength=self._wire.size).tolist()
-        (requests, request_counts), (told, _) = self._wire.arrays(
-            [(ids[remote], counts), (np.delete(firsts, self._wire.rank), self._wire.others)], "sample"
+        own = grouped.of(self._comm.rank)
+        remote, counts = grouped.without(self._comm.rank)
+        groups = np.repeat(np.arange(self._comm.size), counts)
+        firsts = np.bincount(groups[remote < first], minlength=self._comm.size).tolist()
+        (requests, request_counts), (told, _) = self._comm.arrays(
+            [(ids[remote], counts), (np.delete(firsts, self._comm.rank), self._comm.others)], "sample"
         )
-        request_firsts = np.insert(told, self._wire.rank, 0).tolist()
+        request_firsts = np.insert(told, self._comm.rank, 0).tolist()
         here, (own_slots, slots) = self._number(ids[own], requests)
         starts = np.cumsum([0, *request_counts[:-1]])
         send_first = slots[ranges(starts, np.array(request_firsts))]
@@ -340,14 +340,14 @@ class Cooperation:
 
     def _ask(self, ids: np.ndarray, counts: list[int]) -> tuple[np.ndarray, list[int]]:
         """Ids go to their owners; what others ask of this worker comes back, by asker."""
-        return self._wire.arrays([(ids, counts)], "sample")[0]
+        return self._comm.arrays([(ids, counts)], "sample")[0]
 
     def _ask_for_lists(self, wanted: np.ndarray, number: int, when: tuple[int, int, Stream]) -> Hop:
         """Neighbours drawn by the owners of the lists, put together in the order of the wanted vertices."""
-        wire, stage = self._wire, "sample"
+        comm, stage = self._comm, "sample"
         grouped = self._owners.group(wanted)
-        own = grouped.of(wire.rank)
-        remote, counts = grouped.without(wire.rank)
+        own = grouped.of(comm.rank)
+        remote, counts = grouped.without(comm.rank)
         requests, request_counts = self._ask(wanted[remote], counts)
         drawn, slots = self._number(wanted[own], requests)
         vertices, block = self._sampler.hop(drawn, number, *when)
@@ -355,7 +355,7 @@ class Cooperation:
         mine, theirs = lists.of(slots[0]), lists.of(slots[1])
         many = np.diff(running_sum(theirs.lengths)[running_sum(request_counts)]).tolist()
         replies = [(theirs.lengths, request_counts), *((column, many) for column in theirs.columns)]
-        lengths, *parts = (array for array, _ in wire.arrays(replies, stage))
+        lengths, *parts = (array for array, _ in comm.arrays(replies, stage))
         all_lengths = np.empty(len(wanted), dtype=np.int64)
         all_lengths[own], all_lengths[remote] = mine.lengths, lengths
         indptr = running_sum(all_lengths)

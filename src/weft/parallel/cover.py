@@ -7,7 +7,7 @@ is a minimum cut. Where a pair of owners shares very many edges, a greedy cover 
 import numpy as np
 
 from weft import _kernels
-from weft.graph.pieces import running_sum
+from weft.graph import running_sum
 from weft.sampling import Block
 
 EXACT_UP_TO = 20_000  # remote edges of a block

@@ -4,20 +4,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.parallel.cooperate import Cooperation
 from weft.parallel.pairs import Pairs, meet
 from weft.parallel.program import Program
 
 
-def linked(cooperation: Cooperation, pairs: Pairs, epoch: int, batch: int, wire: Wire) -> Program:
-    """This worker's program for a batch of its group's pairs; all members of the wire's group call this together."""
+def linked(cooperation: Cooperation, pairs: Pairs, epoch: int, batch: int, comm: Communicator) -> Program:
+    """This worker's program for a batch of its group's pairs; all members of the communicator's group call this together."""
     ends = pairs.ends()
     workers = cooperation.workers(ends, epoch, batch)
-    own = ends[workers == wire.rank]
+    own = ends[workers == comm.rank]
     program = cooperation.program(own, epoch, batch)
-    mine = pairs.part(workers[np.searchsorted(ends, pairs.heads)] == wire.rank)
-    program.ends = meet(mine, own, lambda ids: workers[np.searchsorted(ends, ids)], wire)
+    mine = pairs.part(workers[np.searchsorted(ends, pairs.heads)] == comm.rank)
+    program.ends = meet(mine, own, lambda ids: workers[np.searchsorted(ends, ids)], comm)
     return program
 
 
@@ -25,5 +25,5 @@ def linked_alone(pairs: Pairs, program_of: Callable[[np.ndarray], Program]) -> P
     """The program for pairs whose ends are all computed here; `program_of` makes it for these vertices."""
     ends = pairs.ends()
     program = program_of(ends)
-    program.ends = meet(pairs, ends, lambda ids: np.zeros(len(ids), dtype=np.int64), Wire())
+    program.ends = meet(pairs, ends, lambda ids: np.zeros(len(ids), dtype=np.int64), Communicator())
     return program

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.exchange import Route, Wire
+from weft.exchange import Communicator, Route
 from weft.parallel.owners import Grouped
 
 
@@ -49,9 +49,9 @@ class Ends:
     def __len__(self) -> int:
         return len(self.heads)
 
-    def pull(self, own: Tensor, wire: Wire) -> Tensor:
+    def pull(self, own: Tensor, comm: Communicator) -> Tensor:
         """This worker's rows, and behind them those of others that its pairs need; all workers call this together."""
-        return own if self.route is None else self.route.pull(own, wire)
+        return own if self.route is None else self.route.pull(own, comm)
 
     def of(self, rows: Tensor, first: int, end: int) -> tuple[Tensor, Tensor]:
         """The rows of some of the links, [n, width] and [n, 1 + negatives, width], out of what was pulled."""
@@ -59,17 +59,17 @@ class Ends:
         return rows.index_select(0, heads), rows.index_select(0, tails.ravel()).view(*tails.shape, rows.shape[1])
 
 
-def meet(pairs: Pairs, held: np.ndarray, holder: Callable[[np.ndarray], np.ndarray], wire: Wire) -> Ends:
-    """The way of the rows that this worker's pairs lack; all workers of the wire call this together.
+def meet(pairs: Pairs, held: np.ndarray, holder: Callable[[np.ndarray], np.ndarray], comm: Communicator) -> Ends:
+    """The way of the rows that this worker's pairs lack; all workers of the communicator call this together.
 
     `held`: the vertices whose rows are here, in their order; the pairs' heads are among them. `holder`: who else holds
     the rows of some vertices.
     """
     wanted, at = np.unique(pairs.tails, return_inverse=True)
-    grouped = Grouped.by(holder(wanted), wire.size)
-    own = grouped.of(wire.rank)
-    remote, counts = grouped.without(wire.rank)
-    ((asked, asked_counts),) = wire.arrays([(wanted[remote], counts)], "sample")
+    grouped = Grouped.by(holder(wanted), comm.size)
+    own = grouped.of(comm.rank)
+    remote, counts = grouped.without(comm.rank)
+    ((asked, asked_counts),) = comm.arrays([(wanted[remote], counts)], "sample")
     order = np.argsort(held, kind="stable")
     rising = held[order]
 
@@ -81,4 +81,4 @@ def meet(pairs: Pairs, held: np.ndarray, holder: Callable[[np.ndarray], np.ndarr
     place[remote] = len(held) + np.arange(len(remote))
     route = Route(len(held), len(held) + len(remote), torch.from_numpy(row(asked)), asked_counts, counts, None, None)
     tails = place[at.reshape(pairs.tails.shape)]
-    return Ends(torch.from_numpy(row(pairs.heads)), torch.from_numpy(tails), None if wire.size == 1 else route)
+    return Ends(torch.from_numpy(row(pairs.heads)), torch.from_numpy(tails), None if comm.size == 1 else route)

@@ -6,9 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from weft.exchange import Route, Wire
-from weft.exchange.columns import Spread
-from weft.exchange.soon import Soon
+from weft.exchange import Background, Communicator, Route, SliceLayout
 from weft.parallel.pairs import Ends
 from weft.sampling import Block, Sample, Topology, edge_values, keys_of
 
@@ -61,7 +59,7 @@ class Slices:
     to_all: Route  # own rows -> everyone's, in order
     chunks: tuple[int, ...]  # bounds of the ranges that destinations are gone through in
     rounds: int = 1  # that sums go in, so that what travels does so while something else is computed
-    soon: Soon | None = None  # by whom; None: when it is asked for, by the wire of the call
+    background: Background | None = None  # by whom; None: when it is asked for, by the communicator of the call
 
     @property
     def size(self) -> int:
@@ -73,9 +71,9 @@ class Slices:
         """How many rows this worker owns."""
         return self.bounds[self.rank + 1] - self.bounds[self.rank]
 
-    def spread(self, columns: int) -> Spread:
+    def spread(self, columns: int) -> SliceLayout:
         """Who holds what of rows of so many columns."""
-        return Spread(self.bounds, self.rank, self.size, columns)
+        return SliceLayout(self.bounds, self.rank, self.size, columns)
 
     def share(self, edges: int) -> int:
         """This worker's part of the edges, for it computes all of them on its columns; the parts add up."""
@@ -150,18 +148,18 @@ class Layer:
             return self.slices.share(self.block.num_edges)
         return self.block.num_edges + (0 if self.pushed is None else self.pushed.block.num_edges)
 
-    def gather(self, x: Tensor, wire: Wire) -> Tensor:
+    def gather(self, x: Tensor, comm: Communicator) -> Tensor:
         """The block's sources, from the rows here."""
-        return x if self.sources is None else self.sources.pull(x, wire)
+        return x if self.sources is None else self.sources.pull(x, comm)
 
-    def own_rows(self, x: Tensor, wire: Wire) -> Tensor:
+    def own_rows(self, x: Tensor, comm: Communicator) -> Tensor:
         """The destinations' own rows, from the rows here."""
         if self.columns is not None:
             assert self.pushed is not None
-            theirs = self.pushed.carry.push(x[self.pushed.dst_at], wire)
+            theirs = self.pushed.carry.push(x[self.pushed.dst_at], comm)
             return self.columns.join(x[self.dst_at], theirs)
         if self.own is not None:
-            return self.own.pull(x, wire)
+            return self.own.pull(x, comm)
         return x[: self.num_dst]
 
 
@@ -174,7 +172,7 @@ class Program:
     keys: list[Tensor]  # by depth: original ids, the keys of the rows' randomness
     graph: Topology | None = None
     weighted: bool = False
-    wire: Wire = field(default_factory=Wire)
+    comm: Communicator = field(default_factory=Communicator)
     here: bool = False  # are all rows to fetch this worker's own, or in its cache?
     reached: Tensor | None = None  # the sources of the first layer's edges before it was settled who computes what,
     drawn: Block | None = None  # and these edges
@@ -209,7 +207,7 @@ class Program:
     def descend(self, x: Tensor, depth: int, to: int) -> Tensor:
         """Rows of one depth, those of a deeper one's vertices, where those are held."""
         for layer in self.layers[depth:to]:
-            x = layer.own_rows(x, self.wire)
+            x = layer.own_rows(x, self.comm)
         return x
 
     def source_keys(self, depth: int) -> Tensor:

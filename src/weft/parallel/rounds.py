@@ -14,7 +14,7 @@ from torch import Tensor
 
 from weft import _kernels
 from weft.errors import ConfigError
-from weft.exchange.columns import Some
+from weft.exchange import RowSelection
 
 # Makes room for an array: of a shape, and a dtype.
 New = Callable[..., Tensor]
@@ -78,9 +78,9 @@ class Round:
     """What is computed in a round, and which rows must have come for it. Ranges and rows are by owner."""
 
     ranges: list[slice]
-    needs: list[Some]  # rows that no earlier round needed
+    needs: list[RowSelection]  # rows that no earlier round needed
     own_range: slice  # this worker's range among its own rows
-    own_needs: Some  # and those of its own rows that are needed
+    own_needs: RowSelection  # and those of its own rows that are needed
 
 
 @dataclass(frozen=True)

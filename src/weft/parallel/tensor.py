@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from weft.errors import ConfigError
-from weft.exchange import Route, Wire
-from weft.exchange.soon import Soon
+from weft.exchange import Background, Communicator, Route
 from weft.parallel.owners import Owners
 from weft.parallel.plan import Plan
 from weft.parallel.program import Layer, Program, Slices
@@ -23,14 +22,19 @@ ROUNDS = 8
 
 
 def tensor_program(
-    graph: Topology, owners: Owners, wire: Wire, plan: Plan, chunks: int = 1, soon: Soon | None = None
+    graph: Topology,
+    owners: Owners,
+    comm: Communicator,
+    plan: Plan,
+    chunks: int = 1,
+    background: Background | None = None,
 ) -> Program:
     """This worker's program for all vertices with all neighbours; `chunks`: where the plan leaves them to the budget.
 
     What is made of the inputs without parameters is made once: set `layers[0].inputs` to the rows that are fetched. `soon`:
     does what can be overlapped; None: nothing is.
     """
-    assert owners.size == len(owners.bounds) - 1 == wire.size
+    assert owners.size == len(owners.bounds) - 1 == comm.size
     vertices = len(graph.indptr) - 1
     if vertices > np.iinfo(np.int32).max:
         raise ConfigError(
@@ -39,17 +43,17 @@ def tensor_program(
         )
     block, bounds = whole_block(graph), tuple(owners.bounds.tolist())
     ids = np.arange(bounds[-1], dtype=graph.indices.dtype)
-    own = ids[bounds[wire.rank] : bounds[wire.rank + 1]]
+    own = ids[bounds[comm.rank] : bounds[comm.rank + 1]]
     pieces = ranges_of(graph.indptr, plan.chunks or chunks)
     count = len(pieces) - 1
-    rounds = ROUNDS if count == 1 and soon is not None and soon.overlaps else count
-    slices = Slices(bounds, wire.rank, keys_of(graph, ids), everyones(bounds, wire.rank), pieces, rounds, soon)
-    degrees = block.indptr.diff()[bounds[wire.rank] : bounds[wire.rank + 1]]
+    rounds = ROUNDS if count == 1 and background is not None and background.overlaps else count
+    slices = Slices(bounds, comm.rank, keys_of(graph, ids), everyones(bounds, comm.rank), pieces, rounds, background)
+    degrees = block.indptr.diff()[bounds[comm.rank] : bounds[comm.rank + 1]]
     layers = [Layer(block, degrees, slices=slices) for _ in plan.layers]
     layers[0].kept = {}
     depths = range(len(layers) + 1)
     held, keys = torch.from_numpy(own), keys_of(graph, own)
-    return Program(layers, [held for _ in depths], [keys for _ in depths], graph, wire=wire, here=True)
+    return Program(layers, [held for _ in depths], [keys for _ in depths], graph, comm=comm, here=True)
 
 
 def ranges_of(indptr: np.ndarray, count: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.parallel.cooperate import Cooperation
 from weft.parallel.program import Layer, Program
 from weft.sampling import Block, Topology, keys_of
@@ -36,8 +36,8 @@ def whole_block(graph: Topology) -> Block:
     return Block(torch.from_numpy(np.array(graph.indptr, dtype=np.int64)), src, vertices, ids)
 
 
-def program_together(graph: Topology, cooperation: Cooperation, own: np.ndarray, wire: Wire) -> Program:
-    """The program of a worker that owns some vertices, to be run by a wire. All members call this together."""
+def program_together(graph: Topology, cooperation: Cooperation, own: np.ndarray, comm: Communicator) -> Program:
+    """The program of a worker that owns some vertices, to be run by a communicator. All members call this together."""
     plan = cooperation.plan
     layers: list[Layer] = []
     held = [np.ascontiguousarray(own, dtype=graph.indices.dtype)]
@@ -51,7 +51,7 @@ def program_together(graph: Topology, cooperation: Cooperation, own: np.ndarray,
         held.insert(0, here)
     layers[0].kept = {}
     vertices, keys = _tensors(graph, held)
-    return Program(layers, vertices, keys, graph, wire=wire, here=plan.layers[0] == "push")
+    return Program(layers, vertices, keys, graph, comm=comm, here=plan.layers[0] == "push")
 
 
 def _as_above(cooperation: Cooperation, index: int, layers: list[Layer], held: list[np.ndarray]) -> Layer | None:

@@ -7,8 +7,7 @@ from typing import Self
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.graph import SPLITS, Progress
+from weft.graph import SPLITS, Graph, ProgressCallback
 from weft.partition.steps import Steps, at_once
 
 _PLACEMENTS = ("local", "pull", "push", "cover")
@@ -123,7 +122,7 @@ class Aim:
     bandwidths: tuple[float, ...] | None = None  # at which each part's host sends and gets, in any unit; None: equal
     seed: int = 0
     threads: int = 1
-    progress: Progress | None = None
+    progress: ProgressCallback | None = None
     pairs: np.ndarray | None = (
         None  # [parts, parts] bandwidths of single pairs' links, in the unit of `bandwidths`; inf: none
     )

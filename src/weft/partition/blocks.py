@@ -9,8 +9,7 @@ from functools import partial
 import numpy as np
 
 from weft import _kernels
-from weft.graph import Graph
-from weft.graph.pieces import running_sum
+from weft.graph import Graph, running_sum
 from weft.partition.aim import Aim
 from weft.partition.mesh import Mesh, mesh_of
 from weft.partition.streaming import in_passes, keyed_order, wanted

@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from weft import _kernels
-from weft.graph import Graph
-from weft.graph.pieces import running_sum, sums_by_source, vertex_ranges
-from weft.graph.storage import named_errors
+from weft.graph import Graph, named_errors, running_sum, sums_by_source, vertex_ranges
 
 
 @dataclass(frozen=True)

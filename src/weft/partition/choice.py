@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from weft.graph import Graph
-from weft.graph.graph import SPLITS
+from weft.graph import SPLITS, Graph
 from weft.memory import available_memory
 
 USUAL_MINUTES = 5.0

@@ -7,9 +7,7 @@ from functools import partial
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.graph import Progress
-from weft.graph.pieces import running_sum, vertex_ranges
+from weft.graph import Graph, ProgressCallback, running_sum, vertex_ranges
 from weft.keys import Stream, key
 from weft.partition.aim import Aim
 
@@ -121,7 +119,7 @@ def _within(aim: Aim, members: np.ndarray, host: int, workers: slice) -> Aim:
     )
 
 
-def _named(progress: Progress | None, name: str) -> Progress | None:
+def _named(progress: ProgressCallback | None, name: str) -> ProgressCallback | None:
     """Stages that say which level they are of."""
     if progress is None:
         return None

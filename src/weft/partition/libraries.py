@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.pieces import vertex_ranges
+from weft.graph import Graph, vertex_ranges
 from weft.partition.aim import Aim
 from weft.partition.aim import limits as aim_limits
 from weft.partition.mesh import Mesh, mesh_of

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import _kernels
-from weft.graph import Graph
-from weft.graph.graph import SPLITS
+from weft.graph import SPLITS, Graph
 from weft.memory import available_memory
 from weft.partition.aim import Aim
 from weft.partition.both_ways import BothWays, Lists, Pieces

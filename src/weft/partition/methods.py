@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.graph import Progress
+from weft.graph import Graph, ProgressCallback
 from weft.memory import given_back
 from weft.partition.adagl import adagl
 from weft.partition.aim import Aim, Training, Weighing
@@ -46,7 +45,7 @@ def allocate(
     bandwidths: Sequence[float] | None = None,
     pairs: np.ndarray | None = None,
     hosts: Sequence[int] | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     steps: Steps | None = None,
 ) -> np.ndarray:
     """The part of each vertex, [vertices] int32; the arguments are those of `Aim`.

@@ -11,9 +11,7 @@ from itertools import islice
 import numpy as np
 
 from weft import _kernels
-from weft.graph import Graph
-from weft.graph.graph import Progress
-from weft.graph.pieces import running_sum
+from weft.graph import Graph, ProgressCallback, running_sum
 from weft.partition.aim import Training
 from weft.partition.simulator import seeds_of
 from weft.partition.streaming import keyed_order
@@ -34,7 +32,7 @@ def sampled_nets(
     like: np.ndarray | None = None,
     kept: np.ndarray | None = None,
     threads: int = 1,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> "_kernels.Nets":
     """Nets of whole batches, from the first epoch on, until they have so many pins or so many epochs are through.
 

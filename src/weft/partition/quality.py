@@ -7,8 +7,7 @@ import numpy as np
 
 from weft import _kernels
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.graph import SPLITS
+from weft.graph import SPLITS, Graph
 from weft.partition.aim import parts_of_whole
 
 

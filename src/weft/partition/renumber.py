@@ -10,11 +10,15 @@ from pathlib import Path
 import numpy as np
 
 from weft import _kernels
-from weft.graph import Graph
-from weft.graph.graph import Progress
-from weft.graph.pieces import running_sum, vertex_ranges
-from weft.graph.storage import DirectoryWriter
-from weft.graph.typed import TypedRows, table_names
+from weft.graph import (
+    DirectoryWriter,
+    Graph,
+    HeteroFeatures,
+    ProgressCallback,
+    feature_table_names,
+    running_sum,
+    vertex_ranges,
+)
 from weft.partition.aim import parts_of_whole
 
 _CHUNK = 1 << 22  # edges, or feature values, at a time
@@ -29,7 +33,7 @@ def write_partitioned(
     shares: Sequence[float] | None = None,
     overwrite: bool = False,
     threads: int = 1,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> None:
     """Write the graph renumbered, with its owners' bounds, as a graph directory.
 
@@ -54,7 +58,7 @@ def write_partitioned(
 
 
 def _write_lists(
-    graph: Graph, order: np.ndarray, directory: DirectoryWriter, threads: int, progress: Progress | None
+    graph: Graph, order: np.ndarray, directory: DirectoryWriter, threads: int, progress: ProgressCallback | None
 ) -> None:
     new_ids = np.empty(len(order), dtype=graph.indices.dtype)
     new_ids[order] = np.arange(len(order), dtype=graph.indices.dtype)
@@ -77,15 +81,17 @@ def _write_lists(
             progress("renumbering", end, len(order))
 
 
-def _write_features(graph: Graph, order: np.ndarray, directory: DirectoryWriter, progress: Progress | None) -> None:
+def _write_features(
+    graph: Graph, order: np.ndarray, directory: DirectoryWriter, progress: ProgressCallback | None
+) -> None:
     features, done = graph.features, 0
     if features is None:
         return
     tables: list[tuple[str, np.ndarray, np.ndarray]]  # its name, its rows, and the order in which they are to come
-    if isinstance(features, TypedRows):
+    if isinstance(features, HeteroFeatures):
         kinds = features.types[order]
         places = [features.places[order[kinds == kind]] for kind in range(len(features.tables))]
-        tables = list(zip(table_names(len(places)), features.tables, places, strict=True))
+        tables = list(zip(feature_table_names(len(places)), features.tables, places, strict=True))
     else:
         tables = [("features", features, order)]
     for name, table, places_there in tables:

@@ -11,8 +11,7 @@ import numpy as np
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError
-from weft.graph import Graph
-from weft.graph.graph import SPLITS, Progress
+from weft.graph import SPLITS, Graph, ProgressCallback
 from weft.keys import Stream, key, mix64_array
 from weft.partition.aim import Aim, Training, parts_of_whole
 from weft.sampling import (
@@ -148,7 +147,7 @@ class Traces:
         *,
         joined: bool = False,
         one_in: int = 1,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> "Folded":
         """The same for allocations of `count` groups of vertices; `joined`: all batches are counted as one.
 

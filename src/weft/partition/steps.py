@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from weft.graph.storage import named_errors
+from weft.graph import named_errors
 
 Once = Callable[[str, Callable[[], np.ndarray]], np.ndarray]  # what a step of that name gives, or gave before
 

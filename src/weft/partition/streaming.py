@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 
 from weft import _kernels
-from weft.graph import Graph
-from weft.graph.graph import SPLITS
+from weft.graph import SPLITS, Graph
 from weft.keys import Stream, key, mix64_array
 from weft.partition.aim import Aim
 from weft.partition.mesh import Mesh, mesh_of

@@ -17,8 +17,7 @@ import numpy as np
 
 from weft import _kernels
 from weft.errors import InputError, StorageError
-from weft.graph import Graph
-from weft.graph.graph import Progress
+from weft.graph import Graph, ProgressCallback
 from weft.parallel import Plan
 from weft.partition import Training, measure
 from weft.partition.nets import add_batch, expected_draws, rows_between
@@ -100,7 +99,7 @@ class Comparer:
         self,
         allocations: Mapping[str, np.ndarray],
         measured: Measured,
-        progress: Progress,
+        progress: ProgressCallback,
         shares: Mapping[str, Shares] | None = None,
     ) -> Comparison:
         """The figures of allocations by name; `shares`: those that they were made for, where they are not the cluster's."""

@@ -1,4 +1,4 @@
-"""What crosses between workers in a layer: found by running its convolution on a layer of a few rows, on a wire that
+"""What crosses between workers in a layer: found by running its convolution on a layer of a few rows, on a communicator that
 writes down what it is asked to send. So a convolution of any kind tells for itself."""
 
 import inspect
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.exchange import Route, Wire
+from weft.exchange import Communicator, Route
 from weft.graph import Graph
 from weft.nn.binding import Handle
 from weft.nn.block_model import make_call
@@ -39,8 +39,8 @@ class Message:
     back: bool = False
 
 
-class Recorder(Wire):
-    """A wire of two workers, one of whom is not there: what is sent is written down, what comes is zero."""
+class Recorder(Communicator):
+    """A communicator of two workers, one of whom is not there: what is sent is written down, what comes is zero."""
 
     def __init__(self, columns: bool = False) -> None:
         super().__init__(0, 2)
@@ -74,43 +74,43 @@ def crossing(
     `by_request`: its destinations' rows are where they were asked for, not at their owners. `workers`: how many share the
     columns of a layer by column.
     """
-    wire = Recorder(placement == "columns")
+    comm = Recorder(placement == "columns")
     layer = _layer(placement, by_request, Columns(0, workers, width), first=depth == 0)
     wide = width if layer.columns is None else layer.columns.width
     dtype = next((p.dtype for p in conv.parameters()), torch.float32)
     x = torch.randn(_HERE, wide, dtype=dtype).requires_grad_(depth > 0)
     try:
-        run_layer(graph, conv, layer, x, depth, wire)
+        run_layer(graph, conv, layer, x, depth, comm)
     except ModelError:
         return None
-    return wire.messages
+    return comm.messages
 
 
 def all_crossings(
     graph: Graph,
     convolutions: Mapping[int, tuple[MessagePassing, int, int]],
     workers: int,
-    wire: Wire | None = None,
+    comm: Communicator | None = None,
 ) -> dict[tuple[int, str, bool], list[Message] | None]:
     """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not.
 
-    `convolutions`: by depth from 1 on, with the widths of their rows. With a wire, all its workers call this, and each
-    finds a part.
+    `convolutions`: by depth from 1 on, with the widths of their rows. With a communicator, its workers all call this, each
+    finding a part.
     """
-    wire = wire or Wire()
+    comm = comm or Communicator()
     cases = [
         (depth - 1, placement, by_request)
         for depth, placement, by_request in product(convolutions, PLACEMENTS, (True, False))
         if placement != "columns" or depth == 1
     ]
     mine = []
-    for number in range(wire.rank, len(cases), wire.size):
+    for number in range(comm.rank, len(cases), comm.size):
         layer, placement, by_request = cases[number]
         conv, width, _ = convolutions[layer + 1]
         found = crossing(graph, conv, width, layer, placement, by_request, workers)
         mine += [(number, *row) for row in _written(found)]
     written = np.array(mine, dtype=np.float64).reshape(-1, 2 + len(KINDS))
-    ((theirs, _),) = wire.arrays_to_all([written.ravel()], "sync")
+    ((theirs, _),) = comm.arrays_to_all([written.ravel()], "sync")
     rows = np.concatenate([written, theirs.reshape(-1, written.shape[1])])
     return {case: _read(rows[rows[:, 0] == number, 1:]) for number, case in enumerate(cases)}
 
@@ -132,12 +132,12 @@ def _read(rows: np.ndarray) -> list[Message] | None:
 
 
 def run_layer(
-    graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int, wire: Wire | None = None
+    graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int, comm: Communicator | None = None
 ) -> None:
     """A convolution forward and backward on some layer and rows."""
     vertices = [torch.arange(count) % graph.num_vertices for count in (len(x), layer.num_dst)]
     held = [vertices[0]] * (depth + 1) + [vertices[1]]
-    program = Program([layer] * (depth + 1), held, held, graph, wire=wire or Wire())
+    program = Program([layer] * (depth + 1), held, held, graph, comm=comm or Communicator())
     run = Pass(program.sizes, program.keys, 0, program.descend)
     out: Any = convolve(make_call(conv, x, depth, program, run, _edge_types(conv, layer)))
     if out.requires_grad:

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.features.cache import rooms
-from weft.graph import Graph
-from weft.graph.describe import out_degrees
-from weft.graph.graph import Progress
+from weft.graph import Graph, ProgressCallback, out_degrees
 from weft.parallel.owners import Owners
 from weft.planner.counts import Cell, Counts
 from weft.planner.task import Task
@@ -36,19 +34,19 @@ class DryRun:
         hosts: Sequence[int],
         costs: list[tuple[float, float]],
         group: str = "all",
-        wires: tuple[Wire, Wire] | None = None,
+        comms: tuple[Communicator, Communicator] | None = None,
         batches: list[np.ndarray] | None = None,
     ) -> None:
-        """`hosts`: of each worker. `wires`: to all and to this one's team; None: walk for all in this process.
+        """`hosts`: of each worker. `comms`: to all and to this one's team; None: walk for all in this process.
 
         `batches`: the vertices that each batch of an epoch computes; None: the training vertices, cut into batches.
         """
-        self._graph, self._task, self._wires = graph, task, wires
+        self._graph, self._task, self._comms = graph, task, comms
         if batches is None:
             batches = Batches(graph.seeds("train"), graph.original_ids, task.batch_size, task.seed).of(0)
         self._batches = batches
         workers = len(hosts)
-        self._workers = range(workers) if wires is None else [wires[0].rank]
+        self._workers = range(workers) if comms is None else [comms[0].rank]
         self._teams = [list(range(workers))]
         if group == "host":
             self._teams = [[w for w in range(workers) if hosts[w] == host] for host in sorted(set(hosts))]
@@ -63,7 +61,7 @@ class DryRun:
             )
             self._walks[worker] = Walk(sampler, team, ranks.index(worker), costs, task.slack, graph.num_vertices)
 
-    def run(self, most: int | None = None, progress: Progress | None = None) -> Counts:
+    def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:
         """Look at batches until their mean is steady, at most an epoch's or so many. A short last one is looked at too."""
         batches = self._batches
         short = len(batches) > 1 and len(batches[-1]) < min(map(len, batches[:-1]))  # only the last one can be
@@ -114,18 +112,18 @@ class DryRun:
 
     def _arrived(self, worker: int, sent: dict[int, list[np.ndarray]]) -> list[np.ndarray]:
         """What others reached of a worker's vertices."""
-        if self._wires is None:
+        if self._comms is None:
             team = next(team for team in self._teams if worker in team)
             return [sent[other][team.index(worker)] for other in team]
         parts = sent[worker]
-        ((reached, _),) = self._wires[1].arrays([(np.concatenate(parts), [len(part) for part in parts])], "sample")
+        ((reached, _),) = self._comms[1].arrays([(np.concatenate(parts), [len(part) for part in parts])], "sample")
         return [reached]
 
     def _gathered(self, mine: np.ndarray) -> np.ndarray:
         """Rows of figures of the workers that this process walks for, those of all workers together."""
-        if self._wires is None:
+        if self._comms is None:
             return mine
-        return torch.cat(self._wires[0].gather(torch.from_numpy(mine), "sample")).numpy()
+        return torch.cat(self._comms[0].gather(torch.from_numpy(mine), "sample")).numpy()
 
     def _counts(self, weights: np.ndarray, error: float) -> Counts:
         """All workers' figures, of a mean batch and of each; `weights`: of batches in the mean."""

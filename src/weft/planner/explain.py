@@ -44,10 +44,10 @@ def reasons(best: Prediction, predict: Predict, prefetch: int) -> list[str]:
     if best.plan.cache:
         other = _next_best(iter([replace(best.plan, cache=0.0)]), predict)
         said += [] if other is None else [f"the cache: {_against(best, other)} (without)"]
-    return [*said, *_wire(best, predict), *_ahead(best, predict, prefetch)]
+    return [*said, *_comm(best, predict), *_ahead(best, predict, prefetch)]
 
 
-def _wire(best: Prediction, predict: Predict) -> Iterator[str]:
+def _comm(best: Prediction, predict: Predict) -> Iterator[str]:
     """What half as many bytes of rows save; or would, if that is worth knowing."""
     if best.plan.wire == "float16":
         other = predict(replace(best.plan, wire="float32"))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.parallel.owners import Owners
 from weft.parallel.replicas import replicas
@@ -19,20 +19,20 @@ def count_graph(
     owners: Owners,
     hosts: Sequence[int],
     costs: list[tuple[float, float]],
-    wire: Wire | None = None,
+    comm: Communicator | None = None,
     epochs: int = 0,
 ) -> Counts:
-    """The figures of the whole graph as one batch; with a wire, each worker counts for itself.
+    """The figures of the whole graph as one batch; with a communicator, each worker counts for itself.
 
     `epochs`: of a run in which near halos are computed again; 0: they are not.
     """
-    workers = range(owners.size) if wire is None else [wire.rank]
+    workers = range(owners.size) if comm is None else [comm.rank]
     sampler = NeighborSampler(graph, [-1] * len(costs))
     mine = [_Part(graph, owners, hosts, costs, worker, sampler, epochs).cells() for worker in workers]
     names = list(Cell.__dataclass_fields__)
     flat = np.stack([np.concatenate([getattr(c, name) for c in cells for name in names]) for cells in mine])
-    if wire is not None:
-        flat = torch.cat(wire.gather(torch.from_numpy(flat), "sample")).numpy()
+    if comm is not None:
+        flat = torch.cat(comm.gather(torch.from_numpy(flat), "sample")).numpy()
     ends = np.cumsum([len(getattr(c, name)) for c in mine[0] for name in names])
     arrays = np.split(flat, ends[:-1], axis=1)
     cells: dict[Key, Cell] = {}

@@ -17,7 +17,7 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError, ModelError
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn.block_model import walk
 from weft.nn.costs import row_costs
@@ -59,13 +59,13 @@ class GraphPlanner:
         task: GraphTask,
         owners: Owners,
         hosts: Sequence[int],
-        wire: Wire | None = None,
+        comm: Communicator | None = None,
         title: str = "",
     ) -> None:
-        """`owners`: all workers. `hosts`: of each. With a wire to all of them, all workers call this together."""
+        """`owners`: all workers. `hosts`: of each. With a communicator to all of them, all workers call this together."""
         start = time.perf_counter()
         self._graph, self._task, self._owners, self._hosts = graph, task, owners, tuple(hosts)
-        self._wire, self._title = wire, title
+        self._comm, self._title = comm, title
         self._workers = len(self._hosts)
         self._learn(model)
         self.took = time.perf_counter() - start
@@ -84,15 +84,15 @@ class GraphPlanner:
         graph, workers = self._graph, self._workers
         found = walk(model, graph.num_features)
         self._depth, costs = len(found), row_costs(model, graph.num_features)
-        self._counts = {False: count_graph(graph, self._owners, self._hosts, costs, self._wire)}
+        self._counts = {False: count_graph(graph, self._owners, self._hosts, costs, self._comm)}
         if workers > 1 and self._task.topology == "replicated":
             epochs = self._task.epochs
-            self._counts[True] = count_graph(graph, self._owners, self._hosts, costs, self._wire, epochs)
+            self._counts[True] = count_graph(graph, self._owners, self._hosts, costs, self._comm, epochs)
         self.model: ModelCost = model_cost(
-            graph, model, shapes_of(self._counts[False], self._depth), workers, self._wire
+            graph, model, shapes_of(self._counts[False], self._depth), workers, self._comm
         )
         convolutions = [found[depth][:2] for depth in sorted(found)]
-        self._crossings = all_crossings(graph, found, workers, self._wire) if workers > 1 else {}
+        self._crossings = all_crossings(graph, found, workers, self._comm) if workers > 1 else {}
         for layer in range(self._depth) if workers == 1 else ():
             self._crossings[layer, "pull", False] = []
         self._keeps, self._enters = keeps(graph, *convolutions[0]), _enters(model)
@@ -108,9 +108,9 @@ class GraphPlanner:
 
     def _agreed(self, seconds: list[float]) -> list[float]:
         """The means of what the workers found, for all of them."""
-        if self._wire is None:
+        if self._comm is None:
             return seconds
-        whole: list[float] = self._wire.sum(torch.tensor(seconds, dtype=torch.float64)).tolist()
+        whole: list[float] = self._comm.sum(torch.tensor(seconds, dtype=torch.float64)).tolist()
         return [value / self._workers for value in whole]
 
     def reads(self, plan: Plan) -> np.ndarray | None:
@@ -120,9 +120,11 @@ class GraphPlanner:
     def named(self) -> dict[str, Plan]:
         """The plans of the full graph that have names, halo as it can be placed."""
         covers = all(self._possible(layer, "cover") for layer in range(1, self._depth))
-        wire = self._wire_type
-        halo = OF_GRAPH["halo"](self._depth, "cover" if covers else "pull", wire=wire, topology=self._task.topology)
-        return {"halo": halo} | {name: OF_GRAPH[name](self._depth, wire=wire) for name in ("tp", "tp-decoupled")}
+        precision = self._wire_type
+        halo = OF_GRAPH["halo"](
+            self._depth, "cover" if covers else "pull", comm=precision, topology=self._task.topology
+        )
+        return {"halo": halo} | {name: OF_GRAPH[name](self._depth, comm=precision) for name in ("tp", "tp-decoupled")}
 
     def predict(self, plan: Plan, cluster: Cluster, name: str | None = None) -> Prediction:
         """What an epoch by a plan would take on a cluster."""
@@ -278,7 +280,7 @@ class GraphPlanner:
 
     def _prices(self, cluster: Cluster, model: ModelCost) -> Prices:
         item = 8 if self._task.dtype == "float64" else 4
-        return Prices(cluster, model, item, self._row, self._wire is not None)
+        return Prices(cluster, model, item, self._row, self._comm is not None)
 
     @property
     def _row(self) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn.block_model import walk
 from weft.nn.convolve import fast_path
@@ -64,10 +64,10 @@ def shapes_of(counts: Counts, depth: int) -> list[Shape]:
 
 
 def model_cost(
-    graph: Graph, model: nn.Module, shapes: list[Shape], workers: int, wire: Wire | None = None
+    graph: Graph, model: nn.Module, shapes: list[Shape], workers: int, comm: Communicator | None = None
 ) -> ModelCost:
-    """Time a copy of the model on layers of about these shapes, inputs first. With a wire, all its workers call this."""
-    model, wire = copy.deepcopy(model).train(), wire or Wire()
+    """Time a copy of the model on layers of about these shapes; with a communicator, all its workers together."""
+    model, comm = copy.deepcopy(model).train(), comm or Communicator()
     found = walk(model, graph.num_features)
     runs: list[Callable[[], list[float]]] = []
     for depth, shape in enumerate(shapes):
@@ -76,12 +76,12 @@ def model_cost(
     sizes = [min(int(shape.sources), most_rows(found[depth + 1][1:3])) for depth, shape in enumerate(shapes)]
     rows = [*sizes, FEW]
     runs.append(lambda: [step_time(graph, model, [FEW] * (len(shapes) + 1)), step_time(graph, model, rows)])
-    mine = torch.zeros(len(runs) + wire.size, 5, dtype=torch.float64)
-    for number in range(wire.rank, len(runs), wire.size):
+    mine = torch.zeros(len(runs) + comm.size, 5, dtype=torch.float64)
+    for number in range(comm.rank, len(runs), comm.size):
         took = torch.tensor(runs[number](), dtype=torch.float64)
         mine[number, : len(took)] = took
-    mine[len(runs) + wire.rank, 0] = pace()
-    told: list[list[float]] = wire.sum(mine).tolist()
+    mine[len(runs) + comm.rank, 0] = pace()
+    told: list[list[float]] = comm.sum(mine).tolist()
     figures, paced = told[: len(runs)], min(row[0] for row in told[len(runs) :])
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
     maps = [fast_path(found[depth + 1][0]) is None for depth in range(len(shapes))]  # what came of others too

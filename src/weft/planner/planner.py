@@ -12,9 +12,8 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
-from weft.exchange import Wire
-from weft.graph import Graph
-from weft.graph.graph import Progress
+from weft.exchange import Communicator
+from weft.graph import Graph, ProgressCallback
 from weft.nn import crossing_costs
 from weft.nn.binding import takes_types
 from weft.nn.block_model import walk
@@ -38,11 +37,11 @@ _KEPT = 256  # beginnings of plans that the search keeps for each way of holding
 
 
 @dataclass(frozen=True)
-class Wires:
+class Communicators:
     """The ways to other workers, where each counts for itself."""
 
-    all: Wire
-    host: Wire
+    all: Communicator
+    host: Communicator
 
 
 class Planner:
@@ -55,24 +54,24 @@ class Planner:
         task: Task,
         owners: Owners,
         hosts: Sequence[int],
-        wires: Wires | None = None,
+        comms: Communicators | None = None,
         title: str = "",
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
         batches: list[np.ndarray] | None = None,
     ) -> None:
-        """`owners`: all workers. `hosts`: of each. With wires, all workers call this together.
+        """`owners`: all workers. `hosts`: of each. With communicators, all workers call this together.
 
         `batches`: the vertices that each batch of an epoch computes; None: the training vertices, cut into batches.
         """
         start = time.perf_counter()
         self._task, self._hosts, self._title = task, tuple(hosts), title
-        self._graph, self._wires = graph, wires
+        self._graph, self._comms = graph, comms
         self._depth = len(task.fanouts)
         costs = crossing_costs(model, graph.num_features)
         self._counts: dict[str, Counts] = {}
         self._runs: dict[str, DryRun] = {}
         for group in self._groups():
-            team = None if wires is None else (wires.all, wires.all if group == "all" else wires.host)
+            team = None if comms is None else (comms.all, comms.all if group == "all" else comms.host)
             run = DryRun(graph, task, owners, hosts, costs, group, team, batches)
             self._counts[group], self._runs[group] = run.run(progress=progress), run
         self._learn(model)
@@ -88,10 +87,10 @@ class Planner:
         """What the model's layers cost, and what crosses in them."""
         found = walk(model, self._graph.num_features)
         self._priced: tuple[Cluster | None, dict[tuple[str, str], Priced]] = (None, {})
-        wire, workers = None if self._wires is None else self._wires.all, len(self._hosts)
+        comm, workers = None if self._comms is None else self._comms.all, len(self._hosts)
         shapes = shapes_of(next(iter(self._counts.values())), self._depth)
-        self.model: ModelCost = model_cost(self._graph, model, shapes, workers, wire)
-        self._crossings = all_crossings(self._graph, found, workers, wire) if workers > 1 else {}
+        self.model: ModelCost = model_cost(self._graph, model, shapes, workers, comm)
+        self._crossings = all_crossings(self._graph, found, workers, comm) if workers > 1 else {}
         self._told = Told.of(self._graph, takes_types(model))
         self._places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
 
@@ -125,7 +124,7 @@ class Planner:
 
         None where this process did not walk for one worker alone, or the cache is not by reads.
         """
-        if self._wires is None or not plan.cache or plan.cache_by != "reads":
+        if self._comms is None or not plan.cache or plan.cache_by != "reads":
             return None
         *_, first = pieces(plan)
         return self._runs[plan.group].reads(first.cell[1])
@@ -200,12 +199,12 @@ class Planner:
         seeds = ["spread", "home"] if task.seeds == "auto" else [task.seeds]
         topologies = ["replicated", "partitioned"] if task.topology == "auto" else [task.topology]
         caches = [task.cache, 0.0] if task.cache else [0.0]
-        wires = ["float32", "float16"] if task.wire == "auto" else [self._options()["wire"]]
+        precisions = ["float32", "float16"] if task.wire == "auto" else [self._options()["wire"]]
         found: dict[tuple[Any, ...], _Ranked] = {}
         for topology in topologies:  # partitioned lists save memory, never time
-            for group, at, cache, wire in product(self._groups(), seeds, caches, wires):
+            for group, at, cache, precision in product(self._groups(), seeds, caches, precisions):
                 options = self._options() | {"group": group, "seeds": at, "topology": topology}
-                options |= {"cache": cache, "wire": wire}
+                options |= {"cache": cache, "wire": precision}
                 if group == "all" or topology == "replicated":
                     self._search(cluster, options, found)
             if any(not excluded and plan.prefetch == task.prefetch for (excluded, _), plan, _ in found.values()):
@@ -299,7 +298,7 @@ class Planner:
         text += f" {plan.wire}" if plan.wire != options["wire"] else ""
         return text + (f" {plan.prefetch} ahead" if plan.prefetch != options["prefetch"] else "")
 
-    def _prices(self, cluster: Cluster, group: str, wire: str) -> Priced:
+    def _prices(self, cluster: Cluster, group: str, precision: str) -> Priced:
         if sum(host.workers for host in cluster.hosts) != len(self._hosts):
             raise ConfigError(
                 f"the cluster has {sum(host.workers for host in cluster.hosts)} workers, but {len(self._hosts)} are planned "
@@ -307,17 +306,17 @@ class Planner:
             )
         if self._priced[0] is not cluster:
             self._priced = (cluster, {})
-        known, kind = self._priced[1], (group, wire)
+        known, kind = self._priced[1], (group, precision)
         if kind not in known:
             counts, id_bytes, size = self._counts[group], self._graph.indices.itemsize, float(self.model.parameters)
-            half = wire == "float16" and self._task.dtype == "float32"
+            half = precision == "float16" and self._task.dtype == "float32"
             crossings, hosts, row, places = self._crossings, self._hosts, self._row, self._places
             told = self._told
 
             def loads(of: Counts) -> Loads:
                 return Loads(of, crossings, hosts, row, id_bytes, size, places, half, told)
 
-            item, here = 8 if self._task.dtype == "float64" else 4, self._wires is not None
+            item, here = 8 if self._task.dtype == "float64" else 4, self._comms is not None
             prices = Prices(cluster, self.model, item, self._row, here, self._absent(cluster))
             each = [(share, loads(one)) for share, one in counts.each]
             known[kind] = Priced(loads(counts), each, prices)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from weft.errors import ConfigError
-from weft.exchange import Wire, World
+from weft.exchange import Communicator, World
 from weft.memory import available_memory
 from weft.planner.cluster import NEVER, Cluster, Host, Link
 from weft.planner.cluster_file import cluster_of
@@ -59,12 +59,12 @@ class _Ways:
 def probe(world: World, tell: Tell | None = None) -> Cluster:
     """Measure the cluster of these workers; all of them call this at once, and get the same. Its `work` stays empty."""
     tell = tell or _say_nothing
-    hosts, mates = Hosts(world), world.wire("host")
-    wire = hosts.wire
+    hosts, mates = Hosts(world), world.communicator("host")
+    comm = hosts.comm
     names = [f"h{number}" for number in range(1, hosts.count + 1)]
     tell(f"timing exchanges among {world.size} workers on {hosts.count} hosts")
-    near = max(everyone(wire, latency(mates, _FIRST.latency / 3)))
-    near_rate = near_bandwidth(mates, wire) if max(hosts.workers) > 1 else NEVER
+    near = max(everyone(comm, latency(mates, _FIRST.latency / 3)))
+    near_rate = near_bandwidth(mates, comm) if max(hosts.workers) > 1 else NEVER
     ways = _ways(hosts, names, _FIRST, None)
     tell("timing processors: one host of a machine at a time, then all")
     machines = hosts.slowest(machine())
@@ -85,9 +85,9 @@ def probe(world: World, tell: Tell | None = None) -> Cluster:
         for host in range(hosts.count)
     )
     cluster = Cluster(found, ways.latency, _figure(near), _figure(near_rate), links=ways.links, together=ways.together)
-    cluster = _shared(wire, cluster)
+    cluster = _shared(comm, cluster)
     mates.close()
-    wire.close()
+    comm.close()
     return cluster
 
 
@@ -105,7 +105,7 @@ def probe_again(world: World, cluster: Cluster) -> Cluster:
         )
     names = [host.name for host in cluster.hosts]
     ways = _ways(hosts, names, _AGAIN, cluster)
-    everyone(hosts.wire, 0.0)
+    everyone(hosts.comm, 0.0)
     together = hosts.sums(busy(_AGAIN.busy)[0])
     found = tuple(
         replace(
@@ -117,8 +117,8 @@ def probe_again(world: World, cluster: Cluster) -> Cluster:
         for n, host in enumerate(cluster.hosts)
     )
     cluster = replace(cluster, hosts=found, latency=ways.latency, links=ways.links, together=ways.together)
-    cluster = _shared(hosts.wire, cluster)
-    hosts.wire.close()
+    cluster = _shared(hosts.comm, cluster)
+    hosts.comm.close()
     return cluster
 
 
@@ -126,7 +126,7 @@ def _ways(hosts: Hosts, names: list[str], pace: _Pace, before: Cluster | None) -
     """The ways between hosts: each two by themselves, then all at once; `before`: as they were measured first."""
     if hosts.count == 1:
         return _Ways(0.0, [NEVER], [0.0], (), 1.0)
-    empty = latency(hosts.wire, pace.latency)
+    empty = latency(hosts.comm, pace.latency)
     pairs = pair_bandwidths(hosts, pace.pair, None if before is None else _known(before))
     rates = best_of_each(hosts, pairs)
     kept = kept_together(hosts, pairs, pace.pair) if hosts.count > 2 else 1.0
@@ -159,7 +159,7 @@ def _cores(hosts: Hosts, machines: list[float]) -> tuple[list[float], list[float
     own = turns[hosts.own]
     cores, rates = [0.0] * hosts.count, [0.0] * hosts.count
     for turn in range(max(turns) + 1):
-        everyone(hosts.wire, 0.0)
+        everyone(hosts.comm, 0.0)
         got, rate = busy(_FIRST.busy) if own == turn else (0.0, 0.0)
         cores = [a + b for a, b in zip(cores, hosts.sums(got), strict=True)]
         rates = [a + b for a, b in zip(rates, hosts.sums(rate), strict=True)]
@@ -175,9 +175,9 @@ def _together(hosts: Hosts) -> list[float]:
     return max((hosts.sums(busy(_FIRST.busy)[0]) for _ in range(_TIMES)), key=sum)
 
 
-def _shared(wire: Wire, cluster: Cluster) -> Cluster:
+def _shared(comm: Communicator, cluster: Cluster) -> Cluster:
     """The first worker's, for all."""
-    return cluster_of(wire.share(cluster_text(cluster).encode()).decode(), "the probe")
+    return cluster_of(comm.share(cluster_text(cluster).encode()).decode(), "the probe")
 
 
 def _say_nothing(text: str) -> None:

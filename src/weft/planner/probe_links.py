@@ -13,7 +13,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from weft.exchange import Wire, World
+from weft.exchange import Communicator, World
 
 _STAGE = "probe"
 _LEAST, _MOST = 1 << 17, 1 << 27  # bytes between two hosts, each way
@@ -31,38 +31,38 @@ Sizes = dict[tuple[int, int], int]  # bytes from a host to another
 
 @dataclass(frozen=True)
 class Way:
-    """A wire, and which of all workers are on it."""
+    """A communicator, and which of all workers are on it."""
 
-    wire: Wire
+    comm: Communicator
     ranks: list[int]
 
 
 class Hosts:
-    """All workers by host. Nothing else uses the wire that joins them meanwhile."""
+    """All workers by host. Nothing else uses the communicator that joins them meanwhile."""
 
     def __init__(self, world: World) -> None:
         numbers = sorted(set(world.hosts))
         self._world, self.of_workers = world, [numbers.index(host) for host in world.hosts]
-        self.wire, self.own, self.count = world.wire("all"), self.of_workers[world.rank], len(numbers)
+        self.comm, self.own, self.count = world.communicator("all"), self.of_workers[world.rank], len(numbers)
         self.workers = world.workers
 
     def paired(self, pairs: list[Pair]) -> Way:
         """A way for each pair that waits for nobody else; a host without a partner has one to itself.
 
-        On the common wire a fast pair would wait for word from a slow one, whose links are full.
+        On the common communicator a fast pair would wait for word from a slow one, whose links are full.
         """
         alone = [(host,) for host in range(self.count) if not any(host in pair for pair in pairs)]
         groups = [[r for r, host in enumerate(self.of_workers) if host in of] for of in (*pairs, *alone)]
-        return Way(self._world.wire(groups), self._world.members(groups))
+        return Way(self._world.communicator(groups), self._world.members(groups))
 
     def timed(self, sizes: Sizes, before: float, way: Way | None = None) -> list[float]:
         """Seconds that each host takes to exchange these bytes; a share of them goes `before`, untimed.
 
         `way`: the pairs', or one among all.
         """
-        way = way or Way(self.wire, [*range(len(self.of_workers))])
+        way = way or Way(self.comm, [*range(len(self.of_workers))])
         pieces = {pair: max(1, size // _PIECES) for pair, size in sizes.items()}
-        everyone(self.wire, 0.0)
+        everyone(self.comm, 0.0)
         for _ in range(round(before * _PIECES)):
             self._exchange(pieces, way)
         start = time.perf_counter()
@@ -72,7 +72,7 @@ class Hosts:
 
     def rested(self, sizes: Sizes, way: Way) -> list[float]:
         """Seconds that each host takes to exchange these bytes in one message, after a rest."""
-        everyone(self.wire, 0.0)
+        everyone(self.comm, 0.0)
         time.sleep(_REST)
         start = time.perf_counter()
         self._exchange(sizes, way)
@@ -80,12 +80,12 @@ class Hosts:
 
     def slowest(self, own: float) -> list[float]:
         """Every worker's figure in: the highest of each host."""
-        found = everyone(self.wire, own)
+        found = everyone(self.comm, own)
         return [max(self._of(host, found)) for host in range(self.count)]
 
     def sums(self, own: float) -> list[float]:
         """Every worker's figure in: the sum of each host."""
-        found = everyone(self.wire, own)
+        found = everyone(self.comm, own)
         return [sum(self._of(host, found)) for host in range(self.count)]
 
     def _of(self, host: int, figures: list[float]) -> list[float]:
@@ -96,7 +96,7 @@ class Hosts:
         others = [self.of_workers[rank] for rank in way.ranks]
         send = [self._part(sizes, self.own, other) for other in others]
         receive = [self._part(sizes, other, self.own) for other in others]
-        way.wire.rows(_zeros(sum(send)), send, receive, _STAGE)
+        way.comm.rows(_zeros(sum(send)), send, receive, _STAGE)
 
     def _part(self, sizes: Sizes, sender: int, receiver: int) -> int:
         size = sizes.get((sender, receiver), 0)
@@ -108,47 +108,47 @@ def _zeros(size: int) -> torch.Tensor:
     return torch.from_numpy(np.zeros(size, dtype=np.uint8))
 
 
-def everyone(wire: Wire, own: float) -> list[float]:
+def everyone(comm: Communicator, own: float) -> list[float]:
     """Every worker's figure, by worker."""
-    return [float(x) for x in wire.gather(torch.tensor([own], dtype=torch.float64), _STAGE)]
+    return [float(x) for x in comm.gather(torch.tensor([own], dtype=torch.float64), _STAGE)]
 
 
-def latency(wire: Wire, seconds: float) -> float:
-    """The median time of an exchange of a few bytes among all workers of a wire, from about so many seconds of them."""
-    if wire.size == 1:
+def latency(comm: Communicator, seconds: float) -> float:
+    """The median time of an exchange of a few bytes among the workers of a communicator, measured for about `seconds`."""
+    if comm.size == 1:
         return 0.0
-    few = max(everyone(wire, _median_exchange(wire, 8)))
-    return max(everyone(wire, _median_exchange(wire, min(200, max(8, int(seconds / few))))))
+    few = max(everyone(comm, _median_exchange(comm, 8)))
+    return max(everyone(comm, _median_exchange(comm, min(200, max(8, int(seconds / few))))))
 
 
-def _median_exchange(wire: Wire, times: int) -> float:
-    x, counts = torch.zeros(8 * (wire.size - 1), dtype=torch.uint8), [8 * other for other in wire.others]
+def _median_exchange(comm: Communicator, times: int) -> float:
+    x, counts = torch.zeros(8 * (comm.size - 1), dtype=torch.uint8), [8 * other for other in comm.others]
     taken = []
     for _ in range(times):
         start = time.perf_counter()
-        wire.rows(x, counts, counts, _STAGE)
+        comm.rows(x, counts, counts, _STAGE)
         taken.append(time.perf_counter() - start)
     return median(taken)
 
 
-def near_bandwidth(wire: Wire, everyone_on: Wire) -> float:
+def near_bandwidth(comm: Communicator, everyone_on: Communicator) -> float:
     """Bytes a second that a worker exchanges with the others of its host, all of them at once; of the slowest worker.
 
-    `wire` joins the workers of this worker's host, `everyone_on` all workers, for all go on together.
+    `comm` joins the workers of this worker's host, `everyone_on` all workers, for all go on together.
     """
     size, taken = 1 << 20, 0.0
     while True:
-        taken = min(_near_exchange(wire, size) for _ in range(3))  # the others of a machine may have been busy
-        if min(everyone(everyone_on, taken if wire.size > 1 else _ENOUGH)) >= _ENOUGH or size >= _MOST:
+        taken = min(_near_exchange(comm, size) for _ in range(3))  # the others of a machine may have been busy
+        if min(everyone(everyone_on, taken if comm.size > 1 else _ENOUGH)) >= _ENOUGH or size >= _MOST:
             break
         size *= 4
-    return min(everyone(everyone_on, size / taken if wire.size > 1 else float("inf")))
+    return min(everyone(everyone_on, size / taken if comm.size > 1 else float("inf")))
 
 
-def _near_exchange(wire: Wire, size: int) -> float:
-    counts = [size // (wire.size - 1) * other for other in wire.others] if wire.size > 1 else [0]
+def _near_exchange(comm: Communicator, size: int) -> float:
+    counts = [size // (comm.size - 1) * other for other in comm.others] if comm.size > 1 else [0]
     start = time.perf_counter()
-    wire.rows(_zeros(sum(counts)), counts, counts, _STAGE)
+    comm.rows(_zeros(sum(counts)), counts, counts, _STAGE)
     return time.perf_counter() - start
 
 
@@ -174,7 +174,7 @@ def bursts(hosts: Hosts, pairs: dict[Pair, float]) -> list[float]:
         way = hosts.paired(round_)
         sizes = {pair: _clipped(_BURST * pairs[pair]) for pair in round_}
         taken = [min(two) for two in zip(*(hosts.rested(_both_ways(sizes), way) for _ in range(4)), strict=True)]
-        way.wire.close()
+        way.comm.close()
         for (a, b), size in sizes.items():
             burst = size - pairs[a, b] * max(taken[a], taken[b])
             if burst > _CLEAR * size:
@@ -213,7 +213,7 @@ def _timed_pairs(hosts: Hosts, expected: dict[Pair, float], seconds: float) -> d
             if short or all(lasted[pair] > 4 * seconds for pair in slow):
                 break
         if not short:
-            way.wire.close()
+            way.comm.close()
             return {pair: size / lasted[pair] for pair, size in sizes.items()}
         for pair in short:
             sizes[pair] = _clipped(sizes[pair] * min(16.0, seconds / lasted[pair]))

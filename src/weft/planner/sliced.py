@@ -1,6 +1,6 @@
 """What a layer of the full graph costs and sends by column, and whether it is made of inputs once: found by running it.
 
-One worker of several goes over a graph of some rows and edges with its slice of the columns, on a wire that only counts.
+One of several workers goes over a graph of some rows and edges with its columns, on a communicator that only counts.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn import functional
 from weft.parallel import Slices
@@ -35,8 +35,8 @@ class Sliced:
     edge_bytes: float = 0.0  # bytes an edge that are summed over the workers
 
 
-class _Tally(Wire):
-    """A wire of several workers of whom only one is there: what is sent is counted, what comes is zero."""
+class _Tally(Communicator):
+    """A communicator of several workers of whom only one is there: what is sent is counted, what comes is zero."""
 
     def __init__(self, rank: int, workers: int) -> None:
         super().__init__(rank, workers)
@@ -61,7 +61,7 @@ def keeps(graph: Graph, conv: MessagePassing, width: int) -> bool:
     layer = Layer.whole(random_block(FEW, FEW, FEW))
     layer.src_vertices = layer.dst_vertices = torch.arange(FEW)
     layer.kept = {}
-    _run(graph, conv, layer, _rows(conv, FEW, width, first=True), 0, Wire())
+    _run(graph, conv, layer, _rows(conv, FEW, width, first=True), 0, Communicator())
     return bool(layer.kept)
 
 
@@ -78,7 +78,7 @@ def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: 
         return None
     row = max(0.0, many - few) / max(1, (own - FEW) * workers)
     counted = [_Run(graph, conv, width, depth, (workers, FEW), FEW, rank).counted() for rank in range(workers)]
-    every = zip(*(wire.sent for wire in counted), strict=True)
+    every = zip(*(comm.sent for comm in counted), strict=True)
     messages = tuple(sum(sent) / (FEW * workers * (workers - 1)) for sent in every)
     return Sliced(few, row, max(0.0, whole - many) / max(1, edges), messages, counted[0].summed / FEW)
 
@@ -121,17 +121,17 @@ class _Run:
 
     def counted(self) -> _Tally:
         """What an epoch sends that is not the first."""
-        wire = _Tally(self._rank, self._workers)
-        self._go(wire)
-        return wire
+        comm = _Tally(self._rank, self._workers)
+        self._go(comm)
+        return comm
 
     def time(self) -> float:
         """What it takes."""
-        wire = _Tally(self._rank, self._workers)
-        return timed(lambda: self._go(wire))
+        comm = _Tally(self._rank, self._workers)
+        return timed(lambda: self._go(comm))
 
-    def _go(self, wire: Wire) -> None:
-        _run(self._graph, self._conv, self._layer, self._x, self._depth, wire)
+    def _go(self, comm: Communicator) -> None:
+        _run(self._graph, self._conv, self._layer, self._x, self._depth, comm)
 
 
 def _rows(conv: MessagePassing, count: int, width: int, first: bool) -> Tensor:
@@ -139,6 +139,6 @@ def _rows(conv: MessagePassing, count: int, width: int, first: bool) -> Tensor:
     return torch.ones(count, width, dtype=dtype).requires_grad_(not first)
 
 
-def _run(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int, wire: Wire) -> None:
+def _run(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int, comm: Communicator) -> None:
     layer.inputs = (x, x._version)
-    run_layer(graph, conv, layer, x, depth, wire)
+    run_layer(graph, conv, layer, x, depth, comm)

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.exchange import Route
-from weft.exchange.route import taken
+from weft.exchange import Route, gather_rows
 from weft.graph import Graph
 from weft.nn import BlockModel
 from weft.nn.functional import merged
@@ -132,8 +131,8 @@ class Stand:
     def _time(self, layer: Layer, x: Tensor | None = None) -> float:
         rows = (self._x if x is None else x)[: layer.block.num_src].detach().requires_grad_(self._depth > 0)
         layer.inputs = (rows, rows._version) if self._depth == 0 else None
-        wire = Recorder() if layer.pushed is not None else None
-        return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth, wire))
+        comm = Recorder() if layer.pushed is not None else None
+        return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth, comm))
 
 
 def most_rows(widths: tuple[int, int]) -> int:
@@ -171,7 +170,7 @@ def _piece() -> Callable[[], object]:
     """Work of every kind that training has: rows gathered, multiplied and merged."""
     block, x = random_block(_PIECE, _PIECE // 4, 5 * _PIECE // 2), torch.ones(_PIECE, 64)
     at, weight = torch.arange(_PIECE) * 4999 % _PIECE, torch.ones(64, 64)
-    return lambda: taken(x, at) @ weight + merged(block, x, "sum").sum()
+    return lambda: gather_rows(x, at) @ weight + merged(block, x, "sum").sum()
 
 
 def random_block(sources: int, destinations: int, edges: int) -> Block:

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from weft.exchange.wire import in_one
+from weft.exchange import sent_whole
 from weft.graph import Graph
 from weft.parallel import Plan
 from weft.parallel.cover import EXACT_UP_TO
@@ -284,7 +284,7 @@ class Loads:
     def _sum(self, load: Load, stage: str, size: float) -> None:
         """So many bytes, added up over all workers: small ones go to all, of larger ones each worker adds up a part."""
         sent = _others(np.full((self._workers, self._workers), size))
-        whole = in_one(size, self._workers)
+        whole = sent_whole(size, self._workers)
         for _ in range(1 if whole else 2):
             self._move(load, Move(stage, sent if whole else sent / self._workers))
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from weft.planner import Locality, Micrographs, Misses
+from weft.lab import Locality, Micrographs, Misses
 
 
 def print_locality(name: str, figures: Locality) -> None:

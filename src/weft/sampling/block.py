@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from weft import _kernels
-from weft.graph.importance import Importance
-from weft.graph.loops import SelfLoops
+from weft.graph import Importance, SelfLoops
 
 T = TypeVar("T")
 

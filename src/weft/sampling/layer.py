@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.graph import Graph
-from weft.graph.describe import out_degrees
+from weft.graph import Graph, out_degrees
 from weft.sampling.block import Topology
 from weft.sampling.kernel import KernelSampler
 from weft.sampling.sampler import Hop

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from weft.errors import InputError
-from weft.graph.pieces import running_sum
+from weft.graph import running_sum
 from weft.keys import mix64_array
 from weft.sampling.numbering import Numbering
 from weft.sampling.sampler import Hop, Sampler

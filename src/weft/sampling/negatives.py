@@ -12,8 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from weft.graph.links import Links
-from weft.graph.pieces import running_sum
+from weft.graph import Links, running_sum
 from weft.keys import Stream, key, mix64_array
 
 _TRIES = 16

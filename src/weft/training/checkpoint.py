@@ -19,7 +19,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from weft.errors import TrainingError
-from weft.graph.storage import exchange, named_errors, sync_folder
+from weft.graph import named_errors, swap_folders, sync_folder
 
 VERSION = 1
 _TENSORS, _STATE = "state.safetensors", "state.json"
@@ -40,7 +40,7 @@ def save(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> Non
             _write(temporary / _STATE, json.dumps(state, indent=1).encode())
             sync_folder(temporary)
             if folder.exists():
-                exchange(temporary, folder)
+                swap_folders(temporary, folder)
             else:
                 os.rename(temporary, folder)
             sync_folder(folder.parent)

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.features import gather
-from weft.graph import Graph
-from weft.graph.pieces import vertex_ranges
+from weft.graph import Graph, vertex_ranges
 from weft.nn import LayerwiseRunner
 from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
@@ -60,7 +59,9 @@ def infer(
 def _infer_decoupled(model: Decoupled, graph: Graph, dtype: torch.dtype) -> Inference:
     """All vertices at once; the rows that are told are those that enter the mixing."""
     assert graph.features is not None
-    program = tensor_program(graph, Owners(np.array([0, graph.num_vertices])), Wire(), tp_decoupled(model.depth))
+    program = tensor_program(
+        graph, Owners(np.array([0, graph.num_vertices])), Communicator(), tp_decoupled(model.depth)
+    )
     entered: list[Tensor] = []
     x = gather(graph.features, program.vertices[0]).to(dtype)
     outputs = DecoupledModel(model, entering=entered.append)(x, program)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import TrainingError
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.training import checkpoint
 from weft.training.events import Event, Notice
@@ -25,11 +25,11 @@ class Keeper:
         settings: Settings,
         graph: Graph,
         batch_size: int,
-        wire: Wire,
+        comm: Communicator,
         tell: Callable[[Event], None],
     ) -> None:
         self._model, self._optimizer, self._settings = model, optimizer, settings
-        self._graph, self._batch_size, self._wire, self._tell = graph, batch_size, wire, tell
+        self._graph, self._batch_size, self._comm, self._tell = graph, batch_size, comm, tell
         self._best: dict[str, Tensor] | None = None
         folder = settings.checkpoint
         self._checkpoints = checkpoint.Checkpoints(folder, settings.keep) if folder else None
@@ -37,7 +37,7 @@ class Keeper:
     @property
     def writes(self) -> bool:
         """Does this worker write checkpoints?"""
-        return self._checkpoints is not None and self._wire.rank == 0
+        return self._checkpoints is not None and self._comm.rank == 0
 
     def keep_best(self, epoch: int, validation: float) -> None:
         """The model as it is now is the best so far."""
@@ -70,7 +70,7 @@ class Keeper:
 
     def resume(self) -> Progress | None:
         """Take the newest checkpoint's model and optimiser, and say where it stood; None where there is none."""
-        found = None if self._checkpoints is None else newest(self._checkpoints, self._wire)
+        found = None if self._checkpoints is None else newest(self._checkpoints, self._comm)
         if found is None:
             return None
         if not self._settings.resume:

@@ -7,10 +7,8 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from weft.exchange import Wire
-from weft.graph import Graph
-from weft.graph.graph import SPLITS
-from weft.graph.links import Links, split_links
+from weft.exchange import Communicator
+from weft.graph import SPLITS, Graph, Links, split_links
 from weft.keys import Stream
 from weft.nn.links import LinkPredictor, link_loss, loss_terms, make_decoder
 from weft.parallel import Program
@@ -95,7 +93,7 @@ class LinkObjective:
         """The loss of this worker's pairs of a batch, summed over its terms; `rows` are those that the plan left here."""
         assert isinstance(model, LinkPredictor) and program.ends is not None
         ends, s, decoder = program.ends, self._settings, model.decoder
-        there = ends.pull(rows, program.wire)
+        there = ends.pull(rows, program.comm)
 
         def part(rows: Tensor, first: int, end: int) -> Tensor:
             return link_loss(decoder(*ends.of(rows, first, end)), s.loss, s.margin)
@@ -120,7 +118,7 @@ class LinkObjective:
         return self._vertices[split]
 
     def measure(
-        self, model: nn.Module, split: str, outputs: Iterable[tuple[np.ndarray, Tensor]], wire: Wire
+        self, model: nn.Module, split: str, outputs: Iterable[tuple[np.ndarray, Tensor]], comm: Communicator
     ) -> dict[str, float]:
         """MRR and Hits@k of each link among its own negatives, and AUC with one negative a link.
 
@@ -128,19 +126,19 @@ class LinkObjective:
         """
         assert isinstance(model, LinkPredictor)
         held, rows = _joined(outputs)
-        holders = self._holders(held, wire)
+        holders = self._holders(held, comm)
         counted, scored = torch.zeros(3, dtype=torch.float64), [np.empty((0, 2))]
-        for at in self._pieces(split, wire.size):
-            mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == wire.rank]
-            ends = meet(self.evaluated(split, mine), held, lambda ids: holders[ids], wire)
-            there = ends.pull(rows, wire)
+        for at in self._pieces(split, comm.size):
+            mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == comm.rank]
+            ends = meet(self.evaluated(split, mine), held, lambda ids: holders[ids], comm)
+            there = ends.pull(rows, comm)
             if len(mine):
                 scores = model.decoder(*ends.of(there, 0, len(mine)))
                 place = ranks(scores).cpu()
                 counted += torch.stack([1 / place, (place <= self._settings.hits).double(), place.sign()]).sum(1)
                 scored.append(scores[:, :2].double().cpu().numpy())
-        mrr, hits, whole = wire.sum(counted).tolist()
-        links, others = _of_all(np.concatenate(scored), wire).T
+        mrr, hits, whole = comm.sum(counted).tolist()
+        links, others = _of_all(np.concatenate(scored), comm).T
         figures = {"MRR": mrr / whole, f"Hits@{self._settings.hits}": hits / whole}
         return figures | {"AUC": auc(links, others)}
 
@@ -165,12 +163,12 @@ class LinkObjective:
         """Where vertices of original ids are in this graph."""
         return original.astype(self.graph.indices.dtype) if self._here is None else self._here[original]
 
-    def _holders(self, held: np.ndarray, wire: Wire) -> np.ndarray:
+    def _holders(self, held: np.ndarray, comm: Communicator) -> np.ndarray:
         """The worker that has each vertex's row, [vertices]; all tell what they have."""
-        holders = np.full(self.graph.num_vertices, wire.rank, dtype=np.uint16)
-        ((theirs, counts),) = wire.arrays_to_all([held], "evaluate")
-        holders[theirs] = np.repeat(np.arange(wire.size, dtype=np.uint16), counts)
-        holders[held] = wire.rank
+        holders = np.full(self.graph.num_vertices, comm.rank, dtype=np.uint16)
+        ((theirs, counts),) = comm.arrays_to_all([held], "evaluate")
+        holders[theirs] = np.repeat(np.arange(comm.size, dtype=np.uint16), counts)
+        holders[held] = comm.rank
         return holders
 
 
@@ -193,7 +191,7 @@ def _joined(outputs: Iterable[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, T
     return np.concatenate(ids).astype(np.int64), torch.cat(rows)
 
 
-def _of_all(scored: np.ndarray, wire: Wire) -> np.ndarray:
+def _of_all(scored: np.ndarray, comm: Communicator) -> np.ndarray:
     """All workers' rows of scores, [n, 2] float64."""
-    ((theirs, _),) = wire.arrays_to_all([scored.ravel()], "evaluate")
+    ((theirs, _),) = comm.arrays_to_all([scored.ravel()], "evaluate")
     return np.concatenate([scored, theirs.reshape(-1, 2)])

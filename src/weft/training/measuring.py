@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.parallel import Plan
 from weft.planner.fitting import Observation
 from weft.planner.planner import Planner
@@ -15,37 +15,37 @@ from weft.planner.prediction import Answer
 from weft.training.trainer import Trainer
 
 
-def measured(trainer: Trainer, wire: Wire, answer: Answer, epochs: int) -> Answer:
+def measured(trainer: Trainer, comm: Communicator, answer: Answer, epochs: int) -> Answer:
     """The answer with what some epochs by each of its plans took, after one to warm up; all workers call this together."""
     found = {}
     for prediction in answer.predictions:
         if prediction.excluded is None:
             trainer.use(prediction.plan)
             trainer.train_epoch(0)
-            seen = [_epoch(trainer, wire, epoch) for epoch in range(1, epochs + 1)]
+            seen = [_epoch(trainer, comm, epoch) for epoch in range(1, epochs + 1)]
             stages = {stage: statistics.median(of[stage] for _, of, _ in seen) for stage in Observation.STAGES}
             found[prediction.name] = {"seconds": statistics.median(took for took, _, _ in seen), **stages}
     return replace(answer, measured=found)
 
 
-def observed(trainer: Trainer, wire: Wire, planner: Planner, plan: Plan, epoch: int) -> Observation:
-    """An epoch by the plan that the trainer uses; all workers call this together, with a wire to all of them."""
-    return Observation(planner, plan, *_epoch(trainer, wire, epoch))
+def observed(trainer: Trainer, comm: Communicator, planner: Planner, plan: Plan, epoch: int) -> Observation:
+    """An epoch by the plan that the trainer uses; all workers call this together, with a communicator to all of them."""
+    return Observation(planner, plan, *_epoch(trainer, comm, epoch))
 
 
-def _epoch(trainer: Trainer, wire: Wire, epoch: int) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
+def _epoch(trainer: Trainer, comm: Communicator, epoch: int) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
     """Seconds of an epoch; by stage, of the worker with most; and those of each worker's processor."""
     stages = Observation.STAGES
-    wire.barrier()
+    comm.barrier()
     before, start = trainer.meter, time.perf_counter()
     elapsed, busy = before.seconds(), before.processor()
     trainer.train_epoch(epoch)
-    wire.barrier()
+    comm.barrier()
     took = time.perf_counter() - start
     now, worked = trainer.meter.seconds(), trainer.meter.processor()
     mine = [took, *(now.get(s, 0.0) - elapsed.get(s, 0.0) for s in stages)]
     mine += [worked.get(s, 0.0) - busy.get(s, 0.0) for s in stages]
-    told = torch.stack(wire.gather(torch.tensor(mine, dtype=torch.float64))).numpy()
+    told = torch.stack(comm.gather(torch.tensor(mine, dtype=torch.float64))).numpy()
     seconds = {stage: float(told[:, 1 + at].max()) for at, stage in enumerate(stages)}
     processor = {stage: told[:, 1 + len(stages) + at] for at, stage in enumerate(stages)}
     return float(told[:, 0].max()), seconds, processor

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import TrainingError
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.parallel import Program
 from weft.sampling import Batches, WholeBatch
@@ -48,7 +48,7 @@ class Objective(Protocol):
         """The vertices whose rows evaluation needs."""
 
     def measure(
-        self, model: nn.Module, split: str, outputs: Iterable[tuple[np.ndarray, Tensor]], wire: Wire
+        self, model: nn.Module, split: str, outputs: Iterable[tuple[np.ndarray, Tensor]], comm: Communicator
     ) -> dict[str, float]:
         """Figures by name; `outputs`: vertices and their rows, as far as this worker has them. All workers call it."""
 
@@ -102,13 +102,13 @@ class VertexObjective:
         return self._seeds[split]
 
     def measure(
-        self, model: nn.Module, split: str, outputs: Iterable[tuple[np.ndarray, Tensor]], wire: Wire
+        self, model: nn.Module, split: str, outputs: Iterable[tuple[np.ndarray, Tensor]], comm: Communicator
     ) -> dict[str, float]:
         """Accuracy (micro-F1 with several labels)."""
         counted = torch.zeros(2, dtype=torch.int64)
         for vertices, out in outputs:
             counted += torch.tensor(metrics.counts(out, self._labels[torch.from_numpy(vertices).long()]))
-        right, whole = wire.sum(counted).tolist()
+        right, whole = comm.sum(counted).tolist()
         return {self.metric: right / max(whole, 1)}
 
 

@@ -4,11 +4,11 @@ import torch
 from torch import nn
 
 from weft import _kernels
-from weft.exchange import Wire, World
+from weft.exchange import Communicator, World
 from weft.graph import Graph
 from weft.nn.links import encoder_of
 from weft.planner.graph_planner import GraphPlanner, GraphTask
-from weft.planner.planner import Planner, Wires
+from weft.planner.planner import Communicators, Planner
 from weft.planner.task import Task
 from weft.training.models import depth_of
 from weft.training.objective import Objective, objective_for
@@ -64,7 +64,7 @@ def planner_for(
     depth = depth_of(model, graph)
     owners = owners_of(graph, world.size)
     several = 1 < len(set(world.hosts)) < world.size
-    wires = Wires(world.wire("all"), world.wire("host") if several else Wire())
+    comms = Communicators(world.communicator("all"), world.communicator("host") if several else Communicator())
     title = title_of(settings, depth, settings.batch_size * world.size, world.size)
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads or 1)
@@ -72,11 +72,11 @@ def planner_for(
         _kernels.keep_freed_memory()  # as in training: layers are timed
     try:
         if settings.full_graph:
-            return GraphPlanner(graph, model, graph_task_of(settings), owners, world.hosts, wires.all, title)
+            return GraphPlanner(graph, model, graph_task_of(settings), owners, world.hosts, comms.all, title)
         task = task_of(settings, depth, world.size)
         batches = objective.computed(task.batch_size)
-        return Planner(graph, model, task, owners, world.hosts, wires, title, batches=batches)
+        return Planner(graph, model, task, owners, world.hosts, comms, title, batches=batches)
     finally:
-        wires.all.close()
-        wires.host.close()
+        comms.all.close()
+        comms.host.close()
         torch.set_num_threads(threads)

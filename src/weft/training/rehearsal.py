@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from weft.exchange import World
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.parallel import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.fitting import fit
@@ -55,7 +54,7 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
         graph = communities(
             Path(folder) / "graph", vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0
         )
-        wire, seen = world.wire(), []
+        comm, seen = world.communicator(), []
         for batch_size, hidden, plans, epochs in _SCENES * rounds:
             settings = Settings(
                 hidden=hidden, fanouts=_FANOUTS, batch_size=batch_size, threads=1, plan="gdp", slack=0.0, cache=1.0
@@ -68,12 +67,12 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
             for layers, seeds, cache in plans:
                 plan = Plan(tuple(layers.split(",")), seeds=seeds, cache=cache, slack=0.0)
                 trainer.use(plan)
-                first = observed(trainer, wire, planner, plan, 0)  # connections and caches warm up,
+                first = observed(trainer, comm, planner, plan, 0)  # connections and caches warm up,
                 more = min(epochs, round(_ENOUGH / first.seconds))
-                warm = [observed(trainer, wire, planner, plan, epoch) for epoch in range(1, more + 1)]
+                warm = [observed(trainer, comm, planner, plan, epoch) for epoch in range(1, more + 1)]
                 seen += warm or [first]  # which makes no difference to a long one
             trainer.close()
-        disk = max(float(seconds) for seconds in wire.gather(torch.tensor([_from_disk(graph)])))
+        disk = max(float(seconds) for seconds in comm.gather(torch.tensor([_from_disk(graph)])))
         return replace(cluster, work=fit(cluster, seen) | {"disk": disk}, rounds=rounds)
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from weft.errors import TrainingError
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.training.checkpoint import Checkpoints
 from weft.training.settings import MAY_CHANGE, Settings
@@ -47,16 +47,16 @@ class Found:
         return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
 
 
-def newest(checkpoints: Checkpoints, wire: Wire) -> Found | None:
+def newest(checkpoints: Checkpoints, comm: Communicator) -> Found | None:
     """The newest checkpoint as the first worker finds it: the others may not see its disk."""
-    found = checkpoints.newest() if wire.rank == 0 else None
-    if wire.size == 1:
+    found = checkpoints.newest() if comm.rank == 0 else None
+    if comm.size == 1:
         return None if found is None else Found(*found)
     told = None if found is None else [str(found[0]), found[2], found[3]]
-    told = json.loads(wire.share(json.dumps(told).encode() if wire.rank == 0 else None))
+    told = json.loads(comm.share(json.dumps(told).encode() if comm.rank == 0 else None))
     if told is None:
         return None
-    data = wire.share(save_tensors(found[1]) if found is not None else None)
+    data = comm.share(save_tensors(found[1]) if found is not None else None)
     return Found(Path(told[0]), load_tensors(data), told[1], told[2])
 
 

@@ -10,12 +10,10 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
-from weft.exchange import Wire, World
-from weft.exchange.soon import Soon
+from weft.exchange import Background, Communicator, World
 from weft.features import FeatureStore, Sharing
 from weft.features.cache import by_reads, edges_from, hottest, rooms
-from weft.graph import Graph
-from weft.graph.describe import out_degrees
+from weft.graph import Graph, out_degrees
 from weft.keys import Stream
 from weft.nn import crossing_costs
 from weft.nn.binding import takes_types
@@ -171,7 +169,7 @@ def whole_alone(graph: Graph, plan: Plan, settings: Settings, model: nn.Module) 
     """One worker: its program for all vertices with all their neighbours."""
     if plan.tensor_parallel:
         owners = Owners(np.array([0, graph.num_vertices]))
-        return tensor_program(graph, owners, Wire(), plan, ranges_for(settings, plan, model, graph, owners))
+        return tensor_program(graph, owners, Communicator(), plan, ranges_for(settings, plan, model, graph, owners))
     return program_alone(graph, len(plan.layers))
 
 
@@ -207,8 +205,8 @@ class Team:
             )
         owners = everybody.among(members)
         half, lanes = plan.wire == "float16", range(1 if plan.scope == "graph" else settings.loaders or 2)
-        self.compute = world.wire(plan.group, half)
-        self._ahead = ahead = [world.wire(plan.group, half) for _ in lanes]
+        self.compute = world.communicator(plan.group, half)
+        self._ahead = ahead = [world.communicator(plan.group, half) for _ in lanes]
         self.ahead = ahead[0]  # on the full graph free for another thread, once the program and its inputs are there
         costs = None
         if "cover" in plan.layers or plan.replicate:
@@ -216,7 +214,7 @@ class Team:
         self._cooperations = self._cooperate(graph, settings, fanouts, owners, model, costs)
         self._ranges = ranges_for(settings, plan, model, graph, owners)
         overlaps = plan.tensor_parallel and plan.overlap and not plan.decoupled
-        self._soon = Soon(self.compute, self.ahead if overlaps else None, world.meter)
+        self._background = Background(self.compute, self.ahead if overlaps else None, world.meter)
         self.turns = turns_for(plan, settings, world.size)
         if plan.replicate:
             assert costs is not None
@@ -226,10 +224,10 @@ class Team:
         self._group = sorted(set(of_group)).index(of_group[world.rank])
         self._shares = np.bincount(np.unique(of_group, return_inverse=True)[1], everybody.shares)  # of each group
         near = frozenset(rank for rank in range(world.size) if world.hosts[rank] == world.hosts[world.rank])
-        everyone = ahead if plan.group == "all" else [world.wire("all", half) for _ in lanes]
-        mates = ahead if plan.group == "host" else [world.wire("host", half) for _ in lanes]
+        everyone = ahead if plan.group == "all" else [world.communicator("all", half) for _ in lanes]
+        mates = ahead if plan.group == "host" else [world.communicator("host", half) for _ in lanes]
         self.sharing = Sharing(everybody, near, everyone, mates)
-        self._wires = [self.compute, *ahead, *everyone, *mates]
+        self._comms = [self.compute, *ahead, *everyone, *mates]
         self.programmers: list[Programmer] = [partial(self._program, one) for one in self._cooperations]  # by lane
 
     def _cooperate(
@@ -258,13 +256,13 @@ class Team:
             replace=settings.replace,
             weighted=settings.weighted,
         )
-        return [make(wire) for wire in self._ahead]
+        return [make(comm) for comm in self._ahead]
 
     def close(self) -> None:
-        """Give up the wires to the others. All workers do, once no thread prepares batches any more."""
-        self._soon.close()
-        for wire in self._wires:
-            wire.close()
+        """Give up the communicators to the others. All workers do, once no thread prepares batches any more."""
+        self._background.close()
+        for comm in self._comms:
+            comm.close()
         self.programmers.clear()  # they hold this team, which would wait for the garbage collector
 
     @property
@@ -287,7 +285,7 @@ class Team:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
         if self._plan.tensor_parallel:
             return tensor_program(
-                self._graph, self.sharing.owners, self.compute, self._plan, self._ranges, soon=self._soon
+                self._graph, self.sharing.owners, self.compute, self._plan, self._ranges, background=self._background
             )
         first, end = self.sharing.owners.bounds[self.compute.rank : self.compute.rank + 2]
         return program_together(self._graph, self._cooperations[0], np.arange(first, end), self.compute)

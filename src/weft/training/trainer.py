@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from weft import _kernels
 from weft.errors import TrainingError
-from weft.exchange import Wire, World
+from weft.exchange import Communicator, World
 from weft.features import FeatureStore
 from weft.graph import Graph
 from weft.keys import Stream, key, seed_torch
@@ -85,7 +85,7 @@ class Trainer:
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._team: Team | None = None
         self._merging: Merging | None = None
-        self._sync = Wire(meter=self.meter)
+        self._sync = Communicator(meter=self.meter)
         if self.world.size == 1:
             self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
             messages, links = self.objective.graph, self._links
@@ -100,7 +100,7 @@ class Trainer:
                 programmers, turns = alone(messages, settings, self._fanouts, links), Pieces(settings.micro_batches)
                 self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
         else:
-            self._sync = self.world.wire()
+            self._sync = self.world.communicator()
             self.use(plan or plan_for(settings, self._encoder, len(self._fanouts)))
         self._optimizer = make_optimizer(self.model.parameters(), settings)
         self._keeper = Keeper(self.model, self._optimizer, settings, graph, self.batch_size, self._sync, self._tell)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.parallel import Plan
 from weft.planner.prediction import Answer, Prediction
 from weft.training.pace import Pace, epoch_seconds
@@ -49,18 +49,18 @@ class Watch:
         self._field, self.trial = [prediction, *(trial.rivals if trial else ())], trial  # None: it is over
 
     def look(
-        self, epoch: int, steps: Sequence[float], batches: int, wire: Wire, rest: Callable[[], None]
+        self, epoch: int, steps: Sequence[float], batches: int, comm: Communicator, rest: Callable[[], None]
     ) -> Change | None:
         """What changes after so many epochs, of whose last one (of so many batches) steps took so long; None: nothing.
 
         `rest` is called before the cluster is measured. All workers call this together.
         """
-        if self.drifts(epoch, steps, batches, wire):
+        if self.drifts(epoch, steps, batches, comm):
             rest()
-            return self.plan_again(wire)
-        return self.try_another(wire)
+            return self.plan_again(comm)
+        return self.try_another(comm)
 
-    def drifts(self, epoch: int, steps: Sequence[float], batches: int, wire: Wire) -> bool:
+    def drifts(self, epoch: int, steps: Sequence[float], batches: int, comm: Communicator) -> bool:
         """Is it time to plan again, after so many epochs, of whose last one (of so many batches) steps took so long?
 
         All workers call this together.
@@ -69,16 +69,16 @@ class Watch:
             return False
         self._epoch, self._took, self._expected = epoch, epoch_seconds(steps, batches), self._pace.expected
         self._whole = sum(steps) * batches / len(steps)
-        return _told(wire, lambda: self._pace.drifts(self._took))
+        return _told(comm, lambda: self._pace.drifts(self._took))
 
-    def try_another(self, wire: Wire) -> Change | None:
+    def try_another(self, comm: Communicator) -> Change | None:
         """The plan to try next, or at last the fastest of those tried; None: nothing changes.
 
         All workers call this together.
         """
         if self.trial is None:
             return None
-        told = _told(wire, self._turn)
+        told = _told(comm, self._turn)
         if told is None:
             return None
         plan, before = Plan.from_dict(told["plan"]), self.prediction.plan
@@ -96,11 +96,11 @@ class Watch:
         self._factors |= {one.plan: seconds / one.seconds for seconds, one in self.trial.tried}
         return {"plan": turn.prediction.plan.as_dict(), "over": over, "text": turn.text}
 
-    def plan_again(self, wire: Wire) -> Change:
+    def plan_again(self, comm: Communicator) -> Change:
         """Measure and plan again, and say what is to change; a trial begins anew. All workers call this together."""
-        wire.barrier()
+        comm.barrier()
         answer = self._replan()
-        told = _told(wire, lambda: self._decide(answer))
+        told = _told(comm, lambda: self._decide(answer))
         plan = None if told["plan"] is None else Plan.from_dict(told["plan"])
         self.prediction = _of(answer, plan or self.prediction.plan) or self.prediction
         if self.trial is not None:
@@ -146,9 +146,9 @@ class Watch:
         self._patience *= 1 if new else 2
 
 
-def _told(wire: Wire, decide: Callable[[], Any]) -> Any:
+def _told(comm: Communicator, decide: Callable[[], Any]) -> Any:
     """What the first worker decides, for all."""
-    return json.loads(wire.share(json.dumps(decide()).encode() if wire.rank == 0 else None))
+    return json.loads(comm.share(json.dumps(decide()).encode() if comm.rank == 0 else None))
 
 
 def _of(answer: Answer, plan: Plan) -> Prediction | None:

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.graph import Progress
+from weft.graph import Graph, ProgressCallback
 from weft.nn.links import encoder_of
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
@@ -34,7 +33,7 @@ class WhatIf:
     """Planners for one run on several clusters. The batch stays as large, whatever the number of workers."""
 
     def __init__(
-        self, graph: Graph, settings: Settings, method: str = "metis", progress: Progress | None = None
+        self, graph: Graph, settings: Settings, method: str = "metis", progress: ProgressCallback | None = None
     ) -> None:
         """`method`: how the graph is partitioned where it has another number of parts."""
         self._graph, self._settings, self._method, self._progress = graph, settings, method, progress

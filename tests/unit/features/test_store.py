@@ -6,7 +6,7 @@ import torch
 
 from weft.errors import ConfigError, InputError
 from weft.features import FeatureStore, gather
-from weft.graph.typed import TypedRows
+from weft.graph import HeteroFeatures
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
@@ -58,7 +58,7 @@ def test_rows_of_several_types(dtype):
     rng = np.random.default_rng(0)
     types = rng.integers(0, 3, 400)
     sizes = zip(np.bincount(types).tolist(), (3, 0, 7), strict=True)
-    table = TypedRows(types, tuple(rng.standard_normal(size).astype(dtype) for size in sizes))
+    table = HeteroFeatures(types, tuple(rng.standard_normal(size).astype(dtype) for size in sizes))
     store = FeatureStore(table, dtype=torch.float64)
     assert store.width == 7
     for size in (300, 120, 0):

@@ -13,8 +13,7 @@ import pytest
 
 from weft.cli import main
 from weft.errors import GraphFormatError, InputError, StorageError
-from weft.graph import Graph
-from weft.graph.storage import DirectoryWriter
+from weft.graph import DirectoryWriter, Graph
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ import pytest
 
 from weft.cli import main
 from weft.errors import ConfigError
-from weft.graph import Graph, Names
-from weft.graph.describe import describe
-from weft.graph.generate import communities, rmat
+from weft.graph import Graph, VertexNames, communities, graph_statistics, rmat
 
 
 def test_saving_and_opening(tmp_path):
@@ -49,7 +47,7 @@ def test_seeds_come_in_the_order_of_original_ids():
 
 def test_names_of_strings():
     text = "".join(["a", "", "ccc"]).encode()
-    names = Names(text=np.frombuffer(text, np.uint8), offsets=np.array([0, 1, 1, 4]))
+    names = VertexNames(text=np.frombuffer(text, np.uint8), offsets=np.array([0, 1, 1, 4]))
     assert names.column().to_pylist() == ["a", "", "ccc"]
 
 
@@ -69,7 +67,7 @@ def test_generators_are_seeded_and_do_not_depend_on_threads(tmp_path, make):
 
 def test_communities_have_structure(tmp_path):
     graph = communities(tmp_path / "g", vertices=5000, edges=100_000, classes=10, width=16, block=100)
-    figures = describe(graph)
+    figures = graph_statistics(graph)
     assert figures["homophily"] > 0.7
     assert figures["max_in_degree"] > 10 * figures["mean_degree"]
     dst = np.repeat(np.arange(5000), np.diff(graph.indptr))
@@ -79,7 +77,7 @@ def test_communities_have_structure(tmp_path):
 
 def test_rmat_is_skewed(tmp_path):
     graph = rmat(tmp_path / "g", vertices=5000, edges=100_000)
-    skew = describe(graph)["skew"]
+    skew = graph_statistics(graph)["skew"]
     assert skew[0]["share"] > 0.1
     assert skew[-1]["share"] < 0.1
 

@@ -14,10 +14,7 @@ import torch
 from torch_geometric.data import Data
 
 from weft.cli import main
-from weft.graph import Graph
-from weft.graph.importing import import_graph
-from weft.graph.lists import EdgeChunk, Options
-from weft.graph.sources import Source
+from weft.graph import EdgeChunk, EdgeOptions, Graph, Source, import_graph
 
 
 def lists_of(graph):
@@ -29,7 +26,7 @@ def lists_of(graph):
 
 def slow_lists(src, dst, vertices, weight=None, kind=None, options=None):
     """The oracle: edges appended to Python lists, then cleaned one at a time."""
-    options = options or Options()
+    options = options or EdgeOptions()
     edges = []
     for e, (u, v) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
         w = None if weight is None else float(weight[e])
@@ -62,12 +59,12 @@ def slow_lists(src, dst, vertices, weight=None, kind=None, options=None):
 @pytest.mark.parametrize(
     "options",
     [
-        Options(),
-        Options(undirected=True),
-        Options(self_loops="remove"),
-        Options(self_loops="add"),
-        Options(drop_duplicates=True),
-        Options(True, "add", True),
+        EdgeOptions(),
+        EdgeOptions(undirected=True),
+        EdgeOptions(self_loops="remove"),
+        EdgeOptions(self_loops="add"),
+        EdgeOptions(drop_duplicates=True),
+        EdgeOptions(True, "add", True),
     ],
     ids=str,
 )

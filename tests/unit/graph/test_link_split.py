@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from weft.errors import ConfigError, InputError
-from weft.graph import Graph
-from weft.graph import links as module
-from weft.graph.links import split_links
+from weft.graph import Graph, split_links
+from weft.graph import link_split as module
 from weft.partition import write_partitioned
 
 

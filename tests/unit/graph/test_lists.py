@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 from weft import _kernels
-from weft.graph import Graph
-from weft.graph.describe import describe, out_degrees
-from weft.graph.importing import import_graph
-from weft.graph.lists import Options
-from weft.graph.pieces import sums_by_source
-from weft.graph.sources import from_folder
+from weft.graph import EdgeOptions, Graph, from_folder, graph_statistics, import_graph, out_degrees, sums_by_source
 
 
 def graph_of(vertices, edges, seed=0, wide=False):
@@ -56,14 +51,14 @@ def test_figures_of_edges(name):
     graph = GRAPHS[name]()
     edges, labels = slow_edges(graph), graph.labels
     known = [(u, v) for u, v in edges if labels[u] >= 0 and labels[v] >= 0]
-    figures = describe(graph)
+    figures = graph_statistics(graph)
     assert figures["self_loops"] == sum(u == v for u, v in edges)
     assert figures["homophily"] == (sum(labels[u] == labels[v] for u, v in known) / len(known) if known else None)
     assert figures["max_out_degree"] == max(
         [sum(u == vertex for u, _ in edges) for vertex in range(graph.num_vertices)]
     )
     without = Graph(graph.indptr, graph.indices)
-    assert describe(without)["homophily"] is None and describe(without)["skew"] == figures["skew"]
+    assert graph_statistics(without)["homophily"] is None and graph_statistics(without)["skew"] == figures["skew"]
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -89,7 +84,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="do not fit the graph"):
         _kernels.add_by_source(graph.indptr, graph.indices, None, np.zeros(4))
     with pytest.raises(ValueError, match="an edge comes from vertex 9"):
-        describe(Graph(np.array([0, 1]), np.array([9], dtype=np.int32)))
+        graph_statistics(Graph(np.array([0, 1]), np.array([9], dtype=np.int32)))
     with pytest.raises(ValueError, match="outputs do not fit"):
         ids = np.arange(5, dtype=np.int32)
         _kernels.renumber_lists(graph.indptr, graph.indices, np.arange(2), ids, graph.indptr[:3], ids[:0], 1)
@@ -101,7 +96,7 @@ def test_import_tells_how_far_it_is(tmp_path):
     np.save(tmp_path / "raw" / "edge_index.npy", rng.integers(0, 50, (2, 400)))
     np.save(tmp_path / "raw" / "feat.npy", rng.random((50, 3)))
     source = from_folder(tmp_path / "raw")
-    import_graph(source, tmp_path / "g", Options(), memory=1000, progress=lambda *what: told.append(what))
+    import_graph(source, tmp_path / "g", EdgeOptions(), memory=1000, progress=lambda *what: told.append(what))
     stages = {stage: [(done, total) for name, done, total in told if name == stage] for stage, _, _ in told}
     assert list(stages) == ["counting edges", "placing edges", "copying features"]
     assert stages["counting edges"][-1] == (400, 400) and stages["copying features"][-1] == (50, 50)

@@ -11,11 +11,7 @@ from torch_geometric.data import HeteroData
 
 from weft.cli import main
 from weft.errors import InputError
-from weft.graph import Graph
-from weft.graph.importing import import_graph
-from weft.graph.lists import Options
-from weft.graph.sources import from_arrays, with_reverses, with_self_relation
-from weft.graph.typed import TypedRows
+from weft.graph import EdgeOptions, Graph, HeteroFeatures, from_arrays, import_graph, with_reverses, with_self_relation
 from weft.partition import write_partitioned
 
 COUNTS = {"author": 7, "paper": 12, "venue": 3}
@@ -91,7 +87,7 @@ def test_weights_of_some_relations():
 
 
 def padded(types, tables):
-    """The slow, obvious version of TypedRows."""
+    """The slow, obvious version of HeteroFeatures."""
     out = np.zeros((len(types), max(table.shape[1] for table in tables)), tables[0].dtype)
     seen = [0] * len(tables)
     for vertex, kind in enumerate(types):
@@ -107,7 +103,7 @@ def test_rows_of_several_types(dtype):
     tables = tuple(
         rng.random((np.count_nonzero(types == kind), width)).astype(dtype) for kind, width in enumerate((5, 0, 9))
     )
-    rows, obvious = TypedRows(types, tables), padded(types, tables)
+    rows, obvious = HeteroFeatures(types, tables), padded(types, tables)
     assert rows.shape == obvious.shape == (200, 9)
     assert rows.nbytes == sum(table.nbytes for table in tables)
     ids = rng.integers(0, 200, 500)
@@ -159,7 +155,7 @@ def test_loops_are_a_relation(tmp_path):
     plain = from_arrays(np.array([[0, 1], [1, 1]]), 3, edge_weight=weights, edge_type=np.array([0, 1]))
     source = with_self_relation(plain)
     assert source.edge_type_names == ("0", "1", "self") and source.num_edges == 5
-    import_graph(source, tmp_path / "g", Options())
+    import_graph(source, tmp_path / "g", EdgeOptions())
     graph = Graph.open(tmp_path / "g")
     assert edges_of(graph) == [(0, 0, 2), (0, 1, 0), (1, 1, 1), (1, 1, 2), (2, 2, 2)]
     assert sorted(graph.edge_weight.tolist()) == [0.5, 1, 1, 1, 2]
@@ -297,9 +293,9 @@ class TestMistakes:
 
     def test_tables_that_do_not_fit(self):
         with pytest.raises(InputError, match="vertex type 1 have 3 rows for 2 vertices"):
-            TypedRows(np.array([0, 1, 1]), (np.zeros((1, 2)), np.zeros((3, 2))))
+            HeteroFeatures(np.array([0, 1, 1]), (np.zeros((1, 2)), np.zeros((3, 2))))
         with pytest.raises(InputError, match="a vertex has type 2"):
-            TypedRows(np.array([0, 2]), (np.zeros((1, 2)), np.zeros((0, 2))))
+            HeteroFeatures(np.array([0, 2]), (np.zeros((1, 2)), np.zeros((0, 2))))
 
     def test_types_beyond_their_names(self):
         with pytest.raises(InputError, match="edge types run from 0 to 2: they are 0 to 1"):

@@ -12,7 +12,7 @@ from torch import nn
 from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.nn import activations
 from weft.nn.budget import Fit
 from weft.nn.decoupled import Decoupled
@@ -86,10 +86,10 @@ def by_one_process(graph, name, steps=3):
 class Worker:
     """One worker of a run."""
 
-    def __init__(self, graph, model, bounds, wire, ahead=None, chunks=1, **options):
-        self.graph, self.model, self.wires = graph, copy.deepcopy(model), [wire] + ([ahead] if ahead else [])
+    def __init__(self, graph, model, bounds, comm, ahead=None, chunks=1, **options):
+        self.graph, self.model, self.comms = graph, copy.deepcopy(model), [comm] + ([ahead] if ahead else [])
         plan = tp_decoupled(self.model.depth, chunks=chunks)
-        self.program = tensor_program(graph, Owners(np.array(bounds)), wire, plan)
+        self.program = tensor_program(graph, Owners(np.array(bounds)), comm, plan)
         self.rows = torch.from_numpy(np.array(graph.features[self.program.vertices[0].numpy()])).double()
         self.run = DecoupledModel(self.model, ahead, **options)
 
@@ -106,11 +106,11 @@ class Worker:
         sent = self.sent() - before
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            self.wires[0].sum(parameter.grad)
-        return float(self.wires[0].sum(loss.detach().clone())), out.detach(), sent
+            self.comms[0].sum(parameter.grad)
+        return float(self.comms[0].sum(loss.detach().clone())), out.detach(), sent
 
     def sent(self):
-        return sum(sum(wire.traffic.sent().get("exchange", [0])) for wire in self.wires) // 8
+        return sum(sum(comm.traffic.sent().get("exchange", [0])) for comm in self.comms) // 8
 
     def flat(self):
         return torch.cat([p.grad.flatten() for p in self.model.parameters()])
@@ -119,8 +119,8 @@ class Worker:
 def trained(graph, name, bounds, chunks, overlap, steps=3, **options):
     model = Decoupled(model_for(name))
 
-    def work(rank, wire, ahead):
-        worker = Worker(graph, model, bounds, wire, ahead if overlap else None, chunks, **options)
+    def work(rank, comm, ahead):
+        worker = Worker(graph, model, bounds, comm, ahead if overlap else None, chunks, **options)
         optimizer, losses = torch.optim.Adam(worker.model.parameters(), lr=0.01), []
         for _ in range(steps):
             losses.append(worker.gradients()[0])
@@ -165,10 +165,10 @@ def test_what_is_computed_again_or_in_files_changes_nothing(graph, name, how, mo
 def test_what_follows_the_mixing_is_not_computed_again(graph):
     """A model that goes on behind its last convolution keeps its activations in a file, where memory is short."""
     for name, kept in (("gcn", "again"), ("sage jk", "files")):
-        worker = Worker(graph, Decoupled(model_for(name)), BOUNDS[1], Wire(), budget=1e9)
+        worker = Worker(graph, Decoupled(model_for(name)), BOUNDS[1], Communicator(), budget=1e9)
         worker.gradients()
         budget = (sum(worker.run.needs.values()) - 8) / 0.93
-        tight = Worker(graph, Decoupled(model_for(name)), BOUNDS[1], Wire(), budget=budget)
+        tight = Worker(graph, Decoupled(model_for(name)), BOUNDS[1], Communicator(), budget=budget)
         tight.gradients()
         assert worker.run.fit.activations == "kept"
         assert tight.run.fit.activations == kept
@@ -186,8 +186,8 @@ def test_dropout_is_the_same_on_any_number_of_workers(graph, name):
         if isinstance(getattr(module, "dropout", None), float | nn.Dropout):
             module.dropout = nn.Dropout(0.4) if isinstance(module.dropout, nn.Dropout) else 0.4
 
-    def work(rank, wire, ahead):
-        worker = Worker(graph, model, BOUNDS[wire.size], wire, chunks=wire.size)
+    def work(rank, comm, ahead):
+        worker = Worker(graph, model, BOUNDS[comm.size], comm, chunks=comm.size)
         loss, flat = worker.gradients(key=7)[0], worker.flat()
         worker.gradients(key=8)
         return loss, flat, worker.flat()
@@ -204,10 +204,10 @@ def test_dropout_is_the_same_on_any_number_of_workers(graph, name):
 def test_rounds_change_no_bit(graph, name):
     model = Decoupled(model_for(name))
 
-    def work(rank, wire, ahead):
+    def work(rank, comm, ahead):
         found = []
         for chunks, thread in ((1, None), (1, ahead), (2, None), (7, ahead), (60, ahead)):
-            worker = Worker(graph, model, BOUNDS[3], wire, thread, chunks)
+            worker = Worker(graph, model, BOUNDS[3], comm, thread, chunks)
             found.append((worker.gradients()[1], worker.flat()))
             worker.run.close()
         return found
@@ -223,8 +223,8 @@ def test_bytes_are_the_formulas(graph, kind, size, layers):
     """4 V d_L (N-1)/N, for any number of layers but one, in one piece or in rounds; the inputs once; as even as can be."""
     model = Decoupled(kind(WIDTH, 11, layers, 12).double())
 
-    def work(rank, wire, ahead):
-        alone, rounds = (Worker(graph, model, EVEN[size], wire, thread) for thread in (None, ahead))
+    def work(rank, comm, ahead):
+        alone, rounds = (Worker(graph, model, EVEN[size], comm, thread) for thread in (None, ahead))
         sent = [worker.gradients()[2] for worker in (alone, alone, rounds, rounds)]
         rounds.run.close()
         return sent
@@ -240,14 +240,14 @@ def test_bytes_are_the_formulas(graph, kind, size, layers):
 def test_bytes_of_attention(graph):
     """Two numbers a vertex and head go to all others, once, and their gradients back; each head's rows; the inputs, once."""
     model = Decoupled(GAT(WIDTH, 8, 2, 8, heads=2).double())
-    sent = on_workers(lambda rank, wire, ahead: Worker(graph, model, EVEN[4], wire).gradients()[2], EVEN[4])
+    sent = on_workers(lambda rank, comm, ahead: Worker(graph, model, EVEN[4], comm).gradients()[2], EVEN[4])
     assert sum(sent) == VERTICES * 3 / 4 * (4 * 8 * 2 + 2 * WIDTH) + 2 * 3 * 2 * 2 * VERTICES
 
 
 def test_results_alone_need_no_gradient(graph):
     model = Decoupled(model_for("gat")).eval()
     with torch.no_grad():
-        worker = Worker(graph, model, BOUNDS[1], Wire())
+        worker = Worker(graph, model, BOUNDS[1], Communicator())
         rows = worker.run(worker.rows, worker.program)
     assert rows.shape == (VERTICES, CLASSES)
     assert not rows.requires_grad

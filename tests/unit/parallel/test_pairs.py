@@ -11,7 +11,7 @@ from weft.parallel.pairs import Pairs, meet
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
 from test_links import meshed, together
-from test_wire import wires
+from test_wire import comms
 
 HELD = [np.array([4, 1, 7], dtype=np.int32), np.array([0, 6], dtype=np.int32), np.array([], dtype=np.int32)]
 HELD.append(np.array([3, 2, 5, 8], dtype=np.int32))
@@ -44,7 +44,7 @@ def test_rows_and_their_gradients(count):
         return heads.detach(), tails.detach(), own.grad, ends.route
 
     with meshed(4) as (sockets, _):
-        made = wires(sockets)
+        made = comms(sockets)
         got = together(work, 4)
     whole = torch.zeros((), dtype=torch.float64)
     for held, one, weight, (heads, tails, _, route) in zip(HELD, pairs, weights, got, strict=True):

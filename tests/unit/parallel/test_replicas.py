@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.parallel.replicas import replicas
 
 COSTS = [(32.0, 32.0), (64.0, 64.0), (64.0, 64.0), (16.0, 16.0)]

@@ -14,8 +14,7 @@ from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft import Split
 from weft.errors import ConfigError, ModelError
-from weft.exchange import Wire
-from weft.exchange.soon import Soon
+from weft.exchange import Background, Communicator
 from weft.graph import Graph
 from weft.nn import BlockModel, build
 from weft.parallel import Owners, tensor_program
@@ -24,7 +23,7 @@ from weft.parallel.tensor import ranges_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
 from test_links import meshed, together
-from test_wire import wires
+from test_wire import comms
 
 VERTICES, WIDTH, CLASSES, RELATIONS = 60, 7, 5, 4
 # Whose vertices are whose: uneven, one worker without any; the last fifteen are not for training.
@@ -189,20 +188,22 @@ def parameters(model):
 
 
 def on_workers(work, bounds):
-    """work(rank, wire, another wire) on all workers."""
+    """work(rank, communicator, another communicator) on all workers."""
     size = len(bounds) - 1
     with meshed(size) as (ends, _), meshed(size) as (others, _):
-        lines = [wires(some) if size > 1 else [Wire()] for some in (ends, others)]
+        lines = [comms(some) if size > 1 else [Communicator()] for some in (ends, others)]
         return together(lambda rank: work(rank, lines[0][rank], lines[1][rank]), size)
 
 
 class Worker:
     """One worker of a run under `tp`."""
 
-    def __init__(self, graph, model, bounds, wire, chunks=1, soon=None):
-        self.graph, self.model, self.wire = graph, copy.deepcopy(model), wire
+    def __init__(self, graph, model, bounds, comm, chunks=1, background=None):
+        self.graph, self.model, self.comm = graph, copy.deepcopy(model), comm
         depth = BlockModel(self.model, graph.num_features).depth
-        self.program = tensor_program(graph, Owners(np.array(bounds)), wire, tp(depth, chunks=chunks), soon=soon)
+        self.program = tensor_program(
+            graph, Owners(np.array(bounds)), comm, tp(depth, chunks=chunks), background=background
+        )
         self.rows = torch.from_numpy(graph.features[self.program.vertices[0].numpy()]).double()
         self.program.layers[0].inputs = (self.rows, self.rows._version)
 
@@ -224,11 +225,11 @@ class Worker:
         sent = self.sent() - before
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            self.wire.sum(parameter.grad)
-        return float(self.wire.sum(loss.detach().clone())), out.detach(), sent
+            self.comm.sum(parameter.grad)
+        return float(self.comm.sum(loss.detach().clone())), out.detach(), sent
 
     def sent(self):
-        return sum(self.wire.traffic.sent().get("exchange", [0]))
+        return sum(self.comm.traffic.sent().get("exchange", [0]))
 
     def flat(self):
         return torch.cat([p.grad.flatten() for p in self.model.parameters()])
@@ -238,8 +239,8 @@ def trained(graph, name, bounds, chunks, steps=3):
     """Losses and parameters under `tp`."""
     model = model_for(name)
 
-    def work(rank, wire, ahead):
-        worker = Worker(graph, model, bounds, wire, chunks)
+    def work(rank, comm, ahead):
+        worker = Worker(graph, model, bounds, comm, chunks)
         optimizer, losses = torch.optim.Adam(worker.model.parameters(), lr=0.01), []
         for _ in range(steps):
             losses.append(worker.gradients()[0])
@@ -271,8 +272,8 @@ def test_dropout_is_the_same_on_any_number_of_workers(graph, name):
         if hasattr(module, "dropout"):
             module.dropout = nn.Dropout(0.4) if isinstance(module.dropout, nn.Dropout) else 0.4
 
-    def work(rank, wire, ahead):
-        worker = Worker(graph, model, BOUNDS[wire.size], wire, chunks=wire.size)
+    def work(rank, comm, ahead):
+        worker = Worker(graph, model, BOUNDS[comm.size], comm, chunks=comm.size)
         loss = worker.gradients(key=7)[0]
         return loss, worker.flat(), worker.gradients(key=8)[0]
 
@@ -291,10 +292,10 @@ def test_chunks_change_no_bit(graph_of, name):
     """Of any row; and of no gradient but attention's, which are added up range by range."""
     model, graph = model_for(name), graph_of(name)
 
-    def work(rank, wire, ahead):
+    def work(rank, comm, ahead):
         found = []
         for chunks in (1, 2, 7, 60):
-            worker = Worker(graph, model, BOUNDS[3], wire, chunks)
+            worker = Worker(graph, model, BOUNDS[3], comm, chunks)
             assert len(worker.program.layers[0].slices.chunks) == chunks + 1 or chunks == 60
             found.append((worker.gradients()[1], worker.flat()))
         return found
@@ -310,13 +311,13 @@ def test_chunks_change_no_bit(graph_of, name):
 def test_overlapping_changes_no_bit(graph, name):
     model = model_for(name)
 
-    def work(rank, wire, ahead):
-        plain = Worker(graph, model, BOUNDS[3], wire)
+    def work(rank, comm, ahead):
+        plain = Worker(graph, model, BOUNDS[3], comm)
         found = [(plain.gradients()[1], plain.flat())]
-        soon = Soon(wire, ahead)
-        worker = Worker(graph, model, BOUNDS[3], wire, soon=soon)
+        background = Background(comm, ahead)
+        worker = Worker(graph, model, BOUNDS[3], comm, background=background)
         found += [(worker.gradients()[1], worker.flat()) for _ in range(2)]
-        soon.close()
+        background.close()
         assert sum(ahead.traffic.sent()["exchange"])
         return found
 
@@ -334,7 +335,7 @@ def test_ranges_are_even_and_whole():
 
 
 def test_black_boxes_are_refused(graph):
-    worker = Worker(graph, Two(Squash).double(), BOUNDS[1], Wire())
+    worker = Worker(graph, Two(Squash).double(), BOUNDS[1], Communicator())
     with pytest.raises(ModelError, match=r"can't be computed on slices of them \(plan tp\).*declare its split"):
         worker.forward()
 
@@ -344,4 +345,4 @@ def test_too_many_vertices_are_refused():
         indptr = np.broadcast_to(np.int64(0), 2**31 + 1)
 
     with pytest.raises(ConfigError, match=r"2,147,483,648 vertices.*plan = 'halo'"):
-        tensor_program(Large(), Owners(np.array([0, 2**31])), Wire(), tp(2))
+        tensor_program(Large(), Owners(np.array([0, 2**31])), Communicator(), tp(2))

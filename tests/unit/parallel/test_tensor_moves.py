@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
-from weft.graph.generate import rmat
+from weft.graph import rmat
 from weft.partition import allocate
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,7 +29,7 @@ def numbers(worker):
 
 def moved(graph, model, bounds):
     """Numbers that all workers send: in the first epoch, and in every later one."""
-    found = on_workers(lambda rank, wire, ahead: numbers(Worker(graph, model, bounds, wire)), bounds)
+    found = on_workers(lambda rank, comm, ahead: numbers(Worker(graph, model, bounds, comm)), bounds)
     return [sum(of_workers) for of_workers in zip(*found, strict=True)]
 
 
@@ -65,8 +65,8 @@ def test_load_is_even(tmp_path):
     graph = rmat(tmp_path / "rmat", vertices=2000, edges=40_000, width=12, classes=12)
     even = (0, 500, 1000, 1500, 2000)
 
-    def work(rank, wire, ahead):
-        worker = Worker(graph, GCN(12, 12, 3, 12).double(), even, wire)
+    def work(rank, comm, ahead):
+        worker = Worker(graph, GCN(12, 12, 3, 12).double(), even, comm)
         return worker.program.num_edges, numbers(worker)[1]
 
     edges, sent = (np.array(column) for column in zip(*on_workers(work, even), strict=True))

@@ -6,8 +6,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from weft.graph import Graph
-from weft.graph.graph import SPLITS
+from weft.graph import SPLITS, Graph
 from weft.partition import METHODS
 
 INSTALLED = [method for method in METHODS if method != "mtkahypar" or find_spec("mtkahypar")]

@@ -10,9 +10,7 @@ import pytest
 
 from weft import _kernels
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.generate import communities
-from weft.graph.graph import SPLITS
+from weft.graph import SPLITS, Graph, communities
 from weft.partition import measure
 from weft.partition.adagl import Objective, Options, adagl, evolve, greedy_allocations, imbalance, refine, refine_all
 from weft.partition.adagl.evolve import renamed

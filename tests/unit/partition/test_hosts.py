@@ -5,8 +5,7 @@ import pytest
 from slow_partition import NASTY, edges_of, random_graph
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.partition import METHODS, Aim, Training, allocate, equal_hosts, measure, write_partitioned
 from weft.partition.hosts import in_two_levels, inside
 

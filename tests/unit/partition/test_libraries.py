@@ -5,8 +5,7 @@ import pytest
 from slow_partition import INSTALLED, random_graph
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.graph import SPLITS
+from weft.graph import SPLITS, Graph
 from weft.partition import Aim, Mesh, allocate, libraries, measure, mesh_of
 
 LIBRARIES = [method for method in ("metis", "kaminpar", "mtkahypar") if method in INSTALLED]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft import cli
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 

@@ -6,8 +6,7 @@ from slow_partition import NASTY, edges_of, random_graph, slow_mesh
 
 from weft import _kernels
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.partition import Aim, Training, Weighing, allocate, mesh_of
 from weft.partition.both_ways import BothWays
 

@@ -9,8 +9,7 @@ from slow_partition import INSTALLED, NASTY
 
 from weft import cli
 from weft.errors import ConfigError, GraphFormatError
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.partition import Aim, Weighing, allocate, measure, write_partitioned
 from weft.sampling import NeighborSampler
 

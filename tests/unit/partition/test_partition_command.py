@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from weft import cli
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.planner.cluster import Cluster, Host
 from weft.planner.cluster_file import write_cluster
 

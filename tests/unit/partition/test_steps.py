@@ -8,9 +8,7 @@ import pytest
 from slow_partition import random_graph
 
 from weft import cli
-from weft.graph import Graph
-from weft.graph.generate import communities
-from weft.graph.graph import SPLITS
+from weft.graph import SPLITS, Graph, communities
 from weft.partition import Steps, allocate
 from weft.partition.adagl import Options
 from weft.partition.methods import METHODS

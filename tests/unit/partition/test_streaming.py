@@ -7,8 +7,7 @@ import pytest
 from slow_partition import NASTY, by_cost, by_room, random_graph, slow_deal, slow_grow, slow_join
 
 from weft import _kernels
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.partition import Aim, allocate, measure, mesh_of, write_partitioned
 from weft.partition.streaming import keyed_order
 

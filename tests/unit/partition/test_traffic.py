@@ -7,8 +7,7 @@ import pytest
 
 from weft import _kernels
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.generate import communities, rmat
+from weft.graph import Graph, communities, rmat
 from weft.parallel.cover import exact
 from weft.partition import allocate, measure
 from weft.partition.aim import Aim, Training, Weighing

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError, StorageError
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.partition import Training, allocate, measure, write_partitioned
 from weft.partition.simulator import Traces
 from weft.planner.allocations import Comparer, owners_in, read_measured

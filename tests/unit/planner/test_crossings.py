@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from torch_geometric.nn.models import GAT, GraphSAGE
 
-from weft.exchange import Wire
-from weft.graph.generate import communities
+from weft.exchange import Communicator
+from weft.graph import communities
 from weft.nn.block_model import walk
 from weft.planner.crossings import Message, all_crossings
 
@@ -19,8 +19,8 @@ def graph(tmp_path_factory):
     )
 
 
-class Pretended(Wire):
-    """A wire to workers that are not there: what these would say is given, what this one says is kept."""
+class Pretended(Communicator):
+    """A communicator to workers that are not there: what these would say is given, what this one says is kept."""
 
     def __init__(self, rank, others):
         super().__init__(rank, WORKERS)
@@ -37,9 +37,9 @@ def test_workers_share_it(make, graph):
     alone = all_crossings(graph, found, WORKERS)
     said = []
     for rank in range(WORKERS):
-        wire = Pretended(rank, [])
-        all_crossings(graph, found, WORKERS, wire)
-        said.append(wire.said)
+        comm = Pretended(rank, [])
+        all_crossings(graph, found, WORKERS, comm)
+        said.append(comm.said)
     for rank in range(WORKERS):
         others = said[:rank] + said[rank + 1 :]
         assert all_crossings(graph, found, WORKERS, Pretended(rank, others)) == alone

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from weft.graph.generate import communities
+from weft.graph import communities
 from weft.parallel import Owners
 from weft.planner.counts import HOME, OWNER, SPREAD
 from weft.planner.dry_run import DryRun

@@ -6,13 +6,12 @@ from dataclasses import replace
 import pytest
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.generate import communities, rmat
+from weft.graph import Graph, communities, rmat
 from weft.parallel.plan import tp
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster, Host
 from weft.planner.work import KINDS
-from weft.report.answer_json import answer_as_dict
+from weft.report import answer_as_dict
 from weft.training import Settings
 from weft.training.what_if import WhatIf
 
@@ -72,7 +71,7 @@ def test_long_runs_compute_near_halos_again(near):
 
 def test_half_precision_moves_half_as_much(near):
     planner = near.planner(cluster(1e6), 1)
-    whole, half = (planner.predict(tp(3, wire=wire), cluster(1e6)) for wire in ("float32", "float16"))
+    whole, half = (planner.predict(tp(3, comm=comm), cluster(1e6)) for comm in ("float32", "float16"))
     assert half.sent["exchange"] == pytest.approx(whole.sent["exchange"] / 2)
 
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster, Host

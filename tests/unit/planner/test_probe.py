@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from weft.errors import ConfigError
-from weft.exchange import Traffic, Wire, World
-from weft.exchange.carrier import Links
+from weft.exchange import Communicator, SocketTransport, Traffic, World
 from weft.memory import available_memory
 from weft.planner.cluster import NEVER
 from weft.planner.probe import probe, probe_again
@@ -30,7 +29,7 @@ class Computed:
         self.longest = 0.0
 
     def paired(self, pairs):
-        return SimpleNamespace(wire=SimpleNamespace(close=lambda: None))
+        return SimpleNamespace(comm=SimpleNamespace(close=lambda: None))
 
     def timed(self, sizes, before, way=None):
         taken = [0.0] * self.count
@@ -85,19 +84,19 @@ def test_a_switch_that_can_not_carry_all():
 
 
 class Simulated(World):
-    """A worker that is a thread, connected to the others by pairs of sockets: new ones for each wire."""
+    """A worker that is a thread, connected to the others by pairs of sockets: new ones for each communicator."""
 
     def __init__(self, rank, hosts, sockets, lock):
         super().__init__(rank, len(hosts), hosts)
         self._sockets, self._lock, self._made = sockets, lock, 0
 
-    def wire(self, group="all", half=False):
+    def communicator(self, group="all", half=False):
         self._made += 1
         ranks = self.members(group)
         if len(ranks) == 1:
-            return Wire(ranks=ranks)
-        links = Links([-1 if rank == self.rank else self._end(rank).fileno() for rank in ranks], 20.0, ranks)
-        return Wire(ranks.index(self.rank), len(ranks), links, self.meter, Traffic(self.size), ranks=ranks)
+            return Communicator(ranks=ranks)
+        links = SocketTransport([-1 if rank == self.rank else self._end(rank).fileno() for rank in ranks], 20.0, ranks)
+        return Communicator(ranks.index(self.rank), len(ranks), links, self.meter, Traffic(self.size), ranks=ranks)
 
     def _end(self, rank):
         with self._lock:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from torch_geometric.nn import GCNConv
 
-from weft.graph.generate import communities
+from weft.graph import communities
 from weft.planner import stand
 
 

@@ -4,7 +4,7 @@ import pytest
 from allocations import MADE, comparison
 from headless import SEEN
 
-from weft.report.allocation_page import write_allocations
+from weft.report import write_allocations
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

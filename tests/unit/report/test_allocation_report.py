@@ -9,9 +9,8 @@ from allocations import MADE, comparison
 from rich.console import Console
 
 from weft import cli
-from weft.graph.generate import communities
-from weft.report.allocation_page import allocation_page
-from weft.report.allocation_table import print_allocations
+from weft.graph import communities
+from weft.report import allocation_page, print_allocations
 
 FLAGS = (
     *("--parts", "--batches", "--slack", "--measured", "--seed", "--threads", "--html", "--json"),

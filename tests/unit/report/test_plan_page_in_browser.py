@@ -4,7 +4,7 @@ import pytest
 from answers import alone, answer, nasty
 from headless import SEEN
 
-from weft.report.plan_page import write_page
+from weft.report import write_page
 
 MADE = {"usual": answer, "alone": alone, "nasty": nasty}
 

@@ -9,10 +9,8 @@ from answers import NASTY, alone, answer, nasty
 from rich.console import Console
 
 from weft.planner.prediction import Sweep
-from weft.report.answer_json import answer_as_dict
+from weft.report import answer_as_dict, page, print_answer, write_page
 from weft.report.answer_words import amount, figure, share
-from weft.report.plan_page import page, write_page
-from weft.report.plan_table import print_answer
 from weft.report.sweeps import crossovers, say_crossover
 
 MADE = {"usual": answer, "alone": alone, "nasty": nasty}

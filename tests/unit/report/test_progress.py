@@ -2,7 +2,8 @@
 
 import pytest
 
-from weft.report.progress import StageProgress, line_of
+from weft.report import StageProgress
+from weft.report.progress import line_of
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from weft.graph import Graph
-from weft.graph.links import split_links
+from weft.graph import Graph, split_links
 from weft.sampling import VerticesByType
 from weft.sampling.negatives import from_batch, uniform
 

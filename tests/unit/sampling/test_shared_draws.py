@@ -9,8 +9,7 @@ import torch
 from scipy import stats
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.graph.importance import Importance
+from weft.graph import Graph, Importance
 from weft.keys import Stream, key
 from weft.nn import functional
 from weft.parallel import Program

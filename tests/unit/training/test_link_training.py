@@ -11,8 +11,7 @@ from torch_geometric.nn.models import GraphSAGE
 import weft
 from weft import cli
 from weft.errors import ConfigError
-from weft.graph.generate import communities
-from weft.graph.links import split_links
+from weft.graph import communities, split_links
 from weft.nn import BlockModel, LinkPredictor
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned

@@ -15,7 +15,7 @@ from torch_geometric.nn.models import GraphSAGE
 
 import weft
 from weft.errors import ConfigError, ModelError, StorageError, TrainingError
-from weft.graph.generate import communities
+from weft.graph import communities
 from weft.nn import functional
 from weft.sampling import Batches, NeighborSampler
 from weft.training import Settings, Trainer, infer, make_model

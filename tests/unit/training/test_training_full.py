@@ -11,7 +11,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 import weft
 from weft.errors import ConfigError, ModelError, TrainingError
-from weft.graph.generate import communities
+from weft.graph import communities
 from weft.nn import crossing
 from weft.parallel import Plan
 from weft.training import Settings, Trainer, make_model

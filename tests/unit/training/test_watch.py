@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from weft.exchange import Wire
+from weft.exchange import Communicator
 from weft.parallel.plan import Plan, gdp, snp, split
 from weft.planner.changes import changes
 from weft.planner.cluster import Cluster, Host, Link
@@ -32,7 +32,7 @@ class Run:
     def __init__(self, truth, plan=GDP, first=1.0, replan=None, **more):
         self.plan, self.truth, self.planned, self.switched, self.told = plan, truth, [], [], []
         self.replan = replan or (lambda: answer(predicted(self.plan, first)))
-        self.epoch, self.wire = 0, Wire()
+        self.epoch, self.comm = 0, Communicator()
         self.watch = Watch(predicted(plan, first), lambda: self.replan(), **more)
 
     def go(self, epochs):
@@ -40,7 +40,7 @@ class Run:
             seconds = self.truth(self.epoch, self.plan)
             self.epoch += 1
             steps = [seconds / 10] * 10
-            change = self.watch.look(self.epoch, steps, 10, self.wire, lambda: self.planned.append(self.epoch))
+            change = self.watch.look(self.epoch, steps, 10, self.comm, lambda: self.planned.append(self.epoch))
             if change is not None:
                 self.told.append(change.text)
                 if change.plan is not None:
@@ -176,8 +176,8 @@ def test_what_is_said():
     )
 
 
-class Shared(Wire):
-    """A second worker's wire, on which the first one has said what it decided."""
+class Shared(Communicator):
+    """A second worker's communicator, on which the first one has said what it decided."""
 
     def __init__(self, said):
         super().__init__(1, 2)
@@ -193,10 +193,10 @@ class Shared(Wire):
 
 def test_the_first_worker_decides_for_all():
     calm = Watch(predicted(GDP, 1.0), lambda: answer(predicted(GDP, 1.0)))
-    wire = Shared([False, True, {"plan": SPLIT.as_dict(), "text": "told"}])
-    assert not calm.drifts(1, [100.0], 1, wire)
-    assert calm.drifts(2, [0.1], 1, wire)
-    change = calm.plan_again(wire)
+    comm = Shared([False, True, {"plan": SPLIT.as_dict(), "text": "told"}])
+    assert not calm.drifts(1, [100.0], 1, comm)
+    assert calm.drifts(2, [0.1], 1, comm)
+    change = calm.plan_again(comm)
     assert change.plan == SPLIT and change.text == "told"
 
 
@@ -205,7 +205,7 @@ def test_hiccups_and_parts_of_epochs():
     assert epoch_seconds([0.1] * 4, 20) == pytest.approx(2.0)
     assert epoch_seconds([0.1, 0.3], 2) == pytest.approx(0.4)
     run = Run(lambda epoch, plan: 1.0)
-    assert not run.watch.drifts(1, [], 10, run.wire)
+    assert not run.watch.drifts(1, [], 10, run.comm)
 
 
 def test_changes_of_a_cluster_in_words():

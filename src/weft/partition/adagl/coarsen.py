@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 
 from weft import _kernels
-from weft.graph.graph import Progress
-from weft.graph.pieces import running_sum
+from weft.graph import ProgressCallback, running_sum
 from weft.keys import Stream, key, mix64_array
 from weft.partition.adagl.options import Options
 from weft.partition.mesh import Mesh
@@ -35,7 +34,7 @@ def coarsen(
     apart: np.ndarray | None = None,
     seed: int = 0,
     threads: int = 1,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[Level]:
     """Levels from the mesh itself to the coarsest one.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import _kernels
-from weft.graph.graph import Progress
+from weft.graph import ProgressCallback
 from weft.keys import Stream, generator
 from weft.partition.adagl.options import Options
 from weft.partition.mesh import Mesh
@@ -53,7 +53,7 @@ def evolve(
     *,
     polish: Callable[[np.ndarray], np.ndarray] = lambda population: population,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> np.ndarray:
     """The best allocation that was ever seen, [nodes] int32; `polish` refines each population before it is judged."""
     random, parts = generator(Stream.PARTITION, seed, 3), len(objective.targets)

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from weft import _kernels
-from weft.graph.graph import Progress
+from weft.graph import ProgressCallback
 from weft.partition import aim
 from weft.partition.adagl.coarsen import Level
 from weft.partition.mesh import Mesh
@@ -63,7 +63,7 @@ def uncoarsen(
     once: Once = at_once,
     *,
     threads: int = 1,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> np.ndarray:
     """The allocation of the vertices that an allocation of the coarsest level's nodes stands for, refined on each level."""
     for done, level in enumerate(reversed(levels)):

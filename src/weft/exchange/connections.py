@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.errors import ClusterError, ConfigError
-from weft.exchange.carrier import Links
+from weft.exchange.transport import SocketTransport
 
 _HELLO = struct.Struct("!16sII")  # the run's secret, the mesh's number, the rank
 _PATIENCE = 5.0  # seconds that a stranger at the door has for its first words
 _PACE = "cubic"  # TCP's way to find its rate; see _pace
 
 
-class Mesh:
+class SocketConnections:
     """This worker's door, and its connections. All workers make the same meshes in the same order."""
 
     def __init__(self, rank: int, master: str, store: Any, timeout: float) -> None:
@@ -34,9 +34,9 @@ class Mesh:
         self._waiting: dict[tuple[int, int], socket.socket] = {}  # came before they were asked for
         self._open: dict[int, socket.socket] = {}  # by file descriptor
 
-    def carrier(self, ranks: Sequence[int]) -> Links:
+    def transport(self, ranks: Sequence[int]) -> SocketTransport:
         """New connections among some workers, this one too."""
-        return Links(self.connect(ranks), self._timeout, ranks, self.hang_up)
+        return SocketTransport(self.connect(ranks), self._timeout, ranks, self.hang_up)
 
     def connect(self, ranks: Sequence[int]) -> list[int]:
         """New connections among some workers, this one too: the sockets by member, -1 for this worker itself."""

@@ -3,10 +3,9 @@
 import pytest
 import torch
 from test_links import meshed, together
-from test_wire import wires
+from test_wire import comms
 
-from weft.exchange import Wire
-from weft.exchange.columns import Spread, to_columns, to_owners
+from weft.exchange import Communicator, SliceLayout, to_columns, to_owners
 
 # Workers, rows of each, columns: divisible or not, narrower than the workers, workers without rows.
 CASES = [
@@ -23,14 +22,14 @@ CASES = [
 
 def spreads(rows, total):
     bounds = tuple(sum(rows[:worker]) for worker in range(len(rows) + 1))
-    return [Spread(bounds, rank, len(rows), total) for rank in range(len(rows))]
+    return [SliceLayout(bounds, rank, len(rows), total) for rank in range(len(rows))]
 
 
 def on_all(work, rows, total):
-    """work(rank, spread, wire) on all workers, and the bytes that each sent."""
+    """work(rank, spread, communicator) on all workers, and the bytes that each sent."""
     made = spreads(rows, total)
     with meshed(len(rows)) as (ends, _):
-        lines = wires(ends) if len(rows) > 1 else [Wire()]
+        lines = comms(ends) if len(rows) > 1 else [Communicator()]
         got = together(lambda rank: work(rank, made[rank], lines[rank]), len(rows))
         return got, [sum(line.traffic.sent().get("exchange", [0])) for line in lines]
 
@@ -50,9 +49,9 @@ def sliced(x, spread):
 def test_rows_become_slices_and_rows_again(rows, total):
     x = whole(rows, total)
 
-    def work(rank, spread, wire):
-        columns = to_columns(x.split(rows)[rank], spread, wire)
-        return columns, to_owners(columns, spread, wire)
+    def work(rank, spread, comm):
+        columns = to_columns(x.split(rows)[rank], spread, comm)
+        return columns, to_owners(columns, spread, comm)
 
     got, _ = on_all(work, rows, total)
     for (columns, back), spread, own in zip(got, spreads(rows, total), x.split(rows), strict=True):
@@ -65,14 +64,14 @@ def test_each_way_is_the_others_adjoint(rows, total):
     """<g, A dx> = <A* g, dx>, exactly, for whole numbers; padding gets and gives nothing."""
     dx, dh = whole(rows, total).mul(9).round(), whole(rows, total, 1).mul(9).round()
 
-    def work(rank, spread, wire):
+    def work(rank, spread, comm):
         torch.manual_seed(rank)
         x = dx.split(rows)[rank].clone().requires_grad_()
-        y = to_columns(x, spread, wire)
+        y = to_columns(x, spread, comm)
         g = torch.randn(y.shape, dtype=torch.float64).mul(9).round()
         y.backward(g)
         h = torch.cat([sliced(dh, spread)], 1).requires_grad_()
-        out = to_owners(h, spread, wire)
+        out = to_owners(h, spread, comm)
         g_out = torch.randn(out.shape, dtype=torch.float64).mul(9).round()
         out.backward(g_out)
         sums = [(g * y).sum(), (x.grad * x).sum(), (g_out * out).sum(), (h.grad * h).sum()]
@@ -89,9 +88,9 @@ def test_each_way_is_the_others_adjoint(rows, total):
 @pytest.mark.parametrize(("rows", "total"), CASES)
 def test_padding_is_never_sent(rows, total):
     x = whole(rows, total)
-    _, sent = on_all(lambda rank, spread, wire: to_columns(x.split(rows)[rank], spread, wire), rows, total)
+    _, sent = on_all(lambda rank, spread, comm: to_columns(x.split(rows)[rank], spread, comm), rows, total)
     for spread, own in zip(spreads(rows, total), sent, strict=True):
         assert own == 8 * spread.rows(spread.rank) * (total - spread.columns(spread.rank))
-    _, sent = on_all(lambda rank, spread, wire: to_owners(sliced(x, spread), spread, wire), rows, total)
+    _, sent = on_all(lambda rank, spread, comm: to_owners(sliced(x, spread), spread, comm), rows, total)
     for spread, own in zip(spreads(rows, total), sent, strict=True):
         assert own == 8 * spread.columns(spread.rank) * (sum(rows) - spread.rows(spread.rank))

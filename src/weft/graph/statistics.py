@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 
 from weft import _kernels
+from weft.graph.csr import sums_by_source
 from weft.graph.graph import SPLITS, Graph
-from weft.graph.pieces import sums_by_source
 
 # The bins of APT's Table 3: shares of the vertices, hottest first.
 SKEW_BINS = ((0.0, 0.01), (0.01, 0.05), (0.05, 0.1), (0.1, 0.2), (0.2, 0.5), (0.5, 1.0))
 
 
-def describe(graph: Graph) -> dict[str, Any]:
+def graph_statistics(graph: Graph) -> dict[str, Any]:
     """Figures of a graph, as plain data; reads the edges once."""
     in_degrees, uses = np.diff(graph.indptr), np.zeros(graph.num_vertices, dtype=np.int64)
     labels = None if graph.labels is None or graph.multi_label else np.ascontiguousarray(graph.labels, dtype=np.int32)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.graph.pieces import vertex_ranges
+from weft.graph.csr import vertex_ranges
 
 _CHUNK = 1 << 19  # edges
 

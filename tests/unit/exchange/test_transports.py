@@ -1,4 +1,4 @@
-"""Every carrier brings the same: a wire's exchanges over threads, sockets and gloo, among awkward numbers of workers."""
+"""Every transport brings the same: a communicator's exchanges over threads, sockets and gloo, among awkward numbers of workers."""
 
 import threading
 import time
@@ -25,19 +25,19 @@ def rows_of(rank, rows):
 
 def exchange(world):
     """One of each kind of exchange."""
-    wire, counts = world.wire(), table(world.size)
+    comm, counts = world.communicator(), table(world.size)
     own = rows_of(world.rank, int(counts[world.rank].sum()))
     send, receive = counts[world.rank].tolist(), counts[:, world.rank].tolist()
-    got = [wire.rows(own, send, receive, "exchange"), wire.begin(2 * own, send, receive, "exchange")()]
+    got = [comm.rows(own, send, receive, "exchange"), comm.begin(2 * own, send, receive, "exchange")()]
     ids = np.arange(counts[world.rank].sum(), dtype=np.int32) + 100 * world.rank
-    arrived, lengths = wire.arrays([(ids, send)], "sample")[0]
-    total = wire.sum(rows_of(world.rank, 10_000))
-    parts = wire.gather(torch.tensor([world.rank]))
-    said = wire.share(b"so be it" if world.rank == 0 else None)
-    wire.barrier()
-    mates = world.wire("host")
+    arrived, lengths = comm.arrays([(ids, send)], "sample")[0]
+    total = comm.sum(rows_of(world.rank, 10_000))
+    parts = comm.gather(torch.tensor([world.rank]))
+    said = comm.share(b"so be it" if world.rank == 0 else None)
+    comm.barrier()
+    mates = world.communicator("host")
     of_host = mates.sum(torch.tensor([world.rank + 1]))
-    wire.close()
+    comm.close()
     mates.close()
     return got, arrived, lengths, total, parts, said, of_host, world.traffic.sent()
 
@@ -61,13 +61,13 @@ def test_all_exchanges(anyhow, size):
 
 
 def fail(world, how):
-    wire = world.wire()
-    wire.barrier()
+    comm = world.communicator()
+    comm.barrier()
     if world.rank == 1:
         if how == "error":
             raise ValueError("no rows left")
         return None  # as if it had nothing more to do
-    wire.barrier()
+    comm.barrier()
     return None
 
 
@@ -90,7 +90,7 @@ def test_a_worker_that_keeps_others_waiting_is_named(ranks):
         if world.rank == 2:
             return done.wait(10)
         try:
-            world.wire().barrier()
+            world.communicator().barrier()
         finally:
             done.set()
 
@@ -100,19 +100,19 @@ def test_a_worker_that_keeps_others_waiting_is_named(ranks):
 
 def test_a_closed_wire_carries_nothing(ranks):
     def work(world):
-        wire = world.wire()
-        wire.close()
-        wire.barrier()
+        comm = world.communicator()
+        comm.close()
+        comm.barrier()
 
-    with pytest.raises(AssertionError, match="this wire was closed"):
+    with pytest.raises(AssertionError, match="this communicator was closed"):
         ranks(2, work)
 
 
 def test_exchanges_of_one_wire_go_one_after_another(ranks):
     def work(world):
-        wire, one = world.wire(), [int(peer != world.rank) for peer in range(world.size)]
-        wire.begin(torch.zeros(1), one, one, "exchange")
-        wire.begin(torch.zeros(1), one, one, "exchange")
+        comm, one = world.communicator(), [int(peer != world.rank) for peer in range(world.size)]
+        comm.begin(torch.zeros(1), one, one, "exchange")
+        comm.begin(torch.zeros(1), one, one, "exchange")
 
     with pytest.raises(AssertionError, match="still under way"):
         ranks(2, work)
@@ -120,5 +120,5 @@ def test_exchanges_of_one_wire_go_one_after_another(ranks):
 
 def test_threads_leave_the_process_as_it_was(ranks):
     threads = torch.get_num_threads(), threading.active_count()
-    ranks(4, lambda world: world.wire().barrier())
+    ranks(4, lambda world: world.communicator().barrier())
     assert (torch.get_num_threads(), threading.active_count()) == threads

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.errors import InputError
-from weft.graph import Graph
-from weft.graph.graph import Progress
+from weft.graph import Graph, ProgressCallback
+from weft.lab.locality_counts import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
+from weft.lab.locality_study import LocalityStudy
 from weft.partition import allocate
-from weft.planner.counting import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
-from weft.planner.scope import Scope
 from weft.plugins import SAMPLERS
 from weft.sampling import Batches, Sampler
 
@@ -61,13 +60,13 @@ class Locality:
 
 def locality(
     graph: Graph,
-    scope: Scope | None = None,
+    study: LocalityStudy | None = None,
     samplers: Sequence[str] = ("neighbor",),
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Locality:
     """The figures of a graph for every sampler, by names; the same for the same seed. Fanouts mean the same to each."""
-    scope, tell = scope or Scope(), progress or _nobody
-    scope.check(graph)
+    study, tell = study or LocalityStudy(), progress or _nobody
+    study.check(graph)
     training = graph.seeds("train")
     if not len(training):
         raise InputError("no vertex is both labelled and in the train split, so there are no batches to look at")
@@ -75,39 +74,39 @@ def locality(
 
     def made(shapes: list[tuple[int, ...]]) -> Made:
         return {
-            (name, shape): kind(graph, kind.fanouts_like(graph, shape), seed=scope.seed)
+            (name, shape): kind(graph, kind.fanouts_like(graph, shape), seed=study.seed)
             for name, kind in kinds.items()
             for shape in shapes
         }
 
-    single, cooperating = made(scope.shapes()), made([tuple(scope.miss_fanouts)])
+    single, cooperating = made(study.shapes()), made([tuple(study.miss_fanouts)])
     epochs = {
-        workers: Batches(training, graph.original_ids, workers * scope.batch_size, scope.seed).of(0)
-        for workers in (1, *scope.parts)
+        workers: Batches(training, graph.original_ids, workers * study.batch_size, study.seed).of(0)
+        for workers in (1, *study.parts)
     }
-    allocations = _allocate(graph, scope, tell)
+    allocations = _allocate(graph, study, tell)
     return Locality(
-        _micrographs(single, epochs[1], scope, allocations, tell),
-        _misses(cooperating, epochs, scope, allocations, tell),
+        _micrographs(single, epochs[1], study, allocations, tell),
+        _misses(cooperating, epochs, study, allocations, tell),
     )
 
 
-def _allocate(graph: Graph, scope: Scope, tell: Progress) -> Allocations:
+def _allocate(graph: Graph, study: LocalityStudy, tell: ProgressCallback) -> Allocations:
     """Every method with every number of parts."""
-    names = [(method, parts) for method in scope.methods for parts in scope.parts]
-    owners = np.empty((graph.num_vertices, len(names)), dtype=np.min_scalar_type(max(scope.parts) - 1))
+    names = [(method, parts) for method in study.methods for parts in study.parts]
+    owners = np.empty((graph.num_vertices, len(names)), dtype=np.min_scalar_type(max(study.parts) - 1))
     for column, (method, parts) in enumerate(names):
         tell("allocating", column, len(names))
-        owners[:, column] = allocate(graph, parts, method, seed=scope.seed)
+        owners[:, column] = allocate(graph, parts, method, seed=study.seed)
     tell("allocating", len(names), len(names))
     return Allocations(names, owners)
 
 
 def _micrographs(
-    samplers: Made, epoch: list[np.ndarray], scope: Scope, allocations: Allocations, tell: Progress
+    samplers: Made, epoch: list[np.ndarray], study: LocalityStudy, allocations: Allocations, tell: ProgressCallback
 ) -> list[Micrographs]:
     rows = []
-    roots, batches = _first(epoch, scope.roots), _whole(epoch, scope.batches)
+    roots, batches = _first(epoch, study.roots), _whole(epoch, study.batches)
     sizes = sum(map(len, roots)), len(batches), len(batches[0])
     for done, ((name, fanouts), sampler) in enumerate(samplers.items()):
         tell("micrographs", done, len(samplers))
@@ -119,14 +118,18 @@ def _micrographs(
 
 
 def _misses(
-    samplers: Made, epochs: dict[int, list[np.ndarray]], scope: Scope, allocations: Allocations, tell: Progress
+    samplers: Made,
+    epochs: dict[int, list[np.ndarray]],
+    study: LocalityStudy,
+    allocations: Allocations,
+    tell: ProgressCallback,
 ) -> list[Misses]:
     rows: list[Misses] = []
     total = len(samplers) * len(allocations.names)
     for (name, fanouts), sampler in samplers.items():
         for column, (method, parts) in enumerate(allocations.names):
             tell("misses", len(rows), total)
-            batches = _whole(epochs[parts], scope.batches)
+            batches = _whole(epochs[parts], study.batches)
             owners = np.ascontiguousarray(allocations.owners[:, column])
             spread = miss_rate(sampler, [dealt_out(seeds, parts) for seeds in batches], owners)
             home = miss_rate(sampler, [at_home(seeds, owners, parts) for seeds in batches], owners)

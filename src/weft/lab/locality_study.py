@@ -11,7 +11,7 @@ _SHALLOW = 3  # layers; up to here 10 neighbours a layer are usual, beyond that 
 
 
 @dataclass(frozen=True)
-class Scope:
+class LocalityStudy:
     """Allocations (methods by numbers of parts) and what is sampled over each of them."""
 
     parts: tuple[int, ...] = (2, 4, 8, 16)

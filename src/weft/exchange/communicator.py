@@ -1,4 +1,4 @@
-"""The wire: what one worker sends to and gets from the others of a group, with its bytes and seconds."""
+"""The communicator: what one worker sends to and gets from the others of a group, with its bytes and seconds."""
 
 import math
 import threading
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.exchange.carrier import Carrier
+from weft.exchange.transport import Transport
 from weft.meter import Meter
 
 _MESSAGE = 1 << 13  # bytes that cross a fast link in about the time that a message takes a processor
@@ -18,7 +18,7 @@ Part = tuple[Tensor, Sequence[int], Sequence[int]]  # rows, how many go to each 
 
 
 class Traffic:
-    """Bytes that this worker sent, by stage and by receiver; several wires may count at once."""
+    """Bytes that this worker sent, by stage and by receiver; several communicators may count at once."""
 
     def __init__(self, size: int) -> None:
         self._sent: dict[str, list[int]] = defaultdict(lambda: [0] * size)
@@ -35,27 +35,27 @@ class Traffic:
             return {stage: list(by_peer) for stage, by_peer in self._sent.items()}
 
 
-class Wire:
+class Communicator:
     """The exchanges of one group of workers. All must call the same methods in the same order.
 
-    A worker alone has no carrier, and what it exchanges stays where it is.
+    A worker alone has no transport, and what it exchanges stays where it is.
     """
 
     def __init__(
         self,
         rank: int = 0,
         size: int = 1,
-        carrier: Carrier | None = None,
+        transport: Transport | None = None,
         meter: Meter | None = None,
         traffic: Traffic | None = None,
         half: bool = False,
         ranks: Sequence[int] | None = None,
-        device: Carrier | None = None,
+        device: Transport | None = None,
     ) -> None:
         self.rank, self.size = rank, size
         self.others = [int(member != rank) for member in range(size)]  # 1 for each worker but this one
         self.traffic = traffic or Traffic(size)
-        self._carrier, self._device = carrier, device  # for what is in host memory, and on a device
+        self._transport, self._device = transport, device  # for what is in host memory, and on a device
         self._meter = meter or Meter()
         self._half = half
         self._ranks = list(ranks or range(size))  # of the group's members among all workers
@@ -72,21 +72,21 @@ class Wire:
     ) -> Callable[[], Tensor]:
         """`rows`, under way while this worker does something else; the result waits for what comes.
 
-        `exact`: not in half precision, even on a wire that is.
+        `exact`: not in half precision, even on a communicator that is.
         """
         assert send[self.rank] == receive[self.rank] == 0
         half = self._half and x.dtype == torch.float32 and not exact
         y = (x.half() if half else x).detach().contiguous()
         out = y.new_empty(sum(receive), *x.shape[1:])
-        carrier = self._carrier_for(y)
-        if carrier is not None:
+        transport = self._transport_for(y)
+        if transport is not None:
             with self._meter.stage(stage):
-                arrived = carrier.start(y, send, out, receive)
+                arrived = transport.start(y, send, out, receive)
             width = math.prod(y.shape[1:]) * y.element_size()
             self._count(stage, [rows * width for rows in send])
 
         def wait() -> Tensor:
-            if carrier is not None:
+            if transport is not None:
                 with self._meter.stage(stage):
                     arrived()
             return out.float() if half else out
@@ -114,7 +114,7 @@ class Wire:
         self, parts: Sequence[tuple[np.ndarray, Sequence[int]]], stage: str
     ) -> list[tuple[np.ndarray, list[int]]]:
         """Arrays in one message, each given with its elements for each receiver; likewise what came, of any length."""
-        if self._carrier is None:
+        if self._transport is None:
             return [(array[:0], [0]) for array, _ in parts]
         counts = np.ascontiguousarray(np.array([counts for _, counts in parts], dtype=np.int64).T)
         starts = np.cumsum(counts, axis=0) - counts
@@ -126,7 +126,7 @@ class Wire:
                 pieces += [array.view(np.uint8) for array in whole]
                 sizes[peer] = sum(array.nbytes for array in whole)
         with self._meter.stage(stage):
-            arrived = self._carrier.start_any(np.concatenate(pieces), sizes)()
+            arrived = self._transport.start_any(np.concatenate(pieces), sizes)()
         self._count(stage, sizes)
         theirs, found = np.zeros_like(counts), [[array[:0].view(np.uint8)] for array, _ in parts]
         for peer, message in enumerate(arrived):
@@ -149,7 +149,7 @@ class Wire:
         if self.size == 1:
             return x
         flat = x.detach().reshape(-1)
-        if in_one(flat.nbytes, self.size):
+        if sent_whole(flat.nbytes, self.size):
             total = _added(self._to_all(flat, [len(flat)] * self.size, stage))
         else:  # each worker adds up a piece, then all get all pieces: the same bits
             mine = list(flat.tensor_split(self.size))
@@ -185,9 +185,9 @@ class Wire:
 
     def close(self) -> None:
         """Give up its connections; all workers of the group do, when nothing is under way."""
-        for carrier in (self._carrier, self._device):
-            if carrier is not None:
-                carrier.close()
+        for transport in (self._transport, self._device):
+            if transport is not None:
+                transport.close()
 
     def _to_all(self, own: Tensor, lengths: Sequence[int], stage: str) -> list[Tensor]:
         """Every worker's numbers, each of a known length."""
@@ -198,18 +198,18 @@ class Wire:
         parts[self.rank] = own
         return parts
 
-    def _carrier_for(self, x: Tensor) -> Carrier | None:
-        return self._carrier if x.is_cpu or self._carrier is None else self._device
+    def _transport_for(self, x: Tensor) -> Transport | None:
+        return self._transport if x.is_cpu or self._transport is None else self._device
 
     def _count(self, stage: str, sizes: Sequence[int]) -> None:
-        header = 0 if self._carrier is None else self._carrier.header
+        header = 0 if self._transport is None else self._transport.header
         for peer, size in enumerate(sizes):
             if peer != self.rank and self.size > 1:
                 self.traffic.count(stage, self._ranks[peer], size)
                 self.traffic.count("headers", self._ranks[peer], header)
 
 
-def in_one(size: float, workers: int) -> bool:
+def sent_whole(size: float, workers: int) -> bool:
     """Whether a sum of so many bytes goes whole to everyone: by pieces it is 2 / workers of the bytes, but two exchanges."""
     return size - 2 * size / workers <= _MESSAGE
 

@@ -7,13 +7,13 @@ from functools import cached_property
 import numpy as np
 
 from weft.errors import InputError
-from weft.graph.pieces import running_sum
+from weft.graph.csr import running_sum
 
 Index = slice | np.ndarray
 
 
 @dataclass(frozen=True)
-class TypedRows:
+class HeteroFeatures:
     """Rows of all vertices, read as one array whose narrower rows are padded with zeros; nothing of that is stored.
 
     A type's table holds its vertices' rows in the order of the vertices.
@@ -115,18 +115,18 @@ class TypedRows:
         return running_sum(self.widths[self.types[ids]])
 
 
-Features = np.ndarray | TypedRows
+Features = np.ndarray | HeteroFeatures
 
 
-def table_names(types: int) -> list[str]:
+def feature_table_names(types: int) -> list[str]:
     """What the tables of so many types are called in a graph directory."""
     return [f"features_{kind}" for kind in range(types)]
 
 
 def features_of(arrays: dict[str, np.ndarray]) -> Features | None:
     """The features among the arrays of a graph directory: one table, or one a type."""
-    tables = [arrays[name] for name in table_names(len(arrays)) if name in arrays]
-    return TypedRows(arrays["vertex_type"], tuple(tables)) if tables else arrays.get("features")
+    tables = [arrays[name] for name in feature_table_names(len(arrays)) if name in arrays]
+    return HeteroFeatures(arrays["vertex_type"], tuple(tables)) if tables else arrays.get("features")
 
 
 def arrays_of(features: Features | None) -> dict[str, np.ndarray]:
@@ -135,4 +135,4 @@ def arrays_of(features: Features | None) -> dict[str, np.ndarray]:
         return {}
     if isinstance(features, np.ndarray):
         return {"features": features}
-    return dict(zip(table_names(len(features.tables)), features.tables, strict=True))
+    return dict(zip(feature_table_names(len(features.tables)), features.tables, strict=True))

@@ -1,4 +1,4 @@
-"""Connections between workers: every byte where it belongs, whatever the sizes; lost workers named; strangers refused."""
+"""SocketConnections between workers: every byte where it belongs, whatever the sizes; lost workers named; strangers refused."""
 
 import contextlib
 import os
@@ -13,8 +13,7 @@ import pytest
 
 from weft import _kernels
 from weft.errors import ClusterError, ConfigError
-from weft.exchange.carrier import Links
-from weft.exchange.mesh import Mesh
+from weft.exchange import SocketConnections, SocketTransport
 
 
 def tcp_pair():
@@ -175,7 +174,7 @@ def test_silence_ends_after_the_timeout():
 
 def test_lost_workers_become_one_sentence():
     with meshed(2, timeout=0.2) as (ends, _):
-        links = Links([-1, ends[0][1].fileno()], 0.2, [3, 7])
+        links = SocketTransport([-1, ends[0][1].fileno()], 0.2, [3, 7])
         wait = links.start_any(np.zeros(0, np.uint8), [0, 0])
         with pytest.raises(ClusterError, match="worker 7 stopped answering"):
             wait()
@@ -223,7 +222,7 @@ def test_workers_meet(environment):
     store, size = Store(), 3
 
     def work(rank):
-        mesh = Mesh(rank, "127.0.0.1", store, 10.0)
+        mesh = SocketConnections(rank, "127.0.0.1", store, 10.0)
         first, second = mesh.connect([0, 1, 2]), mesh.connect([0, 1, 2])
         for sockets, mark in ((first, 1), (second, 2)):
             links = _kernels.Links(sockets, 10.0)
@@ -252,7 +251,7 @@ def test_connections_find_their_rate_in_the_same_way(environment, monkeypatch, t
     store = Store()
 
     def work(rank):
-        mesh = Mesh(rank, "127.0.0.1", store, 10.0)
+        mesh = SocketConnections(rank, "127.0.0.1", store, 10.0)
         mesh.connect([0, 1, 2])
         return mesh
 
@@ -266,12 +265,12 @@ def test_connections_find_their_rate_in_the_same_way(environment, monkeypatch, t
 def test_an_unknown_way_to_find_rates_is_named(environment, monkeypatch):
     monkeypatch.setenv("WEFT_CONGESTION", "nonsense")
     with pytest.raises(ConfigError, match=r"WEFT_CONGESTION=nonsense can't be had .* choose one of"):
-        Mesh(0, "127.0.0.1", Store(), 1.0)
+        SocketConnections(0, "127.0.0.1", Store(), 1.0)
 
 
 def test_strangers_are_turned_away(environment):
     store = Store()
-    mesh = Mesh(0, "127.0.0.1", store, 2.0)
+    mesh = SocketConnections(0, "127.0.0.1", store, 2.0)
     _, port = mesh._door.getsockname()
     stranger = socket.create_connection(("127.0.0.1", port))
     stranger.sendall(os.urandom(24))
@@ -284,8 +283,8 @@ def test_strangers_are_turned_away(environment):
 
 def test_a_door_that_is_shut_is_named(environment):
     store = Store()
-    Mesh(0, "127.0.0.1", store, 1.0).close()
-    other = Mesh(1, "127.0.0.1", store, 1.0)
+    SocketConnections(0, "127.0.0.1", store, 1.0).close()
+    other = SocketConnections(1, "127.0.0.1", store, 1.0)
     with pytest.raises(ClusterError, match="worker 1 could not connect to worker 0"):
         other.connect([0, 1])
     other.close()

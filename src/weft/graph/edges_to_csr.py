@@ -11,15 +11,15 @@ import numpy as np
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError
-from weft.graph.graph import Progress, id_type
-from weft.graph.pieces import running_sum, vertex_ranges
+from weft.graph.csr import running_sum, vertex_ranges
+from weft.graph.graph import ProgressCallback, id_type
 from weft.graph.storage import DirectoryWriter
 
 _LOOPS = {"keep": 0, "remove": 1, "add": 2}
 
 
 @dataclass(frozen=True)
-class Options:
+class EdgeOptions:
     """What happens to edges on their way into a graph."""
 
     undirected: bool = False  # every edge both ways, each pair once (implies drop_duplicates)
@@ -51,7 +51,7 @@ class EdgeChunk:
     type: np.ndarray | None = None
 
 
-Edges = Callable[[], Iterator[EdgeChunk]]  # reads all edges, from the beginning, each time it is called
+EdgeReader = Callable[[], Iterator[EdgeChunk]]  # reads all edges, from the beginning, each time it is called
 
 
 @dataclass
@@ -74,8 +74,8 @@ class _Counted:
     typed: bool
 
 
-def lists_in_memory(
-    edges: Edges, vertices: int, options: Options
+def csr_in_memory(
+    edges: EdgeReader, vertices: int, options: EdgeOptions
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
     """indptr, indices, weights and types, all at once."""
     counted = _count(edges, vertices, options)
@@ -83,13 +83,13 @@ def lists_in_memory(
     return running_sum(lists.lengths), lists.indices, lists.weight, lists.type
 
 
-def write_lists(
-    edges: Edges,
+def write_csr(
+    edges: EdgeReader,
     vertices: int,
-    options: Options,
+    options: EdgeOptions,
     directory: DirectoryWriter,
     memory: int,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     expected: int = 0,
 ) -> None:
     """Write indptr, indices, edge_weight and edge_type into a graph directory, using about `memory` bytes.
@@ -113,13 +113,13 @@ def write_lists(
     directory.add("indptr", running_sum(lengths))
 
 
-def _onward(progress: Progress, before: int, total: int) -> Callable[[int], None]:
+def _onward(progress: ProgressCallback, before: int, total: int) -> Callable[[int], None]:
     """Tells of edges that are placed, after so many in earlier ranges."""
     return lambda placed: progress("placing edges", before + placed, total)
 
 
 def _count(
-    edges: Edges, vertices: int, options: Options, progress: Progress | None = None, expected: int = 0
+    edges: EdgeReader, vertices: int, options: EdgeOptions, progress: ProgressCallback | None = None, expected: int = 0
 ) -> _Counted:
     """How many edges each destination gets; ids and weights are checked here."""
     if vertices < 1:
@@ -161,7 +161,7 @@ def _ids(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(chunk.src, dtype=dtype), np.ascontiguousarray(chunk.dst, dtype=dtype)
 
 
-def _ranges(counted: _Counted, options: Options, memory: int) -> list[tuple[int, int]]:
+def _ranges(counted: _Counted, options: EdgeOptions, memory: int) -> list[tuple[int, int]]:
     """Ranges of destinations whose lists fit half of what degrees and lengths leave; edges are read in the rest."""
     vertices = len(counted.degrees)
     bytes_an_edge = np.dtype(id_type(vertices)).itemsize + 4 * counted.weighted + 4 * counted.typed
@@ -172,11 +172,11 @@ def _ranges(counted: _Counted, options: Options, memory: int) -> list[tuple[int,
 
 
 def _make(
-    edges: Edges,
+    edges: EdgeReader,
     first: int,
     counts: np.ndarray,
     vertices: int,
-    options: Options,
+    options: EdgeOptions,
     tell: Callable[[int], None] | None = None,
 ) -> Lists:
     """The lists of the destinations from `first` on, in input order, cleaned as wanted; tells of edges that are read."""
@@ -201,7 +201,7 @@ def _make(
     return _clean(Lists(offsets, indices, weight, type_), first, options)
 
 
-def _clean(lists: Lists, first: int, options: Options) -> Lists:
+def _clean(lists: Lists, first: int, options: EdgeOptions) -> Lists:
     """Drop repeated edges and self-loops, or add them; `lists.lengths` holds offsets on the way in.
 
     Lists that only get shorter are cleaned where they are.

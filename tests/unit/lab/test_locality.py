@@ -8,11 +8,10 @@ import pytest
 import weft
 from weft import cli
 from weft.errors import ConfigError, InputError
-from weft.graph import Graph
-from weft.graph.generate import communities
+from weft.graph import Graph, communities
+from weft.lab import LocalityStudy, locality
+from weft.lab.locality_counts import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
 from weft.partition import allocate, libraries, write_partitioned
-from weft.planner import Scope, locality
-from weft.planner.counting import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
 from weft.plugins import SAMPLERS
 from weft.sampling import Batches, LayerSampler, NeighborSampler
 
@@ -108,8 +107,10 @@ def slow_misses(graph, batches, hops, owners, workers, worker_of):
 def test_figures_are_those_of_the_oracle(seed):
     graph = small_graph(seed)
     training = graph.seeds("train")
-    scope = Scope((2, 3), ("metis", "random"), (1, 3), (-1,), (-1, -1), roots=7, batches=2, batch_size=5, seed=seed)
-    found = locality(graph, scope)
+    study = LocalityStudy(
+        (2, 3), ("metis", "random"), (1, 3), (-1,), (-1, -1), roots=7, batches=2, batch_size=5, seed=seed
+    )
+    found = locality(graph, study)
     assert len(found.micrographs) == 8 and len(found.misses) == 4
     epochs = {workers: [b.tolist() for b in Batches(training, None, 5 * workers, seed).of(0)] for workers in (1, 2, 3)}
     for row in found.micrographs:
@@ -129,7 +130,7 @@ def test_figures_are_those_of_the_oracle(seed):
 
 
 def test_structure_keeps_micrographs_together_and_seeds_at_home_miss_less(graph):
-    found = locality(graph, Scope(layers=(2, 6), batch_size=64, roots=300))
+    found = locality(graph, LocalityStudy(layers=(2, 6), batch_size=64, roots=300))
     for row in found.micrographs:
         if row.method == "metis":
             assert row.micro > 1.15 * row.sub
@@ -145,21 +146,23 @@ def test_structure_keeps_micrographs_together_and_seeds_at_home_miss_less(graph)
 
 
 def test_deeper_micrographs_are_less_local(graph):
-    rows = locality(graph, Scope((4,), ("metis",), (2, 4, 7), (3,), roots=200, batches=1, batch_size=64)).micrographs
+    rows = locality(
+        graph, LocalityStudy((4,), ("metis",), (2, 4, 7), (3,), roots=200, batches=1, batch_size=64)
+    ).micrographs
     assert rows[0].micro > rows[1].micro > rows[2].micro
 
 
 def test_one_owner_misses_nothing():
-    found = locality(small_graph(0), Scope((1,), ("random",), (2,), batch_size=8))
+    found = locality(small_graph(0), LocalityStudy((1,), ("random",), (2,), batch_size=8))
     assert found.misses[0].spread == found.misses[0].home == 0
 
 
 def test_figures_are_the_same_for_the_same_seed_however_vertices_are_numbered(tmp_path):
     graph = small_graph(5, 300, 1500)
     write_partitioned(graph, allocate(graph, 3, "metis"), 3, tmp_path / "parts")
-    scope = Scope((2, 5), ("random",), (2, 4), (2,), (3, 2), roots=30, batch_size=8, seed=3)
-    assert locality(graph, scope) == locality(Graph.open(tmp_path / "parts"), scope)
-    assert locality(graph, scope) != locality(graph, Scope(**{**vars(scope), "seed": 4}))
+    study = LocalityStudy((2, 5), ("random",), (2, 4), (2,), (3, 2), roots=30, batch_size=8, seed=3)
+    assert locality(graph, study) == locality(Graph.open(tmp_path / "parts"), study)
+    assert locality(graph, study) != locality(graph, LocalityStudy(**{**vars(study), "seed": 4}))
 
 
 def test_samplers_are_found_by_name(monkeypatch):
@@ -181,11 +184,11 @@ def test_samplers_are_found_by_name(monkeypatch):
         def fanouts_like(cls, graph, fanouts):
             return []
 
-    graph, scope = small_graph(1), Scope((2,), ("random",), (2,), batch_size=8)
-    found = locality(graph, scope, ["whole", "nobody"])
+    graph, study = small_graph(1), LocalityStudy((2,), ("random",), (2,), batch_size=8)
+    found = locality(graph, study, ["whole", "nobody"])
     assert [row.sampler for row in found.micrographs] == [row.sampler for row in found.misses] == ["whole", "nobody"]
     assert found.micrographs[1].micro == found.micrographs[1].sub == found.misses[1].home == 0
-    assert found == locality(graph, scope, ["whole", "nobody"])
+    assert found == locality(graph, study, ["whole", "nobody"])
 
 
 class TestCommand:
@@ -240,14 +243,14 @@ class TestBadGraphs:
     def test_no_training_vertices(self):
         edges, ones = np.array([[0, 1], [1, 0]]), np.ones(2, dtype=np.uint8)
         with pytest.raises(InputError, match="no vertex is both labelled and in the train split"):
-            locality(Graph.from_arrays(edges, labels=ones, split=ones), Scope((2,), ("random",)))
+            locality(Graph.from_arrays(edges, labels=ones, split=ones), LocalityStudy((2,), ("random",)))
         with pytest.raises(InputError, match="has no labels"):
-            locality(Graph.from_arrays(edges), Scope((2,), ("random",)))
+            locality(Graph.from_arrays(edges), LocalityStudy((2,), ("random",)))
 
     def test_missing_library(self, monkeypatch):
         monkeypatch.setattr(libraries, "find_spec", lambda name: None)
         with pytest.raises(ConfigError, match="METIS is not installed"):
-            locality(small_graph(0), Scope((2,), ("metis",)))
+            locality(small_graph(0), LocalityStudy((2,), ("metis",)))
 
 
 class TestLayerWise:
@@ -263,10 +266,10 @@ class TestLayerWise:
         assert LayerSampler.fanouts_like(graph, [-1, 10_000]) == [-1, -1]
 
     def test_a_row_for_each_sampler(self, graph):
-        scope = Scope(
+        study = LocalityStudy(
             (2,), ("random",), layers=(2,), fanouts=(2,), miss_fanouts=(2, 2), roots=20, batches=1, batch_size=20
         )
-        found = locality(graph, scope, ["neighbor", "labor", "layer"])
+        found = locality(graph, study, ["neighbor", "labor", "layer"])
         assert [row.sampler for row in found.micrographs] == ["neighbor", "labor", "layer"]
         assert [row.sampler for row in found.misses] == ["neighbor", "labor", "layer"]
         assert len({row.micro for row in found.micrographs}) == 3

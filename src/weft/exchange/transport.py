@@ -13,7 +13,7 @@ from weft import _kernels
 from weft.errors import ClusterError
 
 
-class Carrier(Protocol):
+class Transport(Protocol):
     """All workers of a group call the same methods in the same order; each call returns what waits for its end."""
 
     header: int  # bytes that go before each message
@@ -29,16 +29,16 @@ class Carrier(Protocol):
 
 
 class Connections(Protocol):
-    """What one worker reaches the others by. All workers ask for the same carriers in the same order."""
+    """What one worker reaches the others by. All workers ask for the same transports in the same order."""
 
-    def carrier(self, ranks: Sequence[int]) -> Carrier:
-        """A new carrier among some workers, this one too."""
+    def transport(self, ranks: Sequence[int]) -> Transport:
+        """A new transport among some workers, this one too."""
 
     def close(self) -> None:
         """Send nothing any more; who still waits for this worker finds out."""
 
 
-class Links:
+class SocketTransport:
     """Connections of this project's own, for what is in host memory (kernels/links.cpp)."""
 
     header = 16
@@ -55,7 +55,7 @@ class Links:
 
     @property
     def _links(self) -> "_kernels.Links":
-        assert self._open is not None, "this wire was closed"  # its sockets' numbers may be others' by now
+        assert self._open is not None, "this communicator was closed"  # its sockets' numbers may be others' by now
         return self._open
 
     def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
@@ -89,7 +89,7 @@ class Links:
             raise ClusterError(f"{told} stopped answering")
 
 
-class Group:
+class ProcessGroupTransport:
     """A process group of torch.distributed: NCCL for what is on a device, or Gloo."""
 
     header = 0
@@ -98,7 +98,7 @@ class Group:
         self._group, self._size, self._closed = group, size, False
 
     def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
-        assert not self._closed, "this wire was closed"
+        assert not self._closed, "this communicator was closed"
         with _named_loss():
             work = dist.all_to_all_single(out, x, list(receive), list(send), self._group, async_op=True)
 

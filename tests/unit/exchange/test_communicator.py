@@ -1,22 +1,20 @@
-"""The wire's exchanges, over connections in one process: rows, arrays, sums and what is shared."""
+"""A communicator's exchanges, over connections in one process: rows, arrays, sums and what is shared."""
 
 import numpy as np
 import pytest
 import torch
 from test_links import meshed, together
 
-from weft.exchange import Traffic, Wire
-from weft.exchange.carrier import Links
-from weft.exchange.route import add, taken
+from weft.exchange import Communicator, SocketTransport, Traffic, add_rows, gather_rows
 from weft.training.moving import packed, pass_on, unpack
 
 
-def wires(ends, half=False):
+def comms(ends, half=False):
     size = len(ends)
     made = []
     for rank, row in enumerate(ends):
-        links = Links([-1 if end is None else end.fileno() for end in row], 10.0, range(size))
-        made.append(Wire(rank, size, links, traffic=Traffic(size), half=half))
+        links = SocketTransport([-1 if end is None else end.fileno() for end in row], 10.0, range(size))
+        made.append(Communicator(rank, size, links, traffic=Traffic(size), half=half))
     return made
 
 
@@ -26,7 +24,7 @@ def wires(ends, half=False):
 def test_sums_have_the_same_bits_everywhere(size, elements, dtype):
     parts = [(torch.randn(elements, 2, dtype=torch.float64) * 100).to(dtype) for _ in range(size)]
     with meshed(size) as (ends, _):
-        made = wires(ends)
+        made = comms(ends)
         got = together(lambda rank: made[rank].sum(parts[rank].clone()), size)
     wanted = parts[0].clone()
     for part in parts[1:]:  # in the workers' order, whichever way they went
@@ -46,9 +44,9 @@ def test_sums_have_the_same_bits_everywhere(size, elements, dtype):
 )
 def test_large_sums_go_by_pieces_where_that_saves_bytes(size, kilobytes, sent):
     with meshed(size) as (ends, _):
-        made = wires(ends)
+        made = comms(ends)
         together(lambda rank: made[rank].sum(torch.ones(kilobytes << 8)), size)
-        assert all(sum(wire.traffic.sent()["sync"]) == sent << 10 for wire in made)
+        assert all(sum(comm.traffic.sent()["sync"]) == sent << 10 for comm in made)
 
 
 def test_arrays_of_any_length():
@@ -64,7 +62,7 @@ def test_arrays_of_any_length():
         for rank in range(3)
     ]
     with meshed(3) as (ends, _):
-        made = wires(ends)
+        made = comms(ends)
         got = together(
             lambda rank: made[rank].arrays(
                 [(array, kind[rank].tolist()) for array, kind in zip(whole[rank], counts, strict=True)], "sample"
@@ -84,7 +82,7 @@ def test_parts_share_a_message():
     send = [[0, 2], [1, 0]]
     x = [torch.arange(6.0).view(3, 2), torch.arange(10.0, 14.0).view(2, 2)]
     with meshed(2) as (ends, _):
-        made = wires(ends)
+        made = comms(ends)
 
         def work(rank):
             theirs = [send[1 - rank][rank] if peer != rank else 0 for peer in range(2)]
@@ -108,7 +106,7 @@ def test_sharing_and_gathering(length):
     data = bytes(range(256)) * (length // 256 + 1)
     data = data[:length]
     with meshed(3) as (ends, _):
-        made = wires(ends)
+        made = comms(ends)
         shared = together(lambda rank: made[rank].share(data if rank == 0 else None), 3)
         gathered = together(lambda rank: made[rank].gather(torch.tensor([rank, 5])), 3)
         together(lambda rank: made[rank].barrier(), 3)
@@ -119,7 +117,7 @@ def test_sharing_and_gathering(length):
 def test_half_precision_halves_the_bytes():
     x = torch.randn(10, 4)
     with meshed(2) as (ends, _):
-        made = wires(ends, half=True)
+        made = comms(ends, half=True)
         got = together(
             lambda rank: made[rank].rows(
                 x, [10 * p for p in (rank, 1 - rank)], [10 * p for p in (rank, 1 - rank)], "exchange"
@@ -134,7 +132,7 @@ def test_half_precision_halves_the_bytes():
 def test_sums_are_exact_on_a_half_wire():
     parts = [torch.full((elements,), 1 + 2.0**-20) for elements in (3, 3)]
     with meshed(2) as (ends, _):
-        made = wires(ends, half=True)
+        made = comms(ends, half=True)
         got = together(lambda rank: made[rank].sum(parts[rank].clone()), 2)
     assert all(torch.equal(total, 2 * parts[0]) for total in got)
 
@@ -144,20 +142,20 @@ def test_sums_are_exact_on_a_half_wire():
 def test_rows_taken_and_added(shape, dtype):
     x = (torch.randn(shape) * 10).to(dtype)
     at = torch.tensor([4, 0, 0, 2])
-    assert torch.equal(taken(x, at), x[at])
-    assert taken(x, at[:0]).shape == (0, *shape[1:])
+    assert torch.equal(gather_rows(x, at), x[at])
+    assert gather_rows(x, at[:0]).shape == (0, *shape[1:])
     out, want = x.clone(), x.clone()
-    add(out, at, x[at])
+    add_rows(out, at, x[at])
     assert torch.equal(out, want.index_add_(0, at, x[at]))
 
 
 def test_alone_nothing_travels():
-    wire = Wire()
+    comm = Communicator()
     x = torch.arange(3.0)
-    assert torch.equal(wire.sum(x.clone()), x)
-    assert wire.share(b"abc") == b"abc"
-    assert wire.arrays([(np.arange(0), [0])], "sample")[0][1] == [0]
-    assert len(wire.gather(x)) == 1
+    assert torch.equal(comm.sum(x.clone()), x)
+    assert comm.share(b"abc") == b"abc"
+    assert comm.arrays([(np.arange(0), [0])], "sample")[0][1] == [0]
+    assert len(comm.gather(x)) == 1
 
 
 def test_models_move_with_gradients_and_buffers():
@@ -171,7 +169,7 @@ def test_models_move_with_gradients_and_buffers():
     models = [model_of(rank) for rank in range(3)]
     wanted = [model_of(rank) for rank in range(3)]
     with meshed(3) as (ends, _):
-        made = wires(ends)
+        made = comms(ends)
         together(lambda rank: pass_on(models[rank], made[rank], -1), 3)
         sent = made[0].traffic.sent()["migrate"]
     numbers = sum(t.numel() for t in wanted[0].state_dict().values()) + len(list(wanted[0].parameters()))

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.exchange.wire import Wire
+from weft.exchange.communicator import Communicator
 
 
 @dataclass(frozen=True)
-class Spread:
+class SliceLayout:
     """Whose rows are where, and which columns are whose. Slices are equally wide; the last ones are padded with zeros."""
 
     bounds: tuple[int, ...]  # [size + 1]: worker p owns rows bounds[p] to bounds[p + 1]
@@ -60,27 +60,33 @@ class Spread:
 
 
 # Some rows: a range of them, or their places, int64.
-Some = slice | Tensor
+RowSelection = slice | Tensor
 
 
-def to_columns(x: Tensor, spread: Spread, wire: Wire, stage: str = "exchange") -> Tensor:
+def to_columns(x: Tensor, spread: SliceLayout, comm: Communicator, stage: str = "exchange") -> Tensor:
     """This worker's rows x [own rows, total] -> its slice of everyone's [all rows, width].
 
     On lists of all workers' tensors: out[p] = pad(cat(x)[:, span(p)]). Backward: `to_owners` of the gradient.
     """
-    return _ToColumns.apply(x, spread, wire, stage)
+    return _ToColumns.apply(x, spread, comm, stage)
 
 
-def to_owners(y: Tensor, spread: Spread, wire: Wire, stage: str = "exchange") -> Tensor:
+def to_owners(y: Tensor, spread: SliceLayout, comm: Communicator, stage: str = "exchange") -> Tensor:
     """This worker's slice y [all rows, width] -> its rows of all columns [own rows, total]; padding is dropped.
 
     On lists of all workers' tensors: out[p] = cat(y, 1)[rows of p] without padding. Backward: `to_columns` of the gradient.
     """
-    return _ToOwners.apply(y, spread, wire, stage)
+    return _ToOwners.apply(y, spread, comm, stage)
 
 
 def send_rows(
-    x: Tensor, here: Some, out: Tensor, there: Sequence[Some], spread: Spread, wire: Wire, stage: str = "exchange"
+    x: Tensor,
+    here: RowSelection,
+    out: Tensor,
+    there: Sequence[RowSelection],
+    spread: SliceLayout,
+    comm: Communicator,
+    stage: str = "exchange",
 ) -> None:
     """Some rows of everyone's x, one slice of their columns to each worker: into out[there], as `there` says by owner.
 
@@ -93,14 +99,20 @@ def send_rows(
     for worker, piece in _pieces(packed, send, spread):
         piece.view(mine, spread.columns(worker)).copy_(x[here, slice(*spread.span(worker))])
     receive = _but([number * held for number in numbers], spread)
-    arriving = wire.begin(packed, send, receive, stage)
+    arriving = comm.begin(packed, send, receive, stage)
     out[there[spread.rank], :held] = x[here, own]
     for worker, piece in _pieces(arriving(), receive, spread):
         out[there[worker], :held] = piece.view(numbers[worker], held)
 
 
 def send_slices(
-    y: Tensor, there: Sequence[Some], out: Tensor, here: Some, spread: Spread, wire: Wire, stage: str = "exchange"
+    y: Tensor,
+    there: Sequence[RowSelection],
+    out: Tensor,
+    here: RowSelection,
+    spread: SliceLayout,
+    comm: Communicator,
+    stage: str = "exchange",
 ) -> None:
     """The other way: of everyone's slices y, rows `there` by owner, to their owners: into this worker's out[here]."""
     numbers, held = [_count(some) for some in there], spread.columns(spread.rank)
@@ -110,38 +122,38 @@ def send_slices(
     for worker, piece in _pieces(packed, send, spread):
         piece.view(numbers[worker], held).copy_(y[there[worker], :held])
     receive = _but([mine * spread.columns(worker) for worker in range(spread.size)], spread)
-    arriving = wire.begin(packed, send, receive, stage)
+    arriving = comm.begin(packed, send, receive, stage)
     out[here, own] = y[there[spread.rank], :held]
     for worker, piece in _pieces(arriving(), receive, spread):
         out[here, slice(*spread.span(worker))] = piece.view(mine, spread.columns(worker))
 
 
-def _count(some: Some) -> int:
+def _count(some: RowSelection) -> int:
     return some.stop - some.start if isinstance(some, slice) else len(some)
 
 
-def _but(counts: list[int], spread: Spread) -> list[int]:
+def _but(counts: list[int], spread: SliceLayout) -> list[int]:
     """Counts by worker, none for this one."""
     return [count * int(worker != spread.rank) for worker, count in enumerate(counts)]
 
 
-def _pieces(flat: Tensor, counts: list[int], spread: Spread) -> list[tuple[int, Tensor]]:
+def _pieces(flat: Tensor, counts: list[int], spread: SliceLayout) -> list[tuple[int, Tensor]]:
     """Each other worker's piece of a flat message."""
     return [(worker, piece) for worker, piece in enumerate(flat.split(counts)) if worker != spread.rank]
 
 
-def _columns_of(x: Tensor, spread: Spread, wire: Wire, stage: str) -> Tensor:
+def _columns_of(x: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
     out = x.new_empty(spread.num_rows, spread.width)
     out[:, spread.columns(spread.rank) :] = 0
     there = [spread.all_of(worker) for worker in range(spread.size)]
-    send_rows(x, slice(0, len(x)), out, there, spread, wire, stage)
+    send_rows(x, slice(0, len(x)), out, there, spread, comm, stage)
     return out
 
 
-def _owned_of(y: Tensor, spread: Spread, wire: Wire, stage: str) -> Tensor:
+def _owned_of(y: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
     out = y.new_empty(spread.rows(spread.rank), spread.total)
     there = [spread.all_of(worker) for worker in range(spread.size)]
-    send_slices(y, there, out, slice(0, len(out)), spread, wire, stage)
+    send_slices(y, there, out, slice(0, len(out)), spread, comm, stage)
     return out
 
 
@@ -149,27 +161,27 @@ class _ToColumns(torch.autograd.Function):
     """Forward: rows to slices. Backward: slices to rows."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, spread: Spread, wire: Wire, stage: str) -> Tensor:
+    def forward(ctx: Any, x: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
         assert x.shape == (spread.rows(spread.rank), spread.total), (x.shape, spread)
-        ctx.spread, ctx.wire, ctx.stage = spread, wire, stage
-        return _columns_of(x, spread, wire, stage)
+        ctx.spread, ctx.comm, ctx.stage = spread, comm, stage
+        return _columns_of(x, spread, comm, stage)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        return _owned_of(g, ctx.spread, ctx.wire, ctx.stage), None, None, None
+        return _owned_of(g, ctx.spread, ctx.comm, ctx.stage), None, None, None
 
 
 class _ToOwners(torch.autograd.Function):
     """Forward: slices to rows. Backward: rows to slices."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, spread: Spread, wire: Wire, stage: str) -> Tensor:
+    def forward(ctx: Any, y: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
         assert y.shape == (spread.num_rows, spread.width), (y.shape, spread)
-        ctx.spread, ctx.wire, ctx.stage = spread, wire, stage
-        return _owned_of(y, spread, wire, stage)
+        ctx.spread, ctx.comm, ctx.stage = spread, comm, stage
+        return _owned_of(y, spread, comm, stage)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        return _columns_of(g, ctx.spread, ctx.wire, ctx.stage), None, None, None
+        return _columns_of(g, ctx.spread, ctx.comm, ctx.stage), None, None, None

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Names:
+class VertexNames:
     """One name a vertex, by original id: int64 numbers, or the bytes of strings and where each begins."""
 
     numbers: np.ndarray | None = None  # [vertices] int64
@@ -39,7 +39,7 @@ class Names:
         return {"names_text": self.text, "names_offsets": self._offsets}
 
     @classmethod
-    def joined(cls, parts: "list[Names]") -> Self:
+    def joined(cls, parts: "list[VertexNames]") -> Self:
         """The names of several tables, one after another; as strings, unless all are numbers."""
         if all(part.numbers is not None for part in parts):
             return cls(numbers=np.concatenate([part.numbers for part in parts if part.numbers is not None]))

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from weft.errors import InputError
+from weft.graph.csr import running_sum
+from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.graph import clean_types
-from weft.graph.lists import EdgeChunk
-from weft.graph.names import Names
-from weft.graph.pieces import running_sum
 from weft.graph.sources import FeatureTable, Source
 from weft.graph.storage import named_errors
-from weft.graph.tables import Columns, Table, VertexTable, edge_ends, edge_values
+from weft.graph.tables import Table, TableColumns, VertexTable, edge_ends, edge_values
+from weft.graph.vertex_names import VertexNames
 
 _OF_VERTICES = {"table", "id", "features", "label", "split"}
 _OF_EDGES = {"table", "from", "to", "src", "dst", "weight"}
@@ -26,10 +26,10 @@ class _Relation:
     name: str
     table: Table
     ends: tuple[int, int]  # the types that its edges come from and go to
-    columns: Columns
+    columns: TableColumns
 
 
-def from_toml(file: Path) -> Source:
+def source_from_toml(file: Path) -> Source:
     """The graph that a TOML file describes: `[vertices.TYPE]` and `[edges.RELATION]`, each with its table and columns."""
     described = _read(file)
     kinds = {name: _vertices(file, name, given) for name, given in described["vertices"].items()}
@@ -46,7 +46,7 @@ def from_toml(file: Path) -> Source:
     labels, split, classes = _labels(file, kinds, starts)
     several = len(names) > 1
     source = Source(sum(counts), edges, labels=labels, split=split, class_names=classes)
-    source.names = Names.joined([table.names.export() for table in kinds.values()])
+    source.names = VertexNames.joined([table.names.export() for table in kinds.values()])
     source.edge_type_names = tuple(relation.name for relation in relations)
     tables = [FeatureTable(table.width, table.rows) for table in kinds.values()]
     if several:
@@ -89,7 +89,7 @@ def _checked(file: Path, where: str, given: dict[str, Any], known: set[str], nee
 
 def _vertices(file: Path, name: str, given: dict[str, Any]) -> VertexTable:
     table = _checked(file, f"vertices.{name}", given, _OF_VERTICES, ("table",))
-    columns = Columns(**{key: value for key, value in given.items() if key != "table"})
+    columns = TableColumns(**{key: value for key, value in given.items() if key != "table"})
     return VertexTable(table, columns)
 
 
@@ -99,7 +99,7 @@ def _relation(file: Path, name: str, given: dict[str, Any], kinds: list[str]) ->
     for end in ("from", "to"):
         if given[end] not in kinds:
             raise InputError(f"{file}, [{where}]: {end} = {given[end]!r} is none of the vertices ({', '.join(kinds)})")
-    columns = Columns(**{key: given[key] for key in ("src", "dst", "weight") if key in given})
+    columns = TableColumns(**{key: given[key] for key in ("src", "dst", "weight") if key in given})
     return _Relation(name, table, (kinds.index(given["from"]), kinds.index(given["to"])), columns)
 
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from weft import _kernels
 from weft.errors import ConfigError
-from weft.graph.graph import Graph, Progress
+from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions
+from weft.graph.graph import Graph, ProgressCallback
 from weft.graph.importing import import_graph
-from weft.graph.lists import EdgeChunk, Options
 from weft.graph.sources import Source
 from weft.keys import Stream, generator, key
 
@@ -29,7 +29,7 @@ def rmat(
     seed: int = 0,
     threads: int = 1,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Graph:
     """An R-MAT graph of directed edges, with random features (if width > 0), labels and a split."""
     _check(vertices, edges, train, classes)
@@ -53,7 +53,7 @@ def rmat(
     if width:
         source.feature_width = width
         source.feature_rows = lambda: _noise(vertices, width, seed)
-    import_graph(source, out, Options(), overwrite=overwrite, progress=progress)
+    import_graph(source, out, EdgeOptions(), overwrite=overwrite, progress=progress)
     return Graph.open(out)
 
 
@@ -72,7 +72,7 @@ def communities(
     seed: int = 0,
     threads: int = 1,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Graph:
     """Degree-corrected blocks inside classes: most edges stay in a block, some in its class, few go anywhere.
 
@@ -92,7 +92,7 @@ def communities(
         seed=seed,
         threads=threads,
     )
-    import_graph(source, out, Options(), overwrite=overwrite, progress=progress)
+    import_graph(source, out, EdgeOptions(), overwrite=overwrite, progress=progress)
     return Graph.open(out)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from weft.errors import ConfigError, InputError
+from weft.graph.csr import running_sum, vertex_ranges
 from weft.graph.graph import SPLITS, Graph
-from weft.graph.pieces import running_sum, vertex_ranges
 from weft.keys import Stream, key, mix64_array
 
 _CHUNK = 1 << 22  # edges

@@ -1,0 +1,22 @@
+"""What a paper's reader or a tester needs and a user does not: a cluster in a box, and studies of locality."""
+
+from typing import TYPE_CHECKING
+
+from weft.lazy import lazy_face
+
+if TYPE_CHECKING:
+    from weft.lab.locality_figures import Locality, Micrographs, Misses, locality
+    from weft.lab.locality_study import LocalityStudy
+    from weft.lab.sandbox import Sandbox, bits_a_second
+else:
+    __getattr__ = lazy_face(__name__)
+
+__all__ = [
+    "Locality",
+    "LocalityStudy",
+    "Micrographs",
+    "Misses",
+    "Sandbox",
+    "bits_a_second",
+    "locality",
+]

@@ -1,0 +1,32 @@
+"""Faces of rooms whose names are imported when they are first used: a command's help need not wait for PyTorch."""
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+
+def lazy_face(package: str) -> Callable[[str], object]:
+    """A `__getattr__` for a package that imports its names under `if TYPE_CHECKING:`, for type checkers to see.
+
+    The same import lines say from which module each name comes when it is used.
+    """
+    face = sys.modules[package]
+    homes = _homes(inspect.getsource(face))
+
+    def __getattr__(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(homes[name]), name)
+        setattr(face, name, value)
+        return value
+
+    return __getattr__
+
+
+def _homes(source: str) -> dict[str, str]:
+    """The module of each name that is imported under `if TYPE_CHECKING:`."""
+    blocks = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    lines = (node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom))
+    return {alias.name: node.module for node in lines if node.module for alias in node.names}
