@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.cluster.launch import launch
+    from weft.cluster.local import launch
 else:
     __getattr__ = lazy_face(__name__)
 

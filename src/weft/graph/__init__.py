@@ -8,12 +8,13 @@ if TYPE_CHECKING:
     from weft.graph.csr import running_sum, sums_by_source, vertex_ranges
     from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions
     from weft.graph.generators import communities, communities_source, rmat
-    from weft.graph.graph import SPLITS, Graph, ProgressCallback
+    from weft.graph.graph import SPLITS, Graph
     from weft.graph.hetero_features import Features, HeteroFeatures, feature_table_names
     from weft.graph.hetero_tables import source_from_toml
     from weft.graph.importance import Importance
     from weft.graph.importing import import_graph
     from weft.graph.link_split import Links, split_links
+    from weft.graph.progress import ProgressCallback
     from weft.graph.self_loops import SelfLoops
     from weft.graph.sources import (
         BUILT_IN,

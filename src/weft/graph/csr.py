@@ -1,10 +1,15 @@
-"""Neighbour lists a piece at a time."""
+"""Neighbour lists as compressed sparse rows: `indptr`, [vertices + 1], says where each vertex's in-neighbours begin."""
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from weft import _kernels
+
+
+def id_type(vertices: int) -> type:
+    """The integer type of vertex ids: 32 bits where they fit."""
+    return np.int32 if vertices < 1 << 31 else np.int64
 
 
 def vertex_ranges(indptr: np.ndarray, edges: int, vertices: int | None = None) -> Iterator[tuple[int, int]]:

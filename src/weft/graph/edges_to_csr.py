@@ -11,8 +11,8 @@ import numpy as np
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError
-from weft.graph.csr import running_sum, vertex_ranges
-from weft.graph.graph import ProgressCallback, id_type
+from weft.graph.csr import id_type, running_sum, vertex_ranges
+from weft.graph.progress import ProgressCallback
 from weft.graph.storage import DirectoryWriter
 
 _LOOPS = {"keep": 0, "remove": 1, "add": 2}
@@ -55,7 +55,7 @@ EdgeReader = Callable[[], Iterator[EdgeChunk]]  # reads all edges, from the begi
 
 
 @dataclass
-class Lists:
+class _Lists:
     """The lists of a range of destinations."""
 
     lengths: np.ndarray
@@ -178,7 +178,7 @@ def _make(
     vertices: int,
     options: EdgeOptions,
     tell: Callable[[int], None] | None = None,
-) -> Lists:
+) -> _Lists:
     """The lists of the destinations from `first` on, in input order, cleaned as wanted; tells of edges that are read."""
     offsets = running_sum(counts)
     place, total, seen = offsets[:-1].copy(), int(offsets[-1]), 0
@@ -198,17 +198,17 @@ def _make(
         seen += len(src)
         if tell:
             tell(seen)
-    return _clean(Lists(offsets, indices, weight, type_), first, options)
+    return _clean(_Lists(offsets, indices, weight, type_), first, options)
 
 
-def _clean(lists: Lists, first: int, options: EdgeOptions) -> Lists:
+def _clean(lists: _Lists, first: int, options: EdgeOptions) -> _Lists:
     """Drop repeated edges and self-loops, or add them; `lists.lengths` holds offsets on the way in.
 
-    Lists that only get shorter are cleaned where they are.
+    _Lists that only get shorter are cleaned where they are.
     """
     rows = len(lists.lengths) - 1
     if not options.cleans:
-        return Lists(np.diff(lists.lengths), lists.indices, lists.weight, lists.type)
+        return _Lists(np.diff(lists.lengths), lists.indices, lists.weight, lists.type)
     lengths = np.empty(rows, dtype=np.int64)
     indices, weight, type_ = lists.indices, lists.weight, lists.type
     if options.self_loops == "add":
@@ -218,6 +218,6 @@ def _clean(lists: Lists, first: int, options: EdgeOptions) -> Lists:
     loops = _LOOPS[options.self_loops]
     inputs = (lists.lengths, lists.indices, lists.weight, lists.type, first, options.unique, loops)
     total = _kernels.clean_lists(*inputs, lengths, indices, weight, type_)
-    return Lists(
+    return _Lists(
         lengths, indices[:total], None if weight is None else weight[:total], None if type_ is None else type_[:total]
     )

@@ -8,8 +8,9 @@ import numpy as np
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions
-from weft.graph.graph import Graph, ProgressCallback
+from weft.graph.graph import Graph
 from weft.graph.importing import import_graph
+from weft.graph.progress import ProgressCallback
 from weft.graph.sources import Source
 from weft.keys import Stream, generator, key
 

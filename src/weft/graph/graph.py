@@ -1,6 +1,5 @@
 """Graph: in-neighbour lists with features, labels and splits, opened in no time from a directory of memory-mapped arrays."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -10,8 +9,11 @@ import numpy as np
 
 from weft.errors import GraphFormatError, InputError
 from weft.graph import storage
+from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, csr_in_memory
 from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, features_of
 from weft.graph.importance import Importance
+from weft.graph.progress import ProgressCallback
+from weft.graph.pyg import arrays_of as arrays_of_data
 from weft.graph.vertex_names import VertexNames
 from weft.keys import mix64_array
 
@@ -21,13 +23,6 @@ if TYPE_CHECKING:
 SPLITS = {"train": 0, "validation": 1, "test": 2, "unused": 3}
 _CHUNK = 1 << 22
 _NAMED = ("class_names", "vertex_type_names", "edge_type_names")  # facts of the manifest that are lists of names
-
-ProgressCallback = Callable[[str, int, int], None]  # stage, done, total
-
-
-def id_type(vertices: int) -> type:
-    """The integer type of vertex ids: 32 bits where they fit."""
-    return np.int32 if vertices < 1 << 31 else np.int64
 
 
 @dataclass(frozen=True)
@@ -209,8 +204,6 @@ class Graph:
         **options: Any,
     ) -> Self:
         """A graph in memory from [2, edges] (sources, destinations) and arrays; `options`: those of EdgeOptions."""
-        from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, csr_in_memory
-
         edge_index = np.asarray(edge_index)
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise InputError(f"edge_index has shape {edge_index.shape}: it needs two rows, sources and destinations")
@@ -240,8 +233,6 @@ class Graph:
     @classmethod
     def from_pyg(cls, data: Any, **options: Any) -> Self:
         """A graph in memory from a PyG `Data` or `HeteroData`, with x, y, masks, weights and types where it has them."""
-        from weft.graph.pyg import arrays_of as arrays_of_data
-
         return cls.from_arrays(**arrays_of_data(data), **options)
 
 

@@ -6,8 +6,9 @@ import numpy as np
 
 from weft.errors import ConfigError, InputError
 from weft.graph.edges_to_csr import EdgeOptions, write_csr
-from weft.graph.graph import ProgressCallback, check_finite, clean_labels, clean_types
+from weft.graph.graph import check_finite, clean_labels, clean_types
 from weft.graph.hetero_features import feature_table_names
+from weft.graph.progress import ProgressCallback
 from weft.graph.sources import FeatureTable, Source
 from weft.graph.storage import DirectoryWriter
 from weft.keys import Stream, generator

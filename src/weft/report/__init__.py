@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.report.allocation_page import allocation_page, write_allocations
+    from weft.report.allocation_page import write_allocations
     from weft.report.allocation_table import print_allocations
     from weft.report.answer_json import answer_as_dict
     from weft.report.cluster_table import print_cluster
     from weft.report.graph_table import print_graph
     from weft.report.locality_table import print_locality
     from weft.report.partition_table import print_partition
-    from weft.report.plan_page import page, write_page
+    from weft.report.plan_page import write_page
     from weft.report.plan_table import print_answer
     from weft.report.progress import StageProgress
     from weft.report.sandbox_table import print_traffic
@@ -22,10 +22,8 @@ else:
 
 __all__ = [
     "StageProgress",
-    "allocation_page",
     "answer_as_dict",
     "listener_for",
-    "page",
     "print_allocations",
     "print_answer",
     "print_cluster",

@@ -71,7 +71,7 @@ def test_long_runs_compute_near_halos_again(near):
 
 def test_half_precision_moves_half_as_much(near):
     planner = near.planner(cluster(1e6), 1)
-    whole, half = (planner.predict(tp(3, comm=comm), cluster(1e6)) for comm in ("float32", "float16"))
+    whole, half = (planner.predict(tp(3, wire=precision), cluster(1e6)) for precision in ("float32", "float16"))
     assert half.sent["exchange"] == pytest.approx(whole.sent["exchange"] / 2)
 
 

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from weft import cli
 from weft.graph import communities
-from weft.report import allocation_page, print_allocations
+from weft.report import print_allocations
+from weft.report.allocation_page import allocation_page
 
 FLAGS = (
     *("--parts", "--batches", "--slack", "--measured", "--seed", "--threads", "--html", "--json"),

@@ -9,8 +9,9 @@ from answers import NASTY, alone, answer, nasty
 from rich.console import Console
 
 from weft.planner.prediction import Sweep
-from weft.report import answer_as_dict, page, print_answer, write_page
+from weft.report import answer_as_dict, print_answer, write_page
 from weft.report.answer_words import amount, figure, share
+from weft.report.plan_page import page
 from weft.report.sweeps import crossovers, say_crossover
 
 MADE = {"usual": answer, "alone": alone, "nasty": nasty}
