@@ -1,4 +1,4 @@
-"""SocketConnections between workers: every byte where it belongs, whatever the sizes; lost workers named; strangers refused."""
+"""Connections between workers: every byte arrives where it belongs, whatever the sizes; lost workers are named."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Every transport brings the same: a communicator's exchanges over threads, sockets and gloo, among awkward numbers of workers."""
+"""Every transport brings the same, over threads, sockets and gloo, among awkward numbers of workers."""
 
 import threading
 import time
