@@ -122,9 +122,9 @@ class GraphPlanner:
         covers = all(self._possible(layer, "cover") for layer in range(1, self._depth))
         precision = self._wire_type
         halo = OF_GRAPH["halo"](
-            self._depth, "cover" if covers else "pull", comm=precision, topology=self._task.topology
+            self._depth, "cover" if covers else "pull", wire=precision, topology=self._task.topology
         )
-        return {"halo": halo} | {name: OF_GRAPH[name](self._depth, comm=precision) for name in ("tp", "tp-decoupled")}
+        return {"halo": halo} | {name: OF_GRAPH[name](self._depth, wire=precision) for name in ("tp", "tp-decoupled")}
 
     def predict(self, plan: Plan, cluster: Cluster, name: str | None = None) -> Prediction:
         """What an epoch by a plan would take on a cluster."""

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from test_links import meshed, together
-from test_wire import comms
+from test_communicator import comms
+from test_connections import meshed, together
 
 from weft.exchange import Communicator, SliceLayout, to_columns, to_owners
 

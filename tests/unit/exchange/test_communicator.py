@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from test_links import meshed, together
+from test_connections import meshed, together
 
 from weft.exchange import Communicator, SocketTransport, Traffic, add_rows, gather_rows
 from weft.training.moving import packed, pass_on, unpack

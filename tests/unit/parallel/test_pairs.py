@@ -10,8 +10,8 @@ import torch
 from weft.parallel.pairs import Pairs, meet
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
-from test_links import meshed, together
-from test_wire import comms
+from test_communicator import comms
+from test_connections import meshed, together
 
 HELD = [np.array([4, 1, 7], dtype=np.int32), np.array([0, 6], dtype=np.int32), np.array([], dtype=np.int32)]
 HELD.append(np.array([3, 2, 5, 8], dtype=np.int32))

@@ -22,8 +22,8 @@ from weft.parallel.plan import tp
 from weft.parallel.tensor import ranges_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
-from test_links import meshed, together
-from test_wire import comms
+from test_communicator import comms
+from test_connections import meshed, together
 
 VERTICES, WIDTH, CLASSES, RELATIONS = 60, 7, 5, 4
 # Whose vertices are whose: uneven, one worker without any; the last fifteen are not for training.
