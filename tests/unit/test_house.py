@@ -109,7 +109,6 @@ def faces() -> list[str]:
     return [room for room in ROOMS if (ROOT / room / "__init__.py").exists() and room != "commands"]
 
 
-
 def exports(room: str) -> dict[str, str]:
     """The names of a face, and the module that each comes from."""
     found = imports(ROOT / room / "__init__.py")
