@@ -1,4 +1,4 @@
-"""Every error that a user can mend, drawn as one tree; the command line prints its text and exits with 2.
+"""All errors that a user can act on, as one tree; the command line prints the text and exits with 2.
 
 A text says what was wrong, where, and what to do. Mistakes of Weft itself are assertions, not these.
 

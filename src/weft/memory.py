@@ -1,4 +1,4 @@
-"""How much memory there is for what one is about to do, and giving back what is no longer wanted."""
+"""How much memory is available, and returning freed memory to the system."""
 
 import ctypes
 import os
@@ -18,22 +18,22 @@ def available_memory() -> int:
 
 @contextmanager
 def given_back() -> Iterator[None]:
-    """Large arrays that are freed meanwhile go back to the system at once; else the C library keeps them for later."""
-    tell = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries than GNU's have none, and keep less
-    if tell is None:
+    """Large arrays that are freed in this context go back to the system at once; otherwise the C library keeps them."""
+    option = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries than GNU's have none, and keep less
+    if option is None:
         yield
         return
-    tell(_MAPPED_FROM, _LARGE)
+    option(_MAPPED_FROM, _LARGE)
     try:
         yield
     finally:
-        tell(_MAPPED_FROM, _USUAL)
+        option(_MAPPED_FROM, _USUAL)
 
 
 def trim() -> None:
-    """What was freed in small pieces, and the C library keeps for later, goes back to the system now."""
-    if tell := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        tell(0)
+    """Return to the system what was freed in small pieces and the C library keeps."""
+    if option := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        option(0)
 
 
 def _available() -> int:

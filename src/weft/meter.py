@@ -1,4 +1,4 @@
-"""The one meter: seconds by stage, elapsed and of the processor, under names that predictions, logs and reports share."""
+"""Seconds by stage, elapsed and of the processor, under names that predictions, logs and reports share."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Threads that give way to others."""
+"""Priorities of threads."""
 
 import os
 import sys

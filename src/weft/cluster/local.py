@@ -1,4 +1,4 @@
-"""Workers on this machine: each a process of its own that runs the same command, told who it is as torchrun would."""
+"""Workers on this machine: each a process that runs the same command, in torchrun's environment variables."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ _GRACE = 15.0  # seconds that the others get to end by themselves once one has f
 
 
 def launch(arguments: Sequence[str], workers: int) -> int:
-    """Run `weft ARGUMENTS` as so many workers; the exit code is the first failure's, or 0. None is left behind."""
+    """Run `weft ARGUMENTS` as so many workers; returns 0, or the first failure's exit code. No process is left behind."""
     port = _free_port()
     seen: set[str] = set()
     processes = [_start(arguments, rank, workers, port) for rank in range(workers)]
@@ -58,7 +58,7 @@ def _start(arguments: Sequence[str], rank: int, workers: int, port: int) -> "sub
 
 
 def _wait(processes: "list[subprocess.Popen[str]]") -> int:
-    """Until all have ended; once one has failed, the others have a while to find out and say so."""
+    """Wait until all have ended; once one has failed, the others get some time to find out and report it."""
     failed: tuple[int, float] | None = None
     while True:
         codes = [process.poll() for process in processes]
@@ -80,7 +80,7 @@ def _wait(processes: "list[subprocess.Popen[str]]") -> int:
 
 
 def _relay(process: "subprocess.Popen[str]", seen: set[str]) -> None:
-    """A worker's errors; what several say in the same words is said once."""
+    """Print a worker's errors; those that several workers print alike only once."""
     assert process.stderr is not None
     for line in process.stderr:
         if not (line.startswith("weft: ") and line in seen):

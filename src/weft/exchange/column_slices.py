@@ -20,7 +20,7 @@ from weft.exchange.communicator import Communicator
 
 @dataclass(frozen=True)
 class SliceLayout:
-    """Whose rows are where, and which columns are whose. Slices are equally wide; the last ones are padded with zeros."""
+    """Each worker's rows and slice of columns. Slices are equally wide; the last ones are padded with zeros."""
 
     bounds: tuple[int, ...]  # [size + 1]: worker p owns rows bounds[p] to bounds[p + 1]
     rank: int

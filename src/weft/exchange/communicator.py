@@ -1,4 +1,4 @@
-"""The communicator: what one worker sends to and gets from the others of a group, with its bytes and seconds."""
+"""The exchanges of a group of workers, with their bytes and seconds."""
 
 import math
 import threading
@@ -12,7 +12,7 @@ from torch import Tensor
 from weft.exchange.transport import Transport
 from weft.meter import Meter
 
-_MESSAGE = 1 << 13  # bytes that cross a fast link in about the time that a message takes a processor
+_MESSAGE = 1 << 13  # bytes that a fast link carries in the time that a processor needs for a message
 
 Part = tuple[Tensor, Sequence[int], Sequence[int]]  # rows, how many go to each worker, and how many come
 
@@ -38,7 +38,7 @@ class Traffic:
 class Communicator:
     """The exchanges of one group of workers. All must call the same methods in the same order.
 
-    A worker alone has no transport, and what it exchanges stays where it is.
+    A single worker has no transport: what it exchanges stays where it is.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Communicator:
     def begin(
         self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str, exact: bool = False
     ) -> Callable[[], Tensor]:
-        """`rows`, under way while this worker does something else; the result waits for what comes.
+        """`rows` without waiting: the result waits for what arrives.
 
         `exact`: not in half precision, even on a communicator that is.
         """
@@ -94,7 +94,7 @@ class Communicator:
         return wait
 
     def together(self, parts: Sequence[Part], stage: str) -> Callable[[], list[tuple[Tensor, ...]]]:
-        """Several rows of one width in one message; the result waits for what comes: for each part, rows by sender."""
+        """Several parts (rows of one width) in one message; the result waits: for each part, the rows by sender."""
         if len(parts) == 1:
             x, send, receive = parts[0]
         else:
@@ -113,7 +113,7 @@ class Communicator:
     def arrays(
         self, parts: Sequence[tuple[np.ndarray, Sequence[int]]], stage: str
     ) -> list[tuple[np.ndarray, list[int]]]:
-        """Arrays in one message, each given with its elements for each receiver; likewise what came, of any length."""
+        """Arrays in one message, each with its number of elements for each receiver; returns what arrived, likewise."""
         if self._transport is None:
             return [(array[:0], [0]) for array, _ in parts]
         counts = np.ascontiguousarray(np.array([counts for _, counts in parts], dtype=np.int64).T)
@@ -140,7 +140,7 @@ class Communicator:
         ]
 
     def arrays_to_all(self, own: Sequence[np.ndarray], stage: str) -> list[tuple[np.ndarray, list[int]]]:
-        """The same arrays to each other worker; likewise what came, of any length."""
+        """The same arrays to each other worker; the result is what arrived, as `arrays` gives it."""
         parts = [(np.tile(array, self.size - 1), [len(array) * other for other in self.others]) for array in own]
         return self.arrays(parts, stage)
 
@@ -151,7 +151,7 @@ class Communicator:
         flat = x.detach().reshape(-1)
         if sent_whole(flat.nbytes, self.size):
             total = _added(self._to_all(flat, [len(flat)] * self.size, stage))
-        else:  # each worker adds up a piece, then all get all pieces: the same bits
+        else:  # each worker sums a piece, then all get all pieces: the same bits
             mine = list(flat.tensor_split(self.size))
             lengths = [len(piece) for piece in mine]
             own = mine[self.rank]
@@ -184,7 +184,7 @@ class Communicator:
         self.gather(torch.zeros(1))
 
     def close(self) -> None:
-        """Give up its connections; all workers of the group do, when nothing is under way."""
+        """Close its connections; all workers of the group do, when no exchange is under way."""
         for transport in (self._transport, self._device):
             if transport is not None:
                 transport.close()
@@ -210,7 +210,7 @@ class Communicator:
 
 
 def sent_whole(size: float, workers: int) -> bool:
-    """Whether a sum of so many bytes goes whole to everyone: by pieces it is 2 / workers of the bytes, but two exchanges."""
+    """Does a sum send everything to all? In pieces it sends 2 / workers of the bytes, but in two exchanges."""
     return size - 2 * size / workers <= _MESSAGE
 
 

@@ -1,4 +1,4 @@
-"""A mesh: every worker connected to every other by sockets, met through the run's store."""
+"""Sockets between all pairs of workers. They find each other through the run's store."""
 
 import ipaddress
 import json
@@ -13,59 +13,61 @@ from typing import Any
 from weft.errors import ClusterError, ConfigError
 from weft.exchange.transport import SocketTransport
 
-_HELLO = struct.Struct("!16sII")  # the run's secret, the mesh's number, the rank
-_PATIENCE = 5.0  # seconds that a stranger at the door has for its first words
-_PACE = "cubic"  # TCP's way to find its rate; see _pace
+_HELLO = struct.Struct("!16sII")  # the run's secret, the number of the call of `connect`, the rank
+_HELLO_TIMEOUT = 5.0  # seconds in which whoever connects must say who it is
+_CONGESTION_CONTROL = "cubic"  # TCP's congestion control; see _set_congestion_control
 
 
 class SocketConnections:
-    """This worker's door, and its connections. All workers make the same meshes in the same order."""
+    """This worker's listening socket and its connections. All workers connect the same groups in the same order."""
 
     def __init__(self, rank: int, master: str, store: Any, timeout: float) -> None:
         self._rank, self._store, self._timeout = rank, store, timeout
         if rank == 0:
             store.set("weft/secret", secrets.token_hex(16))
         self._secret = bytes.fromhex(store.get("weft/secret").decode())
-        bound, told = _addresses(master)
-        self._door = socket.create_server((bound, 0), backlog=1024, family=_family(bound))
-        _pace(self._door)  # who is let in gets it from the door
-        store.set(f"weft/door/{rank}", json.dumps([told, self._door.getsockname()[1]]))
-        self._made = 0
-        self._waiting: dict[tuple[int, int], socket.socket] = {}  # came before they were asked for
+        bound, advertised = _addresses(master)
+        self._listener = socket.create_server((bound, 0), backlog=1024, family=_family(bound))
+        _set_congestion_control(self._listener)  # accepted sockets inherit it
+        store.set(f"weft/address/{rank}", json.dumps([advertised, self._listener.getsockname()[1]]))
+        self._created = 0
+        self._waiting: dict[
+            tuple[int, int], socket.socket
+        ] = {}  # connected before this worker called `connect` for them
         self._open: dict[int, socket.socket] = {}  # by file descriptor
 
     def transport(self, ranks: Sequence[int]) -> SocketTransport:
         """New connections among some workers, this one too."""
-        return SocketTransport(self.connect(ranks), self._timeout, ranks, self.hang_up)
+        return SocketTransport(self.connect(ranks), self._timeout, ranks, self.disconnect)
 
     def connect(self, ranks: Sequence[int]) -> list[int]:
         """New connections among some workers, this one too: the sockets by member, -1 for this worker itself."""
-        self._made += 1
+        self._created += 1
         found = []
         for rank in ranks:
             if rank == self._rank:
                 found.append(-1)
                 continue
-            one = self._call(rank) if rank < self._rank else self._receive(rank)
+            one = self._connect_to(rank) if rank < self._rank else self._accept_from(rank)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             one.setblocking(False)
             self._open[one.fileno()] = one
             found.append(one.fileno())
         return found
 
-    def hang_up(self, sockets: Sequence[int]) -> None:
+    def disconnect(self, sockets: Sequence[int]) -> None:
         """End the connections that one `connect` made."""
         for number in sockets:
             if number >= 0:
                 self._open.pop(number).close()
 
     def close(self) -> None:
-        """Hang up on everyone, and close the door."""
-        for one in [self._door, *self._open.values(), *self._waiting.values()]:
+        """Close all connections, and stop listening."""
+        for one in [self._listener, *self._open.values(), *self._waiting.values()]:
             one.close()
 
-    def _call(self, rank: int) -> socket.socket:
-        address, port = json.loads(self._store.get(f"weft/door/{rank}"))
+    def _connect_to(self, rank: int) -> socket.socket:
+        address, port = json.loads(self._store.get(f"weft/address/{rank}"))
         try:
             one = socket.create_connection((address, port), self._timeout)
         except OSError as error:
@@ -73,27 +75,27 @@ class SocketConnections:
                 f"worker {self._rank} could not connect to worker {rank} at {address}:{port} ({error}): let the hosts "
                 f"reach each other on all ports, or name each host's address in WEFT_ADDRESS"
             ) from error
-        _pace(one)
-        one.sendall(_HELLO.pack(self._secret, self._made, self._rank))
+        _set_congestion_control(one)
+        one.sendall(_HELLO.pack(self._secret, self._created, self._rank))
         return one
 
-    def _receive(self, rank: int) -> socket.socket:
+    def _accept_from(self, rank: int) -> socket.socket:
         end = time.monotonic() + self._timeout
-        while (self._made, rank) not in self._waiting:
+        while (self._created, rank) not in self._waiting:
             left = end - time.monotonic()
             if left <= 0:
                 raise ClusterError(f"worker {rank} did not connect to worker {self._rank} within {self._timeout:g} s")
-            self._door.settimeout(min(left, _PATIENCE))
+            self._listener.settimeout(min(left, _HELLO_TIMEOUT))
             try:
-                one, _ = self._door.accept()
+                one, _ = self._listener.accept()
             except TimeoutError:
                 continue
-            self._admit(one)
-        return self._waiting.pop((self._made, rank))
+            self._check_hello(one)
+        return self._waiting.pop((self._created, rank))
 
-    def _admit(self, one: socket.socket) -> None:
-        """Who knows the run's secret comes in."""
-        one.settimeout(_PATIENCE)
+    def _check_hello(self, one: socket.socket) -> None:
+        """Keep a connection whose other end knows the run's secret; close any other."""
+        one.settimeout(_HELLO_TIMEOUT)
         try:
             said = one.recv(_HELLO.size, socket.MSG_WAITALL)
         except OSError:
@@ -107,9 +109,9 @@ class SocketConnections:
 
 
 def _addresses(master: str) -> tuple[str, str]:
-    """Where this worker listens, and what it tells the others: the address that it reaches the first worker from."""
-    if told := os.environ.get("WEFT_ADDRESS"):
-        return told, told
+    """Where this worker listens, and the address that the others use: the one that it reaches the first worker from."""
+    if advertised := os.environ.get("WEFT_ADDRESS"):
+        return advertised, advertised
     family, kind, _, _, target = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(target)  # of a datagram socket: only looks up the way
@@ -127,22 +129,22 @@ def _is_loopback(name: str) -> bool:
         return name == "localhost"
 
 
-def _pace(one: socket.socket) -> None:
-    """Have a connection find its rate by losses, as most systems do, whatever this one is set to.
+def _set_congestion_control(one: socket.socket) -> None:
+    """Use a congestion control that goes by losses (CUBIC), whatever this system is set to.
 
-    Between workers a connection rests, has a part of the link for a while, and rests again. BBR takes that part for the
-    link's rate, and keeps to it when the others are done. WEFT_CONGESTION names another way, or `system`.
+    A connection between workers is idle, shares the link for a while, and is idle again. BBR takes its share for the
+    link's rate, and keeps to it when the others are done. WEFT_CONGESTION names another one, or `system`.
     """
-    told = os.environ.get("WEFT_CONGESTION")
-    if told == "system":
+    chosen = os.environ.get("WEFT_CONGESTION")
+    if chosen == "system":
         return
     try:
-        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, (told or _PACE).encode())
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, (chosen or _CONGESTION_CONTROL).encode())
     except (AttributeError, OSError) as error:  # not Linux, or a Linux without it
-        if told:
+        if chosen:
             one.close()
             raise ConfigError(
-                f"WEFT_CONGESTION={told} can't be had ({error}): choose one of those that "
+                f"WEFT_CONGESTION={chosen} is not available ({error}): choose one of those that "
                 f"`sysctl net.ipv4.tcp_allowed_congestion_control` lists, or system"
             ) from error
 

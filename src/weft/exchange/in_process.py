@@ -46,7 +46,7 @@ class Mailboxes:
         return message
 
     def leave(self, rank: int) -> None:
-        """A worker sends nothing any more: who waits for it is told so, after what it has sent before."""
+        """A worker sends nothing more: those that wait for it fail, once they have read what it sent."""
         self._gone.add(rank)
         for box, messages in list(self._boxes.items()):
             if box[1] == rank:

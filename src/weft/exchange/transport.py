@@ -1,4 +1,4 @@
-"""What carries rows between workers: this project's own connections, or a process group of torch.distributed."""
+"""What carries rows between workers: sockets (kernels/links.cpp), or a process group of torch.distributed."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,24 +22,24 @@ class Transport(Protocol):
         """The first send[0] rows of x go to worker 0, the next send[1] to worker 1, ...; `out` is filled likewise."""
 
     def start_any(self, data: np.ndarray, send: Sequence[int]) -> Callable[[], list[np.ndarray]]:
-        """Bytes, of which the receivers do not know how many will come: each sender's."""
+        """Bytes whose number the receivers do not know; the result is those of each sender."""
 
     def close(self) -> None:
-        """Give up its connections; it carries nothing any more. What other workers still have to read, they get."""
+        """Close its connections. Other workers still receive what was sent before."""
 
 
 class Connections(Protocol):
-    """What one worker reaches the others by. All workers ask for the same transports in the same order."""
+    """One worker's connections to the others. All workers create the same transports in the same order."""
 
     def transport(self, ranks: Sequence[int]) -> Transport:
         """A new transport among some workers, this one too."""
 
     def close(self) -> None:
-        """Send nothing any more; who still waits for this worker finds out."""
+        """Send nothing more; workers that still wait for this one fail."""
 
 
 class SocketTransport:
-    """Connections of this project's own, for what is in host memory (kernels/links.cpp)."""
+    """Sockets, for what is in host memory (kernels/links.cpp)."""
 
     header = 16
 
@@ -48,10 +48,10 @@ class SocketTransport:
         sockets: Sequence[int],
         timeout: float,
         ranks: Sequence[int],
-        hang_up: Callable[[Sequence[int]], None] | None = None,
+        disconnect: Callable[[Sequence[int]], None] | None = None,
     ) -> None:
         self._open: _kernels.Links | None = _kernels.Links(list(sockets), timeout)
-        self._sockets, self._ranks, self._hang_up = sockets, ranks, hang_up
+        self._sockets, self._ranks, self._disconnect = sockets, ranks, disconnect
 
     @property
     def _links(self) -> "_kernels.Links":
@@ -78,15 +78,15 @@ class SocketTransport:
         return wait
 
     def close(self) -> None:
-        """Hang up, once."""
-        if self._open is not None and self._hang_up is not None:
-            self._hang_up(self._sockets)
+        """Close the sockets, once."""
+        if self._open is not None and self._disconnect is not None:
+            self._disconnect(self._sockets)
         self._open = None
 
     def _check(self, lost: list[int]) -> None:
         if lost:
-            told = ", ".join(f"worker {self._ranks[member]}" for member in lost)
-            raise ClusterError(f"{told} stopped answering")
+            workers = ", ".join(f"worker {self._ranks[member]}" for member in lost)
+            raise ClusterError(f"{workers} stopped answering")
 
 
 class ProcessGroupTransport:
@@ -126,13 +126,13 @@ class ProcessGroupTransport:
         if self._group is None or self._closed:
             return
         if torch.cuda.is_available():
-            torch.cuda.synchronize()  # what NCCL was asked to do is done later than its call returns
+            torch.cuda.synchronize()  # NCCL's calls return before they are done
         dist.destroy_process_group(self._group)
         self._group, self._closed = None, True
 
 
 class _named_loss:
-    """Turns the failure of a collective into the error that a lost worker is."""
+    """Turns the failure of a collective into the error of a lost worker."""
 
     def __enter__(self) -> None:
         return None

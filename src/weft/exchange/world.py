@@ -1,4 +1,4 @@
-"""The workers of a run: who this one is, the communicators to the others, and who is missing when one stops answering."""
+"""The workers of a run: this one's rank, communicators among them, and which are missing when one stops answering."""
 
 import ctypes
 import json
@@ -20,9 +20,9 @@ from weft.exchange.connections import SocketConnections
 from weft.exchange.transport import Connections, ProcessGroupTransport
 from weft.meter import Meter
 
-_BEAT = 1.0  # seconds between signs of life
+_HEARTBEAT = 1.0  # seconds between heartbeats
 _LINGER = 10.0  # seconds that the first worker waits for the others to find out who is missing
-_ALIVE, _MISSING, _TOLD = "weft/alive", "weft/missing", "weft/told"
+_ALIVE, _MISSING, _INFORMED = "weft/alive", "weft/missing", "weft/informed"
 
 Groups = Sequence[Sequence[int]]  # of workers, each in one of them
 
@@ -46,10 +46,10 @@ class World:
         self._store, self._timeout = store, timedelta(seconds=timeout)
         self._connections = connections
         self._ended = threading.Event()
-        self._life = threading.Thread(target=self._show_life, daemon=True, name="weft-alive")
+        self._heart = threading.Thread(target=self._send_heartbeats, daemon=True, name="weft-alive")
         if store is not None:
-            store.set(f"{_ALIVE}/{rank}", "0")  # asking for a key that nobody set would wait for it
-            self._life.start()
+            store.set(f"{_ALIVE}/{rank}", "0")  # reading a key that is not set would wait for it
+            self._heart.start()
 
     @classmethod
     def join(cls, timeout: float, transport: str = "sockets") -> "World":
@@ -110,7 +110,7 @@ class World:
         return [len(ranks) for ranks in self._groups("host")]
 
     def members(self, group: str | Groups) -> list[int]:
-        """The workers that cooperate with this one."""
+        """The workers of this one's group, itself among them."""
         return next(ranks for ranks in self._groups(group) if self.rank in ranks)
 
     def _groups(self, group: str | Groups) -> list[list[int]]:
@@ -125,22 +125,22 @@ class World:
         if self._store is None:
             return error
         found: list[list[int]] = []
-        # A thread, for asking over a link that was cut never returns.
+        # In a thread, as a read over a link that was cut never returns.
         asking = threading.Thread(target=lambda: found.append(self._find_missing()), daemon=True)
         asking.start()
-        asking.join(_LINGER + 5 * _BEAT)
+        asking.join(_LINGER + 5 * _HEARTBEAT)
         missing = found[0] if found else [0]  # the first worker, who holds the store, is out of reach
         if not missing:
             return error
-        told = ", ".join(f"worker {rank} (host {self.hosts[rank]})" for rank in missing)
+        workers = ", ".join(f"worker {rank} (host {self.hosts[rank]})" for rank in missing)
         return ClusterError(
-            f"{told} stopped answering; look at its output, then go on from the last checkpoint with --resume"
+            f"{workers} stopped answering; look at its output, then go on from the last checkpoint with --resume"
         )
 
     def _find_missing(self) -> list[int]:
         try:
             missing = self._missing()
-            self._store.set(f"{_TOLD}/{self.rank}", "1")
+            self._store.set(f"{_INFORMED}/{self.rank}", "1")
             if self.rank == 0:
                 self._wait_for_others(missing)
             return missing
@@ -148,43 +148,43 @@ class World:
             return [0]
 
     def _missing(self) -> list[int]:
-        """Workers that show no life; who finds out first tells the others."""
+        """Workers whose heartbeat has stopped; the first to find out tells the others through the store."""
         if not self._store.check([_MISSING]):
-            before = self._beats()
-            time.sleep(2.5 * _BEAT)
-            after = self._beats()
+            before = self._heartbeats()
+            time.sleep(2.5 * _HEARTBEAT)
+            after = self._heartbeats()
             dead = [rank for rank in range(self.size) if rank != self.rank and before[rank] == after[rank]]
             if not self._store.check([_MISSING]):
                 self._store.set(_MISSING, json.dumps(dead))
         return json.loads(self._store.get(_MISSING))
 
     def _wait_for_others(self, missing: list[int]) -> None:
-        """The first worker holds the store that the others ask, so it ends last."""
-        others = [f"{_TOLD}/{rank}" for rank in range(self.size) if rank not in missing]
+        """The first worker holds the store that the others read, so it ends last."""
+        others = [f"{_INFORMED}/{rank}" for rank in range(self.size) if rank not in missing]
         end = time.monotonic() + _LINGER
         while time.monotonic() < end and not self._store.check(others):
             time.sleep(0.1)
         time.sleep(0.5)
 
     def leave(self) -> None:
-        """Say goodbye."""
+        """Leave the run; every worker does, at its end."""
         self._ended.set()
-        if self._life.is_alive():  # one that still asks the store when Python ends would take the process down with it
-            self._life.join(_BEAT)
+        if self._heart.is_alive():  # a thread that reads the store when Python ends would crash the process
+            self._heart.join(_HEARTBEAT)
         if self._connections is not None:
             self._connections.close()
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
-    def _beats(self) -> list[bytes]:
+    def _heartbeats(self) -> list[bytes]:
         assert self._store is not None
         keys = [f"{_ALIVE}/{rank}" for rank in range(self.size)]
         return [self._store.get(key) if self._store.check([key]) else b"" for key in keys]
 
-    def _show_life(self) -> None:
+    def _send_heartbeats(self) -> None:
         assert self._store is not None
         beat = 0
-        while not self._ended.wait(_BEAT):
+        while not self._ended.wait(_HEARTBEAT):
             beat += 1
             try:
                 self._store.set(f"{_ALIVE}/{self.rank}", str(beat))

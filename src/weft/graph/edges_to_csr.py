@@ -66,7 +66,7 @@ class _Lists:
 
 @dataclass(frozen=True)
 class _Counted:
-    """What reading the edges once told."""
+    """The result of reading the edges once."""
 
     degrees: np.ndarray  # [vertices] int64: edges that each destination gets, before cleaning
     edges: int  # in the input
@@ -94,7 +94,7 @@ def write_csr(
 ) -> None:
     """Write indptr, indices, edge_weight and edge_type into a graph directory, using about `memory` bytes.
 
-    `expected`: how many edges will come, where somebody knows.
+    `expected`: how many edges there are, if known; for progress only.
     """
     counted = _count(edges, vertices, options, progress, expected)
     ranges = _ranges(counted, options, memory)
@@ -103,8 +103,8 @@ def write_csr(
     weight = directory.array("edge_weight", np.float32) if counted.weighted else None
     type_ = directory.array("edge_type", np.int32) if counted.typed else None
     for number, (first, end) in enumerate(ranges):
-        tell = None if progress is None else _onward(progress, number * counted.edges, len(ranges) * counted.edges)
-        lists = _make(edges, first, counted.degrees[first:end], vertices, options, tell)
+        report = None if progress is None else _onward(progress, number * counted.edges, len(ranges) * counted.edges)
+        lists = _make(edges, first, counted.degrees[first:end], vertices, options, report)
         lengths[first:end] = lists.lengths
         for writer, values in ((indices, lists.indices), (weight, lists.weight), (type_, lists.type)):
             if writer is not None and values is not None:
@@ -114,7 +114,7 @@ def write_csr(
 
 
 def _onward(progress: ProgressCallback, before: int, total: int) -> Callable[[int], None]:
-    """Tells of edges that are placed, after so many in earlier ranges."""
+    """Reports edges that are placed, after those of earlier ranges."""
     return lambda placed: progress("placing edges", before + placed, total)
 
 
@@ -131,7 +131,7 @@ def _count(
         if bad >= 0:
             raise InputError(
                 f"edge {seen + bad} goes from {chunk.src[bad]} to {chunk.dst[bad]}, but vertex ids are 0 to {vertices - 1}: "
-                f"mend the edge, or give the number of vertices that there really are"
+                f"correct the edge, or give the right number of vertices"
             )
         _check_values(chunk, seen)
         weighted, typed = weighted or chunk.weight is not None, typed or chunk.type is not None
@@ -177,9 +177,9 @@ def _make(
     counts: np.ndarray,
     vertices: int,
     options: EdgeOptions,
-    tell: Callable[[int], None] | None = None,
+    report: Callable[[int], None] | None = None,
 ) -> _Lists:
-    """The lists of the destinations from `first` on, in input order, cleaned as wanted; tells of edges that are read."""
+    """The lists of the destinations from `first` on, in input order, cleaned as the options say."""
     offsets = running_sum(counts)
     place, total, seen = offsets[:-1].copy(), int(offsets[-1]), 0
     indices: np.ndarray = np.empty(total, dtype=id_type(vertices))
@@ -196,8 +196,8 @@ def _make(
             src, dst, first, place, indices, given_weight, weight, given_type, type_, options.undirected
         )
         seen += len(src)
-        if tell:
-            tell(seen)
+        if report:
+            report(seen)
     return _clean(_Lists(offsets, indices, weight, type_), first, options)
 
 

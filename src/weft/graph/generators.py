@@ -1,4 +1,4 @@
-"""Graphs made up by a seed: R-MAT (skewed degrees, no structure) and communities (blocks in classes, features that tell)."""
+"""Synthetic graphs: R-MAT (skewed degrees, no structure) and communities (blocks in classes, informative features)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,7 +78,7 @@ def communities(
     """Degree-corrected blocks inside classes: most edges stay in a block, some in its class, few go anywhere.
 
     Every edge is there both ways. Degrees follow a power law. A vertex's features are its class's centre times `signal`,
-    plus noise of unit variance: little by themselves, telling when averaged over neighbours.
+    plus noise of unit variance: weak by themselves, informative when averaged over neighbours.
     """
     source = communities_source(
         vertices=vertices,

@@ -104,7 +104,7 @@ class Graph:
 
     @cached_property
     def importance(self) -> Importance:
-        """How much hangs on each vertex as a source, for layer-wise sampling."""
+        """The importance of each vertex as a source, for layer-wise sampling."""
         return Importance(self.indptr, self.indices)
 
     def seeds(self, split: str) -> np.ndarray:
@@ -182,7 +182,7 @@ class Graph:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a manifest says of the graph besides its arrays; names of types only where there are some."""
+        """What a manifest holds besides arrays; names of types only where there are types."""
         types = {name: getattr(self, name) for name in _NAMED[1:] if getattr(self, name) is not None}
         return {"num_classes": self.num_classes, "class_names": self.class_names, **types}
 
@@ -316,7 +316,7 @@ def check_values(graph: Graph) -> None:
             )
         if graph.edge_weight is not None and not np.isfinite(graph.edge_weight[first : first + _CHUNK]).all():
             raise InputError(
-                f"an edge weight between edges {first} and {first + len(piece)} is NaN or infinite: mend it"
+                f"an edge weight between edges {first} and {first + len(piece)} is NaN or infinite: replace it"
             )
     _check_types(graph)
     if graph.features is not None:

@@ -1,4 +1,4 @@
-"""How much hangs on each vertex as a source (FastGCN's importance), from which layer-wise sampling draws."""
+"""The importance of each vertex as a source (FastGCN's), by which layer-wise sampling draws."""
 
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from weft.graph.csr import sums_by_source
 class Importance:
     """Of a vertex: the sum of 1 / in-degree^2 over its out-edges' destinations, the squared norm of its adjacency column.
 
-    Counted when first asked for, by reading all edges once. Terms are rounded to whole multiples of one unit, so that
+    Computed on first use, by reading all edges once. Terms are rounded to whole multiples of one unit, so that
     sums are exact and the same bits come out however vertices are numbered and edges ordered.
     """
 
@@ -38,6 +38,8 @@ class Importance:
         ordered = np.sort(self.values[self.values > 0])[::-1].astype(np.float64)
         if budget >= len(ordered):
             return -1.0
-        rest = np.cumsum(ordered[::-1])[::-1]  # of those whose chance is below 1, were so many ahead of them certain
+        rest = np.cumsum(ordered[::-1])[
+            ::-1
+        ]  # the sum of those whose probability is below 1, if those before them are certain
         scales = (budget - np.arange(len(ordered))) / rest
         return float(scales[np.argmax(scales * ordered <= 1)])

@@ -1,9 +1,9 @@
-"""Links: the distinct pairs of joined vertices, split by key; and the graph that is left without those that are held out.
+"""Link splits: the distinct pairs of joined vertices, split by key, and the graph without those that are held out.
 
-A link is a pair, whichever way its edges point and however many they are: all of them are held out together, so that no
-edge tells of a link that is to be predicted. Its head is the source of its edges; where there are edges both ways, it is the
-vertex of the lower id. A pair's split is a function of (seed, original ids) alone: the same for any partition and number of
-workers. A vertex joined to itself is no link; such edges always stay.
+A link is a pair of joined vertices, whichever way its edges point and however many they are. All its edges are held out
+together, so that none gives away a link that is to be predicted. Its head is the source of its edges; where there are edges
+both ways, it is the vertex of the lower id. A pair's split is a function of (seed, original ids) alone: the same for any
+partition and number of workers. A self-loop is no link; such edges always stay.
 """
 
 from dataclasses import dataclass, replace

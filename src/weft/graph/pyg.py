@@ -62,7 +62,7 @@ def _arrays_of_types(data: Any) -> dict[str, Any]:
 def _count(data: Any, name: str) -> int:
     """How many vertices of a type there are."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyG warns where it can't tell, which is said below
+        warnings.simplefilter("ignore")  # PyG warns where it does not know, which is an error below
         count = data[name].num_nodes
     if count is None:
         raise InputError(f"HeteroData says nothing of how many vertices {name!r} has: set data[{name!r}].num_nodes")
@@ -80,8 +80,8 @@ def _edges(data: Any, kind: tuple[str, str, str], starts: dict[str, int]) -> np.
         ends, count = edge_index[row], int(data[name].num_nodes)
         if len(ends) and not 0 <= ends.min() <= ends.max() < count:
             raise InputError(
-                f"HeteroData's edges {kind} run to vertex {ends.max()} (from {ends.min()}), but {name!r} has {count}: mend "
-                f"the edges, or set num_nodes"
+                f"HeteroData's edges {kind} run to vertex {ends.max()} (from {ends.min()}), but {name!r} has {count}: "
+                f"correct the edges, or set num_nodes"
             )
     return np.stack([edge_index[0] + starts[kind[0]], edge_index[1] + starts[kind[2]]]).astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""What normalised convolutions need to know of every vertex of the whole graph: its degree, and its self-loops."""
+"""Degrees and self-loops of all vertices, as normalised convolutions (GCN) need them."""
 
 from functools import cached_property
 
@@ -12,7 +12,7 @@ _CHUNK = 1 << 19  # edges
 
 
 class SelfLoops:
-    """In-degrees, self-loops apart from other edges, with and without edge weights; counted when first asked for."""
+    """In-degrees, self-loops apart from other edges, with and without edge weights; counted on first use."""
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray, edge_weight: np.ndarray | None) -> None:
         self._indptr = indptr

@@ -25,7 +25,7 @@ _CHUNK = 1 << 22  # edges, or values of features, read at a time
 
 @dataclass(frozen=True)
 class FeatureTable:
-    """The features of one type of vertices, read again each time they are asked for."""
+    """The features of one type of vertices, read anew by each call of `rows`."""
 
     width: int
     rows: Callable[[], Iterator[np.ndarray]]
@@ -33,7 +33,7 @@ class FeatureTable:
 
 @dataclass
 class Source:
-    """A graph that is somewhere else."""
+    """A graph outside a graph directory, that can be imported."""
 
     num_vertices: int
     edges: EdgeReader
@@ -43,7 +43,7 @@ class Source:
     split: np.ndarray | None = None
     names: VertexNames | None = None
     class_names: tuple[str, ...] | None = None
-    num_edges: int = 0  # as they are in the input; 0 where nobody knows yet
+    num_edges: int = 0  # as they are in the input; 0: not known yet
     vertex_type: np.ndarray | None = None  # [vertices], where there are several types, and
     tables: tuple[FeatureTable, ...] = ()  # the features of each, in place of those of all
     vertex_type_names: tuple[str, ...] | None = None
@@ -65,7 +65,7 @@ def with_reverses(source: Source) -> Source:
 
 
 def with_self_relation(source: Source) -> Source:
-    """A loop at each vertex besides, of weight 1, as a relation of its own."""
+    """Adds a self-loop of weight 1 to each vertex, as a relation of its own."""
     names = _relation_names(source)
 
     def edges() -> Iterator[EdgeChunk]:
@@ -87,7 +87,7 @@ def _types(chunk: EdgeChunk) -> np.ndarray:
 
 
 def _relation_names(source: Source) -> tuple[str, ...]:
-    """What relations are called: numbers where nobody says, and then all edges are read to count them."""
+    """The names of relations; numbers where there are none, for which all edges are read."""
     if source.edge_type_names:
         return source.edge_type_names
     highest = (0 if chunk.type is None or not len(chunk.type) else int(chunk.type.max()) for chunk in source.edges())
@@ -124,9 +124,9 @@ def from_folder(folder: Path) -> Source:
     per_vertex = {name: arrays[name] for name in ("feat", "feat_bits", "label", "split") if arrays[name] is not None}
     sizes = {name: len(array) for name, array in per_vertex.items() if array is not None}
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"{name}.npy {size}" for name, size in sizes.items())
+        sizes_text = ", ".join(f"{name}.npy {size}" for name, size in sizes.items())
         raise InputError(
-            f"the arrays of {folder} differ in their number of vertices ({told}): give each one row a vertex"
+            f"the arrays of {folder} differ in their number of vertices ({sizes_text}): give each one row a vertex"
         )
     vertices = (
         next(iter(sizes.values())) if sizes else int(max((part.max() for part in _pieces(edge_index)), default=-1)) + 1

@@ -96,7 +96,7 @@ class Table:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, EOFError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InputError(
-                f"{self.path} can't be read as a table ({reason}): mend the file, or export it again"
+                f"{self.path} can't be read as a table ({reason}): repair the file, or export it again"
             ) from None
         except OSError as error:
             raise StorageError(f"reading {self.path} failed: {error}") from None
@@ -166,7 +166,7 @@ class _Ids:
 
 
 class VertexTable:
-    """A table of vertices, read once for their ids, labels and split; features are streamed when they are asked for."""
+    """A table of vertices, read once for their ids, labels and split; features are streamed on demand."""
 
     def __init__(self, table: Table, columns: TableColumns, textual: bool = False) -> None:
         """`textual`: are ids strings, whatever they look like?"""

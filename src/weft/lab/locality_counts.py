@@ -19,7 +19,7 @@ class Allocations:
 
 
 def micro_locality(sampler: Sampler, batches: Iterable[np.ndarray], allocations: Allocations) -> np.ndarray:
-    """R_micro under each allocation: of what a root samples alone, the share besides it at its owner; mean over roots."""
+    """R_micro under each allocation: of what a root samples alone, the share at its owner, itself apart; mean over roots."""
     total, roots = np.zeros(len(allocations.names)), 0
     for number, batch in enumerate(batches):
         for root in batch:

@@ -65,7 +65,7 @@ def locality(
     progress: ProgressCallback | None = None,
 ) -> Locality:
     """The figures of a graph for every sampler, by names; the same for the same seed. Fanouts mean the same to each."""
-    study, tell = study or LocalityStudy(), progress or _nobody
+    study, report = study or LocalityStudy(), progress or _nobody
     study.check(graph)
     training = graph.seeds("train")
     if not len(training):
@@ -84,36 +84,36 @@ def locality(
         workers: Batches(training, graph.original_ids, workers * study.batch_size, study.seed).of(0)
         for workers in (1, *study.parts)
     }
-    allocations = _allocate(graph, study, tell)
+    allocations = _allocate(graph, study, report)
     return Locality(
-        _micrographs(single, epochs[1], study, allocations, tell),
-        _misses(cooperating, epochs, study, allocations, tell),
+        _micrographs(single, epochs[1], study, allocations, report),
+        _misses(cooperating, epochs, study, allocations, report),
     )
 
 
-def _allocate(graph: Graph, study: LocalityStudy, tell: ProgressCallback) -> Allocations:
+def _allocate(graph: Graph, study: LocalityStudy, report: ProgressCallback) -> Allocations:
     """Every method with every number of parts."""
     names = [(method, parts) for method in study.methods for parts in study.parts]
     owners = np.empty((graph.num_vertices, len(names)), dtype=np.min_scalar_type(max(study.parts) - 1))
     for column, (method, parts) in enumerate(names):
-        tell("allocating", column, len(names))
+        report("allocating", column, len(names))
         owners[:, column] = allocate(graph, parts, method, seed=study.seed)
-    tell("allocating", len(names), len(names))
+    report("allocating", len(names), len(names))
     return Allocations(names, owners)
 
 
 def _micrographs(
-    samplers: Made, epoch: list[np.ndarray], study: LocalityStudy, allocations: Allocations, tell: ProgressCallback
+    samplers: Made, epoch: list[np.ndarray], study: LocalityStudy, allocations: Allocations, report: ProgressCallback
 ) -> list[Micrographs]:
     rows = []
     roots, batches = _first(epoch, study.roots), _whole(epoch, study.batches)
     sizes = sum(map(len, roots)), len(batches), len(batches[0])
     for done, ((name, fanouts), sampler) in enumerate(samplers.items()):
-        tell("micrographs", done, len(samplers))
+        report("micrographs", done, len(samplers))
         micro, sub = micro_locality(sampler, roots, allocations), sub_locality(sampler, batches, allocations)
         for (method, parts), m, s in zip(allocations.names, micro.tolist(), sub.tolist(), strict=True):
             rows.append(Micrographs(name, fanouts, method, parts, m, s, *sizes))
-    tell("micrographs", len(samplers), len(samplers))
+    report("micrographs", len(samplers), len(samplers))
     return rows
 
 
@@ -122,19 +122,19 @@ def _misses(
     epochs: dict[int, list[np.ndarray]],
     study: LocalityStudy,
     allocations: Allocations,
-    tell: ProgressCallback,
+    report: ProgressCallback,
 ) -> list[Misses]:
     rows: list[Misses] = []
     total = len(samplers) * len(allocations.names)
     for (name, fanouts), sampler in samplers.items():
         for column, (method, parts) in enumerate(allocations.names):
-            tell("misses", len(rows), total)
+            report("misses", len(rows), total)
             batches = _whole(epochs[parts], study.batches)
             owners = np.ascontiguousarray(allocations.owners[:, column])
             spread = miss_rate(sampler, [dealt_out(seeds, parts) for seeds in batches], owners)
             home = miss_rate(sampler, [at_home(seeds, owners, parts) for seeds in batches], owners)
             rows.append(Misses(name, fanouts, method, parts, spread, home, len(batches), len(batches[0])))
-    tell("misses", total, total)
+    report("misses", total, total)
     return rows
 
 
@@ -150,4 +150,4 @@ def _whole(epoch: list[np.ndarray], count: int) -> list[np.ndarray]:
 
 
 def _nobody(stage: str, done: int, total: int) -> None:
-    """Progress that is told to nobody."""
+    """Progress that is not shown."""

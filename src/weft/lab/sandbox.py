@@ -1,6 +1,6 @@
 """A cluster in a box: hosts as network namespaces of this machine, joined by links of a given speed.
 
-Each host has a network of its own, a /dev/shm of its own, and, where wanted, a share of the processor. A switch (one more
+Each host has a network of its own, a /dev/shm of its own, and, if given, a share of the processor. A switch (one more
 namespace, with a bridge) joins them; both ends of each link are shaped by a token bucket. Everything has the sandbox's
 process id in its name, is removed at the end, and after a crash by the next sandbox that starts.
 """
@@ -166,15 +166,15 @@ class Sandbox:
         return [self._counters(number) for number in range(1, self.hosts + 1)]
 
     def _counters(self, number: int) -> dict[str, int]:
-        told = json.loads(_ip("-n", f"{self._name}-h{number}", "-s", "-j", "link", "show", "eth0"))[0]["stats64"]
+        stats = json.loads(_ip("-n", f"{self._name}-h{number}", "-s", "-j", "link", "show", "eth0"))[0]["stats64"]
         return {
-            f"{word}_{unit}": told[way][unit]
+            f"{word}_{unit}": stats[way][unit]
             for way, word in (("tx", "sent"), ("rx", "received"))
             for unit in ("bytes", "packets")
         }
 
     def reshape(self, host: int, rate: str) -> None:
-        """Give a host's link (hosts are counted from 0) another rate, such as 100mbit or none, whatever runs meanwhile."""
+        """Give a host's link (hosts are counted from 0) another rate, such as 100mbit or none, while commands run."""
         if not 0 <= host < self.hosts:
             raise ConfigError(f"the sandbox has no host number {host}: count them from 0 to {self.hosts - 1}")
         self._shape(host + 1, rate)

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from weft.planner.allocations import PLANS, Compared, Comparison
-from weft.report.allocation_words import FLOW, SHAPE, beside, flow_cells, rests_on, shape_cells, title
-from weft.report.answer_words import amount
-from weft.report.document import boxed, document, section
-from weft.report.markup import element, text
-from weft.report.plan_bars import axis, tick_step, track
+from weft.report.allocation_text import FLOW, SHAPE, beside, flow_cells, rests_on, shape_cells, title
+from weft.report.formats import amount
+from weft.report.html import boxed, document, element, section, text
+from weft.report.stage_bars import axis, tick_step, track
 
 _STAGES = {"gdp": "fetch", "leap": "fetch", "split": "exchange"}  # what the plans' rows are moved for
 _ABOUT = {
@@ -37,12 +36,12 @@ def allocation_page(comparison: Comparison) -> str:
 
 def _head(comparison: Comparison) -> str:
     tiles = {f"best for {plan}": comparison.best(plan) for plan in PLANS}
-    told = "".join(element("div", element("dt", text(k)), element("dd", text(v))) for k, v in tiles.items())
+    shown = "".join(element("div", element("dt", text(k)), element("dd", text(v))) for k, v in tiles.items())
     return element(
         "header",
         element("p", "Weft’s comparison of allocations", class_="eyebrow"),
         element("h1", text(title(comparison))),
-        element("dl", told),
+        element("dl", shown),
         element("p", text(rests_on(comparison)), class_="note"),
     )
 
@@ -66,9 +65,9 @@ def _row(allocation: Compared, best: Compared, plan: str, longest: float) -> str
     tracks = track("predicted", allocation.name, flow.seconds, {stage: flow.seconds}, longest)
     if (took := allocation.measured.get(plan)) is not None:
         tracks += track("measured", allocation.name, took, {stage: took}, longest)
-    told = [element("b", beside(flow, best.flows[plan])), f"{amount(flow.bytes)} in all"]
-    told.append(f"most at a host: {amount(flow.most_in)} in, {amount(flow.most_out)} out")
-    side = element("div", *(element("div", part) for part in told), class_="side")
+    shown = [element("b", beside(flow, best.flows[plan])), f"{amount(flow.bytes)} in all"]
+    shown.append(f"most at a host: {amount(flow.most_in)} in, {amount(flow.most_out)} out")
+    side = element("div", *(element("div", part) for part in shown), class_="side")
     kind = "row best" if allocation is best else "row"
     return element("div", name, element("div", tracks, class_="tracks"), side, class_=kind)
 
@@ -101,5 +100,5 @@ def _columns(*names: str) -> str:
 
 
 def _cells(name: str, cells: list[str], best: bool = False) -> str:
-    told = [element("td", text(cell)) for cell in cells]
-    return element("tr", element("th", text(name), scope="row"), *told, class_="best" if best else None)
+    shown = [element("td", text(cell)) for cell in cells]
+    return element("tr", element("th", text(name), scope="row"), *shown, class_="best" if best else None)

@@ -48,8 +48,8 @@ def _lines(f: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("edge weights", "yes"))
     if "vertex_types" in f:
         kinds = f["vertex_types"].items()
-        told = "\n".join(f"{name}: {kind['vertices']:,} with {kind['features']} features" for name, kind in kinds)
-        lines.append(("vertex types", told))
+        shown = "\n".join(f"{name}: {kind['vertices']:,} with {kind['features']} features" for name, kind in kinds)
+        lines.append(("vertex types", shown))
     if "relations" in f:
         lines.append(("relations", "\n".join(f"{name}: {count:,} edges" for name, count in f["relations"].items())))
     lines.append(("size", human_bytes(f["bytes"])))

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from weft.planner.prediction import Answer, Sweep
-from weft.report.answer_words import amount, dry_run, limit_of, memory_of, ranked, seconds, slower
-from weft.report.document import document, section
-from weft.report.markup import element, text
-from weft.report.plan_bars import bars
-from weft.report.plan_figures import plan_figures, sweep_figures
-from weft.report.plan_lines import can_draw, chart
-from weft.report.sweeps import axis_of
+from weft.report.formats import amount, seconds
+from weft.report.html import document, element, section, text
+from weft.report.plan_html_tables import plan_figures, sweep_figures
+from weft.report.plan_text import dry_run, limit_of, memory_of, ranked, slower
+from weft.report.stage_bars import bars
+from weft.report.sweep_chart import can_draw, chart
+from weft.report.sweep_text import axis_of
 
 _WIDE, _NARROW = 900.0, 345.0  # pixels: a line chart is drawn at both widths, and shown at the one that fits
 
@@ -34,28 +34,28 @@ def page(answer: Answer) -> str:
 
 
 def _choice(answer: Answer) -> str:
-    """What was asked, what was chosen, and why."""
+    """The question, the plan that was chosen, and the reasons."""
     best = answer.best
     tiles = {"an epoch": seconds(best.seconds), "held up by": limit_of(best)}
     if len(plans := ranked(answer)) > 1:
         follower = next(plan for plan in plans if plan.name != best.name)
         tiles[f"next: {follower.name}"] = slower(follower, answer)
     tiles |= {"sent an epoch": amount(sum(best.sent.values())), "peak memory": memory_of(best)}
-    told = "".join(element("div", element("dt", text(k)), element("dd", text(v))) for k, v in tiles.items())
+    shown = "".join(element("div", element("dt", text(k)), element("dd", text(v))) for k, v in tiles.items())
     reasons = "".join(element("li", text(reason)) for reason in answer.reasons)
     return element(
         "header",
         element("p", "Weft’s plan for", class_="eyebrow"),
         element("h1", text(answer.title)),
         element("p", element("b", text(best.name)), element("span", text(best.plan)), class_="choice"),
-        element("dl", told),
+        element("dl", shown),
         element("ul", reasons, class_="reasons") if reasons else "",
         element("p", text(dry_run(answer)), class_="note"),
     )
 
 
 def _sweep(sweep: Sweep, styles: dict[str, int], number: int) -> str:
-    """A chart at both widths, and its figures for those who want them."""
+    """A chart at both widths, and its figures in a table that can be opened."""
     caption = element("figcaption", f"By {text(axis_of(sweep).title)}")
     drawn = chart(sweep, styles, _WIDE, "wide") + chart(sweep, styles, _NARROW, "narrow")
     figures = element("details", element("summary", "Figures"), sweep_figures(sweep))

@@ -9,24 +9,20 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.planner.prediction import STAGES, Answer, Prediction, Sweep
-from weft.report.answer_words import (
-    NONE,
+from weft.report.formats import NONE, amount, figure, seconds, share
+from weft.report.plan_text import (
     OTHER,
-    amount,
     dry_run,
     error_of,
     excluded,
-    figure,
     limit_of,
     measured_seconds,
     memory_of,
     ranked,
-    seconds,
-    share,
     slower,
     stages_of,
 )
-from weft.report.sweeps import axis_of, crossovers, fastest, runner_up, say_crossover
+from weft.report.sweep_text import axis_of, crossovers, fastest, runner_up, say_crossover
 
 _ROOM_FOR_STAGES = 92  # columns; a narrower terminal shows no stages
 
@@ -74,13 +70,13 @@ def _plans(answer: Answer, with_stages: bool) -> Table:
 
 
 def _stage_columns(answer: Answer) -> list[str]:
-    told = [prediction.stages for prediction in ranked(answer)] + list(answer.measured.values())
-    return [*STAGES, *([OTHER] if any(OTHER in stages_of(times) for times in told) else [])]
+    shown = [prediction.stages for prediction in ranked(answer)] + list(answer.measured.values())
+    return [*STAGES, *([OTHER] if any(OTHER in stages_of(times) for times in shown) else [])]
 
 
 def _stage_cells(answer: Answer, times: Mapping[str, float]) -> list[str]:
-    told = stages_of(times)
-    return [figure(told[stage]) if stage in told else NONE for stage in _stage_columns(answer)]
+    shown = stages_of(times)
+    return [figure(shown[stage]) if stage in shown else NONE for stage in _stage_columns(answer)]
 
 
 def _print_excluded(answer: Answer, console: Console) -> None:

@@ -29,11 +29,11 @@ class _Stage:
 
     bar: TaskID
     begun: float
-    told: float
+    shown: float
 
 
 class StageProgress:
-    """A context whose call `(stage, done, total)` tells how far a stage is; total 0 means that nobody knows it yet."""
+    """A context whose call `(stage, done, total)` shows how far a stage is; total 0: not known yet."""
 
     def __init__(self, quiet: float = _QUIET) -> None:
         """`quiet`: seconds between a stage's lines where there is no terminal."""
@@ -61,8 +61,8 @@ class StageProgress:
             self._stages[stage] = _Stage(self._bars.add_task(stage, total=total or None), now, now)
         known = self._stages[stage]
         self._bars.update(known.bar, completed=done, total=total or None)
-        if not self._terminal and now - known.told >= self._quiet:
-            known.told = now
+        if not self._terminal and now - known.shown >= self._quiet:
+            known.shown = now
             print(line_of(stage, done, total, now - known.begun), file=sys.stderr, flush=True)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -72,10 +72,10 @@ class StageProgress:
 def line_of(stage: str, done: int, total: int, seconds: float) -> str:
     """How far a stage is, and what is left at the pace so far, in words."""
     if not total:
-        return f"{stage}: {done:,} in {_told(seconds)}"
-    left = f", about {_told(seconds / done * (total - done))} left" if done else ""
-    return f"{stage}: {done:,} of {total:,} in {_told(seconds)}{left}"
+        return f"{stage}: {done:,} in {_duration(seconds)}"
+    left = f", about {_duration(seconds / done * (total - done))} left" if done else ""
+    return f"{stage}: {done:,} of {total:,} in {_duration(seconds)}{left}"
 
 
-def _told(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

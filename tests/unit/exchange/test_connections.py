@@ -233,7 +233,7 @@ def test_workers_meet(environment):
 
     for mesh in together(work, size):
         mesh.close()
-    assert b"127.0.0.1" in store["weft/door/0"]
+    assert b"127.0.0.1" in store["weft/address/0"]
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="congestion control is chosen on Linux only")
@@ -264,14 +264,14 @@ def test_connections_find_their_rate_in_the_same_way(environment, monkeypatch, t
 
 def test_an_unknown_way_to_find_rates_is_named(environment, monkeypatch):
     monkeypatch.setenv("WEFT_CONGESTION", "nonsense")
-    with pytest.raises(ConfigError, match=r"WEFT_CONGESTION=nonsense can't be had .* choose one of"):
+    with pytest.raises(ConfigError, match=r"WEFT_CONGESTION=nonsense is not available .* choose one of"):
         SocketConnections(0, "127.0.0.1", Store(), 1.0)
 
 
 def test_strangers_are_turned_away(environment):
     store = Store()
     mesh = SocketConnections(0, "127.0.0.1", store, 2.0)
-    _, port = mesh._door.getsockname()
+    _, port = mesh._listener.getsockname()
     stranger = socket.create_connection(("127.0.0.1", port))
     stranger.sendall(os.urandom(24))
     with pytest.raises(ClusterError, match="worker 1 did not connect to worker 0 within 2 s"):

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from weft.planner.prediction import Sweep
 from weft.report import answer_as_dict, print_answer, write_page
-from weft.report.answer_words import amount, figure, share
+from weft.report.formats import amount, figure, share
 from weft.report.plan_page import page
-from weft.report.sweeps import crossovers, say_crossover
+from weft.report.sweep_text import crossovers, say_crossover
 
 MADE = {"usual": answer, "alone": alone, "nasty": nasty}
 

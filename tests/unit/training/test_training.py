@@ -393,7 +393,7 @@ def test_edge_weights_reach_the_model(graph):
 
 class TestMistakes:
     def test_tensorboard_must_be_installed(self, graph, tmp_path, monkeypatch):
-        monkeypatch.setattr("weft.report.training.find_spec", lambda name: None)
+        monkeypatch.setattr("weft.report.training_log.find_spec", lambda name: None)
         with pytest.raises(ConfigError, match="the package is not installed: pip install"):
             weft.train(graph, tensorboard=tmp_path, epochs=1)
 

@@ -6,12 +6,12 @@ from itertools import pairwise
 from math import ceil, exp, isfinite, log, nan
 
 from weft.planner.prediction import Sweep
-from weft.report.answer_words import figure
+from weft.report.formats import figure
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How an axis and its values are told."""
+    """How an axis and its values are shown."""
 
     title: str
     tick: Callable[[float], str]  # a value, beside the axis's title
@@ -49,7 +49,7 @@ _AXES = {
 
 
 def axis_of(sweep: Sweep) -> Axis:
-    """How this sweep's axis is told."""
+    """How this sweep's axis is shown."""
     usual = Axis(sweep.axis, figure, lambda value: f"{sweep.axis} {figure(value)}")
     return _AXES.get(sweep.axis, usual)
 
@@ -91,7 +91,7 @@ def _fastest_at(sweep: Sweep, place: int) -> str:
 
 
 def _meeting(sweep: Sweep, before: str, after: str, low: int, high: int) -> float:
-    """The value between two where both plans take as long; the upper one where that can't be told."""
+    """The value between two at which both plans take as long; the upper one where it can't be computed."""
     start, end = sweep.values[low], sweep.values[high]
     times = [sweep.seconds.get(name, [])[place : place + 1] for place in (low, high) for name in (before, after)]
     if start <= 0 or not all(time and isfinite(time[0]) and time[0] > 0 for time in times):

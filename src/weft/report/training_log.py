@@ -1,4 +1,4 @@
-"""A run, told to a person (bars and lines), to a program (JSON lines), or to TensorBoard."""
+"""A run's events, for a person (bars and lines), a program (JSON lines), or TensorBoard."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from weft.errors import ConfigError
-from weft.report.answer_json import answer_as_dict
+from weft.report.plan_json import answer_as_dict
 from weft.report.plan_table import print_answer
 from weft.training import Settings
 from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
@@ -27,7 +27,7 @@ Listener = Callable[[Event], None]
 
 @contextmanager
 def listener_for(settings: Settings, quiet: bool = False) -> Iterator[Listener]:
-    """What the settings want of a run's events; nothing for workers that are to be quiet."""
+    """Shows a run's events as the settings say; `quiet`: shows nothing, for all workers but the first."""
     if quiet:
         yield lambda event: None
         return
@@ -36,11 +36,11 @@ def listener_for(settings: Settings, quiet: bool = False) -> Iterator[Listener]:
         if settings.tensorboard is not None:
             listeners.append(TensorBoard(settings.tensorboard))
 
-        def tell(event: Event) -> None:
+        def notify(event: Event) -> None:
             for listener in listeners:
                 listener(event)
 
-        yield tell
+        yield notify
 
 
 class JsonLines:
@@ -62,13 +62,13 @@ class Human:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[shown]}"),
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
             disable=not sys.stdout.isatty(),
         )
-        self._task = self._bars.add_task("", total=None, told="")
+        self._task = self._bars.add_task("", total=None, shown="")
         self._started: Started | None = None
         self._since, self._edges = time.perf_counter(), 0
 
@@ -101,8 +101,8 @@ class Human:
     def _stepped(self, event: Stepped) -> None:
         self._edges += event.edges
         speed = self._edges / (time.perf_counter() - self._since) / 1e6
-        told = f"loss {event.loss:.3f}  {speed:.1f}M edges/s"
-        self._bars.update(self._task, advance=1, description=f"epoch {event.epoch + 1}", told=told)
+        shown = f"loss {event.loss:.3f}  {speed:.1f}M edges/s"
+        self._bars.update(self._task, advance=1, description=f"epoch {event.epoch + 1}", shown=shown)
 
     def _finished(self, event: Finished) -> None:
         table = Table("stage", "seconds", title="where the time went", title_justify="left")
@@ -110,8 +110,8 @@ class Human:
             table.add_row(stage, f"{seconds:.2f}")
         self._console.print(table)
         if event.rows and (whole := sum(event.rows.values())):
-            told = ", ".join(f"{where} {count / whole:.1%}" for where, count in event.rows.items())
-            self._say(f"feature rows read: {whole:,} ({told})")
+            shown = ", ".join(f"{where} {count / whole:.1%}" for where, count in event.rows.items())
+            self._say(f"feature rows read: {whole:,} ({shown})")
         if event.homes:
             self._say(
                 "seeds at home: the worker with most had {largest:.2f} times its share; {balanced:.2f} times after "
@@ -134,12 +134,12 @@ class Human:
 
 def _epoch_line(event: EpochEnded, started: Started | None) -> str:
     epochs = f" of {started.epochs}" if started else ""
-    validation = "" if event.validation is None else f"  validation {_told(event)}{' *' if event.best else ''}"
+    validation = "" if event.validation is None else f"  validation {_measures(event)}{' *' if event.best else ''}"
     return f"epoch {event.epoch + 1:>3}{epochs}  loss {event.loss:.4f}{validation}  {event.seconds:.2f} s"
 
 
-def _told(event: EpochEnded) -> str:
-    """What was measured: the figure that counts, or all of them with their names."""
+def _measures(event: EpochEnded) -> str:
+    """The validation metric, or all metrics with their names."""
     return _named(event.figures) if len(event.figures) > 1 else f"{event.validation:.2%}"
 
 

@@ -1,13 +1,28 @@
-"""An HTML file that needs nothing else: no script, no network."""
+"""HTML and SVG as text: elements whose text and attributes are escaped, and pages without script or network."""
 
-from weft.report.markup import element, text
-from weft.report.plan_style import STYLE
+from html import escape
+from pathlib import Path
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothing is fetched, no script runs
 
 
+def text(value: object) -> str:
+    """A value as text of an element."""
+    return escape(str(value))
+
+
+def element(tag: str, *children: str, **attributes: object) -> str:
+    """An element around children that are markup already; `class_` is class, `aria_label` aria-label; None leaves out."""
+    shown = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    return f"<{tag}{shown}>{''.join(children)}</{tag}>"
+
+
 def document(title: str, *main: str) -> str:
-    """The file's text: its title, and what it shows as markup."""
+    """A page's text, which needs no script and no network: its title, and what it shows as markup."""
     head = [
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -15,7 +30,7 @@ def document(title: str, *main: str) -> str:
         '<meta name="color-scheme" content="light dark">',
         '<link rel="icon" href="data:,">',
         element("title", text(title)),
-        f"<style>{STYLE}</style>",
+        f"<style>\n{_style()}</style>",
     ]
     body = element("body", element("main", *main))
     return f"<!doctype html>\n{element('html', element('head', *head), body, lang='en')}\n"
@@ -29,3 +44,8 @@ def section(title: str, content: str) -> str:
 def boxed(table: str, name: str) -> str:
     """A table that scrolls in its own box, by keyboard too."""
     return element("div", table, class_="scroll", role="region", tabindex=0, aria_label=name)
+
+
+def _style() -> str:
+    """Light and dark, wide and narrow."""
+    return Path(__file__).with_name("style.css").read_text(encoding="utf-8")

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from math import floor, isfinite, log, log10
 
 from weft.planner.prediction import Sweep
-from weft.report.answer_words import figure, seconds
-from weft.report.markup import element, text
-from weft.report.plan_bars import tick_step
-from weft.report.sweeps import axis_of, crossovers, fastest, say_crossover
+from weft.report.formats import figure, seconds
+from weft.report.html import element, text
+from weft.report.stage_bars import tick_step
+from weft.report.sweep_text import axis_of, crossovers, fastest, say_crossover
 
 _LETTER, _LINE, _FONT = 6.4, 15.0, 12  # units of the drawing: a letter's width, a line's height, the size of text
 _LONGEST_NAME = 17  # letters
@@ -85,9 +85,9 @@ def chart(sweep: Sweep, styles: dict[str, int], width: float, kind: str) -> str:
     winners = set(fastest(sweep))
     for name, label in zip(names, _label_places(sweep, names, y), strict=True):
         parts.append(_line(sweep, name, styles.get(name, 0), name in winners, x, y, right, label))
-    told = f"Seconds an epoch by {axis_of(sweep).title}: " + "; ".join(flag.word for flag in flags)
+    shown = f"Seconds an epoch by {axis_of(sweep).title}: " + "; ".join(flag.word for flag in flags)
     box = f"0 0 {width:.0f} {height:.0f}"
-    return element("svg", *parts, class_=f"chart {kind}", viewBox=box, role="img", aria_label=told)
+    return element("svg", *parts, class_=f"chart {kind}", viewBox=box, role="img", aria_label=shown)
 
 
 def _points(sweep: Sweep, name: str) -> list[tuple[float, float]]:

@@ -4,20 +4,19 @@ from collections.abc import Mapping
 from math import floor, isfinite, log10
 
 from weft.planner.prediction import STAGES, Answer, Prediction
-from weft.report.answer_words import (
+from weft.report.formats import figure, seconds
+from weft.report.html import element, text
+from weft.report.plan_text import (
     OTHER,
     error_of,
     excluded,
-    figure,
     limit_of,
     measured_seconds,
     other_stages,
     ranked,
-    seconds,
     slower,
     stages_of,
 )
-from weft.report.markup import element, text
 
 _NEAR_END, _NEAR_START = 0.86, 0.12  # of the track: where a mark's number would stick out
 
@@ -44,12 +43,12 @@ def tick_step(longest: float, most: int) -> float:
 
 
 def _longest(plans: list[Prediction], answer: Answer) -> float:
-    """What the tracks' full width stands for."""
-    told = [plan.seconds for plan in plans] + [sum(stages_of(plan.stages).values()) for plan in plans]
+    """The seconds that the full width of a track shows."""
+    shown = [plan.seconds for plan in plans] + [sum(stages_of(plan.stages).values()) for plan in plans]
     for name in (plan.name for plan in plans):
         times = answer.measured.get(name, {})
-        told += [times.get("seconds", 0.0), sum(stages_of(times).values())]
-    return max((value for value in told if isfinite(value) and value > 0), default=1.0) * 1.04
+        shown += [times.get("seconds", 0.0), sum(stages_of(times).values())]
+    return max((value for value in shown if isfinite(value) and value > 0), default=1.0) * 1.04
 
 
 def _legend(answer: Answer) -> str:
@@ -71,23 +70,23 @@ def _row(prediction: Prediction, answer: Answer, longest: float) -> str:
     if (took := measured_seconds(prediction, answer)) is not None:
         tracks += track("measured", prediction.name, took, answer.measured[prediction.name], longest)
     if prediction.excluded is None:
-        told = [element("b", slower(prediction, answer)), f"held up by {text(limit_of(prediction))}"]
+        shown = [element("b", slower(prediction, answer)), f"held up by {text(limit_of(prediction))}"]
         if took is not None:
-            told.append(f"prediction {error_of(prediction, took)}")
+            shown.append(f"prediction {error_of(prediction, took)}")
     else:
-        told = [element("b", "not possible"), text(prediction.excluded)]
-    side = element("div", "".join(element("div", part) for part in told), class_="side")
+        shown = [element("b", "not possible"), text(prediction.excluded)]
+    side = element("div", "".join(element("div", part) for part in shown), class_="side")
     kind = " ".join(["row", *(["best"] if chosen else []), *(["excluded"] if prediction.excluded is not None else [])])
     return element("div", head, element("div", tracks, class_="tracks"), side, class_=kind)
 
 
 def track(kind: str, name: str, total: float, stages: Mapping[str, float], longest: float) -> str:
     """One stacked bar and its mark; nothing where there is no time to show."""
-    told = stages_of(stages)
-    if not (told or (isfinite(total) and total > 0)):
+    shown = stages_of(stages)
+    if not (shown or (isfinite(total) and total > 0)):
         return ""
-    label = f"{name}, {kind}: {seconds(total)} an epoch; " + ", ".join(f"{k} {seconds(v)}" for k, v in told.items())
-    pieces = "".join(_piece(stage, value, stages, longest) for stage, value in told.items())
+    label = f"{name}, {kind}: {seconds(total)} an epoch; " + ", ".join(f"{k} {seconds(v)}" for k, v in shown.items())
+    pieces = "".join(_piece(stage, value, stages, longest) for stage, value in shown.items())
     marked = _mark(kind, total, longest) if isfinite(total) else ""
     return element("div", pieces, marked, class_=f"track {kind}", role="img", aria_label=label)
 
@@ -110,5 +109,5 @@ def _mark(kind: str, total: float, longest: float) -> str:
 def axis(longest: float, step: float) -> str:
     """The row below the tracks: seconds at its ticks."""
     ticks = [number * step for number in range(int(longest / step + 1e-9) + 1)]
-    told = [element("span", figure(tick), style=f"left:{tick / longest:.3%}") for tick in ticks]
-    return element("div", element("div", *told, class_="ticks"), class_="row axis", aria_hidden="true")
+    shown = [element("span", figure(tick), style=f"left:{tick / longest:.3%}") for tick in ticks]
+    return element("div", element("div", *shown, class_="ticks"), class_="row axis", aria_hidden="true")

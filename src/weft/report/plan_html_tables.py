@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 
 from weft.planner.prediction import STAGES, Answer, Prediction, Sweep
-from weft.report.answer_words import (
-    NONE,
+from weft.report.formats import NONE, amount, figure
+from weft.report.html import boxed, element, text
+from weft.report.plan_text import (
     OTHER,
-    amount,
     error_of,
     excluded,
-    figure,
     keys_in_order,
     limit_of,
     measured_seconds,
@@ -19,9 +18,7 @@ from weft.report.answer_words import (
     slower,
     stages_of,
 )
-from weft.report.document import boxed
-from weft.report.markup import element, text
-from weft.report.sweeps import axis_of, fastest
+from weft.report.sweep_text import axis_of, fastest
 
 
 def plan_figures(answer: Answer) -> str:
@@ -79,10 +76,10 @@ def _plan_row(plan: Prediction, answer: Answer, stages: list[str], limits: list[
 
 def _row(name: str, cells: list[str], kind: str | None) -> str:
     words = {len(cells) - 1: "words"}  # the last column is a sentence
-    told = [element("td", text(cell), class_=words.get(number)) for number, cell in enumerate(cells)]
-    return element("tr", element("th", text(name), scope="row"), *told, class_=kind)
+    shown = [element("td", text(cell), class_=words.get(number)) for number, cell in enumerate(cells)]
+    return element("tr", element("th", text(name), scope="row"), *shown, class_=kind)
 
 
 def _times(times: Mapping[str, float], stages: list[str]) -> list[str]:
-    told = stages_of(times)
-    return [figure(told[stage]) if stage in told else NONE for stage in stages]
+    shown = stages_of(times)
+    return [figure(shown[stage]) if stage in shown else NONE for stage in stages]

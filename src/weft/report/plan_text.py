@@ -1,49 +1,12 @@
-"""The words and figures in which tables and pages tell an `Answer`; units are decimal: 1 MB is a million bytes."""
+"""An `Answer` of the planner in words, for tables and pages."""
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
 
 from weft.planner.prediction import STAGES, Answer, Prediction
+from weft.report.formats import NONE, amount, error_of_seconds, seconds, share
 
-NONE = "–"
-OTHER = "other"  # stages that were measured and that predictions do not tell apart
-_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-
-
-def figure(value: float) -> str:
-    """A number in two or three significant digits: 1,234, 32.1, 3.21, 0.32, 0.032."""
-    if not isfinite(value):
-        return NONE
-    size = abs(value)
-    if size >= 99.95:
-        return f"{value:,.0f}"
-    if 0 < size < 0.0005:
-        return "<0.001"
-    digits = next(digits for bound, digits in ((9.995, 1), (0.0995, 2), (0.00995, 3), (0, 4)) if size >= bound)
-    return f"{value:.{digits}f}" if size else "0"
-
-
-def seconds(value: float) -> str:
-    """A time, as 3.21 s."""
-    return f"{figure(value)} s" if isfinite(value) else NONE
-
-
-def amount(count: float) -> str:
-    """A number of bytes, as 3.1 MB."""
-    if not isfinite(count):
-        return NONE
-    for size, unit in _BYTES:
-        if (scaled := count / size) >= 0.9995:
-            return f"{scaled:,.0f} {unit}" if scaled >= 9.95 else f"{scaled:.1f} {unit}"
-    return f"{count:.0f} B"
-
-
-def share(part: float) -> str:
-    """A signed share, as +12% or −5.6%; a decimal where it is small."""
-    if not isfinite(part):
-        return NONE
-    text = f"{part:+,.0%}" if abs(part) >= 0.0995 else f"{part:+.1%}"
-    return text.replace("-", "−")
+OTHER = "other"  # measured stages that predictions do not have
 
 
 def ranked(answer: Answer) -> list[Prediction]:
@@ -78,7 +41,7 @@ def stages_of(times: Mapping[str, float]) -> dict[str, float]:
 
 
 def other_stages(times: Mapping[str, float]) -> dict[str, float]:
-    """What was measured besides the stages of predictions."""
+    """Measured stages that predictions do not have."""
     return {name: value for name, value in times.items() if name not in (*STAGES, "seconds") and _positive(value)}
 
 
@@ -92,11 +55,6 @@ def error_of(prediction: Prediction, measured: float) -> str:
     return error_of_seconds(prediction.seconds, measured)
 
 
-def error_of_seconds(predicted: float, measured: float) -> str:
-    """The error of a time, as a share of what was measured."""
-    return share(predicted / measured - 1) if measured else NONE
-
-
 def memory_of(prediction: Prediction) -> str:
     """The peak and its limit, as 1.2 of 16 GB; the peak alone where no limit is known."""
     if not (isfinite(prediction.room) and prediction.room > 0):
@@ -107,12 +65,12 @@ def memory_of(prediction: Prediction) -> str:
 
 
 def limit_of(prediction: Prediction) -> str:
-    """What holds the epoch up most, in a word."""
+    """What limits an epoch most, in a word."""
     return prediction.limit if prediction.limits else NONE
 
 
 def dry_run(answer: Answer) -> str:
-    """What the prediction rests on, in a sentence."""
+    """What the prediction is based on, in a sentence."""
     return (
         f"Looked at {answer.looked_at:,} of {answer.batches:,} batches, standard error {answer.error:.1%}; planning took "
         f"{seconds(answer.took)}."
