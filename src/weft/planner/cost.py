@@ -18,14 +18,14 @@ from weft.planner.work import KINDS, Load, Move
 
 _TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
 _PREPARES = ("sample", "fetch")  # the others prepare batches
-LIMITS = ("processors", "links", "training", "preparing")
 _USUAL = 1.2  # how far apart the same piece of work is found from time to time, with nothing changed
 
 # What limits are made of, besides links: processors over all; then, of the thread that trains and of those that prepare:
 # computing, latencies of exchanges, bytes on links, and how much of these may go at once after a rest.
-PARTS = ("processors", "trains", "waits", "moves", "bursts", "prepares", "asks", "fetches", "fetch bursts")
+# And what of all that goes on while something else is computed.
+PARTS = ("processors", "trains", "waits", "moves", "bursts", "prepares", "asks", "fetches", "fetch bursts", "hidden")
 _SHARED = [PARTS.index("processors"), PARTS.index("trains")]
-_BURSTS = [PARTS.index("bursts"), PARTS.index("fetch bursts")]
+_SAVED = [PARTS.index("bursts"), PARTS.index("fetch bursts"), PARTS.index("hidden")]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Price:
     def vector(self) -> np.ndarray:
         """All figures that an epoch's seconds and memory hang on: none may grow without the plan getting worse."""
         parts = self.parts.copy()
-        parts[_BURSTS] *= -1
+        parts[_SAVED] *= -1
         return np.concatenate([parts, self.links, self.memory])
 
     @property
@@ -75,6 +75,11 @@ class Price:
         p = self.parts
         training, preparing = (p[at] + p[at + 1] + max(0.0, p[at + 2] - min(p[at + 3], p[at])) for at in (1, 5))
         return np.array([p[0], self.links.max(), training, preparing, min(p[0], p[1])])
+
+    @property
+    def hidden(self) -> float:
+        """Seconds of exchanges that go on while something else is computed."""
+        return float(self.parts[-1])
 
     @classmethod
     def nothing(cls) -> "Price":
@@ -136,12 +141,21 @@ class Prices:
         for computes, names in ((self._alone(trains), _TRAINS), (self._beside(prepares), _PREPARES)):
             bursts = sum(min(self._burst, each) for name in names for each in longest[name])
             parts += [computes, sum(waited[n] for n in names), sum(moved[n] for n in names), bursts]
+        parts.append(self._hidden(load, layer, stages[STAGES.index("exchange")]))
         sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
         return Price(np.array(stages), np.array(sent), np.array(parts), links, self._memory(load, layer))
 
     def _work(self, load: Load, stage: str, kinds: Container[str] = KINDS) -> np.ndarray:
         costs = ((self._cluster.work[kind], units) for kind, units in load.units[stage].items() if kind in kinds)
         return sum((cost * units for cost, units in costs), np.zeros(len(self._host))) * self._now / self._speed
+
+    def _hidden(self, load: Load, layer: int | None, exchange: float) -> float:
+        """Seconds of a layer's exchanges that go on while its edges are computed."""
+        if not load.overlaps:
+            return 0.0
+        still = Load(load.units, sources=load.sources, cost=load.cost)  # what is left if nothing were merged or moved
+        whole, rest = (self._alone(sum(self.convolved(one, layer), np.zeros(1))) for one in (load, still))
+        return min(exchange, (whole - rest) * load.overlaps)
 
     def _moved(self, load: Load, stage: str, travel: float, taking: Callable[[np.ndarray], float]) -> float:
         """Seconds that a stage's bytes travel for, beyond those in which processors carry them: these are the same ones."""
@@ -154,7 +168,7 @@ class Prices:
         """
         if layer is None or load is None:
             return self._model.step * self._steps / self._speed, np.zeros(len(self._host))
-        cost, between = self._model.layers[layer], self._model.between if layer else 0.0
+        cost, between = load.cost or self._model.layers[layer], self._model.between if layer else 0.0
         if load.slices < 1:
             rows = cost.column * load.edges
         else:

@@ -13,9 +13,9 @@ import torch
 from weft.exchange import Communicator
 from weft.features.cache import rooms
 from weft.graph import Graph, ProgressCallback, out_degrees
-from weft.parallel.owners import Owners
+from weft.parallel import Owners, Plan
 from weft.planner.counts import Cell, Counts
-from weft.planner.task import Task
+from weft.planner.task import Sampling
 from weft.planner.walk import Team, Walk
 from weft.sampling import Batches, dealt, make_sampler
 
@@ -29,7 +29,8 @@ class DryRun:
     def __init__(
         self,
         graph: Graph,
-        task: Task,
+        sampling: Sampling,
+        plan: Plan,
         owners: Owners,
         hosts: Sequence[int],
         costs: list[tuple[float, float]],
@@ -37,13 +38,15 @@ class DryRun:
         comms: tuple[Communicator, Communicator] | None = None,
         batches: list[np.ndarray] | None = None,
     ) -> None:
-        """`hosts`: of each worker. `comms`: to all and to this one's team; None: walk for all in this process.
+        """`plan`: whose cache and slack are looked at. `hosts`: of each worker.
+
+        `comms`: to all and to this one's team; None: walk for all in this process.
 
         `batches`: the vertices that each batch of an epoch computes; None: the training vertices, cut into batches.
         """
-        self._graph, self._task, self._comms = graph, task, comms
+        self._graph, self._plan, self._comms, self._layers = graph, plan, comms, len(sampling.fanouts)
         if batches is None:
-            batches = Batches(graph.seeds("train"), graph.original_ids, task.batch_size, task.seed).of(0)
+            batches = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed).of(0)
         self._batches = batches
         workers = len(hosts)
         self._workers = range(workers) if comms is None else [comms[0].rank]
@@ -57,9 +60,14 @@ class DryRun:
             near = frozenset(w for w in range(workers) if hosts[w] == hosts[worker])
             team = Team(owners.among(ranks), owners, ranks, near)
             sampler = make_sampler(
-                task.sampler, graph, task.fanouts, replace=task.replace, weighted=task.weighted, seed=task.seed
+                sampling.sampler,
+                graph,
+                sampling.fanouts,
+                replace=sampling.replace,
+                weighted=sampling.weighted,
+                seed=sampling.seed,
             )
-            self._walks[worker] = Walk(sampler, team, ranks.index(worker), costs, task.slack, graph.num_vertices)
+            self._walks[worker] = Walk(sampler, team, ranks.index(worker), costs, plan.slack, graph.num_vertices)
 
     def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:
         """Look at batches until their mean is steady, at most an epoch's or so many. A short last one is looked at too."""
@@ -77,11 +85,11 @@ class DryRun:
                 break
         for number in rest:
             self._walk(number)
-        room = rooms(self._task.cache, self._graph.num_vertices, self._row_bytes())
+        room = rooms(self._plan.cache, self._graph.num_vertices, self._row_bytes())
         if room:
             degrees = out_degrees(self._graph)
             for walk in self._walks.values():
-                walk.cache(room, degrees, self._task.cache_by)
+                walk.cache(room, degrees, self._plan.cache_by)
         weights = np.array([len(whole) / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
         return self._counts(weights, error)
 
@@ -104,7 +112,7 @@ class DryRun:
         for worker, walk in self._walks.items():
             of_team = next(index for index, team in enumerate(self._teams) if worker in team)
             walk.begin(np.ascontiguousarray(seeds[turns == of_team]), number)
-        for _ in self._task.fanouts:
+        for _ in range(self._layers):
             sent = {worker: walk.draw() for worker, walk in self._walks.items()}
             for worker, walk in self._walks.items():
                 walk.arrive(self._arrived(worker, sent))

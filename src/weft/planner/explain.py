@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from weft.errors import ConfigError
 from weft.parallel import PLACEMENTS, Plan
@@ -14,40 +15,70 @@ IN_WORDS = {
     "preparing": "the threads that prepare batches",
 }
 
+_SEEDS = {"home": "at home", "spread": "spread"}
 _EXACTNESS = 1.05  # what saves less than this factor is not worth giving it up
 
 Predict = Callable[[Plan], Prediction]
+Change = tuple[str, dict[Plan, str]]  # a choice, and the plans with another one, each with what is different in it
 
 
-def reasons(best: Prediction, predict: Predict, prefetch: int) -> list[str]:
-    """Sentences on a choice: what its epoch is held up by, and each layer and option against the next best.
+def reasons(shown: list[Prediction], predict: Predict, prefetch: int) -> list[str]:
+    """Sentences on a choice, the first of what is shown: what holds it up, and each layer and option against the next best.
 
     `prefetch`: batches that could be prepared ahead, if there was memory.
     """
-    total = sum(best.sent.values())
+    best = shown[0]
     said = [
-        f"{best.name} takes {seconds(best.seconds)} an epoch, held up most by {IN_WORDS[best.limit]}; {megabytes(total)} "
-        f"travel between workers"
+        f"{best.name} takes {seconds(best.seconds)} an epoch, held up most by {IN_WORDS[best.limit]}; "
+        f"{megabytes(sum(best.sent.values()))} travel between workers"
     ]
-    for number, placement in enumerate(best.plan.layers, start=1):
-        other = _next_best(_other_layers(best.plan, number - 1), predict)
+    for choice, others in _changes(best.plan):
+        other = _next_best(others, predict)
         if other is not None:
-            instead = other.plan.layers[number - 1]
-            said.append(f"{placement} in layer {number}: {_against(best, other)} ({instead})")
-    other = _next_best(_other_seeds(best.plan), predict)
-    if other is not None:
-        places = {"home": "at home", "spread": "spread"}
-        said.append(
-            f"seeds {places[best.plan.seeds]}: {_against(best, other)} ({places[other.plan.seeds]}"
-            f"{'' if other.plan.layers == best.plan.layers else ', ' + '+'.join(other.plan.layers)})"
-        )
-    if best.plan.cache:
-        other = _next_best(iter([replace(best.plan, cache=0.0)]), predict)
-        said += [] if other is None else [f"the cache: {_against(best, other)} (without)"]
-    return [*said, *_comm(best, predict), *_ahead(best, predict, prefetch)]
+            said.append(f"{choice}: {_against(best, other)} ({others[other.plan]})")
+    return [*said, *_precision(best, predict), *_ahead(best, predict, prefetch), *_other_ways(shown)]
 
 
-def _comm(best: Prediction, predict: Predict) -> Iterator[str]:
+def worth(plan: Plan, seconds: float) -> float:
+    """What an epoch's seconds count for, against those of other plans."""
+    return seconds if plan.wire == "float32" else seconds * _EXACTNESS
+
+
+def _changes(plan: Plan) -> Iterator[Change]:
+    """Each choice of a plan that can be another one."""
+    for at, placement in enumerate(plan.layers):
+        changed = ((other, (*plan.layers[:at], other, *plan.layers[at + 1 :])) for other in PLACEMENTS)
+        others = {_changed(plan, layers=layers): other for other, layers in changed if other != placement}
+        yield f"{placement} in layer {at + 1}", _possible(others)
+    yield f"seeds {_SEEDS[plan.seeds]}", _other_seeds(plan)
+    if plan.cache:
+        yield "the cache", _possible({_changed(plan, cache=0.0): "without"})
+    if plan.replicate:
+        yield "near halos computed again", _possible({_changed(plan, replicate=False): "sent"})
+
+
+def _other_seeds(plan: Plan) -> dict[Plan, str]:
+    """The same plan with seeds the other way; its last layer is another one where it could not be as it is."""
+    seeds = "spread" if plan.seeds == "home" else "home"
+    same = _possible({_changed(plan, seeds=seeds): _SEEDS[seeds]})
+    layers = [(*plan.layers[:-1], last) for last in PLACEMENTS]
+    others = {_changed(plan, seeds=seeds, layers=each): f"{_SEEDS[seeds]}, {'+'.join(each)}" for each in layers}
+    return same or _possible(others)
+
+
+def _changed(plan: Plan, **fields: Any) -> Plan | None:
+    """The plan with other fields, where there is such a plan."""
+    try:
+        return replace(plan, **fields)
+    except ConfigError:
+        return None
+
+
+def _possible(plans: dict[Plan | None, str]) -> dict[Plan, str]:
+    return {plan: what for plan, what in plans.items() if plan is not None}
+
+
+def _precision(best: Prediction, predict: Predict) -> Iterator[str]:
     """What half as many bytes of rows save; or would, if that is worth knowing."""
     if best.plan.wire == "float16":
         other = predict(replace(best.plan, wire="float32"))
@@ -68,31 +99,16 @@ def _ahead(best: Prediction, predict: Predict, prefetch: int) -> Iterator[str]:
         yield f"{best.plan.prefetch} batches prepared ahead: with {other.plan.prefetch} a worker {other.excluded}"
 
 
-def worth(plan: Plan, seconds: float) -> float:
-    """What an epoch's seconds count for, against those of other plans."""
-    return seconds if plan.wire == "float32" else seconds * _EXACTNESS
+def _other_ways(shown: list[Prediction]) -> Iterator[str]:
+    """What plans would take that have no layer in common with the best."""
+    best = shown[0]
+    for other in shown[1:]:
+        if other.seconds and not set(other.plan.layers) & set(best.plan.layers):
+            but = f", but {other.excluded}" if other.excluded else ""
+            yield f"{other.name} would take {seconds(other.seconds)} and send {megabytes(sum(other.sent.values()))}{but}"
 
 
-def _other_layers(plan: Plan, at: int) -> Iterator[Plan]:
-    """The same plan with another placement of one layer, where there is such a plan."""
-    for placement in PLACEMENTS:
-        if placement != plan.layers[at]:
-            try:
-                yield replace(plan, layers=(*plan.layers[:at], placement, *plan.layers[at + 1 :]))
-            except ConfigError:
-                continue
-
-
-def _other_seeds(plan: Plan) -> Iterator[Plan]:
-    """The same plan with seeds the other way; its last layer is pushed where it could not be as it is."""
-    seeds = "spread" if plan.seeds == "home" else "home"
-    try:
-        yield replace(plan, seeds=seeds)
-    except ConfigError:
-        yield replace(plan, seeds=seeds, layers=(*plan.layers[:-1], "push"))
-
-
-def _next_best(plans: Iterator[Plan], predict: Predict) -> Prediction | None:
+def _next_best(plans: dict[Plan, str], predict: Predict) -> Prediction | None:
     found = [one for one in map(predict, plans) if one.excluded is None]
     return min(found, key=lambda one: one.seconds, default=None)
 

@@ -36,7 +36,7 @@ class Observation:
 def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     """What a unit of each kind of work takes, from epochs that were seen; of rows on disk, which were not, nothing."""
     kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "busy", "overlap", "step", "layers")]
-    pace = float(np.mean([planner.model.pace for planner in {one.planner for one in seen}]))
+    pace = float(np.mean([planner.space.model.pace for planner in {one.planner for one in seen}]))
     cluster, rows, seconds, weights = replace(cluster, work={"pace": pace}), [], [], []
     for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
         same = [one for one in seen if one.planner is planner and one.plan == plan]

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from weft.parallel import Plan
 
+LIMITS = ("processors", "links", "training", "preparing")  # what may hold an epoch up
 STAGES = ("sample", "fetch", "exchange", "compute", "sync")
 
 
@@ -20,6 +21,12 @@ class Prediction:
     memory: float  # bytes at the peak, of the worker that comes nearest to its limit
     room: float  # that worker's limit
     excluded: str | None = None  # why it can't be used here; None: it can
+
+    @classmethod
+    def none(cls, name: str, plan: Plan, why: str) -> "Prediction":
+        """Of a plan that can't be."""
+        nothing = dict.fromkeys(STAGES, 0.0)
+        return cls(name, plan, 0.0, nothing, dict.fromkeys(LIMITS, 0.0), nothing, 0.0, 0.0, why)
 
     @property
     def limit(self) -> str:

@@ -5,9 +5,9 @@ beginnings of plans hold the same rows in the same way and one costs no more in 
 what is left at the inputs holds the best plan of all.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,63 +16,91 @@ from weft.planner.cost import Price
 from weft.planner.counts import HOME, OWNER, SPREAD
 from weft.planner.work import Piece
 
-# How the rows between two layers are held, and the layers below that leave them so.
-_BELOW = {
-    "request": ("local", "push", "columns"),
-    "owner": ("push", "pull", "cover", "columns"),
-    "pulled": ("pull", "cover"),  # by owners, and then by request
+Held = Literal["owner", "request", "input"]  # rows are with their owners, or where they were asked for
+
+# How the rows that a placement starts from may be held, and those that it leaves.
+TAKES: dict[str, frozenset[Held]] = {
+    "local": frozenset({"input", "request", "owner"}),
+    "pull": frozenset({"input", "owner"}),
+    "push": frozenset({"input", "owner"}),
+    "cover": frozenset({"input", "owner"}),
+    "columns": frozenset({"input"}),
+}
+LEAVES: dict[str, frozenset[Held]] = {
+    "local": frozenset({"request"}),
+    "pull": frozenset({"owner"}),
+    "push": frozenset({"request", "owner"}),
+    "cover": frozenset({"owner"}),
+    "columns": frozenset({"request", "owner"}),
 }
 
 
 @dataclass(frozen=True)
 class _Beginning:
-    """The upper layers of plans, how the rows below them are held, and what they cost."""
+    """The upper layers of plans, what they take, how the rows below them are held, and what they cost."""
 
     layers: tuple[str, ...]
-    held: str
+    takes: frozenset[Held]
+    held: Held | None  # None: at the seeds, in whichever way the last layer leaves them
     price: Price
+
+    def joins(self, placement: str) -> Held | None:
+        """How the rows are held between a placement and the layers above it; None where it can't be below them."""
+        both = LEAVES[placement] & self.takes
+        held: Held | None = "request" if "request" in both else "owner" if both else None
+        return held if self.held in (held, None) else None
 
 
 def best_plans(
-    depth: int, options: Mapping[str, Any], price: Callable[[Piece], Price | None], most: int = 1 << 20
+    depth: int,
+    options: Mapping[str, Any],
+    price: Callable[[Piece], Price | None],
+    placements: Callable[[int], Iterable[str]],
+    seeds: frozenset[Held],
+    most: int = 1 << 20,
 ) -> Iterator[tuple[Plan, Price]]:
     """Plans with these options (Plan's fields) of which no other is better in every figure, with their prices.
 
-    `price` is None for what can't be. At most so many beginnings of each kind are kept a layer, those of the least sum.
+    `price` is None for what can't be. `placements`: of a layer. `seeds`: how their rows may be held. At most so many
+    beginnings of each kind are kept a layer, those of the least sum.
     """
-    state = SPREAD if options["seeds"] == "spread" else HOME
-    asks, cached = options.get("topology") == "partitioned", options.get("cache", 0.0) > 0
-    beginnings = [_Beginning((), "request" if state == SPREAD else "home", Price.nothing())]
+    beginnings = [_Beginning((), seeds, None, Price.nothing())]
     for layer in reversed(range(depth)):
         grown = []
         for beginning in beginnings:
-            for piece, helds in _extended(beginning, layer, state, asks, cached):
-                for held in helds:
-                    cost = price(piece if held == "request" else replace(piece, below=True))
+            for placement in placements(layer):
+                for piece, held in _extended(beginning, layer, placement, options):
+                    cost = price(piece)
                     if cost is not None:
-                        layers = (piece.placement, *beginning.layers)
-                        grown.append(_Beginning(layers, held, beginning.price + cost))
-        kinds = sorted({beginning.held for beginning in grown})
-        beginnings = [
-            kept for held in kinds for kept in _front([begun for begun in grown if begun.held == held])[:most]
-        ]
+                        layers = (placement, *beginning.layers)
+                        grown.append(_Beginning(layers, TAKES[placement], held, beginning.price + cost))
+        beginnings = [kept for alike in _by_kind(grown) for kept in _front(alike)[:most]]
     for beginning in beginnings:
         yield Plan(beginning.layers, **options), beginning.price
 
 
 def _extended(
-    beginning: _Beginning, layer: int, state: str, asks: bool, cached: bool
-) -> Iterator[tuple[Piece, tuple[str, ...]]]:
-    """One layer more, in every way that can follow; and how the rows below it may be held."""
-    home = beginning.held == "home"  # seeds at home are where their owners and those who ask for them are the same
-    for placement in ("local", "push", "pull", "cover", "columns") if home else _BELOW[beginning.held]:
-        if placement == "columns" and layer:
-            continue
-        by_request = beginning.held == "request" or (home and placement in ("local", "push", "columns"))
-        at = OWNER if beginning.held in ("owner", "pulled") or (home and placement != "local") else state
-        held = ("request",) if not layer else ("request", "pulled") if placement == "local" else ("owner",)
-        top = not beginning.layers
-        yield Piece((layer, at, layer == 0 and cached), placement, by_request, False, asks and by_request, top), held
+    beginning: _Beginning, layer: int, placement: str, options: Mapping[str, Any]
+) -> Iterator[tuple[Piece, Held]]:
+    """One layer more, for each way in which the rows below it may be held."""
+    joins, spread = beginning.joins(placement), options["seeds"] == "spread"
+    if joins is None:
+        return
+    top = beginning.held is None
+    owned = joins == "owner" or (top and not spread and "owner" in LEAVES[placement])  # seeds at home are with both
+    at = OWNER if owned else SPREAD if spread else HOME
+    asks = options.get("topology") == "partitioned" and joins == "request"
+    cached = layer == 0 and options.get("cache", 0.0) > 0
+    piece = Piece((layer, at, cached), placement, joins == "request", False, asks, top)
+    for held in sorted(TAKES[placement] & frozenset({"request", "owner"} if layer else {"input"})):
+        yield replace(piece, below=held == "owner"), held
+
+
+def _by_kind(beginnings: list[_Beginning]) -> Iterator[list[_Beginning]]:
+    """Those that can be followed by the same."""
+    kinds = {(beginning.held, beginning.takes): None for beginning in beginnings}
+    for kind in kinds:
+        yield [beginning for beginning in beginnings if (beginning.held, beginning.takes) == kind]
 
 
 def _front(beginnings: list[_Beginning]) -> list[_Beginning]:

@@ -56,7 +56,7 @@ class _Tally(Communicator):
         return x
 
 
-def keeps(graph: Graph, conv: MessagePassing, width: int) -> bool:
+def merges_once(graph: Graph, conv: MessagePassing, width: int) -> bool:
     """Is what the convolution merges made of the inputs alone, so that it is made once?"""
     layer = Layer.whole(random_block(FEW, FEW, FEW))
     layer.src_vertices = layer.dst_vertices = torch.arange(FEW)

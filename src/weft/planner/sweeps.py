@@ -4,21 +4,20 @@ from collections.abc import Sequence
 
 from weft.parallel import Plan
 from weft.planner.cluster import Cluster
-from weft.planner.graph_planner import GraphPlanner
 from weft.planner.planner import Planner
 from weft.planner.prediction import Sweep
 
 _LINKS = tuple(2.0**power for power in range(-5, 6))  # of the speed that links have
 
 
-def link_sweep(planner: Planner | GraphPlanner, cluster: Cluster) -> Sweep:
+def link_sweep(planner: Planner, cluster: Cluster) -> Sweep:
     """By the speed of all links; the axis shows the slowest host's."""
     slowest = min(host.bandwidth for host in cluster.hosts)
     points = [(slowest * factor, planner, cluster.with_links(factor)) for factor in _LINKS]
     return sweep("link", points, slowest)
 
 
-def sweep(axis: str, points: Sequence[tuple[float, Planner | GraphPlanner, Cluster]], here: float | None) -> Sweep:
+def sweep(axis: str, points: Sequence[tuple[float, Planner, Cluster]], here: float | None) -> Sweep:
     """The plans that are fastest somewhere, and the named ones, at each value with its planner and cluster."""
     shown: dict[str, Plan] = {}
     best = []

@@ -1,11 +1,13 @@
-"""What is to be trained, as the planner needs to know it: the batches, and what a plan may not change."""
+"""What is to be trained, as the planner needs to know it: all that a plan may not change."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
-class Task:
-    """A training run without its plan."""
+class Sampling:
+    """How mini-batches are drawn and prepared."""
 
     fanouts: tuple[int, ...]  # from the seeds outwards
     batch_size: int  # seeds of all workers that are computed at once
@@ -13,13 +15,17 @@ class Task:
     replace: bool = False
     weighted: bool = False
     seed: int = 0
+    loaders: int = 2  # threads that prepare batches
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A training run without its plan."""
+
+    sampling: Sampling | None = None  # None: all vertices with all their neighbours are the one batch
     dtype: str = "float32"
-    cache: float = 0.0  # what a worker may keep of others' rows: a share of all (up to 1), or bytes
-    cache_by: str = "reads"
-    wire: str = "float32"  # float32, float16, or (auto) as is best
-    slack: float = 0.1
-    loaders: int = 2
-    prefetch: int = 2
-    seeds: str = "auto"  # spread, home, or as is best
-    group: str = "auto"  # all, host, or as is best
-    topology: str = "auto"  # replicated, partitioned, or as is best
+    epochs: int = 1
+    memory: float | None = None  # bytes that a worker may use; None: what its host has for it
+    # What is decided of the plan: for fields of Plan the values that they may have, the preferred one first. Fields that are
+    # not named are the planner's to choose.
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)

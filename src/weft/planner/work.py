@@ -13,6 +13,7 @@ from weft.parallel import Plan
 from weft.parallel.cover import EXACT_UP_TO
 from weft.planner.counts import HOME, OWNER, SPREAD, Cell, Counts, Key
 from weft.planner.crossings import Message
+from weft.planner.layers import LayerCost
 
 # Kinds of work besides the model's layers, and what a unit of each is; the probe finds the seconds that it takes.
 KINDS = {
@@ -59,6 +60,7 @@ class Piece:
     below: bool  # are the rows below held by their owners?
     asks: bool  # are lists asked of their owners?
     top: bool  # is it the last layer?
+    overlaps: bool = False  # does what it sends go on while it computes?
 
     @property
     def layer(self) -> int:
@@ -92,6 +94,8 @@ class Load:
     by_request: bool = False  # are destinations where they were asked for?
     slices: float = 1.0  # the share of a row's columns that it works on
     inputs: np.ndarray | float = 0.0  # rows fetched
+    cost: LayerCost | None = None  # of the convolution, where it is not computed as layers of batches are
+    overlaps: float = 0.0  # the share of what its rows out and edges take, in which its exchanges go on
     ahead: bool = False  # are inputs merged by the threads that prepare batches?
 
 
@@ -101,45 +105,46 @@ Crossings = dict[
 
 
 @dataclass(frozen=True)
-class Told:
-    """Bytes that go with an edge besides its source and its place: what it weighs, of which relation it is."""
+class EdgeValues:
+    """Bytes that go with an edge besides its source: its place, what it weighs, of which relation it is."""
 
     pushed: int = 0
     column: int = 0
     listed: int = 0  # in lists that owners were asked for
+    places: bool = False  # do pushed edges take their places along?
 
     @classmethod
-    def of(cls, graph: Graph, types: bool) -> Self:
-        """On a graph, for a model that asks for types or doesn't."""
+    def of(cls, graph: Graph, types: bool, places: bool) -> Self:
+        """On a graph, for a model that asks for types, and for places, or doesn't."""
         weights, typed = (4 * (values is not None) for values in (graph.edge_weight, graph.edge_type))
         asked = typed * types
-        return cls(weights + 2 * asked, weights + asked, weights + typed + 8 * bool(weights + typed))
+        return cls(
+            weights + 2 * asked + 4 * places, weights + asked, weights + typed + 8 * bool(weights + typed), places
+        )
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What loads hang on besides counts."""
+
+    crossings: Crossings
+    hosts: Sequence[int]  # of each worker
+    row: float  # bytes of a stored row
+    id_bytes: float
+    parameters: float  # bytes of the model
+    values: EdgeValues = EdgeValues()
 
 
 class Loads:
     """The load of each piece of a plan, as one dry run counted it."""
 
-    def __init__(
-        self,
-        counts: Counts,
-        crossings: Crossings,
-        hosts: Sequence[int],
-        row_bytes: float,
-        id_bytes: int,
-        parameters: float,
-        places: bool = False,
-        half: bool = False,
-        told: Told | None = None,
-    ) -> None:
-        """`hosts`: of each worker. `row_bytes`: of a stored row. `places`: do pushed edges take their places along?
-
-        `half`: rows of float32 travel in half precision. `told`: what edges that go to others take along besides.
-        """
+    def __init__(self, counts: Counts, setting: Setting, half: bool = False) -> None:
+        """`half`: rows of float32 travel in half precision."""
         self._half = 0.5 if half else 1.0
-        self._counts, self._crossings, self._workers = counts, crossings, len(hosts)
-        self._row, self._id, self._parameters, self._places = row_bytes, id_bytes, parameters, places
-        self._told = told or Told()
-        self._near = np.equal.outer(np.array(hosts), np.array(hosts))
+        self._counts, self._crossings, self._workers = counts, setting.crossings, len(setting.hosts)
+        self._row, self._id, self._parameters = setting.row, setting.id_bytes, setting.parameters
+        self._values = setting.values
+        self._near = np.equal.outer(np.array(setting.hosts), np.array(setting.hosts))
 
     def of(self, piece: Piece) -> Load:
         """What a layer makes workers do, and fetching its inputs, if it is the first."""
@@ -171,9 +176,9 @@ class Loads:
         if piece.cell[1] == HOME and piece.top and self._counts.uneven:
             self._even(load, cell)
         if piece.asks:
-            asked, edges = _others(cell.destinations), _others(cell.lists)
+            asked, edges = others(cell.destinations), others(cell.lists)
             self._ids(load, asked * self._id, rows=asked)
-            self._ids(load, (asked * 4 + edges * (self._id + self._told.listed)).T, edges=edges.T)
+            self._ids(load, (asked * 4 + edges * (self._id + self._values.listed)).T, edges=edges.T)
 
     def _even(self, load: Load, cell: Cell) -> None:
         """Seeds leave homes that are too full: every worker is told how many of their neighbours each one lacks."""
@@ -181,22 +186,22 @@ class Loads:
         load.units["sample"]["even"] += self._counts.uneven
         load.units["sample"]["draw"] += cell.edges * self._counts.uneven / max(1.0, self._counts.seeds)
         told = np.full((self._workers, self._workers), seeds * self._workers * 8.0)
-        self._move(load, Move("sample", _others(told)))
+        self._move(load, Move("sample", others(told)))
 
     def _wants(self, piece: Piece, cell: Cell) -> dict[str, np.ndarray]:
         """Rows that each worker wants of each other in the layer, by kind; and its edges that others compute."""
         wants = {kind: np.zeros_like(cell.sources) for kind in ("pulled", "own", "pairs", "columns", "edges")}
         if piece.placement == "push":
-            wants |= {"pairs": _others(cell.pairs), "edges": _others(cell.pushed)}
+            wants |= {"pairs": others(cell.pairs), "edges": others(cell.pushed)}
         elif piece.placement == "cover":
-            wants |= {"pairs": _others(cell.cover_pairs), "edges": _others(cell.cover_pushed)}
-            wants["pulled"] += _others(cell.cover_sources) * (piece.layer > 0)
+            wants |= {"pairs": others(cell.cover_pairs), "edges": others(cell.cover_pushed)}
+            wants["pulled"] += others(cell.cover_sources) * (piece.layer > 0)
         elif piece.placement == "columns":
             wants["columns"] += self._from_all(cell.destinations.sum(1))
         elif piece.below:
-            wants["pulled"] += _others(cell.sources)
+            wants["pulled"] += others(cell.sources)
         if piece.by_request and (piece.placement == "push" or (piece.placement == "local" and piece.below)):
-            wants["own"] += _others(cell.destinations)
+            wants["own"] += others(cell.destinations)
         return wants
 
     def _tell(self, load: Load, piece: Piece, cell: Cell, wants: dict[str, np.ndarray]) -> None:
@@ -204,16 +209,16 @@ class Loads:
         if piece.placement in ("push", "cover"):
             load.units["sample"]["cut"] += cell.edges
             if piece.placement == "cover":
-                remote = _others(cell.pushed).sum(1)
+                remote = others(cell.pushed).sum(1)
                 load.units["sample"]["cover"] += np.where(remote <= EXACT_UP_TO, remote, 0.0)
-            an_edge = self._id + 4 * self._places + self._told.pushed
-            a_pair = 4 + self._id * (self._places or piece.by_request)
+            an_edge = self._id + self._values.pushed
+            a_pair = 4 + self._id * (self._values.places or piece.by_request)
             rows = wants["pulled"] + wants["own"]
             sent = wants["edges"] * an_edge + wants["pairs"] * a_pair + rows * self._id
             self._ids(load, sent, rows=rows + wants["pairs"], edges=wants["edges"])
         elif piece.placement == "columns":
             edges, vertices = self._from_all(cell.edges), self._from_all(cell.sources.sum(1))
-            sent = edges * (4 + self._told.column) + vertices * self._id + wants["columns"] * 4
+            sent = edges * (4 + self._values.column) + vertices * self._id + wants["columns"] * 4
             self._ids(load, sent, rows=vertices, edges=edges)
         elif piece.below:
             self._ids(load, wants["pulled"] * self._id, rows=wants["pulled"])
@@ -245,7 +250,7 @@ class Loads:
         if piece.layer > 0 and (piece.placement != "local" or piece.below):
             load.sources, load.pulled = self._held(piece.layer).sum(1), wants["pulled"].sum(1)
         elif piece.placement in ("push", "cover"):
-            fetched = _others(cell.cover_sources).sum(1) if piece.placement == "cover" else 0.0
+            fetched = others(cell.cover_sources).sum(1) if piece.placement == "cover" else 0.0
             load.sources = self._held(piece.layer).sum(1) + fetched
         else:
             load.sources = cell.sources.sum(1)
@@ -283,7 +288,7 @@ class Loads:
 
     def _sum(self, load: Load, stage: str, size: float) -> None:
         """So many bytes, added up over all workers: small ones go to all, of larger ones each worker adds up a part."""
-        sent = _others(np.full((self._workers, self._workers), size))
+        sent = others(np.full((self._workers, self._workers), size))
         whole = sent_whole(size, self._workers)
         for _ in range(1 if whole else 2):
             self._move(load, Move(stage, sent if whole else sent / self._workers))
@@ -295,9 +300,9 @@ class Loads:
 
     def _from_all(self, rows: np.ndarray) -> np.ndarray:
         """The same rows, wanted of every other worker."""
-        return _others(np.repeat(rows[:, None], self._workers, 1))
+        return others(np.repeat(rows[:, None], self._workers, 1))
 
 
-def _others(matrix: np.ndarray) -> np.ndarray:
+def others(matrix: np.ndarray) -> np.ndarray:
     """What goes to others: without the diagonal."""
     return matrix * (1 - np.eye(len(matrix)))

@@ -1,5 +1,7 @@
 """Planning for a run: its settings as the planner's task, and a planner that all workers make together."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -7,41 +9,44 @@ from weft import _kernels
 from weft.exchange import Communicator, World
 from weft.graph import Graph
 from weft.nn.links import encoder_of
-from weft.planner.graph_planner import GraphPlanner, GraphTask
-from weft.planner.planner import Communicators, Planner
-from weft.planner.task import Task
+from weft.planner.planner import Planner
+from weft.planner.space import Communicators
+from weft.planner.task import Sampling, Task
 from weft.training.models import depth_of
 from weft.training.objective import Objective, objective_for
 from weft.training.settings import Settings
 from weft.training.team import owners_of
 
+# Fields of a plan that settings decide, where they are not as usual.
+_DECIDED = ("seeds", "group", "topology", "cache", "wire", "replicate", "overlap", "chunks")
 
-def task_of(settings: Settings, depth: int, workers: int) -> Task:
-    """What the planner needs to know of a run."""
+
+def task_of(settings: Settings, depth: int, batch: int) -> Task:
+    """What the planner needs to know of a run; `batch`: the seeds of all workers' batches."""
     usual = Settings()
-    return Task(
+    choices: dict[str, tuple[Any, ...]] = {"cache_by": (settings.cache_by,), "slack": (settings.slack,)}
+    choices |= {
+        name: (getattr(settings, name),) for name in _DECIDED if getattr(settings, name) != getattr(usual, name)
+    }
+    choices["prefetch"] = tuple(range(settings.prefetch, -1, -1))  # the planner takes fewer where memory is short
+    if settings.wire == "auto":
+        choices["wire"] = ("float32", "float16")
+    sampling = Sampling(
         fanouts=tuple(settings.fanouts_for(depth)),
-        batch_size=max(1, settings.batch_size * workers // settings.micro_batches),
+        batch_size=max(1, batch // settings.micro_batches),
         sampler=settings.sampler,
         replace=settings.replace,
         weighted=settings.weighted,
         seed=settings.seed,
-        dtype=settings.dtype,
-        cache=settings.cache,
-        cache_by=settings.cache_by,
-        wire=settings.wire,
-        slack=settings.slack,
         loaders=settings.loaders or 2,
-        prefetch=settings.prefetch,
-        seeds=settings.seeds,
-        group="auto" if settings.group == usual.group else settings.group,
-        topology="auto" if settings.topology == usual.topology else settings.topology,
     )
-
-
-def graph_task_of(settings: Settings) -> GraphTask:
-    """The same of a run on the full graph."""
-    return GraphTask(settings.epochs, settings.dtype, settings.wire, settings.topology)
+    return Task(
+        sampling=None if settings.full_graph else sampling,
+        dtype=settings.dtype,
+        epochs=settings.epochs,
+        memory=settings.budget,
+        choices=choices,
+    )
 
 
 def title_of(settings: Settings, depth: int, batch: int, workers: int) -> str:
@@ -54,7 +59,7 @@ def title_of(settings: Settings, depth: int, batch: int, workers: int) -> str:
 
 def planner_for(
     settings: Settings, graph: Graph, model: nn.Module, world: World, objective: Objective | None = None
-) -> Planner | GraphPlanner:
+) -> Planner:
     """A planner for a run; all workers call this together, and each does a part of the dry run.
 
     `objective`: what is learned, where that is made already.
@@ -66,16 +71,13 @@ def planner_for(
     several = 1 < len(set(world.hosts)) < world.size
     comms = Communicators(world.communicator("all"), world.communicator("host") if several else Communicator())
     title = title_of(settings, depth, settings.batch_size * world.size, world.size)
+    task = task_of(settings, depth, settings.batch_size * world.size)
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads or 1)
     if settings.budget is None:
         _kernels.keep_freed_memory()  # as in training: layers are timed
     try:
-        if settings.full_graph:
-            return GraphPlanner(graph, model, graph_task_of(settings), owners, world.hosts, comms.all, title)
-        task = task_of(settings, depth, world.size)
-        batches = objective.computed(task.batch_size)
-        return Planner(graph, model, task, owners, world.hosts, comms, title, batches=batches)
+        return Planner(graph, model, task, owners, world.hosts, comms, title, batches=objective.computed)
     finally:
         comms.all.close()
         comms.host.close()

@@ -14,7 +14,6 @@ from weft.graph import Graph, communities
 from weft.parallel import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.fitting import fit
-from weft.planner.planner import Planner
 from weft.training.measuring import observed
 from weft.training.models import make_model
 from weft.training.planning import planner_for
@@ -61,7 +60,6 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
             )
             model = make_model(settings, graph)
             planner = planner_for(settings, graph, model, world)
-            assert isinstance(planner, Planner)
             trainer = Trainer(graph, model, settings, world=world)
             trainer.prepare()
             for layers, seeds, cache in plans:

@@ -15,7 +15,6 @@ from weft.meter import Meter
 from weft.planner.changes import changes
 from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import read_cluster
-from weft.planner.graph_planner import GraphPlanner
 from weft.planner.planner import Planner
 from weft.planner.prediction import Answer
 from weft.planner.probe import probe, probe_again
@@ -54,9 +53,7 @@ def trainer_for(
     return trainer
 
 
-def watch_over(
-    trainer: Trainer, planner: Planner | GraphPlanner, cluster: Cluster, answer: Answer, change: float
-) -> Watch:
+def watch_over(trainer: Trainer, planner: Planner, cluster: Cluster, answer: Answer, change: float) -> Watch:
     """A watch over a run by the best plan of an answer; its rivals are tried, unless the full graph is trained on.
 
     `change`: seconds that it takes to get ready for a plan. All workers call this together.
@@ -82,7 +79,7 @@ def _aside(world: World) -> Iterator[None]:
 class _Again:
     """Planning in mid-run: the cluster is measured again; what the dry run counted stays."""
 
-    def __init__(self, trainer: Trainer, planner: Planner | GraphPlanner, cluster: Cluster) -> None:
+    def __init__(self, trainer: Trainer, planner: Planner, cluster: Cluster) -> None:
         self._trainer, self._planner, self._before, self._now = trainer, planner, cluster, cluster
 
     def plan(self) -> Answer:

@@ -175,7 +175,7 @@ def whole_alone(graph: Graph, plan: Plan, settings: Settings, model: nn.Module) 
 
 def ranges_for(settings: Settings, plan: Plan, model: nn.Module, graph: Graph, owners: Owners) -> int:
     """In how many ranges destinations are gone through under tp, where the plan leaves it to the budget."""
-    if settings.budget is None or plan.scope != "graph" or plan.decoupled or plan.chunks:
+    if settings.budget is None or not plan.tensor_parallel or plan.decoupled or plan.chunks:
         return 1
     number = 8 if settings.dtype == "float64" else 4
     return needs(model, graph.num_features, len(graph.indices), owners.bounds.tolist(), number).within(settings.budget)

@@ -15,14 +15,13 @@ from weft.nn.links import encoder_of
 from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster
-from weft.planner.graph_planner import GraphPlanner
 from weft.planner.machines import shares_of
 from weft.planner.planner import Planner
 from weft.planner.prediction import Answer, Sweep
 from weft.planner.sweeps import link_sweep, sweep
 from weft.training.models import depth_of, make_model
 from weft.training.objective import objective_for
-from weft.training.planning import graph_task_of, task_of, title_of
+from weft.training.planning import task_of, title_of
 from weft.training.settings import Settings
 from weft.training.team import owners_of
 
@@ -40,7 +39,7 @@ class WhatIf:
         self._model = encoder_of(make_model(settings, graph))
         self._depth = depth_of(self._model, graph)
         self._partitions = False  # are graphs without owners partitioned?
-        self._planners: dict[tuple[Any, ...], Planner | GraphPlanner] = {}
+        self._planners: dict[tuple[Any, ...], Planner] = {}
 
     def answer(self, cluster: Cluster) -> Answer:
         """The planner's answer for a cluster."""
@@ -69,7 +68,7 @@ class WhatIf:
         heads = self._settings.heads
         return [width for width in sorted({*_WIDTHS, self._settings.hidden}) if width % heads == 0]
 
-    def planner(self, cluster: Cluster, batch: int) -> Planner | GraphPlanner:
+    def planner(self, cluster: Cluster, batch: int) -> Planner:
         """A planner for as many workers, hosts and seeds in a batch."""
         hosts = [number for number, host in enumerate(cluster.hosts) for _ in range(host.workers)]
         shares = shares_of(cluster)
@@ -84,14 +83,12 @@ class WhatIf:
                 self._planners[key] = self._made(graph, owners, hosts, batch, title)
         return self._planners[key]
 
-    def _made(self, graph: Graph, owners: Owners, hosts: list[int], batch: int, title: str) -> Planner | GraphPlanner:
+    def _made(self, graph: Graph, owners: Owners, hosts: list[int], batch: int, title: str) -> Planner:
         objective, model = objective_for(graph, self._settings), self._model
         graph = objective.graph
-        if self._settings.full_graph:
-            return GraphPlanner(graph, model, graph_task_of(self._settings), owners, hosts, title=title)
-        task, batches = replace(task_of(self._settings, self._depth, 1), batch_size=batch), objective.computed(batch)
-        progress = self._progress
-        return Planner(graph, model, task, owners, hosts, title=title, progress=progress, batches=batches)
+        task = task_of(self._settings, self._depth, batch)
+        common = graph, model, task, owners, hosts
+        return Planner(*common, title=title, progress=self._progress, batches=objective.computed)
 
     def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:
         graph = self._graph

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from weft.graph import communities
-from weft.parallel import Owners
+from weft.parallel import Owners, Plan
 from weft.planner.counts import HOME, OWNER, SPREAD
 from weft.planner.dry_run import DryRun
-from weft.planner.task import Task
+from weft.planner.task import Sampling
 from weft.sampling import Batches, NeighborSampler, dealt
 
 FANOUTS, WORKERS = (3, 2), 3
@@ -69,8 +69,8 @@ class Slow:
 
 def counts(graph, shares=None, **more):
     owners = Owners(np.array([0, 250, 610, 900]), shares=shares)
-    task = Task(FANOUTS, 120, slack=100.0, **more)  # so much slack that seeds stay at home
-    return owners, DryRun(graph, task, owners, [0, 1, 2], COSTS).run()
+    plan = Plan(("local",), slack=100.0, **more)  # so much slack that seeds stay at home
+    return owners, DryRun(graph, Sampling(FANOUTS, 120), plan, owners, [0, 1, 2], COSTS).run()
 
 
 @pytest.mark.parametrize("shares", [None, (3, 2, 1)])
@@ -125,8 +125,8 @@ def test_a_cache_takes_misses_away_and_larger_ones_more(graph, by):
 
 def test_hosts_walk_for_themselves_where_only_their_workers_cooperate(graph):
     owners = Owners(np.array([0, 250, 450, 700, 900]), shares=(1, 1, 2, 4))
-    task = Task(FANOUTS, 120, slack=100.0)
-    found = DryRun(graph, task, owners, [0, 0, 1, 1], COSTS, "host").run()
+    plan = Plan(("local",), slack=100.0)
+    found = DryRun(graph, Sampling(FANOUTS, 120), plan, owners, [0, 0, 1, 1], COSTS, "host").run()
     cell = found.cells[0, OWNER, False]
     assert not cell.pairs[:2, 2:].any() and not cell.pairs[2:, :2].any()
     assert cell.inputs[:2, 2:].any()  # rows of other hosts are fetched all the same
@@ -136,12 +136,18 @@ def test_hosts_walk_for_themselves_where_only_their_workers_cooperate(graph):
 
 @pytest.mark.parametrize("shares", [(3, 2, 1), (1, 1, 6)])
 def test_seeds_at_home_are_evened_by_shares(graph, shares):
-    task, owners = Task(FANOUTS, 120, slack=0.1), Owners(np.array([0, 250, 610, 900]), shares=shares)
-    seeds = DryRun(graph, task, owners, [0, 1, 2], COSTS).run().cells[1, HOME, False].destinations.sum(1)
+    plan, owners = Plan(("local",), slack=0.1), Owners(np.array([0, 250, 610, 900]), shares=shares)
+    seeds = (
+        DryRun(graph, Sampling(FANOUTS, 120), plan, owners, [0, 1, 2], COSTS)
+        .run()
+        .cells[1, HOME, False]
+        .destinations.sum(1)
+    )
     assert (seeds <= 1.1 * owners.shares * seeds.sum() + 1).all()
 
 
 def test_an_epoch_of_one_batch_has_no_error(graph):
-    found = DryRun(graph, Task(FANOUTS, 5000), Owners(np.array([0, 300, 900])), [0, 1], COSTS).run()
+    owners = Owners(np.array([0, 300, 900]))
+    found = DryRun(graph, Sampling(FANOUTS, 5000), Plan(("local",)), owners, [0, 1], COSTS).run()
     assert found.batches == found.of_epoch == 1
     assert found.error == 0

@@ -82,6 +82,45 @@ def test_what_does_not_fit_is_said(near):
         near.planner(cluster(1e6), 1).answer(cluster(1e6, workers=2))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "means_nothing_to"),
+    [
+        ("topology", "partitioned", {"tp", "tp-decoupled"}),
+        ("replicate", True, {"tp", "tp-decoupled"}),
+        ("overlap", False, {"halo"}),
+        ("chunks", 4, {"halo"}),
+        ("wire", "float16", set()),
+    ],
+)
+def test_what_is_decided_narrows_the_search(near, name, value, means_nothing_to):
+    decided = WhatIf(near._graph, replace(near._settings, **{name: value}))
+    answer = decided.answer(cluster(1e6))
+    assert getattr(answer.best.plan, name) == value
+    told = {p.name: p for p in answer.predictions}
+    for plan in ("halo", "tp", "tp-decoupled"):
+        assert (f"{name} = {value!r} is set" in (told[plan].excluded or "")) == (
+            plan in means_nothing_to - {"tp-decoupled"}
+        )
+        assert getattr(told[plan].plan, name) == value or plan in means_nothing_to
+    assert all(getattr(p.plan, name) == value for p in answer.predictions if p.excluded is None)
+
+
+def test_plans_that_need_more_than_a_worker_may_use_are_left_out(near):
+    plenty = near.answer(cluster(1e5))
+    halo, tp = (next(p for p in plenty.predictions if p.name == name) for name in ("halo", "tp"))
+    most = min(halo.memory, tp.memory) - 1
+    with pytest.raises(ConfigError, match="no plan fits this cluster"):
+        WhatIf(near._graph, replace(near._settings, memory="1KiB")).answer(cluster(1e5))
+    less = WhatIf(near._graph, replace(near._settings, memory=f"{halo.memory / 1e9 + 1}GB"))
+    assert less.answer(cluster(1e5)).best.plan == plenty.best.plan
+    planner = near.planner(cluster(1e5), 1)
+    planner.space.task, before = replace(planner.space.task, memory=most), planner.space.task
+    try:
+        assert planner.predict(halo.plan, cluster(1e5)).excluded.startswith("would need")
+    finally:
+        planner.space.task = before
+
+
 def test_sweeps_over_links_and_widths(near):
     links, widths = near.sensitivity(cluster(1e6))
     assert set(links.seconds) >= {"halo", "tp"}

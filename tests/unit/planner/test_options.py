@@ -1,4 +1,4 @@
-"""What the planner chooses besides placements: batches prepared ahead, and how rows travel."""
+"""What the planner chooses besides placements, and that it leaves what was decided as it is."""
 
 from dataclasses import replace
 
@@ -39,9 +39,9 @@ def asked(graph):
 
     def asked(**options):
         settings = Settings(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, **options)
-        planner = Planner(graph, make_model(settings, graph), task_of(settings, 2, 2), Owners(graph.bounds), [0, 1])
-        first.append(planner.model)
-        planner.model = first[0]
+        planner = Planner(graph, make_model(settings, graph), task_of(settings, 2, 120), Owners(graph.bounds), [0, 1])
+        first.append(planner.space.model)
+        planner.space.model = first[0]
         return planner
 
     return asked
@@ -82,3 +82,34 @@ def test_rows_travel_as_is_fastest_where_that_is_allowed(asked):
     assert any("`--wire auto`" in reason for reason in exact.answer(slow).reasons)
     assert not any("--wire" in reason for reason in exact.answer(fast).reasons)
     assert all(p.plan.wire == "float32" for p in free.answer(slow).predictions if p.name in free.named())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seeds", "home"),
+        ("seeds", "spread"),
+        ("group", "host"),
+        ("topology", "partitioned"),
+        ("cache", 0.3),
+        ("wire", "float16"),
+        ("prefetch", 0),
+    ],
+)
+def test_what_is_decided_narrows_the_search(asked, name, value):
+    answer = asked(**{name: value}).answer(cluster(1e7))
+    usable = [p for p in answer.predictions if p.excluded is None]
+    assert usable and all(getattr(p.plan, name) == value for p in usable)
+    assert getattr(answer.best.plan, name) == value
+    for other in answer.predictions:
+        if getattr(other.plan, name) != value:
+            assert f"{name} = {value!r} is set" in other.excluded
+
+
+def test_a_worker_may_use_no_more_than_it_is_given(asked):
+    planner = asked()
+    best = planner.answer(cluster(1e7)).best
+    planner.space.task = replace(planner.space.task, memory=best.memory - 1)
+    answer = planner.answer(cluster(1e7))
+    assert answer.best.memory < best.memory
+    assert all(p.room == best.memory - 1 for p in answer.predictions)

@@ -20,9 +20,9 @@ class Prices:
 
     def __call__(self, piece):
         if piece not in self._found:
-            figures = self._rng.random(26)
+            figures = self._rng.random(27)
             none = self._rng.random() < self._impossible
-            self._found[piece] = None if none else Price(*np.split(figures, [5, 10, 19, 24]))
+            self._found[piece] = None if none else Price(*np.split(figures, [5, 10, 20, 25]))
         return self._found[piece]
 
 
@@ -32,6 +32,11 @@ def all_plans(depth, seeds):
             yield Plan(layers, seeds=seeds)
         except ConfigError:
             continue
+
+
+def search(depth, seeds, prices, **more):
+    held = frozenset({"request"} if seeds == "spread" else {"request", "owner"})
+    return best_plans(depth, {"seeds": seeds}, prices, lambda layer: PLACEMENTS, held, **more)
 
 
 def whole(plan, prices):
@@ -53,7 +58,7 @@ def test_every_plan_is_reached_and_costs_the_sum_of_its_pieces(depth, seeds):
             return price
 
     prices = Equal(0)
-    found = dict(best_plans(depth, {"seeds": seeds}, prices))
+    found = dict(search(depth, seeds, prices))
     assert set(found) == set(all_plans(depth, seeds))
     for plan, price in found.items():
         np.testing.assert_allclose(price.vector, whole(plan, prices).vector)
@@ -64,7 +69,7 @@ def test_the_best_plan_of_all_is_found(seed):
     prices = Prices(seed, impossible=0.15 * (seed % 2))
     for depth, seeds in ((2, "spread"), (3, "home"), (4, "home"), (4, "spread")):
         known = [(seconds(price), plan) for plan in all_plans(depth, seeds) if (price := whole(plan, prices))]
-        found = [(seconds(price), plan) for plan, price in best_plans(depth, {"seeds": seeds}, prices)]
+        found = [(seconds(price), plan) for plan, price in search(depth, seeds, prices)]
         if known:
             assert min(s for s, _ in found) == pytest.approx(min(s for s, _ in known))
             assert len(found) <= len(known)
@@ -74,6 +79,6 @@ def test_the_best_plan_of_all_is_found(seed):
 
 def test_deep_models_keep_a_bounded_number_of_beginnings():
     prices = Prices(3)
-    found = list(best_plans(12, {"seeds": "home"}, prices, most=16))
+    found = list(search(12, "home", prices, most=16))
     assert 1 <= len(found) <= 5 * 16
     assert min(seconds(price) for _, price in found) <= seconds(whole(Plan(("local",) * 12, seeds="home"), prices))

@@ -7,7 +7,7 @@ from test_dry_run import WORKERS, counts, graph  # noqa: F401 (a fixture)
 from weft.parallel import Plan
 from weft.planner.counts import HOME, OWNER
 from weft.planner.crossings import Message
-from weft.planner.work import Loads, pieces
+from weft.planner.work import Loads, Setting, pieces
 
 OFF = 1 - np.eye(WORKERS)
 
@@ -19,7 +19,7 @@ def loads(graph):  # noqa: F811
     ways = ("local", {"pulled": 8.0}), ("pull", {"pulled": 8.0}), ("push", {"pairs": 8.0}), ("cover", {"pairs": 8.0})
     crossings = {(layer, p, r): [Message(of)] for layer in (0, 1) for p, of in ways for r in (True, False)}
     crossings |= {(0, "pull", r): [] for r in (True, False)}  # inputs are fetched, ahead of it
-    of = Loads(found, crossings, range(WORKERS), 24.0, 4.0, 100.0)
+    of = Loads(found, Setting(crossings, range(WORKERS), 24.0, 4.0, 100.0))
 
     def made(*layers):
         return found.cells, [of.of(piece) for piece in pieces(Plan(layers, seeds="home"))][::-1]

@@ -13,10 +13,10 @@ from weft import cli
 from weft.errors import ConfigError
 from weft.graph import communities, split_links
 from weft.nn import BlockModel, LinkPredictor
-from weft.parallel import Owners
+from weft.parallel import Owners, Plan
 from weft.partition import allocate, write_partitioned
 from weft.planner.dry_run import DryRun
-from weft.planner.task import Task
+from weft.planner.task import Sampling
 from weft.training import Settings, Trainer, make_model
 from weft.training import link_objective as module
 from weft.training.events import EpochEnded, Finished, Started, Stepped
@@ -210,8 +210,9 @@ def test_the_dry_run_walks_from_the_ends_of_links(graph, tmp_path):
     parts = weft.Graph.open(tmp_path / "parts")
     objective = LinkObjective(parts, settings())
     ends = [objective.pairs(batch, 0, n).ends() for n, batch in enumerate(objective.batches(300).of(0))]
-    task, costs = Task((-1, -1), 300), [(1.0, 1.0)] * 2
-    found = DryRun(objective.graph, task, Owners(parts.bounds), [0, 1], costs, batches=objective.computed(300)).run()
+    sampling, plan, owners = Sampling((-1, -1), 300), Plan(("local",)), Owners(parts.bounds)
+    costs, batches = [(1.0, 1.0)] * 2, objective.computed(300)
+    found = DryRun(objective.graph, sampling, plan, owners, [0, 1], costs, batches=batches).run()
     assert found.of_epoch == len(ends)
     assert found.seeds == pytest.approx(np.mean([len(batch) for batch in ends]))
     degrees = np.diff(objective.graph.indptr)

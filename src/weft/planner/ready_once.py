@@ -1,0 +1,89 @@
+"""What workers do in an epoch of the whole graph: as in a batch, but what is made ready once, at the start, is left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.planner.counts import Counts
+from weft.planner.layers import LayerCost, ModelCost
+from weft.planner.sliced import Sliced
+from weft.planner.work import Load, Loads, Move, Piece, Setting, others
+
+DECOUPLED = "decoupled"  # the one piece of a plan whose dense layers are apart from its mixings
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a model's layers on the whole graph."""
+
+    keeps: bool  # is what the first layer merges made once, as inputs stay?
+    sliced: Sequence[Sliced | None]  # each layer by column; None: it has no such split
+    mixing: Sequence[float]  # what a row and an edge take that are mixed, decoupled,
+    mixings: int  # how often they are
+    heads: int  # and how many times over
+
+
+class ReadyOnce(Loads):
+    """The load of each piece of a plan, its layers at the owners or by column."""
+
+    def __init__(self, counts: Counts, setting: Setting, half: bool, seen: Seen, model: ModelCost, item: int) -> None:
+        """`item`: bytes of a number in the model."""
+        super().__init__(counts, setting, half)
+        self._seen, self._model, self._item = seen, model, item
+        self._own = counts.held.sum(1)
+        self._edges = float(counts.cells[0, "owner", False].edges.sum())
+
+    def of(self, piece: Piece) -> Load:
+        if piece.placement == DECOUPLED:
+            return self._decoupled(piece)
+        return self._column(piece.layer) if piece.placement == "columns" else self._at_owners(piece)
+
+    def _at_owners(self, piece: Piece) -> Load:
+        """A layer's load without what is done once: drawing, fetching, and merging inputs that stay."""
+        load, kept = super().of(piece), piece.layer == 0 and self._seen.keeps
+        ready = ("sample", "fetch", *(["exchange", "compute"] if kept else []))
+        for stage in ready:
+            load.units[stage].clear()
+        load.moves = [move for move in load.moves if move.stage not in ready]
+        load.ahead, load.inputs = False, 0.0
+        if kept:
+            load.sources, load.edges = load.destinations, 0.0 * load.destinations
+        return load
+
+    def _column(self, layer: int) -> Load:
+        """A layer by column, as it was seen to run."""
+        seen = self._seen.sliced[layer]
+        assert seen is not None, f"layer {layer + 1} can't be by column"
+        load = self._slices([self._own * each * self._half for each in seen.messages])
+        if seen.edge_bytes:
+            for _ in range(2):
+                self._spread(load, np.full(self._workers, self._edges * seen.edge_bytes / self._workers))
+        load.cost = LayerCost(seen.fixed, 0.0, seen.row, seen.edge, 0.0, 0.0, 0.0, 0.0)
+        return load
+
+    def _decoupled(self, piece: Piece) -> Load:
+        """Dense layers on own rows, rows to slices, mixings (of inputs that stay one is made once), and rows again."""
+        mixings, heads, layers = self._seen.mixings, self._seen.heads, self._model.layers
+        forth_and_back = 4 * heads if self._workers > 1 and mixings else 0
+        sent = self._own * self._model.widths[-1] * (self._item * self._half) / self._workers
+        load = self._slices([sent] * forth_and_back)
+        dense, fixed = sum(cost.source + cost.destination for cost in layers), sum(cost.fixed for cost in layers)
+        row, edge = (each * mixings * heads for each in self._seen.mixing)
+        load.cost = LayerCost(fixed, dense, row, edge, 0.0, 0.0, 0.0, 0.0)
+        load.overlaps = min(1.0, 2 / max(mixings, 1)) * piece.overlaps
+        return load
+
+    def _slices(self, sent: Sequence[np.ndarray]) -> Load:
+        """What all workers do by column; `sent`: in each exchange, by a worker to each other."""
+        load = self._empty()
+        for each in sent:
+            self._spread(load, each)
+        load.sources = self._own
+        load.destinations = np.full(self._workers, float(self._counts.held.sum()))
+        load.edges = np.full(self._workers, self._edges)
+        return load
+
+    def _spread(self, load: Load, sent: np.ndarray) -> None:
+        """An exchange in which each worker sends so much to each other one."""
+        self._move(load, Move("exchange", others(np.repeat(sent[:, None], self._workers, 1))))

@@ -1,0 +1,184 @@
+"""The space of the whole graph: every layer at the owners of its vertices, or all of them on slices of the columns.
+
+There is one batch, made ready once, so nothing is drawn or fetched, and nothing runs beside the thread that trains. Layers
+at the owners are priced by what the graph's parts go over and move, layers by column by what they were seen to send.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+from torch_geometric.nn import MessagePassing
+
+from weft.errors import ModelError
+from weft.graph import Graph
+from weft.nn.block_model import walk
+from weft.nn.costs import row_costs
+from weft.nn.decoupled import Decoupled
+from weft.nn.ranges import needs
+from weft.parallel import OF_GRAPH, Owners, Plan
+from weft.planner.cost import Price
+from weft.planner.counts import OWNER, Counts
+from weft.planner.graph_counts import count_graph
+from weft.planner.ready_once import DECOUPLED, ReadyOnce, Seen
+from weft.planner.search import Held
+from weft.planner.sliced import Sliced, merges_once, mixing, sliced
+from weft.planner.space import Communicators, Space, Variant
+from weft.planner.task import Task
+from weft.planner.work import Loads, Piece
+
+_OTHER_MODEL = "trains another model, the decoupled one: choose it by name"
+_COUPLED = "trains another model than the decoupled one"
+_OPTIONS = ("topology", "wire", "replicate", "overlap", "chunks")
+_MOST_CHUNKS = 1 << 12
+
+
+class WholeGraph(Space):
+    """Plans for the whole graph as one batch."""
+
+    usual: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "topology": ("replicated",),
+        "wire": ("float32",),
+        "replicate": (False, True),
+        "overlap": (True,),
+        "chunks": (0,),
+    }
+    batches, lanes = 1, 0
+
+    def __init__(
+        self,
+        graph: Graph,
+        model: nn.Module,
+        task: Task,
+        owners: Owners,
+        hosts: Sequence[int],
+        comms: Communicators | None = None,
+    ) -> None:
+        super().__init__(graph, task, owners, hosts, comms)
+        self._own = np.diff(owners.bounds).astype(float)
+        self.learn(model)
+
+    def learn(self, model: nn.Module) -> None:
+        self._is_decoupled = isinstance(model, Decoupled)
+        model, heads = (model.model, model.heads) if isinstance(model, Decoupled) else (model, 1)
+        graph, costs = self.graph, row_costs(model, self.graph.num_features)
+        epochs = {replicate: self.task.epochs * replicate for replicate in self._replicates(len(costs))}
+        self._counts = {
+            replicate: count_graph(graph, self._owners, self.hosts, costs, self._comm, epochs)
+            for replicate, epochs in epochs.items()
+        }
+        super().learn(model)
+        convolutions = [(conv, width) for _, (conv, width, _) in sorted(walk(model, graph.num_features).items())]
+        for layer in range(self.depth) if self.workers == 1 else ():
+            self._crossings[layer, "pull", False] = []
+        keeps = merges_once(graph, *convolutions[0])
+        by_column = [
+            self._by_column(*conv, depth) if self.workers > 1 else None for depth, conv in enumerate(convolutions)
+        ]
+        mixes = self._agreed(mixing(graph, self.model.widths[-1], self.workers))
+        self._seen = Seen(keeps, by_column, mixes, self.depth - _enters(model), heads)
+        self._needs = needs(model, graph.num_features, graph.num_edges, self._owners.bounds.tolist(), self.item)
+
+    def _by_column(self, conv: MessagePassing, width: int, depth: int) -> Sliced | None:
+        seen = sliced(self.graph, conv, width, depth, self.workers)
+        if seen is None:
+            return None
+        fixed, row, edge = self._agreed((seen.fixed, seen.row, seen.edge))
+        return replace(seen, fixed=fixed, row=row, edge=edge)
+
+    def _replicates(self, depth: int) -> tuple[bool, ...]:
+        """Are near halos computed again? Both ways, where there may be any."""
+        possible = self.workers > 1 and "replicated" in self.choices["topology"]
+        return (False, True) if possible else (False,)
+
+    def _agreed(self, seconds: Sequence[float]) -> Sequence[float]:
+        """The means of what the workers found, for all of them."""
+        if self._comm is None:
+            return seconds
+        whole: list[float] = self._comm.sum(torch.tensor(seconds, dtype=torch.float64)).tolist()
+        return [value / self.workers for value in whole]
+
+    @property
+    def some_counts(self) -> Counts:
+        return self._counts[False]
+
+    def counts(self, variant: Variant) -> Counts:
+        return self._counts[variant.replicate]
+
+    def named(self) -> dict[str, Plan]:
+        """Halo as it can be placed."""
+        covers = all(self._places_at_owners(layer, "cover") for layer in range(1, self.depth))
+        first = {"halo": ("cover" if covers else "pull",)}
+
+        def maker(name: str) -> Any:
+            return lambda depth, **options: OF_GRAPH[name](depth, *first.get(name, ()), **options)
+
+        return {name: self.with_choices(maker(name), *_OPTIONS) for name in OF_GRAPH}
+
+    def options(self) -> Iterator[list[dict[str, Any]]]:
+        """Of plans at the owners: there is one by columns of each name."""
+        replicates = [way for way in self.choices["replicate"] if way in self._counts and (self.depth > 1 or not way)]
+        searched = {"wire": self.choices["wire"], "topology": self.choices["topology"], "replicate": replicates}
+        scope = {"scope": "graph", "seeds": "home"}
+        yield [scope | dict(zip(searched, values, strict=True)) for values in product(*searched.values())]
+
+    def placements(self, layer: int) -> tuple[str, ...]:
+        return ("pull", "cover", "push") if layer else ("pull",)  # inputs come once, for they stay
+
+    def seeds(self, plan_seeds: str) -> frozenset[Held]:
+        return frozenset({"owner"})
+
+    def possible(self, piece: Piece) -> bool:
+        if self.workers > 1 and piece.placement == "columns":
+            return self._seen.sliced[piece.layer] is not None
+        return self._places_at_owners(piece.layer, piece.placement)
+
+    def _places_at_owners(self, layer: int, placement: str) -> bool:
+        if self.workers == 1 or (layer == 0 and placement == "pull"):
+            return placement == "pull"
+        return self._crossings.get((layer, placement, False)) is not None
+
+    def refused(self, plan: Plan) -> str | None:
+        if plan.decoupled == self._is_decoupled:
+            return None
+        return _OTHER_MODEL if plan.decoupled else _COUPLED
+
+    def pieces(self, plan: Plan) -> Iterator[Piece]:
+        """The decoupled model's layers are not priced one by one."""
+        if not plan.decoupled:
+            return super().pieces(plan)
+        return iter([Piece((0, OWNER, False), DECOUPLED, False, False, False, True, overlaps=plan.overlap)])
+
+    def _loads(self, counts: Counts, half: bool) -> Loads:
+        return ReadyOnce(counts, self._setting, half, self._seen, self.model, self.item)
+
+    def memory(self, plan: Plan, price: Price, near: int) -> float:
+        """Lists, inputs, each layer's rows with their gradients, and the model."""
+        widths, own = self.model.widths, float(self._own.max())
+        cells = [self._counts[plan.replicate].cells[layer, OWNER, False] for layer in range(self.depth)]
+        if plan.tensor_parallel:
+            if self.task.memory is not None and not plan.decoupled:
+                needs = self._needs
+                return needs.lists + needs.slices + needs.rows + needs.edges / (plan.chunks or _MOST_CHUNKS)
+            slices = max(widths) / self.workers
+            rows = own * (widths[0] + 2 * sum(widths[1:])) + 3 * self.graph.num_vertices * slices
+            lists = 12.0 * self.graph.num_edges + 16.0 * self.graph.num_vertices
+        else:
+            below = [float(cell.sources.sum(1).max()) for cell in cells]
+            held = zip(below[1:], widths[1:-1], strict=True)
+            rows = below[0] * widths[0] + sum(2 * count * width for count, width in held)
+            rows += own * (2 * sum(widths[1:]) + widths[0] * self._seen.keeps)
+            lists = 12.0 * sum(float(cell.edges.max()) for cell in cells[:2])
+        return rows * self.item + lists + 4.0 * self.model.parameters
+
+
+def _enters(model: nn.Module) -> bool:
+    """Would the model's decoupled variant mix its inputs once, and that many fewer times in the end?"""
+    try:
+        return Decoupled(model).enters
+    except ModelError:  # it has none
+        return False
