@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 _MASK = (1 << 64) - 1
-_TORCH = threading.Lock()  # torch has one generator for all threads of a process
+_TORCH = threading.RLock()  # torch has one generator for all threads of a process
 
 
 class Stream(IntEnum):

@@ -1,15 +1,12 @@
-"""One worker of the exactness test of links: a trainer's epochs under each case's plan.
-
-python link_steps.py RANK SIZE PORT CASES.json OUT — started by test_link_plans.py, once for each number of workers.
-"""
+"""What each worker of the exactness test of links does: a trainer's epochs under each case's plan."""
 
 import torch
 from full_steps import full_model
-from steps import main
+from steps import open_graph
 
-from weft.graph import Graph
 from weft.nn import LinkPredictor
 from weft.nn.links import make_decoder
+from weft.parallel import Plan
 from weft.training import Settings, Trainer
 
 EPOCHS, WIDTH = 2, 5
@@ -39,19 +36,15 @@ def link_settings(case, workers):
     )
 
 
-def train(case, world):
+def train_links(case, world):
     """By epoch the loss and the figures on the validation split after it; and the parameters in the end."""
-    graph = Graph.open(case["graph"])
-    named = {} if "plan" in case["settings"] or world.size == 1 else {"plan": case["file"]}
-    settings = link_settings(case | {"settings": case["settings"] | named}, world.size)
+    graph = open_graph(case["graph"])
+    plan = None if "plan" in case["settings"] or world.size == 1 else Plan.from_dict(case["plan"])
+    settings = link_settings(case, world.size)
     model = link_model(case["model"], graph.num_features, case["dropout"], settings)
-    trainer = Trainer(graph, model, settings, world=world)
+    trainer = Trainer(graph, model, settings, world=world, plan=plan)
     seen = []
     for epoch in range(EPOCHS):
         seen += [trainer.train_epoch(epoch)[1], *trainer.measure("validation").values()]
     trainer.close()
     return seen, torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-if __name__ == "__main__":
-    main(train)

@@ -1,12 +1,6 @@
-"""One worker of an exactness test: trains some steps under each case's plan, and writes losses and parameters.
+"""What each worker of an exactness test does: some steps under each case's plan; losses and parameters come of it."""
 
-python steps.py RANK SIZE PORT CASES.json OUT — started by test_exact.py, once for all cases of one number of workers.
-"""
-
-import json
-import os
-import sys
-from pathlib import Path
+from functools import cache
 
 import numpy as np
 import torch
@@ -14,10 +8,9 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
-from weft.exchange import World
 from weft.features import FeatureStore
 from weft.graph import Graph
-from weft.keys import Stream, key
+from weft.keys import Stream, key, seeded
 from weft.nn import BlockModel, Split
 from weft.nn.models import build
 from weft.parallel import Plan
@@ -73,8 +66,35 @@ class Own(nn.Module):
         return self.convs[1](x, edge_index)
 
 
+open_graph = cache(Graph.open)  # workers that are threads share it
+
+
+def run(launch, cases, workers, train):
+    """Losses and parameters of each case, by the first of so many workers; `launch`: the fixture ranks, or processes."""
+    hosts = [rank // 2 for rank in range(workers)]  # as if two workers shared a host
+    return launch(workers, train_all, train, cases, hosts=hosts)[0]
+
+
+def train_all(world, train, cases):
+    """What `train(case, world)` gives for each case."""
+    found = []
+    for case in cases:
+        try:
+            losses, parameters = train(case, world)
+        except Exception as error:
+            error.add_note(f"in the case {case}")
+            raise
+        found.append({"losses": np.array(losses), "parameters": parameters.numpy()})
+    return found
+
+
 def model_for(name, width, classes, widths=()):
-    torch.manual_seed(11)
+    """A model by the name of its case; always the same parameters."""
+    with seeded(11):
+        return make_model(name, width, classes, widths)
+
+
+def make_model(name, width, classes, widths):
     if name.startswith(("rgcn", "rgat")):
         kind, _, option = name.partition("-")
         shared = {"bases": {"bases": 2}, "blocks": {"blocks": 2}}.get(option, {})
@@ -99,8 +119,13 @@ def model_for(name, width, classes, widths=()):
 
 
 def train(case, world):
+    """Losses, and the parameters after them: of some steps, or of a trainer's epochs where the case has settings."""
+    return (train_epochs if "settings" in case else train_steps)(case, world)
+
+
+def train_steps(case, world):
     """Losses by step, and the parameters after them."""
-    graph = Graph.open(case["graph"])
+    graph = open_graph(case["graph"])
     model = model_for(case["model"], graph.num_features, graph.num_classes, graph.feature_widths).double()
     fanouts = tuple(case["fanouts"])
     settings = Settings(seed=case.get("seed", 5), dtype="float64", fanouts=fanouts, **case.get("sampling", {}))
@@ -137,36 +162,17 @@ def train(case, world):
 
 def train_epochs(case, world):
     """Losses by epoch, and the parameters after them, of a trainer: for what goes through a batch in turns."""
-    graph = Graph.open(case["graph"])
+    graph = open_graph(case["graph"])
     model = model_for(case["model"], graph.num_features, graph.num_classes, graph.feature_widths)
     settings = Settings(
         seed=5,
         dtype="float64",
         lr=0.01,
-        plan=case["file"],
         batch_size=case["batch_size"] // world.size,
         fanouts=tuple(case["fanouts"]),
         **case["settings"],
     )
-    trainer = Trainer(graph, model, settings, world=world)
+    trainer = Trainer(graph, model, settings, world=world, plan=Plan.from_dict(case["plan"]))
     losses = [trainer.train_epoch(epoch)[1] for epoch in range(3)]
     trainer.close()
     return losses, torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-def main(train):
-    """Run this worker's cases, and write what the first worker's gave."""
-    rank, size, port, cases, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5])
-    torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank), "WORLD_SIZE": str(size)}
-    os.environ["GROUP_RANK"] = str(rank // 2)  # as if two workers shared a host
-    world = World.join(60, os.environ.get("WEFT_TEST_TRANSPORT", "sockets"))
-    for number, case in enumerate(json.loads(cases.read_text())):
-        losses, parameters = train(case, world)
-        if rank == 0:
-            np.savez(out / f"{number}.npz", losses=losses, parameters=parameters.numpy())
-    world.leave()
-
-
-if __name__ == "__main__":
-    main(lambda case, world: (train_epochs if "settings" in case else train)(case, world))

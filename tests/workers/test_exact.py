@@ -1,22 +1,16 @@
-"""Every plan trains the same model: losses and all parameters after five Adam steps equal one process, in float64 to 1e-10.
-
-One launch of processes for each number of workers runs all cases, for starting them costs more than the cases do.
-"""
+"""Every plan trains the same model: losses and parameters after five Adam steps equal one worker, in float64 to 1e-10."""
 
 import itertools
 import json
-import socket
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
+from steps import run, train
 
 from weft.graph import Graph, HeteroFeatures, communities
 from weft.partition import allocate, write_partitioned
 
-STEPS = Path(__file__).parent / "steps.py"
 HOME = {"seeds": "home"}
 
 
@@ -139,28 +133,6 @@ def case(graphs, model, name, workers, method=None, **more):
     }
 
 
-def run(cases, workers, folder, script=STEPS):
-    """Losses and parameters of each case."""
-    folder.mkdir(exist_ok=True)
-    file = folder / "cases.json"
-    for number, one in enumerate(cases):
-        one["file"] = str(folder / f"plan-{number}.json")
-        Path(one["file"]).write_text(json.dumps(one["plan"]))
-    file.write_text(json.dumps(cases))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, str(script)]
-    processes = [
-        subprocess.Popen([*command, str(rank), str(workers), str(port), str(file), str(folder)], stderr=subprocess.PIPE)
-        for rank in range(workers)
-    ]
-    errors = [process.communicate(timeout=1200)[1].decode() for process in processes]
-    causes = [error for error in errors if error and "stopped answering" not in error]
-    assert all(process.returncode == 0 for process in processes), "\n".join(causes or errors)[-3000:]
-    return [dict(np.load(folder / f"{number}.npz")) for number in range(len(cases))]
-
-
 def compare(wanted, got, names):
     off = {}
     for name, mine, theirs in zip(names, got, wanted, strict=True):
@@ -171,12 +143,12 @@ def compare(wanted, got, names):
 
 
 @pytest.fixture(scope="session")
-def alone(graphs, tmp_path_factory):
-    """What one process makes of each kind of case."""
+def alone(graphs, ranks):
+    """What one worker makes of each kind of case."""
     kinds = [(model, {}) for model in FAST] + [("sage-mean", more) for more in EXTRAS.values()]
     kinds += [(model, SAMPLERS[sampler]) for sampler, model in BY_SAMPLER]
     cases = [case(graphs, model, "gdp", 1, **more) for model, more in kinds]
-    results = run(cases, 1, tmp_path_factory.mktemp("alone"))
+    results = run(ranks, cases, 1, train)
     return {(model, json.dumps(more)): result for (model, more), result in zip(kinds, results, strict=True)}
 
 
@@ -213,23 +185,23 @@ BY_SAMPLER = {
 }
 
 
-def check_samplers(graphs, alone, workers, names, folder, method=None):
+def check_samplers(ranks, graphs, alone, workers, names, method=None):
     cases = [case(graphs, model, name, workers, method, **SAMPLERS[sampler]) for sampler, model, name in names]
     wanted = [alone[model, json.dumps(SAMPLERS[sampler])] for sampler, model, _ in names]
-    compare(wanted, run(cases, workers, folder), names)
+    compare(wanted, run(ranks, cases, workers, train), names)
 
 
-def test_samplers(graphs, alone, tmp_path):
+def test_samplers(ranks, graphs, alone):
     names = [(*kind, name) for kind, plans in BY_SAMPLER.items() for name in plans]
-    check_samplers(graphs, alone, 3, names, tmp_path / "run")
+    check_samplers(ranks, graphs, alone, 3, names)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("workers", [2, 3, 4])
-def test_samplers_in_the_whole_matrix(graphs, alone, workers, method, tmp_path):
+def test_samplers_in_the_whole_matrix(ranks, graphs, alone, workers, method):
     names = [(sampler, model, name) for sampler, model in BY_SAMPLER for name in CAN.get(model, PLANS)]
-    check_samplers(graphs, alone, workers, names, tmp_path / "run", method)
+    check_samplers(ranks, graphs, alone, workers, names, method)
 
 
 def test_samplers_train_other_models(alone):
@@ -238,37 +210,38 @@ def test_samplers_train_other_models(alone):
     assert all(np.abs(one - other).max() > 1e-4 for one, other in itertools.combinations(results, 2))
 
 
-def test_over_a_process_group(graphs, alone, tmp_path, monkeypatch):
-    """The same over torch.distributed's own collectives."""
-    monkeypatch.setenv("WEFT_TEST_TRANSPORT", "gloo")
+@pytest.mark.parametrize(("workers", "transport"), [(3, "sockets"), (2, "gloo")])
+def test_processes_do_what_threads_do(processes, graphs, alone, workers, transport):
+    """The same over this project's connections, and over torch.distributed's own collectives."""
     names = [("sage-mean", name) for name in PLANS]
-    got = run([case(graphs, model, name, 2) for model, name in names], 2, tmp_path / "run")
+    launch = partial(processes, transport=transport)
+    got = run(launch, [case(graphs, model, name, workers) for model, name in names], workers, train)
     compare([alone[model, "{}"] for model, _ in names], got, names)
 
 
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow), 4])
-def test_fast_plans(graphs, alone, workers, tmp_path):
+def test_fast_plans(ranks, graphs, alone, workers):
     names = [(model, name) for model, plans in FAST.items() for name in plans]
-    got = run([case(graphs, model, name, workers) for model, name in names], workers, tmp_path / "run")
+    got = run(ranks, [case(graphs, model, name, workers) for model, name in names], workers, train)
     compare([alone[model, "{}"] for model, _ in names], got, names)
 
 
 @pytest.mark.parametrize("workers", SHARES)
-def test_uneven_shares(graphs, alone, workers, tmp_path):
+def test_uneven_shares(ranks, graphs, alone, workers):
     """Which worker computes a seed changes nothing: dealt out or evened by shares, in teams too."""
     chosen = ["gdp", "leap", "snp", "dnp", "nfp", "split by cover", "push, seeds spread", "gdp, partitioned"]
     chosen += ["leap, evened", "leap, evened, partitioned", "snp by host", "split by host, cache", "gdp, cache"]
     plans = PLANS | {name: plan for name, (plan, _) in TURNS.items()}
     cases = [case(graphs, "sage-mean", "gdp", workers, "shares", plan=plans[name]) for name in chosen]
-    compare([alone["sage-mean", "{}"]] * len(chosen), run(cases, workers, tmp_path / "run"), chosen)
+    compare([alone["sage-mean", "{}"]] * len(chosen), run(ranks, cases, workers, train), chosen)
 
 
-def test_nasty_batches(graphs, alone, tmp_path):
+def test_nasty_batches(ranks, graphs, alone):
     """Workers without seeds, without vertices, and batches of one."""
     chosen = ["gdp", "leap", "snp", "dnp", "nfp", "split by cover", "split by push", "cover, partitioned"]
     names = [(kind, name) for kind in EXTRAS if kind != "another key" for name in chosen]
     cases = [case(graphs, "sage-mean", name, 3, "uneven", **EXTRAS[kind]) for kind, name in names]
-    compare([alone["sage-mean", json.dumps(EXTRAS[kind])] for kind, _ in names], run(cases, 3, tmp_path / "run"), names)
+    compare([alone["sage-mean", json.dumps(EXTRAS[kind])] for kind, _ in names], run(ranks, cases, 3, train), names)
 
 
 def test_the_comparison_can_fail(alone):
@@ -302,45 +275,45 @@ def in_turns(graphs, model, workers, method, name, size=48, sampler="neighbor"):
 
 
 @pytest.mark.parametrize(("workers", "method"), [(2, "metis"), (3, "uneven"), (4, "kaminpar")])
-def test_batches_in_turns(graphs, workers, method, tmp_path):
+def test_batches_in_turns(ranks, graphs, workers, method):
     """Migrating, pre-gathering, merging, evened homes, micro-batches; with skewed homes too (one owner has almost all)."""
     names = [("sage-mean", name) for name in TURNS]
     names += [("gat", "migrate"), ("gat", "split in pieces"), ("gcn", "migrate"), ("gcn", "leap, evened")]
-    wanted = run([in_turns(graphs, model, 1, None, "whole") for model, _ in names], 1, tmp_path / "one")
-    got = run([in_turns(graphs, model, workers, method, name) for model, name in names], workers, tmp_path / "many")
+    wanted = run(ranks, [in_turns(graphs, model, 1, None, "whole") for model, _ in names], 1, train)
+    got = run(ranks, [in_turns(graphs, model, workers, method, name) for model, name in names], workers, train)
     compare(wanted, got, names)
 
 
 @pytest.mark.slow
-def test_turns_of_small_batches(graphs, tmp_path):
+def test_turns_of_small_batches(ranks, graphs):
     """Time steps and pieces without a seed, on some workers or on all but one."""
     chosen = ("migrate", "migrate, a fetch a step", "leap, evened", "split in pieces", "push in pieces by host")
     names = [("sage-mean", name) for name in chosen]
-    (wanted,) = run([in_turns(graphs, "sage-mean", 1, None, "whole", 4)], 1, tmp_path / "one")
-    got = run([in_turns(graphs, model, 4, "metis", name, 4) for model, name in names], 4, tmp_path / "many")
+    (wanted,) = run(ranks, [in_turns(graphs, "sage-mean", 1, None, "whole", 4)], 1, train)
+    got = run(ranks, [in_turns(graphs, model, 4, "metis", name, 4) for model, name in names], 4, train)
     compare([wanted] * len(names), got, names)
 
 
-def test_turns_of_other_samplers(graphs, tmp_path):
+def test_turns_of_other_samplers(ranks, graphs):
     samplers = ("labor", "layer")
     names = [
         (sampler, name) for sampler in samplers for name in ("migrate", "leap, evened, partitioned", "split in pieces")
     ]
-    alone = run([in_turns(graphs, "sage-mean", 1, None, "whole", sampler=one) for one in samplers], 1, tmp_path / "one")
+    alone = run(ranks, [in_turns(graphs, "sage-mean", 1, None, "whole", sampler=one) for one in samplers], 1, train)
     wanted = [alone[samplers.index(sampler)] for sampler, _ in names]
     cases = [in_turns(graphs, "sage-mean", 3, "metis", name, sampler=sampler) for sampler, name in names]
-    compare(wanted, run(cases, 3, tmp_path / "many"), names)
+    compare(wanted, run(ranks, cases, 3, train), names)
 
 
-def test_one_worker_in_pieces(graphs, tmp_path):
-    whole, pieces = run([in_turns(graphs, "sage-mean", 1, None, name) for name in ("whole", "pieces")], 1, tmp_path)
+def test_one_worker_in_pieces(ranks, graphs):
+    whole, pieces = run(ranks, [in_turns(graphs, "sage-mean", 1, None, name) for name in ("whole", "pieces")], 1, train)
     compare([whole], [pieces], ["pieces"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("workers", [2, 3, 4])
-def test_whole_matrix(graphs, alone, workers, method, tmp_path):
+def test_whole_matrix(ranks, graphs, alone, workers, method):
     names = [(model, name) for model in FAST for name in CAN[model]]
-    got = run([case(graphs, model, name, workers, method) for model, name in names], workers, tmp_path / "run")
+    got = run(ranks, [case(graphs, model, name, workers, method) for model, name in names], workers, train)
     compare([alone[model, "{}"] for model, _ in names], got, names)

@@ -1,25 +1,21 @@
-"""The full graph on many workers equals plain PyG on it: losses, accuracies and parameters, in float64 to 1e-10.
-
-One launch of processes for each number of workers runs all cases, for starting them costs more than the cases do.
-"""
+"""The full graph on many workers equals plain PyG on it: losses, accuracies and parameters, in float64 to 1e-10."""
 
 import itertools
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from full_steps import EPOCHS, full_model
+from full_steps import EPOCHS, full_model, train_full
 from safetensors.torch import load_file
-from test_exact import compare, kind_of, run
+from steps import run
+from test_exact import compare, kind_of
 from test_many_workers import far, weft
 
 from weft.graph import Graph, HeteroFeatures, communities
 from weft.nn.decoupled import Decoupled
 from weft.partition import allocate, write_partitioned
 
-STEPS = Path(__file__).parent / "full_steps.py"
 ROUTES = ("pull", "push", "cover")
 
 
@@ -163,55 +159,57 @@ def pyg_decoupled(graphs):
 
 
 @pytest.mark.parametrize("workers", ["uneven", *(pytest.param(workers, marks=pytest.mark.slow) for workers in (1, 4))])
-def test_tp_decoupled_is_the_decoupled_model_in_one_process(graphs, pyg_decoupled, workers, tmp_path):
+def test_tp_decoupled_is_the_decoupled_model_in_one_process(ranks, graphs, pyg_decoupled, workers):
     ways = ({}, {"overlap": False}, {"chunks": 3})
     names = [(model, way) for model in DECOUPLED for way in (ways if model in ("gcn", "gat") else ways[:1])]
     cases = []
     for model, way in names:
         settings = {"plan": "tp-decoupled", **way}
         cases.append(case(graphs, model, "halo", workers) | {"settings": settings})
-    got = run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS)
+    got = run(ranks, cases, 3 if workers == "uneven" else workers, train_full)
     compare([pyg_decoupled[model] for model, _ in names], got, [(model, str(way)) for model, way in names])
 
 
 @pytest.fixture(scope="module")
-def with_dropout(graphs, tmp_path_factory):
+def with_dropout(ranks, graphs):
     """What one worker makes of each model with dropout, which plain PyG draws otherwise."""
     cases = [case(graphs, model, "halo" if model != "own" else "no name", 1, 0.3) for model in CASES]
-    return dict(zip(CASES, run(cases, 1, tmp_path_factory.mktemp("one"), STEPS), strict=True))
+    return dict(zip(CASES, run(ranks, cases, 1, train_full), strict=True))
 
 
-def test_one_worker_is_pyg(graphs, pyg, tmp_path):
+def test_one_worker_is_pyg(ranks, graphs, pyg):
     names = [(model, "no name" if model != "deep" else "halo") for model in CASES]
-    compare([pyg[model] for model in CASES], run([case(graphs, *name, 1) for name in names], 1, tmp_path, STEPS), names)
+    compare(
+        [pyg[model] for model in CASES], run(ranks, [case(graphs, *name, 1) for name in names], 1, train_full), names
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3, 4, "uneven"])
-def test_every_plan_is_pyg(graphs, pyg, with_dropout, workers, tmp_path):
+def test_every_plan_is_pyg(ranks, graphs, pyg, with_dropout, workers):
     names = [(model, name) for model, names in CASES.items() for name in names]
-    check(graphs, pyg, with_dropout, workers, names, names, tmp_path)
+    check(ranks, graphs, pyg, with_dropout, workers, names, names)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, "uneven"])
-def test_plans_are_pyg(graphs, pyg, with_dropout, workers, tmp_path):
+def test_plans_are_pyg(ranks, graphs, pyg, with_dropout, workers):
     """Some models and plans with each number of workers; the slow suite has all of them."""
     turn = (2, 3, 4, "uneven").index(workers)
     every = [(model, name) for model, names in CASES.items() for name in names]
     always = [("sage-mean", "halo"), ("sage-mean", "replicas"), ("gcn", "tp"), ("gat", "halo"), ("deep", "replicas")]
     names = always + [name for name in every[turn::8] if name not in always]
     some = [name for name in names if name[1] in ("halo", "no name", "replicas")]
-    check(graphs, pyg, with_dropout, workers, names, some[::2], tmp_path)
+    check(ranks, graphs, pyg, with_dropout, workers, names, some[::2])
 
 
-def check(graphs, pyg, with_dropout, workers, names, dropping, tmp_path):
+def check(ranks, graphs, pyg, with_dropout, workers, names, dropping):
     """Without dropout the same as plain PyG, with it the same as one worker."""
     cases = [case(graphs, *name, workers) for name in names]
     cases += [case(graphs, *name, workers, 0.3) for name in dropping]
     wanted = [pyg[model] for model, _ in names]
     wanted += [with_dropout[model] for model, _ in dropping]
     labels = [(one["model"], str(one["plan"] or one["settings"]), one["dropout"]) for one in cases]
-    compare(wanted, run(cases, 3 if workers == "uneven" else workers, tmp_path / "run", STEPS), labels)
+    compare(wanted, run(ranks, cases, 3 if workers == "uneven" else workers, train_full), labels)
 
 
 def test_by_the_command_resumed_by_another_plan(tmp_path):

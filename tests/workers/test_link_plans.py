@@ -1,20 +1,17 @@
-"""Links on many workers equal plain PyG on the whole graph: losses, figures and parameters, in float64 to 1e-10.
-
-One launch of processes for each number of workers runs all cases, for starting them costs more than the cases do.
-"""
+"""Links on many workers equal plain PyG on the whole graph: losses, figures and parameters, in float64 to 1e-10."""
 
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from link_steps import EPOCHS, link_model, link_settings
+from link_steps import EPOCHS, link_model, link_settings, train_links
 from safetensors.torch import load_file
-from test_exact import HOME, MIGRATE, PLANS, compare, plan, run
+from steps import run
+from test_exact import HOME, MIGRATE, PLANS, compare, plan
 
 from weft.graph import SPLITS, Graph, communities, split_links
 from weft.keys import Stream
@@ -22,7 +19,6 @@ from weft.partition import allocate, write_partitioned
 from weft.sampling import negatives
 from weft.training.link_objective import LinkObjective
 
-STEPS = Path(__file__).parent / "link_steps.py"
 FULL, SAMPLED, BATCH = [-1, -1], [4, 3], 360
 
 # What is learned in which way.
@@ -174,37 +170,37 @@ def pyg(graphs):
 
 
 @pytest.fixture(scope="module")
-def alone(graphs, tmp_path_factory):
+def alone(ranks, graphs):
     """What one worker makes of it with dropout and drawn neighbours, which plain PyG draws otherwise."""
     kinds = sorted({by_one_worker(*name) for name in DRAWN})
     cases = [case(graphs, *kind, 1, SAMPLED, 0.3) for kind in kinds]
-    return dict(zip(kinds, run(cases, 1, tmp_path_factory.mktemp("alone"), STEPS), strict=True))
+    return dict(zip(kinds, run(ranks, cases, 1, train_links), strict=True))
 
 
-def test_one_worker_is_pyg(graphs, pyg, tmp_path):
+def test_one_worker_is_pyg(ranks, graphs, pyg):
     names = [(model, "halo" if whole else "gdp", learned) for model, learned, whole in pyg]
     cases = [case(graphs, *name, 1) for name in names]
-    compare(list(pyg.values()), run(cases, 1, tmp_path / "run", STEPS), names)
+    compare(list(pyg.values()), run(ranks, cases, 1, train_links), names)
 
 
-def check(graphs, pyg, alone, workers, exact, folder):
+def check(ranks, graphs, pyg, alone, workers, exact):
     cases = [case(graphs, *name, workers) for name in exact]
     cases += [case(graphs, *name, workers, SAMPLED, 0.3) for name in DRAWN]
     wanted = [pyg[model, learned, name in GRAPH_PLANS] for model, name, learned in exact]
     wanted += [alone[by_one_worker(*name)] for name in DRAWN]
-    compare(wanted, run(cases, 3 if workers == "uneven" else workers, folder, STEPS), [*exact, *DRAWN])
+    compare(wanted, run(ranks, cases, 3 if workers == "uneven" else workers, train_links), [*exact, *DRAWN])
 
 
 @pytest.mark.parametrize("workers", [pytest.param(4, marks=pytest.mark.slow), "uneven"])
-def test_plans_are_pyg(graphs, pyg, alone, workers, tmp_path):
+def test_plans_are_pyg(ranks, graphs, pyg, alone, workers):
     """Some vertices have no edges; of the uneven workers one has no vertices, another none that is in a link."""
-    check(graphs, pyg, alone, workers, FAST, tmp_path / "run")
+    check(ranks, graphs, pyg, alone, workers, FAST)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3, 4, "uneven"])
-def test_every_plan_is_pyg(graphs, pyg, alone, workers, tmp_path):
-    check(graphs, pyg, alone, workers, EXACT, tmp_path / "run")
+def test_every_plan_is_pyg(ranks, graphs, pyg, alone, workers):
+    check(ranks, graphs, pyg, alone, workers, EXACT)
 
 
 def test_what_is_learned_differs(pyg):
