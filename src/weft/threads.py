@@ -1,11 +1,27 @@
-"""Priorities of threads."""
+"""Priorities of threads, and cached properties that don't make one thread wait for another."""
 
+import functools
 import os
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def yield_to_others() -> None:
     """Lower this thread's priority, where threads have one of their own."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+
+
+class cached_property(functools.cached_property[T]):
+    """As in Python 3.12 and later. In 3.11 all objects of a class share a lock, and workers that are threads would stick."""
+
+    lock: Any
+
+    def __init__(self, func: Callable[[Any], T]) -> None:
+        super().__init__(func)
+        self.lock = nullcontext()

@@ -206,3 +206,17 @@ def test_functions_fit_on_a_screen():
 def test_reading_a_graph_does_not_wait_for_torch(words):
     script = f"{words}; import sys; assert 'torch' not in sys.modules, 'torch was imported'"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_properties_do_not_make_threads_wait() -> None:
+    """Python 3.11's cached properties hold a lock while they compute: workers that are threads would wait for ever."""
+    users = [path for path in modules() for module in ast.walk(tree_of(path)) if is_from_functools(module)]
+    assert users == []
+
+
+def is_from_functools(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.ImportFrom)
+        and node.module == "functools"
+        and any(alias.name == "cached_property" for alias in node.names)
+    )

@@ -1,7 +1,6 @@
 """Graph: in-neighbour lists with features, labels and splits, opened in no time from a directory of memory-mapped arrays."""
 
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +15,7 @@ from weft.graph.progress import ProgressCallback
 from weft.graph.pyg import arrays_of as arrays_of_data
 from weft.graph.vertex_names import VertexNames
 from weft.keys import mix64_array
+from weft.threads import cached_property
 
 if TYPE_CHECKING:
     from weft.graph.self_loops import SelfLoops

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from weft.errors import InputError
 from weft.graph.csr import running_sum
+from weft.threads import cached_property
 
 Index = slice | np.ndarray
 

@@ -1,10 +1,9 @@
 """The importance of each vertex as a source (FastGCN's), by which layer-wise sampling draws."""
 
-from functools import cached_property
-
 import numpy as np
 
 from weft.graph.csr import sums_by_source
+from weft.threads import cached_property
 
 
 class Importance:

@@ -1,12 +1,11 @@
 """Degrees and self-loops of all vertices, as normalised convolutions (GCN) need them."""
 
-from functools import cached_property
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from weft.graph.csr import vertex_ranges
+from weft.threads import cached_property
 
 _CHUNK = 1 << 19  # edges
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -15,6 +14,7 @@ from weft.nn.linear import linear
 from weft.nn.rows import Pass, edge_keys
 from weft.parallel.program import Layer, Program
 from weft.sampling import Block
+from weft.threads import cached_property
 
 REDUCE = {"add": "sum", "sum": "sum", "mean": "mean", "max": "max"}
 

@@ -1,6 +1,5 @@
 """What rows count for when the decoupled model's aggregations mix them: its own, and each neighbour's."""
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from weft.nn.rows import Pass, edge_keys
 from weft.parallel.program import Slices
 from weft.parallel.rounds import Lists, New
 from weft.sampling import Topology
+from weft.threads import cached_property
 
 
 class Coefficients:

@@ -1,7 +1,6 @@
 """The program: what one worker does for one batch. Rows to fetch, then for each layer rows in, a block, partial sums out."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -9,6 +8,7 @@ from torch import Tensor
 from weft.exchange import Background, Communicator, Route, SliceLayout
 from weft.parallel.pairs import Ends
 from weft.sampling import Block, Sample, Topology, edge_values, keys_of
+from weft.threads import cached_property
 
 
 @dataclass

@@ -6,7 +6,6 @@ makes goes to all of them, as evenly as the whole does. Rows that an earlier rou
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.exchange import RowSelection
+from weft.threads import cached_property
 
 # Makes room for an array: of a shape, and a dtype.
 New = Callable[..., Tensor]

@@ -7,7 +7,6 @@ epoch is held up by whatever takes longest of four things: processors, links, tr
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from weft.planner.cluster import Cluster
 from weft.planner.layers import ModelCost
 from weft.planner.prediction import STAGES
 from weft.planner.work import KINDS, Load, Move
+from weft.threads import cached_property
 
 _TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
 _PREPARES = ("sample", "fetch")  # the others prepare batches

@@ -5,10 +5,10 @@ in it holds up the others. What the mean batch would take is less.
 """
 
 from collections.abc import Sequence
-from functools import cached_property
 
 from weft.planner.cost import Price, Prices
 from weft.planner.work import Loads, Piece
+from weft.threads import cached_property
 
 
 class Priced:

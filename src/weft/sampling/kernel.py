@@ -1,10 +1,9 @@
 """Samplers whose hops are drawn and renumbered by one call of a compiled kernel."""
 
-from functools import cached_property
-
 from weft import _kernels
 from weft.sampling.numbering import ARRAY_UP_TO, WIDE
 from weft.sampling.sampler import Sampler
+from weft.threads import cached_property
 
 
 class KernelSampler(Sampler):

@@ -1,7 +1,6 @@
 """Samplers written in Python: each says where in their lists vertices take neighbours, and the rest is done here."""
 
 from abc import abstractmethod
-from functools import cached_property
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from weft.graph import running_sum
 from weft.keys import mix64_array
 from weft.sampling.numbering import Numbering
 from weft.sampling.sampler import Hop, Sampler
+from weft.threads import cached_property
 
 
 class ListSampler(Sampler):
