@@ -76,8 +76,9 @@ class ThreadTransport:
 
         def wait() -> None:
             for part, message in zip(out.split(list(receive)), self._take(out[:0]), strict=True):
-                assert part.shape == message.shape and part.dtype == message.dtype, (part.shape, message.shape)
-                part.copy_(message)
+                if part.numel() or message.numel():  # who has no rows may not know how wide they are
+                    assert part.shape == message.shape and part.dtype == message.dtype, (part.shape, message.shape)
+                    part.copy_(message)
 
         return wait
 
