@@ -13,10 +13,8 @@ import numpy as np
 from allocation import real
 
 from weft.graph import Graph
-from weft.partition import Aim, allocate, measure
-from weft.partition.adagl import Options, adagl
-from weft.partition.aim import Training
-from weft.partition.simulator import Traces
+from weft.partition import PartitionGoal, Traces, TrainingTask, allocate, measure
+from weft.partition.adagl import AdaglOptions, adagl
 
 TABLES = {
     "III: coarsening": {"edge matching": {"coarsening": "matching"}, "balls (AdaGL)": {}},
@@ -43,7 +41,7 @@ def main():
     args = parser.parse_args()
     folder = args.shared / args.graph
     graph = real(folder) if folder.exists() else Graph.open(Path(args.graph))
-    task = Training(tuple(map(int, args.fanouts.split(","))), args.batch_size * args.parts)
+    task = TrainingTask(tuple(map(int, args.fanouts.split(","))), args.batch_size * args.parts)
     traces = Traces(graph, task, batches=8)
 
     def show(name, make):
@@ -70,8 +68,8 @@ def main():
     for table, rows in TABLES.items():
         print(f"Table {table}" if table != "ours" else table)
         for name, options in rows.items():
-            settings = Options(**{"cycles": 1} | options)
-            show(name, lambda seed, s=settings: adagl(graph, Aim(args.parts, task=task, seed=seed), s))
+            settings = AdaglOptions(**{"cycles": 1} | options)
+            show(name, lambda seed, s=settings: adagl(graph, PartitionGoal(args.parts, task=task, seed=seed), s))
 
 
 if __name__ == "__main__":

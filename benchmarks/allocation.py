@@ -27,9 +27,7 @@ import numpy as np
 from weft.graph import Graph, communities, rmat
 from weft.lab import Sandbox
 from weft.parallel import Plan
-from weft.partition import Weighing, allocate, measure, write_partitioned
-from weft.partition.aim import Training
-from weft.partition.simulator import Traces, fit
+from weft.partition import BalanceWeights, Traces, TrainingTask, allocate, fit, measure, write_partitioned
 
 WORKER = Path(__file__).resolve().parent / "peers" / "weft" / "plans.py"
 GRAPHS = {"debian": 128, "facebook-johns": 32, "communities": 256, "rmat": 256}  # seeds a worker
@@ -42,7 +40,7 @@ METHODS = ("random", "metis", f"metis{TRAINING}", "kaminpar", "adagl", *OURS)
 ROWS = ("fetch", "exchange")  # stages that wait for rows
 CLOCKS = {"communication": "waiting for rows", "with sums": "waiting for rows and gradients", "seconds": "epoch"}
 UNTOLD = ("random", "metis", f"metis{TRAINING}", "kaminpar")  # of hosts that are not equal
-TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2), "weighing": Weighing(imbalance=0.1)}
+TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2), "balance": BalanceWeights(imbalance=0.1)}
 # What such hosts are given to do, so that processors and links both count, and shares of processors bind: faster links, so
 # many seeds a worker, a width between layers, and so much of this machine's processors together.
 UNEQUAL = {
@@ -97,13 +95,13 @@ def task_of(graph, name, parts, unequal, method="traffic"):
     between = [float(hidden_of(unequal))] * (len(FANOUTS) - 1)
     widths = (float(graph.num_features), *between, float(graph.num_classes))
     seed = 1  # training has another one: its rows are not known
-    return Training(FANOUTS, seeds_of(name, unequal) * parts, seed, layers, widths)
+    return TrainingTask(FANOUTS, seeds_of(name, unequal) * parts, seed, layers, widths)
 
 
 def told_of(method, unequal):
     if unequal and method not in UNTOLD:
         return TOLD
-    return {"weighing": Weighing(vertices=0.0)} if method.endswith(TRAINING) else {}
+    return {"balance": BalanceWeights(vertices=0.0)} if method.endswith(TRAINING) else {}
 
 
 def directory(name, parts, method, unequal):

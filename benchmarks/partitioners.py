@@ -16,8 +16,8 @@ from pathlib import Path
 import watch
 
 from weft.graph import Graph, communities, rmat
-from weft.partition import METHODS, allocate, measure
-from weft.partition.choice import too_large
+from weft.partition import allocate, measure, too_large
+from weft.plugins import PARTITION_METHODS
 
 COLUMNS = {
     "seconds": 9,
@@ -98,7 +98,7 @@ def main():
     parser.add_argument("--data", type=Path, default=Path("data/benchmarks"))
     parser.add_argument("--kind", choices=("communities", "rmat"), default="communities")
     parser.add_argument("--sizes", default="240000x5000000", help="vertices x edges, such as 240000x5000000,...")
-    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--methods", default=",".join(PARTITION_METHODS.names()))
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--one", nargs=2, metavar=("GRAPH", "METHOD"), help=argparse.SUPPRESS)

@@ -43,10 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is one sentence on stderr and exit code 2."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost worker is told in one sentence, not in C++ frames
     argv = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser(argv[0] if argv else None)
-    args = parser.parse_args(argv)
-    args.argv = argv  # for workers, who run the same command
     try:
+        args = _parser(argv[0] if argv else None).parse_args(argv)
+        args.argv = argv  # for workers, who run the same command
         return int(args.run(args))
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)

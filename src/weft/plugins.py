@@ -106,7 +106,21 @@ SAMPLERS: Door[Any] = Door(
         "layer": "weft.sampling.layer:LayerSampler",
     },
 )
-PARTITION_METHODS: Door[Any] = Door("partition method", "weft.partition:Method", {})
+PARTITION_METHODS: Door[Any] = Door(
+    "partition method",
+    "weft.partition:PartitionMethod",
+    {
+        "random": "weft.partition.methods.random:RandomMethod",
+        "ldg": "weft.partition.methods.ldg:LdgMethod",
+        "fennel": "weft.partition.methods.fennel:FennelMethod",
+        "blocks": "weft.partition.methods.blocks:BlocksMethod",
+        "metis": "weft.partition.methods.metis:MetisMethod",
+        "kaminpar": "weft.partition.methods.kaminpar:KaminparMethod",
+        "mtkahypar": "weft.partition.methods.mtkahypar:MtkahyparMethod",
+        "adagl": "weft.partition.methods.adagl:AdaglMethod",
+        "traffic": "weft.partition.methods.traffic:TrafficMethod",
+    },
+)
 OBJECTIVES: Door[Any] = Door("objective", "weft.training:Objective", {})
 
 DOORS = (PLACEMENTS, CONVOLUTIONS, SAMPLERS, PARTITION_METHODS, OBJECTIVES)

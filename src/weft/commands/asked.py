@@ -7,7 +7,7 @@ from weft.commands.lists import whole_numbers, words
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.parallel import NAMED, mixed
-from weft.partition import Training, equal_hosts
+from weft.partition import TrainingTask, equal_hosts
 from weft.planner.cluster import NEVER, Cluster, Host
 from weft.planner.cluster_file import read_cluster
 from weft.planner.units import bandwidth_of
@@ -48,7 +48,7 @@ def add_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     )
 
 
-def task_asked(args: argparse.Namespace, graph: Graph, parts: int, plan: str | None = None) -> Training:
+def task_asked(args: argparse.Namespace, graph: Graph, parts: int, plan: str | None = None) -> TrainingTask:
     """What will be trained; widths are bytes a row."""
     fanouts = whole_numbers("fanouts", args.fanouts)
     if args.batch_size < 1 or args.hidden < 1:
@@ -58,7 +58,9 @@ def task_asked(args: argparse.Namespace, graph: Graph, parts: int, plan: str | N
     widths = (float(inputs), *[float(inner)] * (len(fanouts) - 1), 4.0 * max(1, graph.num_classes))
     placements = _placements(plan, len(fanouts))
     cache, whole = getattr(args, "cache", 0.0), plan == _WHOLE
-    return Training(fanouts, args.batch_size * parts, args.seed, placements, widths if fanouts else (), cache, whole)
+    return TrainingTask(
+        fanouts, args.batch_size * parts, args.seed, placements, widths if fanouts else (), cache, whole
+    )
 
 
 def parts_asked(args: argparse.Namespace, known: int | None = None) -> int:

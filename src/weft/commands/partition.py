@@ -16,12 +16,24 @@ from weft.commands.asked import add_flags, cluster_asked, parts_asked, task_aske
 from weft.commands.lists import numbers
 from weft.errors import ConfigError
 from weft.graph import DirectoryWriter, Graph, ProgressCallback, read_manifest
-from weft.partition import METHODS, Choice, Steps, Weighing, allocate, choose, measure, write_partitioned
-from weft.partition.choice import USUAL_MINUTES, too_large
-from weft.partition.nets import expected_draws
+from weft.partition import (
+    USUAL_MINUTES,
+    BalanceWeights,
+    CheckpointedSteps,
+    MethodChoice,
+    allocate,
+    choose_method,
+    expected_draws,
+    make_method,
+    measure,
+    too_large,
+    write_partitioned,
+)
 from weft.planner.cluster_file import read_cluster
 from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of
-from weft.report import StageProgress, print_partition
+from weft.plugins import PARTITION_METHODS
+from weft.report.partition_table import print_partition
+from weft.report.progress import StageProgress
 
 _NO_MATTER = ("run", "argv", "graph", "out", "json", "overwrite", "threads", "minutes")  # to who owns what
 
@@ -37,9 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--method",
-        choices=("auto", *METHODS),
         default="auto",
-        help="how to allocate (default auto: by size and --minutes)",
+        help="how to allocate: one of those below (default auto: by size and --minutes)",
+    )
+    parser.add_argument(
+        "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the method; may be repeated"
     )
     parser.add_argument(
         "--minutes",
@@ -68,6 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
     add_flags(parser, plan=True)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "methods:\n" + "\n".join(f"  {name:20}  {text}" for name, text in PARTITION_METHODS.help().items())
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     DirectoryWriter(args.out, overwrite=args.overwrite).check()
     parts = parts_asked(args)
     choice = _chosen(args, graph)
-    steps = Steps(args.out, _asked(args, choice))
+    steps = CheckpointedSteps(args.out, _asked(args, choice))
     with StageProgress() as progress:
         start = time.perf_counter()
         owners, shares = _allocated(args, graph, parts, choice, steps, progress)
@@ -90,21 +106,43 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(args: argparse.Namespace, graph: Graph) -> Choice:
+def _chosen(args: argparse.Namespace, graph: Graph) -> MethodChoice:
     """The method; where it was left open, a line says which one and why, and where memory may not do for it, another."""
     if args.method != "auto":
+        _check_read(args)
         short = too_large(args.method, graph)
         if short:
             print(f"method {args.method}: {short}", file=sys.stderr)
-        return Choice(args.method, "", args.by_draws)
+        return MethodChoice(args.method, "", args.by_draws)
+    if args.option:
+        raise ConfigError("--option is of one method: name it with --method")
     if not args.minutes > 0:
         raise ConfigError(f"--minutes {args.minutes:g} is out of range: it must be above 0")
-    choice = choose(graph, args.minutes)
+    choice = choose_method(graph, args.minutes)
     print(f"method {choice.method}: {choice.why}", file=sys.stderr)
     return choice
 
 
-def _asked(args: argparse.Namespace, choice: Choice) -> dict[str, Any]:
+def _check_read(args: argparse.Namespace) -> None:
+    """Refuse a method that is not known, or options that it has or reads nothing of."""
+    method = make_method(args.method, _options(args.option))
+    for flag, given, what in (
+        ("--by-draws", args.by_draws, "draws"),
+        ("--cache", args.cache, "cache"),
+        ("--bandwidths", args.bandwidths, "bandwidths"),
+    ):
+        if given and what not in method.reads:
+            raise ConfigError(f"{flag} means nothing to method {args.method!r}: drop it, or choose another method")
+
+
+def _options(given: list[str]) -> dict[str, str]:
+    """The method's own options, by name."""
+    if wrong := [text for text in given if not text.partition("=")[2]]:
+        raise ConfigError(f"--option {wrong[0]} is not possible: write NAME=VALUE")
+    return dict(text.split("=", 1) for text in given)
+
+
+def _asked(args: argparse.Namespace, choice: MethodChoice) -> dict[str, Any]:
     """All that the owners hang on: of a command that was stopped, what the next one may take over."""
     flags = {name: value for name, value in vars(args).items() if name not in _NO_MATTER}
     cluster = None if args.cluster is None else asdict(read_cluster(args.cluster))
@@ -114,7 +152,12 @@ def _asked(args: argparse.Namespace, choice: Choice) -> dict[str, Any]:
 
 
 def _allocated(
-    args: argparse.Namespace, graph: Graph, parts: int, choice: Choice, steps: Steps, progress: ProgressCallback
+    args: argparse.Namespace,
+    graph: Graph,
+    parts: int,
+    choice: MethodChoice,
+    steps: CheckpointedSteps,
+    progress: ProgressCallback,
 ) -> tuple[np.ndarray, tuple[float, ...] | None]:
     """The owners, and what was asked for as their shares."""
     if parts < 1:
@@ -125,7 +168,8 @@ def _allocated(
         graph,
         parts,
         choice.method,
-        weighing=Weighing(args.balance_vertices, args.balance_training, args.balance_edges, args.imbalance),
+        options=_options(args.option),
+        balance=BalanceWeights(args.balance_vertices, args.balance_training, args.balance_edges, args.imbalance),
         seed=args.seed,
         threads=args.threads,
         shares=shares,

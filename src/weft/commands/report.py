@@ -13,11 +13,14 @@ from weft.commands.asked import add_flags, cluster_asked, parts_asked, task_aske
 from weft.errors import ConfigError
 from weft.graph import MANIFEST, Graph, ProgressCallback
 from weft.parallel import Plan
-from weft.partition import METHODS, Training, allocate
+from weft.partition import TrainingTask, allocate
 from weft.planner.allocations import Comparer, owners_in, read_measured
 from weft.planner.cluster import Cluster
 from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of
-from weft.report import StageProgress, print_allocations, write_allocations
+from weft.plugins import PARTITION_METHODS
+from weft.report.allocation_page import write_allocations
+from weft.report.allocation_table import print_allocations
+from weft.report.progress import StageProgress
 
 HELP = (
     "Compare allocations of a graph: cut, balance, halos, and what training would send under each (report partition)."
@@ -84,11 +87,17 @@ def _read(graph: Graph, partitioned: Graph, parts: int) -> np.ndarray:
 
 
 def _computed(
-    args: argparse.Namespace, graph: Graph, method: str, cluster: Cluster, task: Training, progress: ProgressCallback
+    args: argparse.Namespace,
+    graph: Graph,
+    method: str,
+    cluster: Cluster,
+    task: TrainingTask,
+    progress: ProgressCallback,
 ) -> np.ndarray:
-    if method not in METHODS:
+    if PARTITION_METHODS.find(method) is None:
+        known = ", ".join(PARTITION_METHODS.names())
         raise ConfigError(
-            f"{method} is neither a partitioned graph directory nor a method: give a path, or one of {', '.join(METHODS)}"
+            f"{method} is neither a partitioned graph directory nor a method: give a path, or one of {known}"
         )
     return allocate(
         graph,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from weft.errors import ConfigError
 from weft.graph import Graph
-from weft.partition import METHODS
+from weft.plugins import PARTITION_METHODS
 
 _SHALLOW = 3  # layers; up to here 10 neighbours a layer are usual, beyond that 2 reach as far as one can go
 
@@ -39,8 +39,7 @@ class LocalityStudy:
                 f"{len(self.fanouts)} fanouts do not fit {len(self.layers)} numbers of layers: give one for each, or one"
             )
         for method in self.methods:
-            if method not in METHODS:
-                raise ConfigError(f"method {method!r} is not known: choose from {', '.join(METHODS)}")
+            PARTITION_METHODS.check(method)
 
     def check(self, graph: Graph) -> None:
         """Refuse what this graph is too small for, before anything is computed."""

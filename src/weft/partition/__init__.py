@@ -1,26 +1,39 @@
 """graph -> owners: who holds which vertices, how good an allocation is, and graphs renumbered owner by owner."""
 
-from weft.partition.aim import Aim, Training, Weighing
-from weft.partition.choice import Choice, choose
-from weft.partition.hosts import equal_hosts
-from weft.partition.mesh import Mesh, mesh_of
-from weft.partition.methods import METHODS, allocate
+from weft.partition.allocate import allocate
+from weft.partition.automatic import USUAL_MINUTES, MethodChoice, choose_method, too_large
+from weft.partition.checkpoints import CheckpointedSteps
+from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask
+from weft.partition.hierarchy import equal_hosts
+from weft.partition.hypergraph import add_batch, expected_draws, rows_between
+from weft.partition.methods import PartitionMethod, make_method
 from weft.partition.quality import measure
 from weft.partition.renumber import write_partitioned
-from weft.partition.steps import Steps
+from weft.partition.simulator import ServerLinks, Traces, fit, seeds_of
+from weft.partition.undirected import UndirectedGraph, undirected_graph
 
 __all__ = [
-    "METHODS",
-    "Aim",
-    "Choice",
-    "Mesh",
-    "Steps",
-    "Training",
-    "Weighing",
+    "USUAL_MINUTES",
+    "BalanceWeights",
+    "CheckpointedSteps",
+    "MethodChoice",
+    "PartitionGoal",
+    "PartitionMethod",
+    "ServerLinks",
+    "Traces",
+    "TrainingTask",
+    "UndirectedGraph",
+    "add_batch",
     "allocate",
-    "choose",
+    "choose_method",
     "equal_hosts",
+    "expected_draws",
+    "fit",
+    "make_method",
     "measure",
-    "mesh_of",
+    "rows_between",
+    "seeds_of",
+    "too_large",
+    "undirected_graph",
     "write_partitioned",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph
-from weft.partition.aim import parts_of_whole
+from weft.partition.goal import normalised_shares
 
 
 def measure(
@@ -25,7 +25,7 @@ def measure(
     A part's halo are the sources of its in-edges that others own: the rows it lacks for one layer over all its vertices.
     Balance is the most that a part has of something, by what it should have: its share of all (equal, if none are given).
     """
-    owners = _checked(graph, owners, parts)
+    owners = check_owners(graph, owners, parts)
     cut, halo = np.empty(parts, dtype=np.int64), np.empty(parts, dtype=np.int64)
     _kernels.count_halos(graph.indptr, graph.indices, owners, cut, halo, threads)
     counts = {
@@ -36,7 +36,7 @@ def measure(
         counts["training"] = np.bincount(owners[graph.split == SPLITS["train"]], minlength=parts)
     if work is not None:
         counts["work"] = np.bincount(owners, work, parts)
-    targets = parts_of_whole(parts, shares)
+    targets = normalised_shares(parts, shares)
     return {
         "parts": parts,
         "cut": int(cut.sum()) / max(graph.num_edges, 1),
@@ -51,8 +51,8 @@ def _balance(values: np.ndarray, targets: np.ndarray) -> float:
     return float((values / (targets * (float(values.sum()) or 1.0))).max())
 
 
-def _checked(graph: Graph, owners: np.ndarray, parts: int) -> np.ndarray:
-    """The owners as the kernel reads them."""
+def check_owners(graph: Graph, owners: np.ndarray, parts: int) -> np.ndarray:
+    """The owners as kernels read them, [vertices] int32; refused where they are none of this graph and these parts."""
     if owners.shape != (graph.num_vertices,):
         raise ConfigError(f"owners have shape {owners.shape}: give the part of each of {graph.num_vertices} vertices")
     if owners.min() < 0 or owners.max() >= parts:

@@ -19,7 +19,7 @@ from weft.graph import (
     running_sum,
     vertex_ranges,
 )
-from weft.partition.aim import parts_of_whole
+from weft.partition.goal import normalised_shares
 
 _CHUNK = 1 << 22  # edges, or feature values, at a time
 
@@ -51,7 +51,7 @@ def write_partitioned(
         directory.add("original_ids", order if graph.original_ids is None else graph.original_ids[order])
         directory.add("bounds", bounds)
         if shares is not None and min(shares) < max(shares):
-            directory.add("shares", parts_of_whole(parts, shares))
+            directory.add("shares", normalised_shares(parts, shares))
         for name, values in (graph.names.arrays() if graph.names else {}).items():
             directory.add(name, values)
         directory.facts = graph.facts

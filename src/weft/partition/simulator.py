@@ -13,7 +13,7 @@ from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph import SPLITS, Graph, ProgressCallback
 from weft.keys import Stream, key, mix64_array
-from weft.partition.aim import Aim, Training, parts_of_whole
+from weft.partition.goal import PartitionGoal, TrainingTask, normalised_shares
 from weft.sampling import (
     Batches,
     NeighborSampler,
@@ -31,7 +31,7 @@ _COUNTED = key(Stream.PARTITION, 0)
 
 
 @dataclass(frozen=True)
-class Links:
+class ServerLinks:
     """What it costs a server (row) to get rows from another (column)."""
 
     alpha: np.ndarray  # [servers, servers] seconds until the first row
@@ -46,15 +46,15 @@ class Links:
                 raise ConfigError(f"{name} of links must be finite numbers of at least 0")
 
     @classmethod
-    def equal(cls, servers: int, alpha: float = 0.0, beta: float = 1.0) -> "Links":
+    def equal(cls, servers: int, alpha: float = 0.0, beta: float = 1.0) -> "ServerLinks":
         """The same link between all servers; as they are given here, seconds are rows."""
         return cls(np.full((servers, servers), float(alpha)), np.full((servers, servers), float(beta)))
 
     @classmethod
-    def of(cls, aim: Aim) -> "Links":
+    def of(cls, goal: PartitionGoal) -> "ServerLinks":
         """Links of the bandwidths that are aimed for; seconds are rows on the average one. What begins takes no time."""
-        slower = np.maximum(aim.seconds[:, None], aim.seconds)
-        return cls(np.zeros_like(slower), np.maximum(slower, aim.pair_seconds))
+        slower = np.maximum(goal.seconds[:, None], goal.seconds)
+        return cls(np.zeros_like(slower), np.maximum(slower, goal.pair_seconds))
 
     @property
     def starts(self) -> bool:
@@ -79,9 +79,9 @@ def fit(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     return alpha, beta
 
 
-def usual_task(parts: int, seed: int = 0) -> Training:
+def usual_task(parts: int, seed: int = 0) -> TrainingTask:
     """What is trained when nobody says what: three layers of ten neighbours, 1,024 seeds a worker."""
-    return Training((10, 10, 10), 1024 * parts, seed)
+    return TrainingTask((10, 10, 10), 1024 * parts, seed)
 
 
 def seeds_of(graph: Graph) -> np.ndarray:
@@ -95,7 +95,7 @@ def seeds_of(graph: Graph) -> np.ndarray:
 class Traces:
     """The first batches of an epoch, as training will sample them; drawn anew each time, so that memory stays flat."""
 
-    def __init__(self, graph: Graph, task: Training, *, batches: int = 4, threads: int = 1) -> None:
+    def __init__(self, graph: Graph, task: TrainingTask, *, batches: int = 4, threads: int = 1) -> None:
         self._graph, self._task, self._threads = graph, task, threads
         epoch = Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed)
         self.epoch = len(epoch)  # batches of a whole epoch
@@ -121,7 +121,7 @@ class Traces:
         `slack`: seeds at home are evened, as in training, to so far above their shares at most; None: all stay.
         """
         hosts = np.arange(parts) if hosts is None else hosts
-        servers, targets = int(hosts.max()) + 1, parts_of_whole(parts, shares)
+        servers, targets = int(hosts.max()) + 1, normalised_shares(parts, shares)
         rows = np.zeros((len(self), servers, servers), dtype=np.int64)
         for number, sample in enumerate(self.samples()):
             workers = owners[sample.vertices.numpy()]
@@ -136,7 +136,7 @@ class Traces:
                 _kernels.count_reached(masks, holders, first, rows[number])
         return rows
 
-    def seconds(self, owners: np.ndarray, links: Links, *, seeds: str = "home") -> float:
+    def seconds(self, owners: np.ndarray, links: ServerLinks, *, seeds: str = "home") -> float:
         """The longest wait of a server over these batches."""
         return float(links.seconds(self.rows(owners, len(links.alpha), seeds=seeds)).max())
 
@@ -188,7 +188,7 @@ class Folded:
         self.fold.count(np.ascontiguousarray(allocations, dtype=np.int32), rows, self.threads)
         return rows
 
-    def seconds(self, allocations: np.ndarray, links: Links) -> np.ndarray:
+    def seconds(self, allocations: np.ndarray, links: ServerLinks) -> np.ndarray:
         """The longest wait of a server under each allocation."""
         return links.seconds(self.rows(allocations, len(links.alpha))).max(axis=-1)
 

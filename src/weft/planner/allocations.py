@@ -19,9 +19,7 @@ from weft import _kernels
 from weft.errors import InputError, StorageError
 from weft.graph import Graph, ProgressCallback
 from weft.parallel import Plan
-from weft.partition import Training, measure
-from weft.partition.nets import add_batch, expected_draws, rows_between
-from weft.partition.simulator import Traces, seeds_of
+from weft.partition import Traces, TrainingTask, add_batch, expected_draws, measure, rows_between, seeds_of
 from weft.planner.cluster import Cluster
 from weft.planner.machines import apart, hosts_of, link_seconds, shares_of
 
@@ -76,7 +74,7 @@ class Comparer:
     def __init__(
         self,
         graph: Graph,
-        task: Training,
+        task: TrainingTask,
         cluster: Cluster,
         *,
         slack: float = Plan.slack,
@@ -150,7 +148,7 @@ def _by_host(table: np.ndarray, hosts: np.ndarray) -> np.ndarray:
 class _Split:
     """The plan split, counted layer by layer: sources' rows come, or sums go, whichever is less for the layer."""
 
-    def __init__(self, graph: Graph, task: Training, traces: Traces) -> None:
+    def __init__(self, graph: Graph, task: TrainingTask, traces: Traces) -> None:
         layers = range(len(task.fanouts))
         pulled = ["pull" if task.crossing(layer) <= task.crossing_sums(layer) else "push" for layer in layers]
         sized = replace(task, placements=tuple(pulled))

@@ -5,10 +5,10 @@ from collections import defaultdict
 import numpy as np
 
 from weft.keys import mix64
-from weft.partition.mesh import Mesh
+from weft.partition.undirected import UndirectedGraph
 
 
-def random_mesh(seed, nodes=60, edges=200, heavy=9, training=0.3, wide=False):
+def random_undirected(seed, nodes=60, edges=200, heavy=9, training=0.3, wide=False):
     """A mesh with some isolated nodes, uneven weights, and edge weights (none, if heavy = 0)."""
     rng = np.random.default_rng(seed)
     used = max(2, int(nodes * 0.9))
@@ -23,13 +23,13 @@ def random_mesh(seed, nodes=60, edges=200, heavy=9, training=0.3, wide=False):
     kind = np.int64 if seed % 2 else np.int32
     values = np.array([weights[pair] for pair in pairs], dtype=kind) if heavy else None
     vertices = rng.integers(1, 5, nodes)
-    return Mesh(offsets, neighbours, values, vertices, (rng.random(nodes) < training) * vertices)
+    return UndirectedGraph(offsets, neighbours, values, vertices, (rng.random(nodes) < training) * vertices)
 
 
-def edges_of(mesh, v):
+def edges_of(undirected, v):
     """(neighbour, weight) of a node's edges."""
-    for e in range(mesh.offsets[v], mesh.offsets[v + 1]):
-        yield int(mesh.neighbours[e]), 1 if mesh.edges is None else int(mesh.edges[e])
+    for e in range(undirected.offsets[v], undirected.offsets[v + 1]):
+        yield int(undirected.neighbours[e]), 1 if undirected.edges is None else int(undirected.edges[e])
 
 
 def chain(own, part):
@@ -37,8 +37,8 @@ def chain(own, part):
 
 
 class Clusters:
-    def __init__(self, mesh, apart, most, most_training):
-        self.mesh, self.apart, self.most, self.most_training = mesh, apart, most, most_training
+    def __init__(self, undirected, apart, most, most_training):
+        self.undirected, self.apart, self.most, self.most_training = undirected, apart, most, most_training
         self.of = {}  # node -> founder
 
     def members(self, cluster):
@@ -51,15 +51,15 @@ class Clusters:
         both = [*self.members(cluster), v]
         return (
             self.alike(cluster, v)
-            and self.mesh.vertices[both].sum() <= self.most
-            and self.mesh.training[both].sum() <= self.most_training
+            and self.undirected.vertices[both].sum() <= self.most
+            and self.undirected.training[both].sum() <= self.most_training
         )
 
     def wishes(self, allowed):
         wanted = {}
-        for v in range(self.mesh.num_vertices):
+        for v in range(self.undirected.num_vertices):
             sums = defaultdict(int)
-            for u, weight in edges_of(self.mesh, v):
+            for u, weight in edges_of(self.undirected, v):
                 if v not in self.of and u in self.of:
                     sums[self.of[u]] += weight
             options = [c for c in sums if allowed(c, v)]
@@ -89,11 +89,11 @@ class Clusters:
 
     def settle(self):
         open_ = {}
-        for v in range(self.mesh.num_vertices):
+        for v in range(self.undirected.num_vertices):
             if v in self.of:
                 continue
-            kind = (None if self.apart is None else int(self.apart[v]), self.mesh.training[v] > 0)
-            if any(True for _ in edges_of(self.mesh, v)):
+            kind = (None if self.apart is None else int(self.apart[v]), self.undirected.training[v] > 0)
+            if any(True for _ in edges_of(self.undirected, v)):
                 self.of[v] = v
             elif kind in open_ and self.fits(open_[kind], v):
                 self.of[v] = open_[kind]
@@ -102,16 +102,16 @@ class Clusters:
 
     def numbered(self):
         numbers = {}
-        return [numbers.setdefault(self.of[v], len(numbers)) for v in range(self.mesh.num_vertices)]
+        return [numbers.setdefault(self.of[v], len(numbers)) for v in range(self.undirected.num_vertices)]
 
 
-def balls(mesh, apart, own, share, hops, most, most_training):
-    clusters = Clusters(mesh, apart, most, most_training)
-    for number in range(2) if mesh.training.any() else (1,):
-        for v in range(mesh.num_vertices):
-            connected = mesh.offsets[v + 1] > mesh.offsets[v]
+def balls(undirected, apart, own, share, hops, most, most_training):
+    clusters = Clusters(undirected, apart, most, most_training)
+    for number in range(2) if undirected.training.any() else (1,):
+        for v in range(undirected.num_vertices):
+            connected = undirected.offsets[v + 1] > undirected.offsets[v]
             unit = ((chain(chain(own, number), v) >> 11) + 1) * 2.0**-53
-            if v not in clusters.of and (connected if number else mesh.training[v] > 0) and unit <= share:
+            if v not in clusters.of and (connected if number else undirected.training[v] > 0) and unit <= share:
                 clusters.of[v] = v
         for _ in range(hops):
             if not clusters.absorb():
@@ -123,10 +123,10 @@ def balls(mesh, apart, own, share, hops, most, most_training):
     return clusters.numbered()
 
 
-def matching(mesh, apart, order, most, most_training):
-    clusters, waiting = Clusters(mesh, apart, most, most_training), {}
+def matching(undirected, apart, order, most, most_training):
+    clusters, waiting = Clusters(undirected, apart, most, most_training), {}
     for v in order.tolist():
-        edges = list(edges_of(mesh, v))
+        edges = list(edges_of(undirected, v))
         if v in clusters.of or not edges:
             continue
         clusters.of[v] = v
@@ -146,21 +146,21 @@ def matching(mesh, apart, order, most, most_training):
     return clusters.numbered()
 
 
-def contracted(mesh, clusters):
+def contracted(undirected, clusters):
     """{(cluster, other cluster): weight}."""
     sums = defaultdict(int)
-    for v in range(mesh.num_vertices):
-        for u, weight in edges_of(mesh, v):
+    for v in range(undirected.num_vertices):
+        for u, weight in edges_of(undirected, v):
             if clusters[u] != clusters[v]:
                 sums[int(clusters[v]), int(clusters[u])] += weight
     return dict(sums)
 
 
-def pruned(mesh, share):
+def pruned(undirected, share):
     """{(vertex, neighbour): weight} of the edges that an end wants to keep."""
     wanted = []
-    for v in range(mesh.num_vertices):
-        weights, sum_of_kept, least = sorted((w for _, w in edges_of(mesh, v)), reverse=True), 0, float("inf")
+    for v in range(undirected.num_vertices):
+        weights, sum_of_kept, least = sorted((w for _, w in edges_of(undirected, v)), reverse=True), 0, float("inf")
         for weight in weights:
             if sum_of_kept >= share * sum(weights):
                 break
@@ -168,8 +168,8 @@ def pruned(mesh, share):
         wanted.append(least)
     return {
         (v, u): weight
-        for v in range(mesh.num_vertices)
-        for u, weight in edges_of(mesh, v)
+        for v in range(undirected.num_vertices)
+        for u, weight in edges_of(undirected, v)
         if weight >= min(wanted[v], wanted[u])
     }
 
@@ -181,46 +181,48 @@ def imbalance(loads, shares):
     return sum(abs(load / (share * total) - 1) for load, share in zip(loads, shares, strict=True)) / (parts - 1)
 
 
-def greedy(mesh, coefficients, order, shares):
+def greedy(undirected, coefficients, order, shares):
     """The whole objective anew for every node and part."""
     owners = {}
     for v in order.tolist():
         best, least, best_load = 0, float("inf"), 0.0
         for part in range(len(shares)):
             tried = owners | {v: part}
-            loads = [sum(int(mesh.vertices[u]) for u, p in tried.items() if p == q) for q in range(len(shares))]
-            training = [sum(int(mesh.training[u]) for u, p in tried.items() if p == q) for q in range(len(shares))]
+            loads = [sum(int(undirected.vertices[u]) for u, p in tried.items() if p == q) for q in range(len(shares))]
+            training = [
+                sum(int(undirected.training[u]) for u, p in tried.items() if p == q) for q in range(len(shares))
+            ]
             seen = cut = 0
             for u, p in tried.items():
-                for w, weight in edges_of(mesh, u):
+                for w, weight in edges_of(undirected, u):
                     if w in tried:
                         seen += weight
                         cut += weight * (tried[w] != p)
             a, b, c = coefficients
             cost = a * imbalance(loads, shares) + b * imbalance(training, shares) + c * (cut / seen if seen else 0)
-            load = (loads[part] - int(mesh.vertices[v])) / shares[part]
+            load = (loads[part] - int(undirected.vertices[v])) / shares[part]
             if cost < least - 1e-9 or (cost <= least + 1e-9 and load < best_load):
                 best, least, best_load = part, cost, load
         owners[v] = best
-    return [owners[v] for v in range(mesh.num_vertices)]
+    return [owners[v] for v in range(undirected.num_vertices)]
 
 
-def sweep(mesh, owners, parts, limits, training_limits, heaviest):
+def sweep(undirected, owners, parts, limits, training_limits, heaviest):
     """Nodes one after another: to the part with room that the heaviest edges lead to. How many moved?"""
     moved = 0
-    for v in range(mesh.num_vertices):
+    for v in range(undirected.num_vertices):
         joined = np.zeros(parts, dtype=np.int64)
-        for u, weight in edges_of(mesh, v):
+        for u, weight in edges_of(undirected, v):
             joined[owners[u]] += weight
         own, best = owners[v], -1
-        if mesh.vertices[v] > heaviest or joined.sum() == joined[own]:
+        if undirected.vertices[v] > heaviest or joined.sum() == joined[own]:
             continue
-        loads = np.bincount(owners, mesh.vertices, parts).astype(np.int64)
-        training = np.bincount(owners, mesh.training, parts).astype(np.int64)
+        loads = np.bincount(owners, undirected.vertices, parts).astype(np.int64)
+        training = np.bincount(owners, undirected.training, parts).astype(np.int64)
         for p in range(parts):
-            full = mesh.vertices[v] and loads[p] + mesh.vertices[v] > limits[p]
-            full = full or (mesh.training[v] and training[p] + mesh.training[v] > training_limits[p])
-            evens = (loads[p] + mesh.vertices[v]) / limits[p] < loads[own] / limits[own]
+            full = undirected.vertices[v] and loads[p] + undirected.vertices[v] > limits[p]
+            full = full or (undirected.training[v] and training[p] + undirected.training[v] > training_limits[p])
+            evens = (loads[p] + undirected.vertices[v]) / limits[p] < loads[own] / limits[own]
             if p == own or full or joined[p] < joined[own] or (joined[p] == joined[own] and not evens):
                 continue
             better = best < 0 or joined[p] > joined[best]
@@ -232,5 +234,10 @@ def sweep(mesh, owners, parts, limits, training_limits, heaviest):
     return moved
 
 
-def cut(mesh, owners):
-    return sum(weight for v in range(mesh.num_vertices) for u, weight in edges_of(mesh, v) if owners[u] != owners[v])
+def cut(undirected, owners):
+    return sum(
+        weight
+        for v in range(undirected.num_vertices)
+        for u, weight in edges_of(undirected, v)
+        if owners[u] != owners[v]
+    )

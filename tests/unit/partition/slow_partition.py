@@ -7,9 +7,9 @@ from importlib.util import find_spec
 import numpy as np
 
 from weft.graph import SPLITS, Graph
-from weft.partition import METHODS
+from weft.plugins import PARTITION_METHODS
 
-INSTALLED = [method for method in METHODS if method != "mtkahypar" or find_spec("mtkahypar")]
+INSTALLED = [method for method in PARTITION_METHODS.names() if method != "mtkahypar" or find_spec("mtkahypar")]
 
 
 def random_graph(seed, vertices=60, edges=300, training=0.3):
@@ -51,7 +51,7 @@ def edges_of(graph):
     ]
 
 
-def slow_mesh(graph, draws=None):
+def slow_undirected(graph, draws=None):
     """Each vertex's neighbours in order, and what is drawn over each pair, not yet whole numbers."""
     weight = defaultdict(float)
     for u, v in edges_of(graph):
@@ -62,21 +62,23 @@ def slow_mesh(graph, draws=None):
     return [{u: weight[v, u] for u in sorted(u for w, u in weight if w == v)} for v in range(graph.num_vertices)]
 
 
-def slow_deal(mesh, order, groups, targets, slack, owners, score, training_targets=None):
+def slow_deal(undirected, order, groups, targets, slack, owners, score, training_targets=None):
     """One pass over groups of vertices: `score(gain, load, target, training, training_target, slack)`, loads from zero."""
     parts = len(targets)
     loads, seeds = [0] * parts, [0] * parts
     for group in groups:
         for v in group:
             owners[v] = -1
-        gain, weight = [0] * parts, sum(int(mesh.vertices[v]) for v in group)
+        gain, weight = [0] * parts, sum(int(undirected.vertices[v]) for v in group)
         for v in group:
-            for e in range(mesh.offsets[v], mesh.offsets[v + 1]):
-                if owners[mesh.neighbours[e]] >= 0:
-                    gain[owners[mesh.neighbours[e]]] += 1 if mesh.edges is None else int(mesh.edges[e])
+            for e in range(undirected.offsets[v], undirected.offsets[v + 1]):
+                if owners[undirected.neighbours[e]] >= 0:
+                    gain[owners[undirected.neighbours[e]]] += (
+                        1 if undirected.edges is None else int(undirected.edges[e])
+                    )
         wanted, more = training_targets if training_targets is not None else [0] * parts, 0
         if training_targets is not None:
-            more = sum(int(mesh.training[v]) for v in group)
+            more = sum(int(undirected.training[v]) for v in group)
         fitting = [
             p
             for p in range(parts)
@@ -104,13 +106,13 @@ def by_cost(cost):
     return lambda gain, load, target, *_: gain - cost * math.sqrt(load / target)
 
 
-def slow_grow(mesh, order, centres, most):
+def slow_grow(undirected, order, centres, most):
     """Blocks grown in turns around the first vertices of the order, then around what is left."""
     block, sizes, queue = {}, [], []
 
     def join(v, to):
         block[v] = to
-        sizes[to] += int(mesh.vertices[v])
+        sizes[to] += int(undirected.vertices[v])
         queue.append(v)
 
     def begin(v):
@@ -120,8 +122,8 @@ def slow_grow(mesh, order, centres, most):
     def spread():
         while queue:
             v = queue.pop(0)
-            for u in mesh.neighbours[mesh.offsets[v] : mesh.offsets[v + 1]].tolist():
-                if u not in block and sizes[block[v]] + mesh.vertices[u] <= most:
+            for u in undirected.neighbours[undirected.offsets[v] : undirected.offsets[v + 1]].tolist():
+                if u not in block and sizes[block[v]] + undirected.vertices[u] <= most:
                     join(u, block[v])
 
     for v in order[:centres].tolist():
@@ -131,10 +133,10 @@ def slow_grow(mesh, order, centres, most):
         if v not in block:
             begin(v)
             spread()
-    return [block[v] for v in range(mesh.num_vertices)]
+    return [block[v] for v in range(undirected.num_vertices)]
 
 
-def slow_join(mesh, labels, sizes, small, most):
+def slow_join(undirected, labels, sizes, small, most):
     """Small blocks joined to the neighbour that they have most edges with, in order; the final block of each."""
     root, sizes = list(range(len(sizes))), list(map(int, sizes))
 
@@ -147,8 +149,10 @@ def slow_join(mesh, labels, sizes, small, most):
             continue
         gain = defaultdict(int)
         for v in np.flatnonzero(labels == b):
-            for e in range(mesh.offsets[v], mesh.offsets[v + 1]):
-                gain[find(labels[mesh.neighbours[e]])] += 1 if mesh.edges is None else int(mesh.edges[e])
+            for e in range(undirected.offsets[v], undirected.offsets[v + 1]):
+                gain[find(labels[undirected.neighbours[e]])] += (
+                    1 if undirected.edges is None else int(undirected.edges[e])
+                )
         gain.pop(own, None)
         fitting = [other for other in gain if sizes[other] + sizes[own] <= most]
         if fitting:

@@ -12,41 +12,52 @@ from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph, communities
 from weft.partition import measure
-from weft.partition.adagl import Objective, Options, adagl, evolve, greedy_allocations, imbalance, refine, refine_all
+from weft.partition.adagl import (
+    AdaglOptions,
+    SearchObjective,
+    adagl,
+    evolve,
+    greedy_allocations,
+    imbalance,
+    refine,
+    refine_all,
+)
 from weft.partition.adagl.evolve import renamed
 from weft.partition.adagl.refine import limits
-from weft.partition.aim import Aim, Training, Weighing
-from weft.partition.simulator import Links, Traces
+from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask
+from weft.partition.simulator import ServerLinks, Traces
 
 sys.path.insert(0, str(Path(__file__).parent))
 import adagl_twins as twins
 
-QUICK = Options(nodes=60, population=8, iterations=10, batches=2, cycles=1)
+QUICK = AdaglOptions(nodes=60, population=8, iterations=10, batches=2, cycles=1)
 
 
-def arrays(mesh):
-    return mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training
+def arrays(undirected):
+    return undirected.offsets, undirected.neighbours, undirected.edges, undirected.vertices, undirected.training
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.3, 0.2)])
 def test_the_greedy_start_is_its_twin(seed, shares):
-    mesh = twins.random_mesh(seed, nodes=25, edges=60, heavy=(0, 9)[seed % 2], training=(0.4, 0.0)[seed == 3])
+    undirected = twins.random_undirected(
+        seed, nodes=25, edges=60, heavy=(0, 9)[seed % 2], training=(0.4, 0.0)[seed == 3]
+    )
     rng = np.random.default_rng(seed)
     coefficients = np.array([[0.3, 0.3, 0.4], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0.05, 0.05, 0.9]])
-    orders = np.stack([rng.permutation(25) for _ in coefficients]).astype(mesh.neighbours.dtype)
+    orders = np.stack([rng.permutation(25) for _ in coefficients]).astype(undirected.neighbours.dtype)
     owners = np.empty(orders.shape, dtype=np.int32)
-    _kernels.greedy(*arrays(mesh), coefficients, orders, np.array(shares), owners, 3)
+    _kernels.greedy(*arrays(undirected), coefficients, orders, np.array(shares), owners, 3)
     for row, order, found in zip(coefficients, orders, owners, strict=True):
-        assert found.tolist() == twins.greedy(mesh, row, order, shares)
+        assert found.tolist() == twins.greedy(undirected, row, order, shares)
 
 
 def test_the_first_population_varies():
-    mesh = twins.random_mesh(2, nodes=300, edges=2000)
-    found = greedy_allocations(mesh, np.full(3, 1 / 3), 6, seed=1, threads=2)
+    undirected = twins.random_undirected(2, nodes=300, edges=2000)
+    found = greedy_allocations(undirected, np.full(3, 1 / 3), 6, seed=1, threads=2)
     assert found.shape == (6, 300) and len(np.unique(found, axis=0)) == 6
-    assert (found == greedy_allocations(mesh, np.full(3, 1 / 3), 6, seed=1)).all()
-    assert imbalance(found[0], mesh.vertices, np.full(3, 1 / 3)) < 0.1
+    assert (found == greedy_allocations(undirected, np.full(3, 1 / 3), 6, seed=1)).all()
+    assert imbalance(found[0], undirected.vertices, np.full(3, 1 / 3)) < 0.1
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 5])
@@ -75,66 +86,66 @@ def test_imbalance_by_hand():
     assert imbalance(owners, np.zeros(3), np.array([0.5, 0.5])) == 0
 
 
-def cut_objective(mesh, parts):
-    return Objective(
-        mesh,
+def cut_objective(undirected, parts):
+    return SearchObjective(
+        undirected,
         np.full(parts, 1 / parts),
-        lambda some: np.array([twins.cut(mesh, owners) for owners in some], dtype=float),
-        float(mesh.offsets[-1]),
+        lambda some: np.array([twins.cut(undirected, owners) for owners in some], dtype=float),
+        float(undirected.offsets[-1]),
         (0.3, 0.3, 0.4),
     )
 
 
 def test_evolution_keeps_the_best_and_finds_better():
-    mesh = twins.random_mesh(4, nodes=40, edges=80, heavy=0)
-    objective = cut_objective(mesh, 2)
+    undirected = twins.random_undirected(4, nodes=40, edges=80, heavy=0)
+    objective = cut_objective(undirected, 2)
     population = np.random.default_rng(0).integers(0, 2, (12, 40)).astype(np.int32)
     values = [
-        float(objective.of(evolve(population, objective, Options(iterations=n, mutation=0.05), seed=1)[None])[0])
+        float(objective.of(evolve(population, objective, AdaglOptions(iterations=n, mutation=0.05), seed=1)[None])[0])
         for n in (0, 5, 40)
     ]
     assert values[0] == objective.of(population).min() and values[2] < values[1] <= values[0]
 
 
 def test_evolution_of_equals():
-    mesh = twins.random_mesh(4, nodes=10, edges=0)
+    undirected = twins.random_undirected(4, nodes=10, edges=0)
     alike = np.tile(np.arange(10, dtype=np.int32) % 2, (4, 1))
-    assert evolve(alike, cut_objective(mesh, 2), Options(iterations=3, mutation=0.0)).shape == (10,)
+    assert evolve(alike, cut_objective(undirected, 2), AdaglOptions(iterations=3, mutation=0.0)).shape == (10,)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_sweeps_are_their_twins(seed):
-    mesh = twins.random_mesh(seed, nodes=80, edges=240, heavy=(0, 9)[seed % 2])
+    undirected = twins.random_undirected(seed, nodes=80, edges=240, heavy=(0, 9)[seed % 2])
     parts = 2 + seed % 3
     owners = np.random.default_rng(seed).integers(0, parts, 80).astype(np.int32)
-    bounds = [limits(weights, np.full(parts, 1 / parts), 0.5) for weights in (mesh.vertices, mesh.training)]
-    _kernels.refine(*arrays(mesh), *bounds, 4, 0, 0.0, owners, 1)  # within the limits
+    bounds = [limits(weights, np.full(parts, 1 / parts), 0.5) for weights in (undirected.vertices, undirected.training)]
+    _kernels.refine(*arrays(undirected), *bounds, 4, 0, 0.0, owners, 1)  # within the limits
     found, wanted = owners.copy(), owners.copy()
-    moved = _kernels.refine(*arrays(mesh), *bounds, 4, 1, 0.0, found, 1)
-    assert moved == twins.sweep(mesh, wanted, parts, *bounds, 4)
-    assert (found == wanted).all() and twins.cut(mesh, found) <= twins.cut(mesh, owners)
+    moved = _kernels.refine(*arrays(undirected), *bounds, 4, 1, 0.0, found, 1)
+    assert moved == twins.sweep(undirected, wanted, parts, *bounds, 4)
+    assert (found == wanted).all() and twins.cut(undirected, found) <= twins.cut(undirected, owners)
 
 
 @pytest.mark.parametrize("shares", [(1, 1, 1), (2, 1, 1)])
 def test_refining_balances_and_never_cuts_more(shares):
-    mesh = twins.random_mesh(3, nodes=5000, edges=40_000)
+    undirected = twins.random_undirected(3, nodes=5000, edges=40_000)
     targets = np.array(shares) / sum(shares)
     uneven = (np.random.default_rng(0).random(5000) ** 2 * 3).astype(np.int32)
-    even = refine(mesh, uneven, targets, 0.03, 0)
-    found = [refine(mesh, even, targets, 0.03, 10, threads) for threads in (1, 4)]
+    even = refine(undirected, uneven, targets, 0.03, 0)
+    found = [refine(undirected, even, targets, 0.03, 10, threads) for threads in (1, 4)]
     assert (found[0] == found[1]).all()
-    assert twins.cut(mesh, found[0]) < twins.cut(mesh, even)
+    assert twins.cut(undirected, found[0]) < twins.cut(undirected, even)
     for owners in (even, found[0]):
-        for weights in (mesh.vertices, mesh.training):
+        for weights in (undirected.vertices, undirected.training):
             assert (np.bincount(owners, weights, 3) <= limits(weights, targets, 0.03)).all()
 
 
 @pytest.mark.parametrize("shares", [(1, 1, 1), (2, 1, 1)])
 def test_refining_several_is_refining_each(shares):
-    mesh, targets = twins.random_mesh(3, nodes=400, edges=3000), np.array(shares) / sum(shares)
+    undirected, targets = twins.random_undirected(3, nodes=400, edges=3000), np.array(shares) / sum(shares)
     population = np.random.default_rng(0).integers(0, 3, (5, 400)).astype(np.int32)
-    found = refine_all(mesh, population, targets, 0.03, 1, threads=3)
-    assert (found == np.stack([refine(mesh, owners, targets, 0.03, 1) for owners in population])).all()
+    found = refine_all(undirected, population, targets, 0.03, 1, threads=3)
+    assert (found == np.stack([refine(undirected, owners, targets, 0.03, 1) for owners in population])).all()
 
 
 @pytest.fixture(scope="module")
@@ -148,21 +159,21 @@ class TestWhole:
     @pytest.mark.parametrize("coarsening", ["balls", "matching"])
     @pytest.mark.parametrize("parts", [2, 5])
     def test_balanced_and_repeatable(self, graph, coarsening, parts):
-        options = Options(coarsening=coarsening, nodes=60, population=8, iterations=10, batches=2)
-        owners = adagl(graph, Aim(parts, Weighing(), seed=3), options)
+        options = AdaglOptions(coarsening=coarsening, nodes=60, population=8, iterations=10, batches=2)
+        owners = adagl(graph, PartitionGoal(parts, BalanceWeights(), seed=3), options)
         assert owners.dtype == np.int32 and set(owners) == set(range(parts))
         figures = measure(graph, owners, parts)
         assert figures["balance"]["vertices"] < 1.08 and figures["balance"]["training"] < 1.08
-        assert (adagl(graph, Aim(parts, Weighing(), seed=3, threads=3), options) == owners).all()
+        assert (adagl(graph, PartitionGoal(parts, BalanceWeights(), seed=3, threads=3), options) == owners).all()
 
     def test_less_communication_than_random(self, graph):
-        task = Training((5, 5), 400)
-        owners = adagl(graph, Aim(4, Weighing(), task=task), QUICK)
-        traces, links = Traces(graph, task), Links.equal(4)
+        task = TrainingTask((5, 5), 400)
+        owners = adagl(graph, PartitionGoal(4, BalanceWeights(), task=task), QUICK)
+        traces, links = Traces(graph, task), ServerLinks.equal(4)
         assert traces.seconds(owners, links) < 0.6 * traces.seconds(np.arange(6000) % 4, links)
 
     def test_unequal_hosts(self, graph):
-        figures = measure(graph, adagl(graph, Aim(4, Weighing(), shares=(2, 2, 1, 1)), QUICK), 4)
+        figures = measure(graph, adagl(graph, PartitionGoal(4, BalanceWeights(), shares=(2, 2, 1, 1)), QUICK), 4)
         for name, total in (("vertices", 6000), ("training", 1200)):
             shares = np.array(figures[name]) / total
             assert np.abs(shares - [1 / 3, 1 / 3, 1 / 6, 1 / 6]).max() < 0.03
@@ -170,22 +181,32 @@ class TestWhole:
     def test_starts_are_never_made_worse(self, graph):
         labels = np.asarray(graph.labels)
         start = np.argsort(np.argsort(labels, kind="stable")) * 3 // 6000
-        aim, traces, links = Aim(3, Weighing(), task=Training((5, 5), 400)), None, Links.equal(3)
-        traces = Traces(graph, aim.task, batches=2)
-        owners = adagl(graph, aim, Options(nodes=60, population=4, iterations=3, batches=2, starts=(start,)))
+        goal, traces, links = (
+            PartitionGoal(3, BalanceWeights(), task=TrainingTask((5, 5), 400)),
+            None,
+            ServerLinks.equal(3),
+        )
+        traces = Traces(graph, goal.task, batches=2)
+        owners = adagl(graph, goal, AdaglOptions(nodes=60, population=4, iterations=3, batches=2, starts=(start,)))
         assert traces.seconds(owners, links) <= 1.1 * traces.seconds(start, links)
 
     def test_another_cycle_is_never_worse(self, graph):
-        task = Training((5, 5), 400)
+        task = TrainingTask((5, 5), 400)
         traces, found = Traces(graph, task, batches=2), []
         for cycles in (1, 3):
-            options = Options(nodes=60, population=4, iterations=3, batches=2, cycles=cycles, coefficients=(0, 0, 1))
-            found.append(traces.seconds(adagl(graph, Aim(3, Weighing(), task=task), options), Links.equal(3)))
+            options = AdaglOptions(
+                nodes=60, population=4, iterations=3, batches=2, cycles=cycles, coefficients=(0, 0, 1)
+            )
+            found.append(
+                traces.seconds(
+                    adagl(graph, PartitionGoal(3, BalanceWeights(), task=task), options), ServerLinks.equal(3)
+                )
+            )
         assert found[1] <= found[0]
 
     def test_progress_is_told(self, graph):
         told = []
-        adagl(graph, Aim(2, Weighing(), progress=lambda *stage: told.append(stage)), QUICK)
+        adagl(graph, PartitionGoal(2, BalanceWeights(), progress=lambda *stage: told.append(stage)), QUICK)
         stages = {"joining lists", "coarsening", "sampling", "searching", "refining"}
         assert stages == {stage for stage, _, _ in told}
         assert all(done <= total for _, done, total in told)
@@ -202,8 +223,8 @@ def test_who_needs_nobody_gets_the_slow_link(slow):
     split = np.where(rng.random(4 * size) < 0.3, SPLITS["train"], SPLITS["unused"])
     graph = Graph.from_arrays(np.concatenate([edges, edges[::-1]], axis=1), num_vertices=4 * size, split=split)
     bandwidths = tuple(0.2 if part == slow else 1.0 for part in range(4))
-    aim = Aim(4, task=Training((5, 5), 200), bandwidths=bandwidths)
-    owners = adagl(graph, aim, replace(QUICK, population=32, iterations=20))
+    goal = PartitionGoal(4, task=TrainingTask((5, 5), 200), bandwidths=bandwidths)
+    owners = adagl(graph, goal, replace(QUICK, population=32, iterations=20))
     assert (owners[3 * size :] == slow).mean() > 0.95
 
 
@@ -212,9 +233,9 @@ def test_real_graphs(shared_data, name):
     folder = shared_data(name)
     edges, labels, split = (np.load(folder / f"{part}.npy") for part in ("edge_index", "label", "split"))
     graph = Graph.from_arrays(edges, num_vertices=len(labels), labels=labels, split=split)
-    task = Training((10, 10), 512)
-    owners = adagl(graph, Aim(4, Weighing(), task=task), QUICK)
-    traces, links = Traces(graph, task), Links.equal(4)
+    task = TrainingTask((10, 10), 512)
+    owners = adagl(graph, PartitionGoal(4, BalanceWeights(), task=task), QUICK)
+    traces, links = Traces(graph, task), ServerLinks.equal(4)
     assert traces.seconds(owners, links) < 0.85 * traces.seconds(np.arange(len(labels)) % 4, links)
     balance = measure(graph, owners, 4)["balance"]
     assert balance["vertices"] < 1.035 and balance["training"] < 1.035
@@ -222,7 +243,7 @@ def test_real_graphs(shared_data, name):
 
 class TestNasty:
     def check(self, graph, parts):
-        owners = adagl(graph, Aim(parts, Weighing(), task=Training((3, 3), 8)), QUICK)
+        owners = adagl(graph, PartitionGoal(parts, BalanceWeights(), task=TrainingTask((3, 3), 8)), QUICK)
         assert owners.shape == (graph.num_vertices,) and owners.min() >= 0 and owners.max() < parts
         return np.bincount(owners, minlength=parts)
 
@@ -236,7 +257,9 @@ class TestNasty:
     def test_a_component_a_part(self):
         ring = np.arange(300)
         pairs = np.stack([ring, ring // 100 * 100 + (ring + 1) % 100])
-        found = adagl(Graph.from_arrays(pairs), Aim(3, Weighing(), task=Training((2, 2), 50)), QUICK)
+        found = adagl(
+            Graph.from_arrays(pairs), PartitionGoal(3, BalanceWeights(), task=TrainingTask((2, 2), 50)), QUICK
+        )
         assert np.bincount(found).max() <= 104
 
     def test_no_training_vertices(self):
@@ -263,7 +286,7 @@ class TestNasty:
 
     def test_more_parts_than_vertices(self):
         with pytest.raises(ConfigError, match="5 parts"):
-            adagl(Graph.from_arrays(np.array([[0], [1]])), Aim(5, Weighing()))
+            adagl(Graph.from_arrays(np.array([[0], [1]])), PartitionGoal(5, BalanceWeights()))
 
 
 @pytest.mark.parametrize(
@@ -277,11 +300,11 @@ class TestNasty:
 )
 def test_options_that_make_no_sense(options, text):
     with pytest.raises(ConfigError, match=text):
-        Options(**options)
+        AdaglOptions(**options)
 
 
 def test_starts_and_links_must_fit(graph):
     with pytest.raises(ConfigError, match="start 0"):
-        adagl(graph, Aim(2, Weighing()), Options(starts=(np.full(6000, 2),)))
+        adagl(graph, PartitionGoal(2, BalanceWeights()), AdaglOptions(starts=(np.full(6000, 2),)))
     with pytest.raises(ConfigError, match="links of 3"):
-        adagl(graph, Aim(2, Weighing()), Options(links=Links.equal(3)))
+        adagl(graph, PartitionGoal(2, BalanceWeights()), AdaglOptions(links=ServerLinks.equal(3)))

@@ -7,61 +7,63 @@ import numpy as np
 import pytest
 
 from weft import _kernels
-from weft.partition.adagl import Options, coarsen, groups_of, project
-from weft.partition.mesh import Mesh
+from weft.partition.adagl import AdaglOptions, coarsen, groups_of, project
+from weft.partition.undirected import UndirectedGraph
 
 sys.path.insert(0, str(Path(__file__).parent))
 import adagl_twins as twins
 
 
-def arrays(mesh):
-    return mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training
+def arrays(undirected):
+    return undirected.offsets, undirected.neighbours, undirected.edges, undirected.vertices, undirected.training
 
 
-def clusters_of(mesh):
-    return np.empty(mesh.num_vertices, dtype=mesh.neighbours.dtype)
+def clusters_of(undirected):
+    return np.empty(undirected.num_vertices, dtype=undirected.neighbours.dtype)
 
 
 def meshes():
     for seed in range(12):
-        mesh = twins.random_mesh(seed, edges=(0, 40, 120, 400)[seed % 4], heavy=(0, 2, 9)[seed % 3], wide=seed % 5 == 4)
-        yield mesh if seed % 6 else Mesh(*arrays(mesh)[:4], np.zeros_like(mesh.training))
+        undirected = twins.random_undirected(
+            seed, edges=(0, 40, 120, 400)[seed % 4], heavy=(0, 2, 9)[seed % 3], wide=seed % 5 == 4
+        )
+        yield undirected if seed % 6 else UndirectedGraph(*arrays(undirected)[:4], np.zeros_like(undirected.training))
 
 
-@pytest.mark.parametrize("mesh", list(meshes()))
+@pytest.mark.parametrize("undirected", list(meshes()))
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_balls_are_their_twins(mesh, share):
-    apart = np.random.default_rng(1).integers(0, 2, mesh.num_vertices).astype(np.int32)
+def test_balls_are_their_twins(undirected, share):
+    apart = np.random.default_rng(1).integers(0, 2, undirected.num_vertices).astype(np.int32)
     for kinds, limits in ((None, (20, 6)), (apart, (20, 6)), (None, (10**9, 10**9)), (None, (1, 1))):
-        wanted = twins.balls(mesh, kinds, 77, share, 3, *limits)
+        wanted = twins.balls(undirected, kinds, 77, share, 3, *limits)
         for threads in (1, 3):
-            found = clusters_of(mesh)
-            count = _kernels.balls(*arrays(mesh), kinds, 77, share, 3, *limits, found, threads)
+            found = clusters_of(undirected)
+            count = _kernels.balls(*arrays(undirected), kinds, 77, share, 3, *limits, found, threads)
             assert found.tolist() == wanted and count == max(wanted) + 1
 
 
-@pytest.mark.parametrize("mesh", list(meshes()))
-def test_pairs_are_their_twins(mesh):
-    order = np.random.default_rng(2).permutation(mesh.num_vertices)
-    apart = np.random.default_rng(1).integers(0, 2, mesh.num_vertices).astype(np.int32)
+@pytest.mark.parametrize("undirected", list(meshes()))
+def test_pairs_are_their_twins(undirected):
+    order = np.random.default_rng(2).permutation(undirected.num_vertices)
+    apart = np.random.default_rng(1).integers(0, 2, undirected.num_vertices).astype(np.int32)
     for kinds, limits in ((None, (20, 6)), (apart, (7, 6)), (None, (1, 1))):
-        found = clusters_of(mesh)
-        count = _kernels.matching(*arrays(mesh), kinds, order, *limits, found)
-        assert found.tolist() == twins.matching(mesh, kinds, order, *limits) and count == found.max() + 1
+        found = clusters_of(undirected)
+        count = _kernels.matching(*arrays(undirected), kinds, order, *limits, found)
+        assert found.tolist() == twins.matching(undirected, kinds, order, *limits) and count == found.max() + 1
 
 
-@pytest.mark.parametrize("mesh", list(meshes()))
+@pytest.mark.parametrize("undirected", list(meshes()))
 @pytest.mark.parametrize("threads", [1, 3])
-def test_contracting_adds_edges_up(mesh, threads):
-    kind = mesh.neighbours.dtype
-    clusters = np.random.default_rng(3).integers(0, 9, mesh.num_vertices).astype(kind)
+def test_contracting_adds_edges_up(undirected, threads):
+    kind = undirected.neighbours.dtype
+    clusters = np.random.default_rng(3).integers(0, 9, undirected.num_vertices).astype(kind)
     made = (_kernels.Contraction64 if kind == np.int64 else _kernels.Contraction32)(
-        mesh.offsets, mesh.neighbours, mesh.edges, clusters, 9, threads
+        undirected.offsets, undirected.neighbours, undirected.edges, clusters, 9, threads
     )
     lengths, neighbours, edges = np.empty(9, np.int64), np.empty(made.edges(), kind), np.empty(made.edges(), np.int64)
     made.write(lengths, neighbours, edges)
     found = listed(np.append(0, lengths.cumsum()), neighbours, edges)
-    assert found == twins.contracted(mesh, clusters) and len(found) == made.edges()
+    assert found == twins.contracted(undirected, clusters) and len(found) == made.edges()
 
 
 def listed(offsets, neighbours, edges):
@@ -69,61 +71,66 @@ def listed(offsets, neighbours, edges):
     return dict(zip(zip(own.tolist(), neighbours.tolist(), strict=True), edges.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("mesh", [mesh for mesh in meshes() if mesh.edges is not None])
+@pytest.mark.parametrize("undirected", [undirected for undirected in meshes() if undirected.edges is not None])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 1.0])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_heaviest_edges_are_kept(mesh, share, threads):
-    offsets, neighbours, edges = mesh.offsets.copy(), mesh.neighbours.copy(), mesh.edges.astype(np.int64)
+def test_the_heaviest_edges_are_kept(undirected, share, threads):
+    offsets, neighbours, edges = (
+        undirected.offsets.copy(),
+        undirected.neighbours.copy(),
+        undirected.edges.astype(np.int64),
+    )
     dropped = _kernels.prune(offsets, neighbours, edges, share, threads)
     kept = offsets[-1]
     found = listed(offsets, neighbours[:kept], edges[:kept])
-    assert found == twins.pruned(mesh, share) and len(found) == kept
-    assert dropped + sum(found.values()) == mesh.edges.sum() and (dropped == 0 or share < 1)
+    assert found == twins.pruned(undirected, share) and len(found) == kept
+    assert dropped + sum(found.values()) == undirected.edges.sum() and (dropped == 0 or share < 1)
 
 
 @pytest.mark.parametrize("coarsening", ["balls", "matching"])
 @pytest.mark.parametrize("keep", [1.0, 0.6])
 def test_levels_stand_for_all_that_is_below(coarsening, keep):
-    mesh = twins.random_mesh(5, nodes=3000, edges=9000)
+    undirected = twins.random_undirected(5, nodes=3000, edges=9000)
     targets = np.array([0.5, 0.25, 0.25])
-    levels = coarsen(mesh, targets, Options(coarsening=coarsening, nodes=40, keep=keep), seed=3, threads=2)
-    assert len(levels) > 1 and levels[-1].mesh.num_vertices < 1000
+    levels = coarsen(undirected, targets, AdaglOptions(coarsening=coarsening, nodes=40, keep=keep), seed=3, threads=2)
+    assert len(levels) > 1 and levels[-1].undirected.num_vertices < 1000
     groups = groups_of(levels)
-    owners = np.random.default_rng(0).integers(0, 3, levels[-1].mesh.num_vertices).astype(np.int32)
+    owners = np.random.default_rng(0).integers(0, 3, levels[-1].undirected.num_vertices).astype(np.int32)
     for name in ("vertices", "training"):
-        fine, coarse = getattr(mesh, name), getattr(levels[-1].mesh, name)
+        fine, coarse = getattr(undirected, name), getattr(levels[-1].undirected, name)
         assert (np.bincount(groups, fine, len(coarse)) == coarse).all()
-    cut = twins.cut(levels[-1].mesh, owners)
+    cut = twins.cut(levels[-1].undirected, owners)
     pruned = sum(level.pruned for level in levels)
-    assert cut <= twins.cut(mesh, owners[groups]) <= cut + pruned
+    assert cut <= twins.cut(undirected, owners[groups]) <= cut + pruned
     assert (pruned == 0) == (keep == 1.0)
-    smallest = mesh.vertices.sum() * 0.25
-    assert levels[-1].mesh.vertices.max() <= max(2.0 * smallest / 40, mesh.vertices.max())
+    smallest = undirected.vertices.sum() * 0.25
+    assert levels[-1].undirected.vertices.max() <= max(2.0 * smallest / 40, undirected.vertices.max())
 
 
 def test_threads_and_seeds():
-    mesh, targets = twins.random_mesh(8, nodes=4000, edges=30_000), np.full(4, 0.25)
+    undirected, targets = twins.random_undirected(8, nodes=4000, edges=30_000), np.full(4, 0.25)
     runs = [
-        groups_of(coarsen(mesh, targets, Options(nodes=20), seed=s, threads=t)) for s, t in ((1, 1), (1, 4), (2, 1))
+        groups_of(coarsen(undirected, targets, AdaglOptions(nodes=20), seed=s, threads=t))
+        for s, t in ((1, 1), (1, 4), (2, 1))
     ]
     assert (runs[0] == runs[1]).all() and not np.array_equal(runs[0], runs[2])
 
 
 def test_starts_survive_coarsening():
-    mesh, targets = twins.random_mesh(9, nodes=2000, edges=6000), np.full(4, 0.25)
+    undirected, targets = twins.random_undirected(9, nodes=2000, edges=6000), np.full(4, 0.25)
     start = np.random.default_rng(0).integers(0, 4, 2000)
-    levels = coarsen(mesh, targets, Options(nodes=20), apart=start.astype(np.int32))
+    levels = coarsen(undirected, targets, AdaglOptions(nodes=20), apart=start.astype(np.int32))
     assert len(levels) > 1
     assert (project(levels, start)[groups_of(levels)] == start).all()
 
 
 def test_without_it_the_majority_wins():
-    mesh, targets = twins.random_mesh(9, nodes=2000, edges=6000), np.full(4, 0.25)
-    levels = coarsen(mesh, targets, Options(nodes=20, rounds=1))
+    undirected, targets = twins.random_undirected(9, nodes=2000, edges=6000), np.full(4, 0.25)
+    levels = coarsen(undirected, targets, AdaglOptions(nodes=20, rounds=1))
     start = np.random.default_rng(0).integers(0, 4, 2000)
     found, groups = project(levels, start), groups_of(levels)
-    for node in range(0, levels[-1].mesh.num_vertices, 7):
-        weights = np.bincount(start[groups == node], mesh.vertices[groups == node], 4)
+    for node in range(0, levels[-1].undirected.num_vertices, 7):
+        weights = np.bincount(start[groups == node], undirected.vertices[groups == node], 4)
         assert weights[found[node]] == weights.max()
 
 
@@ -131,21 +138,21 @@ def star(leaves, training):
     offsets = np.concatenate([[0, leaves], leaves + 1 + np.arange(leaves)])
     neighbours = np.concatenate([np.arange(1, leaves + 1), np.zeros(leaves)]).astype(np.int32)
     ones = np.ones(leaves + 1, dtype=np.int64)
-    return Mesh(offsets, neighbours, None, ones, ones * training)
+    return UndirectedGraph(offsets, neighbours, None, ones, ones * training)
 
 
 @pytest.mark.parametrize("coarsening", ["balls", "matching"])
 @pytest.mark.parametrize("training", [0, 1])
 def test_stars_and_isolated_vertices_shrink(coarsening, training):
-    alone = Mesh(
+    alone = UndirectedGraph(
         np.zeros(5001, np.int64), np.empty(0, np.int32), None, np.ones(5000, np.int64), np.zeros(5000, np.int64)
     )
-    for mesh in (star(5000, training), alone):
-        levels = coarsen(mesh, np.full(2, 0.5), Options(coarsening=coarsening, nodes=50))
-        assert levels[-1].mesh.num_vertices < 500
-        assert levels[-1].mesh.vertices.max() <= 100
+    for undirected in (star(5000, training), alone):
+        levels = coarsen(undirected, np.full(2, 0.5), AdaglOptions(coarsening=coarsening, nodes=50))
+        assert levels[-1].undirected.num_vertices < 500
+        assert levels[-1].undirected.vertices.max() <= 100
 
 
 def test_what_is_small_enough_stays():
-    levels = coarsen(twins.random_mesh(1), np.full(2, 0.5), Options())
+    levels = coarsen(twins.random_undirected(1), np.full(2, 0.5), AdaglOptions())
     assert len(levels) == 1 and levels[0].clusters is None

@@ -6,7 +6,8 @@ from slow_partition import INSTALLED, random_graph
 
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph
-from weft.partition import Aim, Mesh, allocate, libraries, measure, mesh_of
+from weft.partition import PartitionGoal, UndirectedGraph, allocate, libraries, measure, undirected_graph
+from weft.partition.methods import kaminpar, metis, mtkahypar
 
 LIBRARIES = [method for method in ("metis", "kaminpar", "mtkahypar") if method in INSTALLED]
 
@@ -27,7 +28,7 @@ def test_light_edges_are_cut_first(method):
     graph, draws, row = grid()
     together = allocate(graph, 3, method, draws=draws)
     assert all(len(set(together[row == r])) == 1 for r in range(12))  # no row is torn
-    edges = mesh_of(graph, Aim(3, draws=draws)).edges
+    edges = undirected_graph(graph, PartitionGoal(3, draws=draws)).edges
     assert edges.max() / edges.min() == pytest.approx(50, rel=0.1)
 
 
@@ -39,17 +40,17 @@ def test_unweighted_edges_are_alike(method):
 
 @pytest.mark.parametrize("large", [False, True])
 def test_kaminpar_allocates_a_loaded_graph_again_and_again(monkeypatch, large):
-    monkeypatch.setattr(libraries, "_LARGE", 10 if large else 1 << 24)
+    monkeypatch.setattr(kaminpar, "_LARGE", 10 if large else 1 << 24)
     graph, draws, _ = grid(30)
-    loaded = libraries.ForKaminpar.load(graph, Aim(3, draws=draws))
+    loaded = kaminpar.KaminparGraph.load(graph, PartitionGoal(3, draws=draws))
     for parts in (3, 40, 3):
-        assert (loaded.owners(Aim(parts)) == libraries.kaminpar(graph, Aim(parts, draws=draws))).all()
+        assert (loaded.owners(PartitionGoal(parts)) == allocate(graph, parts, "kaminpar", draws=draws)).all()
 
 
 def test_large_graphs_are_compressed(monkeypatch):
     graph, draws, _ = grid(30)
     usual = allocate(graph, 3, "kaminpar", draws=draws)
-    monkeypatch.setattr(libraries, "_LARGE", 10)
+    monkeypatch.setattr(kaminpar, "_LARGE", 10)
     frugal = allocate(graph, 3, "kaminpar", draws=draws)
     cuts = [measure(graph, owners, 3)["cut"] for owners in (usual, frugal)]
     assert cuts[1] < 1.5 * cuts[0] + 0.02
@@ -58,7 +59,7 @@ def test_large_graphs_are_compressed(monkeypatch):
 @pytest.mark.parametrize("ample", [False, True])
 def test_files_go_to_memory_where_there_is_ample_room(monkeypatch, tmp_path, ample):
     monkeypatch.setattr(libraries, "_MEMORY_FOLDER", tmp_path)
-    with libraries._folder(1000 if ample else 1 << 60) as folder:
+    with libraries.scratch_folder(1000 if ample else 1 << 60) as folder:
         assert (folder.parent == tmp_path) == ample
     assert not folder.exists()
 
@@ -67,38 +68,48 @@ class TestParhip:
     @pytest.mark.parametrize("weighted", [False, True])
     @pytest.mark.parametrize("ids", [np.int32, np.int64])
     def test_kaminpar_reads_what_is_written(self, tmp_path, weighted, ids):
-        kaminpar = pytest.importorskip("kaminpar")
+        library = pytest.importorskip("kaminpar")
         graph = random_graph(0)
-        mesh = mesh_of(graph, Aim(2, draws=np.random.default_rng(0).random(60) if weighted else None))
-        mesh = Mesh(mesh.offsets, mesh.neighbours.astype(ids), mesh.edges, mesh.vertices, mesh.training)
-        libraries.write_parhip(tmp_path / "g", mesh)
+        undirected = undirected_graph(
+            graph, PartitionGoal(2, draws=np.random.default_rng(0).random(60) if weighted else None)
+        )
+        undirected = UndirectedGraph(
+            undirected.offsets,
+            undirected.neighbours.astype(ids),
+            undirected.edges,
+            undirected.vertices,
+            undirected.training,
+        )
+        kaminpar.write_parhip(tmp_path / "g", undirected)
         for compress in (False, True):
-            read = kaminpar.load_graph(str(tmp_path / "g"), kaminpar.GraphFileFormat.PARHIP, compress)
-            assert read.n() == 60 and read.m() == len(mesh.neighbours)
+            read = library.load_graph(str(tmp_path / "g"), library.GraphFileFormat.PARHIP, compress)
+            assert read.n() == 60 and read.m() == len(undirected.neighbours)
             assert read.is_edge_weighted() == weighted
-            assert [read.node_weight(v) for v in range(60)] == mesh.vertices.tolist()
+            assert [read.node_weight(v) for v in range(60)] == undirected.vertices.tolist()
             for v in range(60):
-                own = slice(mesh.offsets[v], mesh.offsets[v + 1])
-                weights = mesh.edges[own] if weighted else np.ones(own.stop - own.start, dtype=int)
+                own = slice(undirected.offsets[v], undirected.offsets[v + 1])
+                weights = undirected.edges[own] if weighted else np.ones(own.stop - own.start, dtype=int)
                 assert sorted(read.neighbors(v)) == list(
-                    zip(mesh.neighbours[own].tolist(), weights.tolist(), strict=True)
+                    zip(undirected.neighbours[own].tolist(), weights.tolist(), strict=True)
                 )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("chunk", [1, 50, 1 << 20])
 def test_metis_text_has_a_line_a_vertex(tmp_path, monkeypatch, weighted, chunk):
-    monkeypatch.setattr(libraries, "_CHUNK", chunk)
-    mesh = mesh_of(random_graph(0), Aim(2, draws=np.random.default_rng(0).random(60) if weighted else None))
-    libraries.write_metis(tmp_path / "g", mesh)
+    monkeypatch.setattr(mtkahypar, "_CHUNK", chunk)
+    undirected = undirected_graph(
+        random_graph(0), PartitionGoal(2, draws=np.random.default_rng(0).random(60) if weighted else None)
+    )
+    mtkahypar.write_metis(tmp_path / "g", undirected)
     head, *lines = (tmp_path / "g").read_text().splitlines()
-    assert head == f"60 {mesh.num_edges} {'011' if weighted else '010'}" and len(lines) == 60
+    assert head == f"60 {undirected.num_edges} {'011' if weighted else '010'}" and len(lines) == 60
     for v, line in enumerate(lines):
         weight, *rest = map(int, line.split())
-        own = slice(mesh.offsets[v], mesh.offsets[v + 1])
-        assert weight == mesh.vertices[v]
-        assert rest[:: 1 + weighted] == (mesh.neighbours[own] + 1).tolist()
-        assert not weighted or rest[1::2] == mesh.edges[own].tolist()
+        own = slice(undirected.offsets[v], undirected.offsets[v + 1])
+        assert weight == undirected.vertices[v]
+        assert rest[:: 1 + weighted] == (undirected.neighbours[own] + 1).tolist()
+        assert not weighted or rest[1::2] == undirected.edges[own].tolist()
 
 
 class TestNarrowMetis:
@@ -106,8 +117,8 @@ class TestNarrowMetis:
 
     def test_weights_shrink_in_proportion(self):
         weights = np.array([10, 1000, 100_000, 1], dtype=np.int64)
-        assert libraries._fitting(weights, 200_000) is weights
-        small = libraries._fitting(weights, 1014)
+        assert libraries.scaled_to(weights, 200_000) is weights
+        small = libraries.scaled_to(weights, 1014)
         assert small.sum() <= 1014 and small.min() >= 1
         assert small[2] / small[1] == pytest.approx(100, rel=0.15)
 
@@ -116,7 +127,7 @@ class TestNarrowMetis:
             zero_copy_dtype = staticmethod(lambda: np.dtype(np.int8))
 
         with pytest.raises(ConfigError, match="counts in 8 bits, too few for"):
-            libraries._as_metis_reads(Metis, mesh_of(random_graph(0), Aim(2)))
+            metis._inputs(Metis, undirected_graph(random_graph(0), PartitionGoal(2)))
 
 
 @pytest.mark.parametrize(
@@ -134,5 +145,5 @@ def test_training_vertices_count_in_the_balance(method):
     split = np.where(np.arange(2000) < 300, SPLITS["train"], SPLITS["unused"])
     graph = Graph.from_arrays(rng.integers(0, 2000, (2, 12_000)), num_vertices=2000, split=split)
     owners = allocate(graph, 4, method)
-    weights = Aim(4).weights(graph)
+    weights = PartitionGoal(4).weights(graph)
     assert np.bincount(owners, weights).max() <= 1.035 * weights.sum() / 4

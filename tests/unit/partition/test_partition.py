@@ -10,7 +10,7 @@ from slow_partition import INSTALLED, NASTY
 from weft import cli
 from weft.errors import ConfigError, GraphFormatError
 from weft.graph import Graph, communities
-from weft.partition import Aim, Weighing, allocate, measure, write_partitioned
+from weft.partition import BalanceWeights, PartitionGoal, allocate, measure, write_partitioned
 from weft.sampling import NeighborSampler
 
 pytestmark = pytest.mark.usefixtures("few_batches")
@@ -46,8 +46,8 @@ def test_weighing_moves_the_balance(method):
     rng = np.random.default_rng(0)  # a tenth of the vertices gets half of the edges
     dst = np.concatenate([rng.integers(0, 200, 10_000), rng.integers(0, 2000, 10_000)])
     graph = Graph.from_arrays(np.stack([rng.integers(0, 2000, 20_000), dst]), num_vertices=2000)
-    for name, weighing in (("vertices", Weighing(1, 0, 0)), ("edges", Weighing(0, 0, 1))):
-        figures = measure(graph, allocate(graph, 4, method, weighing=weighing), 4)
+    for name, weighing in (("vertices", BalanceWeights(1, 0, 0)), ("edges", BalanceWeights(0, 0, 1))):
+        figures = measure(graph, allocate(graph, 4, method, balance=weighing), 4)
         assert figures["balance"][name] < 1.05
 
 
@@ -64,7 +64,7 @@ def test_measure_counts_by_hand():
 def test_parts_get_their_shares(graph, method, shares):
     owners = allocate(graph, len(shares), method, shares=shares, seed=3)
     balance = measure(graph, owners, len(shares), shares=shares)["balance"]
-    weights = Aim(len(shares)).weights(graph)
+    weights = PartitionGoal(len(shares)).weights(graph)
     targets = np.array(shares) / sum(shares) * weights.sum()
     loads = np.bincount(owners, weights, len(shares))
     assert (loads <= targets * 1.03 + weights.max()).all()
@@ -174,12 +174,12 @@ class TestBadInput:
             allocate(Graph.from_arrays(np.array([[0], [1]])), 5, "random")
 
     def test_unknown_method(self, graph):
-        with pytest.raises(ConfigError, match="choose one of random, ldg, fennel, blocks, metis, kaminpar, mtkahypar"):
+        with pytest.raises(ConfigError, match="choose from random, ldg, fennel, blocks, metis, kaminpar, mtkahypar"):
             allocate(graph, 2, "magic")
 
     def test_nothing_to_balance(self):
         with pytest.raises(ConfigError, match="positive weight"):
-            Weighing(0, 0, 0)
+            BalanceWeights(0, 0, 0)
 
     def test_damaged_bounds(self, graph, tmp_path):
         write_partitioned(graph, allocate(graph, 2, "random"), 2, tmp_path / "p")

@@ -15,7 +15,7 @@ from weft.planner.cluster_file import write_cluster
 pytestmark = pytest.mark.usefixtures("few_batches")
 
 FLAGS = (
-    *("--parts", "--method", "--minutes", "--by-draws", "--seed", "--threads", "--shares", "--imbalance"),
+    *("--parts", "--method", "--minutes", "--by-draws", "--seed", "--threads", "--shares", "--option", "--imbalance"),
     *("--balance-vertices", "--balance-training", "--balance-edges", "--json", "--overwrite"),
     *("--fanouts", "--batch-size", "--hidden", "--plan", "--cache", "--cluster", "--hosts", "--bandwidths"),
 )

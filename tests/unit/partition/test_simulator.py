@@ -5,11 +5,11 @@ import pytest
 
 from weft.errors import ConfigError, InputError
 from weft.graph import Graph
-from weft.partition.aim import Aim, Training
-from weft.partition.simulator import Links, Traces, fit, seeds_of
+from weft.partition.goal import PartitionGoal, TrainingTask
+from weft.partition.simulator import ServerLinks, Traces, fit, seeds_of
 from weft.sampling import Batches, NeighborSampler, balance_seeds, seed_limits
 
-TASK = Training((3, 2, 4), 40, seed=5)
+TASK = TrainingTask((3, 2, 4), 40, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_folded_traces_count_the_same(graph, parts, groups):
 def test_folds_stay_as_small_as_samples():
     edges = np.random.default_rng(0).integers(0, 2000, (2, 60_000))
     graph = Graph.from_arrays(edges, num_vertices=2000)
-    task = Training((8, 8, 8), 500)
+    task = TrainingTask((8, 8, 8), 500)
     fold = Traces(graph, task, batches=2).folded(np.arange(2000), 2000, joined=False).fold
     sampler, sampled = NeighborSampler(graph, task.fanouts), 0
     for number, seeds in enumerate(Batches(np.arange(2000), None, 500, 0).of(0)[:2]):
@@ -95,7 +95,7 @@ def test_folds_stay_as_small_as_samples():
 
 def test_some_rows_stand_for_all():
     edges = np.random.default_rng(0).integers(0, 20_000, (2, 200_000))
-    traces = Traces(Graph.from_arrays(edges, num_vertices=20_000), Training((5, 5), 800), batches=3)
+    traces = Traces(Graph.from_arrays(edges, num_vertices=20_000), TrainingTask((5, 5), 800), batches=3)
     groups = np.arange(20_000) % 50
     allocation = (np.arange(50, dtype=np.int32) % 4)[None]
     whole, some = (traces.folded(groups, 50, joined=True, one_in=n) for n in (1, 8))
@@ -107,16 +107,16 @@ def test_some_rows_stand_for_all():
 def test_seconds_by_hand():
     alpha, beta = np.array([[0.0, 2.0], [5.0, 0.0]]), np.array([[0.0, 0.1], [0.5, 0.0]])
     rows = np.array([[[0, 10], [4, 0]], [[0, 0], [6, 0]]])  # two batches
-    assert Links(alpha, beta).seconds(rows).tolist() == [2 + 1.0, 5 + 2.0 + 5 + 3.0]
-    assert Links.equal(2).seconds(rows).tolist() == [10, 10]
+    assert ServerLinks(alpha, beta).seconds(rows).tolist() == [2 + 1.0, 5 + 2.0 + 5 + 3.0]
+    assert ServerLinks.equal(2).seconds(rows).tolist() == [10, 10]
 
 
 def test_links_of_bandwidths():
-    equal = Links.of(Aim(3))
+    equal = ServerLinks.of(PartitionGoal(3))
     assert (equal.beta == 1).all() and not equal.starts
     pairs = np.full((3, 3), np.inf)
     pairs[0, 1] = pairs[1, 0] = 0.25
-    found = Links.of(Aim(3, bandwidths=(1, 1, 0.5), pairs=pairs))
+    found = ServerLinks.of(PartitionGoal(3, bandwidths=(1, 1, 0.5), pairs=pairs))
     mean = (1 + 1 + 2) / 3
     assert found.beta * mean == pytest.approx(np.array([[1, 4, 2], [4, 1, 2], [2, 2, 2]]))
 
@@ -125,10 +125,12 @@ def test_slow_links_count_for_more(graph):
     owners = np.arange(400, dtype=np.int32) % 2
     beta = np.array([[0.0, 5.0], [1.0, 0.0]])
     traces = Traces(graph, TASK)
-    equal, slow = (traces.seconds(owners, links) for links in (Links.equal(2), Links(np.zeros((2, 2)), beta)))
+    equal, slow = (
+        traces.seconds(owners, links) for links in (ServerLinks.equal(2), ServerLinks(np.zeros((2, 2)), beta))
+    )
     assert slow > 2 * equal
     folded = traces.folded(np.arange(400), 400, joined=True)
-    assert folded.seconds(owners[None], Links.equal(2))[0] == equal
+    assert folded.seconds(owners[None], ServerLinks.equal(2))[0] == equal
 
 
 def test_seeds_are_the_training_vertices(graph):
@@ -156,6 +158,6 @@ class TestFit:
 
 def test_links_must_be_square():
     with pytest.raises(ConfigError, match="shape"):
-        Links(np.zeros((2, 3)), np.zeros((2, 3)))
+        ServerLinks(np.zeros((2, 3)), np.zeros((2, 3)))
     with pytest.raises(ConfigError, match="at least 0"):
-        Links(np.zeros((2, 2)), -np.ones((2, 2)))
+        ServerLinks(np.zeros((2, 2)), -np.ones((2, 2)))

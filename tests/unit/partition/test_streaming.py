@@ -8,7 +8,7 @@ from slow_partition import NASTY, by_cost, by_room, random_graph, slow_deal, slo
 
 from weft import _kernels
 from weft.graph import Graph, communities
-from weft.partition import Aim, allocate, measure, mesh_of, write_partitioned
+from weft.partition import PartitionGoal, allocate, measure, undirected_graph, write_partitioned
 from weft.partition.streaming import keyed_order
 
 METHODS = ("random", "ldg", "fennel", "blocks")
@@ -17,10 +17,10 @@ METHODS = ("random", "ldg", "fennel", "blocks")
 def aims(vertices):
     rng = np.random.default_rng(9)
     return [
-        Aim(2),
-        Aim(5, draws=rng.random(vertices)),
-        Aim(3, shares=(4, 1, 2)),
-        Aim(4, shares=(1, 1, 1, 9), draws=rng.random(vertices) ** 3),
+        PartitionGoal(2),
+        PartitionGoal(5, draws=rng.random(vertices)),
+        PartitionGoal(3, shares=(4, 1, 2)),
+        PartitionGoal(4, shares=(1, 1, 1, 9), draws=rng.random(vertices) ** 3),
     ]
 
 
@@ -29,16 +29,16 @@ def aims(vertices):
 @pytest.mark.parametrize("trained", [False, True])
 def test_dealing_vertices_is_as_the_twin_does(name, which, trained):
     graph = NASTY[name]()
-    aim = aims(graph.num_vertices)[which]
-    mesh, order = mesh_of(graph, aim), keyed_order(graph, 4)
-    targets, groups = aim.targets * mesh.vertices.sum(), [[v] for v in order.tolist()]
-    training = (mesh.training, aim.targets * mesh.training.sum()) if trained else (None, None)
-    lists = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, training[0]
+    goal = aims(graph.num_vertices)[which]
+    undirected, order = undirected_graph(graph, goal), keyed_order(graph, 4)
+    targets, groups = goal.targets * undirected.vertices.sum(), [[v] for v in order.tolist()]
+    training = (undirected.training, goal.targets * undirected.training.sum()) if trained else (None, None)
+    lists = undirected.offsets, undirected.neighbours, undirected.edges, undirected.vertices, training[0]
     for rule in (by_room, by_cost(0.7)):
         fast, slow = np.full(graph.num_vertices, -1, dtype=np.int32), [-1] * graph.num_vertices
         for _ in range(3):
             before = list(slow)
-            slow_deal(mesh, order, groups, targets, 1.03, slow, rule, training[1])
+            slow_deal(undirected, order, groups, targets, 1.03, slow, rule, training[1])
             if rule is by_room:
                 moved = _kernels.deal_by_room(*lists, order, None, targets, training[1], 1.03, fast)
             else:
@@ -51,24 +51,35 @@ def test_dealing_vertices_is_as_the_twin_does(name, which, trained):
 @pytest.mark.parametrize("which", range(4))
 def test_blocks_are_grown_joined_and_dealt_as_the_twin_does(name, which):
     graph = NASTY[name]()
-    aim = aims(graph.num_vertices)[which]
-    mesh, order = mesh_of(graph, aim), keyed_order(graph, 4)
-    lists, most = (mesh.offsets, mesh.neighbours), int(mesh.vertices.sum()) // 7
+    goal = aims(graph.num_vertices)[which]
+    undirected, order = undirected_graph(graph, goal), keyed_order(graph, 4)
+    lists, most = (undirected.offsets, undirected.neighbours), int(undirected.vertices.sum()) // 7
     labels = np.empty(graph.num_vertices, dtype=np.int32)
-    count = _kernels.grow_blocks(*lists, mesh.vertices, order, 3, most, labels)
-    assert labels.tolist() == slow_grow(mesh, order, 3, most) and count == labels.max() + 1
+    count = _kernels.grow_blocks(*lists, undirected.vertices, order, 3, most, labels)
+    assert labels.tolist() == slow_grow(undirected, order, 3, most) and count == labels.max() + 1
     members, bounds = np.argsort(labels, kind="stable"), np.r_[0, np.cumsum(np.bincount(labels))]
-    sizes, roots = np.bincount(labels, mesh.vertices).astype(np.int64), np.empty(count, dtype=np.int32)
-    slow_roots, slow_sizes = slow_join(mesh, labels, sizes, most // 2, 2 * most)
-    _kernels.join_blocks(*lists, mesh.edges, labels, members, bounds, most // 2, 2 * most, sizes, roots)
+    sizes, roots = np.bincount(labels, undirected.vertices).astype(np.int64), np.empty(count, dtype=np.int32)
+    slow_roots, slow_sizes = slow_join(undirected, labels, sizes, most // 2, 2 * most)
+    _kernels.join_blocks(*lists, undirected.edges, labels, members, bounds, most // 2, 2 * most, sizes, roots)
     assert roots.tolist() == slow_roots and sizes.tolist() == slow_sizes
-    targets, training = aim.targets * mesh.vertices.sum(), aim.targets * mesh.training.sum()
+    targets, training = goal.targets * undirected.vertices.sum(), goal.targets * undirected.training.sum()
     fast, slow = np.full(graph.num_vertices, -1, dtype=np.int32), [-1] * graph.num_vertices
     groups = [members[a:b].tolist() for a, b in itertools.pairwise(bounds)]
-    inputs = (*lists, mesh.edges, mesh.vertices, mesh.training, members, bounds, targets, training, 1.1, fast)
+    inputs = (
+        *lists,
+        undirected.edges,
+        undirected.vertices,
+        undirected.training,
+        members,
+        bounds,
+        targets,
+        training,
+        1.1,
+        fast,
+    )
     for _ in range(2):
         _kernels.deal_by_room(*inputs)
-        slow_deal(mesh, order, groups, targets, 1.1, slow, by_room, training)
+        slow_deal(undirected, order, groups, targets, 1.1, slow, by_room, training)
         assert fast.tolist() == slow
 
 

@@ -10,19 +10,19 @@ from weft.errors import ConfigError
 from weft.graph import Graph, communities, rmat
 from weft.parallel.cover import exact
 from weft.partition import allocate, measure
-from weft.partition.aim import Aim, Training, Weighing
-from weft.partition.mesh import training_of
-from weft.partition.nets import (
+from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask
+from weft.partition.hypergraph import (
     add_batch,
     draws_and_reads,
     expected_draws,
     kept_rows,
     rows_between,
     rows_by_phase,
-    sampled_nets,
+    sampled_hypergraph,
 )
-from weft.partition.settling import Level, badness, settle, settle_all
+from weft.partition.refine import HypergraphLevel, refine, refine_all, refinement_cost
 from weft.partition.simulator import seeds_of
+from weft.partition.undirected import training_of
 from weft.sampling import Batches, NeighborSampler
 
 
@@ -71,8 +71,8 @@ PLANS = [(), ("pull", "pull"), ("push", "push"), ("pull", "local"), ("push", "pu
 
 @pytest.mark.parametrize("placements", PLANS)
 def test_nets_count_the_rows_that_cross(graph, placements):
-    task = Training((5, 3), 300, 7, placements, (8.0, 3.0, 5.0))
-    nets = sampled_nets(graph, task, pins=10**9, epochs=1)
+    task = TrainingTask((5, 3), 300, 7, placements, (8.0, 3.0, 5.0))
+    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=1)
     for parts in (1, 2, 5):
         owners = np.random.default_rng(parts).integers(0, parts, graph.num_vertices).astype(np.int32)
         assert rows_between(nets, owners, parts) == pytest.approx(rows_by_hand(graph, task, owners, parts))
@@ -80,33 +80,33 @@ def test_nets_count_the_rows_that_cross(graph, placements):
 
 @pytest.mark.parametrize("placements", PLANS)
 def test_nothing_is_fetched_of_rows_that_are_kept(graph, placements):
-    task = Training((5, 3), 300, 7, placements, (8.0, 3.0, 5.0))
+    task = TrainingTask((5, 3), 300, 7, placements, (8.0, 3.0, 5.0))
     kept = kept_rows(draws_and_reads(graph, task)[1], 0.2, 4)
     assert kept.sum() == 800  # 0.2 of 3000, of which a part owns a quarter itself
-    nets = sampled_nets(graph, task, pins=10**9, epochs=1, kept=kept)
+    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=1, kept=kept)
     owners = np.random.default_rng(0).integers(0, 4, graph.num_vertices).astype(np.int32)
     expected = rows_by_hand(graph, task, owners, 4, frozenset(np.flatnonzero(kept).tolist()))
     assert rows_between(nets, owners, 4) == pytest.approx(expected)
-    every = rows_between(sampled_nets(graph, task, pins=10**9, epochs=1), owners, 4)
+    every = rows_between(sampled_hypergraph(graph, task, pins=10**9, epochs=1), owners, 4)
     assert (rows_between(nets, owners, 4) < every).any() == (placements[:1] != ("push",))
 
 
 def test_nets_of_the_full_graph_are_its_halos(graph):
-    task = Training((-1, -1), 1, 7, ("pull", "pull"), (8.0, 3.0, 5.0), whole=True)
+    task = TrainingTask((-1, -1), 1, 7, ("pull", "pull"), (8.0, 3.0, 5.0), whole=True)
     owners = np.random.default_rng(0).integers(0, 3, graph.num_vertices)
     rows, dst = np.zeros((3, 3)), np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
     for part, v in set(zip(owners[dst].tolist(), graph.indices.tolist(), strict=True)):
         rows[part, owners[v]] += 8 + 2 * 3  # inputs come, hidden rows and their gradients
     np.fill_diagonal(rows, 0)
-    assert rows_between(sampled_nets(graph, task, pins=10**9, epochs=1), owners, 3) == pytest.approx(rows)
-    few = sampled_nets(graph, task, pins=graph.num_edges // 2, epochs=1)
+    assert rows_between(sampled_hypergraph(graph, task, pins=10**9, epochs=1), owners, 3) == pytest.approx(rows)
+    few = sampled_hypergraph(graph, task, pins=graph.num_edges // 2, epochs=1)
     assert rows_between(few, owners, 3).sum() == pytest.approx(rows.sum() / 2, rel=0.05)
     assert (expected_draws(graph, task) == 2).all()
 
 
 def test_traffic_for_the_full_graph_has_smaller_halos(tmp_path):
     graph = rmat(tmp_path / "g", vertices=4000, edges=60_000, train=0.3)
-    task = Training((-1,), 1, 0, ("pull",), whole=True)
+    task = TrainingTask((-1,), 1, 0, ("pull",), whole=True)
     most = {
         method: max(measure(graph, allocate(graph, 4, method, task=task, seed=3), 4)["halo"])
         for method in ("random", "kaminpar", "traffic")
@@ -117,15 +117,15 @@ def test_traffic_for_the_full_graph_has_smaller_halos(tmp_path):
 
 
 def test_phases_wait_one_after_the_other(graph):
-    task = Training((5, 3), 300, 7, ("pull", "push"), (8.0, 3.0, 5.0))
-    nets = sampled_nets(graph, task, pins=10**9, epochs=1)
+    task = TrainingTask((5, 3), 300, 7, ("pull", "push"), (8.0, 3.0, 5.0))
+    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=1)
     owners = np.random.default_rng(0).integers(0, 3, graph.num_vertices)
     rows = rows_by_phase(nets, owners, 3)
     assert rows.shape == (3, 3, 3) and not rows[:, 1].any()  # inputs are fetched, no sums of layer 1, sums of layer 2
     assert set((rows[:, 0] % 8).ravel()) == set((rows[:, 2] % 10).ravel()) == {0}
-    level = Level(nets, np.ones((1, graph.num_vertices), dtype=np.int64), np.full((1, 3), 3000), np.zeros(0))
+    level = HypergraphLevel(nets, np.ones((1, graph.num_vertices), dtype=np.int64), np.full((1, 3), 3000), np.zeros(0))
     waits = [max(rows[:, phase].sum(0).max(), rows[:, phase].sum(1).max()) for phase in (0, 2)]
-    assert badness(level, owners, Aim(3)) == (0.0, pytest.approx(sum(waits)))
+    assert refinement_cost(level, owners, PartitionGoal(3)) == (0.0, pytest.approx(sum(waits)))
 
 
 def served_by_hand(graph, task, owners, like, parts, kept=frozenset()):
@@ -157,14 +157,14 @@ def served_by_hand(graph, task, owners, like, parts, kept=frozenset()):
 @pytest.mark.parametrize("widths", [(8.0, 3.0, 5.0), (1.0, 3.0, 5.0)])
 @pytest.mark.parametrize("known", [False, True])
 def test_nets_of_a_cover_serve_each_edge_once(graph, widths, known):
-    task = Training((5, 3), 300, 7, ("cover", "cover"), widths)
+    task = TrainingTask((5, 3), 300, 7, ("cover", "cover"), widths)
     owners = np.random.default_rng(0).integers(0, 3, graph.num_vertices).astype(np.int32)
     like = owners if known else None
-    nets = sampled_nets(graph, task, pins=10**9, epochs=1, like=like)
+    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=1, like=like)
     by_hand = served_by_hand(graph, task, owners, owners if known else 0 * owners, 3)
     assert rows_between(nets, owners, 3) == pytest.approx(by_hand)
     kept = kept_rows(draws_and_reads(graph, task)[1], 0.2, 3)
-    some = sampled_nets(graph, task, pins=10**9, epochs=1, like=like, kept=kept)
+    some = sampled_hypergraph(graph, task, pins=10**9, epochs=1, like=like, kept=kept)
     copied = frozenset(np.flatnonzero(kept).tolist())
     twin = served_by_hand(graph, task, owners, owners if known else 0 * owners, 3, copied)
     assert rows_between(some, owners, 3) == pytest.approx(twin)
@@ -192,15 +192,15 @@ def cheapest_cover(graph, task, owners, parts):
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_nets_are_the_same_on_any_number_of_threads(graph, threads):
-    task = Training((4, 4), 100, 3, ("pull", "local"))
-    one, many = (sampled_nets(graph, task, pins=60_000, epochs=9, threads=n) for n in (1, threads))
+    task = TrainingTask((4, 4), 100, 3, ("pull", "local"))
+    one, many = (sampled_hypergraph(graph, task, pins=60_000, epochs=9, threads=n) for n in (1, threads))
     assert (one.count(), one.pins()) == (many.count(), many.pins())
     owners = np.arange(graph.num_vertices) % 7
     assert (rows_between(one, owners, 7) == rows_between(many, owners, 7)).all()
 
 
 def test_nets_behind_others_and_cleared_ones(graph):
-    a, b = (sampled_nets(graph, Training((4, 4), 200, seed), pins=10**9, epochs=1) for seed in (0, 1))
+    a, b = (sampled_hypergraph(graph, TrainingTask((4, 4), 200, seed), pins=10**9, epochs=1) for seed in (0, 1))
     owners = np.arange(graph.num_vertices) % 3
     rows = [rows_between(nets, owners, 3) for nets in (a, b)]
     a.reserve(2.5)
@@ -213,7 +213,7 @@ def test_nets_behind_others_and_cleared_ones(graph):
 
 
 def test_nets_between_groups_are_those_of_their_vertices(graph):
-    nets = sampled_nets(graph, Training((4, 4), 200), pins=10**9, epochs=1)
+    nets = sampled_hypergraph(graph, TrainingTask((4, 4), 200), pins=10**9, epochs=1)
     rng = np.random.default_rng(1)
     groups = rng.integers(0, 40, graph.num_vertices).astype(np.int32)
     folded = _kernels.Nets(40)
@@ -261,7 +261,7 @@ def refined(
 
 def test_a_move_goes_where_rows_cost_least(graph):
     """Twin: one vertex at a time, the cheapest part found by counting all rows again."""
-    task = Training((3, 3), 150)
+    task = TrainingTask((3, 3), 150)
     nets = _kernels.Nets(graph.num_vertices)
     sampler = NeighborSampler(graph, task.fanouts)
     add_batch(nets, sampler.sample(batches_of(graph, task)[0], 0, 0), task)
@@ -306,22 +306,24 @@ def test_rent_makes_room():
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_moves_are_the_same_on_any_number_of_threads(graph, threads):
-    nets = sampled_nets(graph, Training((10, 10), 300), pins=1_500_000, epochs=30)
+    nets = sampled_hypergraph(graph, TrainingTask((10, 10), 300), pins=1_500_000, epochs=30)
     assert nets.pins() >= 1_500_000  # enough for several threads
     start = np.random.default_rng(0).integers(0, 4, graph.num_vertices)
     how = {"limits": np.full((1, 4), 800), "power": 4.0, "rent": 5.0}
     one, many = (refined(nets, start, 4, threads=n, **how) for n in (1, threads))
     assert (one[0] == many[0]).all() and one[1] == many[1] > 0
-    level = Level(nets, np.ones((1, graph.num_vertices), dtype=np.int64), how["limits"], np.arange(graph.num_vertices))
+    level = HypergraphLevel(
+        nets, np.ones((1, graph.num_vertices), dtype=np.int64), how["limits"], np.arange(graph.num_vertices)
+    )
     starts = [start, (start + np.arange(len(start))) % 4]
-    each = [settle(level, owners, Aim(4), run=5 + run) for run, owners in enumerate(starts)]
-    for found, alone in zip(settle_all(level, starts, Aim(4, threads=threads), run=5), each, strict=True):
+    each = [refine(level, owners, PartitionGoal(4), run=5 + run) for run, owners in enumerate(starts)]
+    for found, alone in zip(refine_all(level, starts, PartitionGoal(4, threads=threads), run=5), each, strict=True):
         assert (found == alone).all()
 
 
 def test_high_powers_lower_the_busiest_link(tmp_path):
     graph = rmat(tmp_path / "g", vertices=3000, edges=40_000, train=0.3)
-    nets = sampled_nets(graph, Training((5, 5), 200), pins=10**9, epochs=2)
+    nets = sampled_hypergraph(graph, TrainingTask((5, 5), 200), pins=10**9, epochs=2)
     start = np.random.default_rng(0).integers(0, 4, graph.num_vertices)
 
     def busiest(owners):
@@ -329,28 +331,30 @@ def test_high_powers_lower_the_busiest_link(tmp_path):
         return max(rows.sum(0).max(), rows.sum(1).max())
 
     weights, order = np.stack([np.ones(3000, dtype=np.int64), training_of(graph)]), np.arange(3000)
-    level = Level(nets, weights, np.array([[850] * 4, [int(0.27 * weights[1].sum())] * 4]), order)
-    settled = settle(level, start, Aim(4))
-    assert busiest(settled) < 0.8 * busiest(start)
-    rows = rows_between(nets, settled, 4)
-    assert busiest(settled) < 1.2 * rows.sum() / 4
-    assert badness(level, settled, Aim(4)) == (0.0, pytest.approx(busiest(settled)))
-    slow = settle(Level(nets, weights, np.full((2, 4), 1500), order), start, Aim(4, bandwidths=(1, 1, 1, 0.2)))
+    level = HypergraphLevel(nets, weights, np.array([[850] * 4, [int(0.27 * weights[1].sum())] * 4]), order)
+    refined = refine(level, start, PartitionGoal(4))
+    assert busiest(refined) < 0.8 * busiest(start)
+    rows = rows_between(nets, refined, 4)
+    assert busiest(refined) < 1.2 * rows.sum() / 4
+    assert refinement_cost(level, refined, PartitionGoal(4)) == (0.0, pytest.approx(busiest(refined)))
+    slow = refine(
+        HypergraphLevel(nets, weights, np.full((2, 4), 1500), order), start, PartitionGoal(4, bandwidths=(1, 1, 1, 0.2))
+    )
     rows = rows_between(nets, slow, 4)
     through = np.maximum(rows.sum(0), rows.sum(1))
     assert through[3] < 0.5 * through[:3].mean()
 
 
 def test_links_of_pairs_count_where_they_are_slow(graph):
-    nets = sampled_nets(graph, Training((5, 5), 200), pins=10**9, epochs=2)
+    nets = sampled_hypergraph(graph, TrainingTask((5, 5), 200), pins=10**9, epochs=2)
     start = np.random.default_rng(0).integers(0, 4, graph.num_vertices)
     weights, limits = np.ones((1, graph.num_vertices), dtype=np.int64), np.full((1, 4), 850)
-    level = Level(nets, weights, limits, np.arange(graph.num_vertices))
+    level = HypergraphLevel(nets, weights, limits, np.arange(graph.num_vertices))
     slow = np.full((4, 4), np.inf)
     slow[0, 1] = slow[1, 0] = 0.05
     between = {}
     for name, pairs in (("none", None), ("slow", slow), ("wide", np.full((4, 4), 1e9))):
-        rows = rows_between(nets, settle(level, start, Aim(4, pairs=pairs)), 4)
+        rows = rows_between(nets, refine(level, start, PartitionGoal(4, pairs=pairs)), 4)
         between[name] = max(rows[0, 1], rows[1, 0])
     assert between["slow"] < 0.5 * between["none"]
     assert between["wide"] == pytest.approx(between["none"], rel=0.05)
@@ -358,7 +362,7 @@ def test_links_of_pairs_count_where_they_are_slow(graph):
 
 def test_a_move_knows_what_a_pairs_link_costs(graph):
     """Twin: the cheapest part, found by counting all rows again, at prices of links and of pairs."""
-    task, rng = Training((3, 3), 150), np.random.default_rng(3)
+    task, rng = TrainingTask((3, 3), 150), np.random.default_rng(3)
     nets = _kernels.Nets(graph.num_vertices)
     add_batch(nets, NeighborSampler(graph, task.fanouts).sample(batches_of(graph, task)[0], 0, 0), task)
     owners = rng.integers(0, 3, graph.num_vertices).astype(np.int32)
@@ -377,19 +381,19 @@ def test_a_move_knows_what_a_pairs_link_costs(graph):
 
 
 def test_full_parts_take_no_more_and_give_away_at_a_loss(graph):
-    nets = sampled_nets(graph, Training((5, 5), 200), pins=10**9, epochs=1)
+    nets = sampled_hypergraph(graph, TrainingTask((5, 5), 200), pins=10**9, epochs=1)
     count = graph.num_vertices
     start = np.zeros(count, dtype=np.int32)
     limits = np.array([[800, 1100, 1300]])
     _, moved = refined(nets, start, 3, limits=limits)
     assert moved == 0  # where all are together nothing crosses
-    level = Level(nets, np.ones((1, count), dtype=np.int64), limits, np.arange(count))
-    owners = settle(level, start, Aim(3))
+    level = HypergraphLevel(nets, np.ones((1, count), dtype=np.int64), limits, np.arange(count))
+    owners = refine(level, start, PartitionGoal(3))
     assert (np.bincount(owners, minlength=3) <= limits[0]).all()
 
 
 def test_expected_draws_are_those_of_many_batches(graph):
-    task = Training((4, 6), 100)
+    task = TrainingTask((4, 6), 100)
     sampler, drawn, batches = NeighborSampler(graph, task.fanouts), np.zeros(graph.num_vertices), 0
     for epoch in range(30):
         for number, seeds in enumerate(batches_of(graph, task, epoch)):
@@ -407,7 +411,7 @@ def test_expected_draws_are_those_of_many_batches(graph):
 
 
 def test_rows_that_are_kept_are_those_read_most(graph):
-    task = Training((4, 6), 100)
+    task = TrainingTask((4, 6), 100)
     read, sampler = np.zeros(graph.num_vertices), NeighborSampler(graph, task.fanouts)
     for epoch in range(30):
         for number, seeds in enumerate(batches_of(graph, task, epoch)):
@@ -423,7 +427,7 @@ def test_rows_that_are_kept_are_those_read_most(graph):
 @pytest.mark.parametrize("parts", [2, 5])
 def test_traffic_beats_a_cut_where_it_counts(tmp_path, parts):
     graph = rmat(tmp_path / "g", vertices=4000, edges=60_000, train=0.3)
-    task = Training((5, 5), 64 * parts)
+    task = TrainingTask((5, 5), 64 * parts)
     found = allocate(graph, parts, "traffic", task=task, seed=3)
     assert all((allocate(graph, parts, "traffic", task=task, seed=3, threads=n) == found).all() for n in (2, 3))
     assert found.dtype == np.int32 and set(found) == set(range(parts))
@@ -442,7 +446,7 @@ def test_traffic_beats_a_cut_where_it_counts(tmp_path, parts):
 
 
 def test_shares_are_kept(graph):
-    owners = allocate(graph, 4, "traffic", shares=[2, 2, 1, 1], task=Training((5, 5), 200))
+    owners = allocate(graph, 4, "traffic", shares=[2, 2, 1, 1], task=TrainingTask((5, 5), 200))
     shares = np.bincount(owners[graph.seeds("train")]) / len(graph.seeds("train"))
     assert shares == pytest.approx([1 / 3, 1 / 3, 1 / 6, 1 / 6], rel=0.07)
 
@@ -450,7 +454,7 @@ def test_shares_are_kept(graph):
 def test_the_work_of_owners_is_shared_out_too(tmp_path):
     graph = rmat(tmp_path / "g", vertices=3000, edges=60_000, train=0.3)
     shares, placements = (2, 2, 1, 1), ("pull", "pull")
-    task = Training((5, 5), 200, placements=placements)
+    task = TrainingTask((5, 5), 200, placements=placements)
     owners = allocate(graph, 4, "traffic", shares=shares, task=task)
     drawn = np.zeros(4)
     sampler = NeighborSampler(graph, task.fanouts, seed=task.seed)
@@ -459,7 +463,9 @@ def test_the_work_of_owners_is_shared_out_too(tmp_path):
         for block in sample.blocks:
             drawn += np.bincount(owners[sample.vertices.numpy()[block.dst().numpy()]], minlength=4)
     assert drawn / drawn.sum() == pytest.approx(np.array(shares) / 6, rel=0.16)
-    unweighed = allocate(graph, 4, "traffic", shares=shares, task=Training((5, 5), 200, placements=("local", "local")))
+    unweighed = allocate(
+        graph, 4, "traffic", shares=shares, task=TrainingTask((5, 5), 200, placements=("local", "local"))
+    )
     work = expected_draws(graph, task) * np.diff(graph.indptr)
     off = [
         np.abs(np.bincount(found, work, 4) / work.sum() / (np.array(shares) / 6) - 1).max()
@@ -496,16 +502,16 @@ class TestBadInput:
     )
     def test_of_training(self, settings, message):
         with pytest.raises(ConfigError, match=message):
-            Training((3, 3), 10, **settings)
+            TrainingTask((3, 3), 10, **settings)
 
     def test_bandwidths(self):
         with pytest.raises(ConfigError, match="the bandwidth of part 1 is 0"):
-            Aim(2, bandwidths=(1.0, 0.0))
+            PartitionGoal(2, bandwidths=(1.0, 0.0))
 
     @pytest.mark.parametrize("pairs", [np.ones((2, 3)), np.zeros((2, 2))])
     def test_links_of_pairs(self, pairs):
         with pytest.raises(ConfigError, match="a positive bandwidth for each two of 2 parts"):
-            Aim(2, pairs=pairs)
+            PartitionGoal(2, pairs=pairs)
 
     def test_nets_refuse_what_does_not_fit(self):
         nets = _kernels.Nets(3)
@@ -527,4 +533,4 @@ class TestBadInput:
 
     def test_weighing_by_nothing(self):
         with pytest.raises(ConfigError, match="positive weight"):
-            Weighing(0, 0, 0)
+            BalanceWeights(0, 0, 0)

@@ -8,13 +8,13 @@ import pytest
 
 from weft.errors import InputError, StorageError
 from weft.graph import Graph, communities
-from weft.partition import Training, allocate, measure, write_partitioned
+from weft.partition import TrainingTask, allocate, measure, write_partitioned
 from weft.partition.simulator import Traces
 from weft.planner.allocations import Comparer, owners_in, read_measured
 from weft.planner.cluster import NEVER, Cluster, Host
 from weft.sampling import Batches, NeighborSampler, dealt
 
-TASK = Training((4, 3), 120, 5, widths=(24.0, 32.0, 20.0))  # of a layer, pulling is cheaper below and pushing above
+TASK = TrainingTask((4, 3), 120, 5, widths=(24.0, 32.0, 20.0))  # of a layer, pulling is cheaper below and pushing above
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_the_best_by_plan(graph):
 
 def test_graphs_without_training_or_features_and_single_hosts(graph):
     plain = Graph.from_arrays(np.array([[0, 1, 2, 3], [1, 2, 3, 0]]))
-    made = compared(plain, {"x": np.array([0, 0, 1, 1])}, machines(2), task=Training((2,), 2))
+    made = compared(plain, {"x": np.array([0, 0, 1, 1])}, machines(2), task=TrainingTask((2,), 2))
     assert made.hosts == 2 and made.allocations[0].flows["leap"].rows == 2
     alone = compared(graph, {"x": np.zeros(2000, dtype=np.int32)}, machines(1))
     assert all(flow.bytes == flow.seconds == 0 for flow in alone.allocations[0].flows.values())

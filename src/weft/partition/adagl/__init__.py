@@ -11,19 +11,19 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.keys import Stream, generator, key
-from weft.partition.adagl.coarsen import Level, coarsen, groups_of, project
-from weft.partition.adagl.evolve import Objective, Seconds, evolve, imbalance
+from weft.partition.adagl.coarsen import CoarseLevel, coarsen, groups_of, project
+from weft.partition.adagl.evolve import SearchObjective, Seconds, evolve, imbalance
 from weft.partition.adagl.initial import greedy_allocations
-from weft.partition.adagl.options import Options
+from weft.partition.adagl.options import AdaglOptions
 from weft.partition.adagl.refine import refine, refine_all, uncoarsen
-from weft.partition.aim import Aim
-from weft.partition.mesh import Mesh, mesh_of
-from weft.partition.simulator import Links, Traces, usual_task
+from weft.partition.goal import PartitionGoal
+from weft.partition.simulator import ServerLinks, Traces, usual_task
+from weft.partition.undirected import UndirectedGraph, undirected_graph
 
 __all__ = [
-    "Level",
-    "Objective",
-    "Options",
+    "AdaglOptions",
+    "CoarseLevel",
+    "SearchObjective",
     "adagl",
     "coarsen",
     "evolve",
@@ -37,71 +37,93 @@ __all__ = [
 ]
 
 
-def adagl(graph: Graph, aim: Aim, options: Options = Options()) -> np.ndarray:  # noqa: B008 (frozen)
+def adagl(graph: Graph, goal: PartitionGoal, options: AdaglOptions = AdaglOptions()) -> np.ndarray:  # noqa: B008 (frozen)
     """The part of each vertex, [vertices] int32."""
-    aim.check(graph)
-    _check(graph, aim, options)
-    if aim.parts == 1:
+    goal.check(graph)
+    _check(graph, goal, options)
+    if goal.parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)
-    mesh = _mesh(graph, aim)
-    traces = Traces(graph, aim.task or usual_task(aim.parts, aim.seed), batches=options.batches, threads=aim.threads)
-    links = options.links or Links.of(aim)
-    random_seconds = traces.seconds(_random(graph.num_vertices, aim.targets, aim.seed), links)
+    undirected = _undirected(graph, goal)
+    traces = Traces(
+        graph, goal.task or usual_task(goal.parts, goal.seed), batches=options.batches, threads=goal.threads
+    )
+    links = options.links or ServerLinks.of(goal)
+    random_seconds = traces.seconds(_random(graph.num_vertices, goal.targets, goal.seed), links)
     starts = options.starts
     for cycle in range(options.cycles):
-        own = replace(aim.within(f"cycle-{cycle}"), seed=key(Stream.PARTITION, aim.seed, cycle))
-        found = _cycle(mesh, traces, links, random_seconds, own, replace(options, starts=starts))
+        own = replace(goal.within(f"cycle-{cycle}"), seed=key(Stream.PARTITION, goal.seed, cycle))
+        found = _cycle(undirected, traces, links, random_seconds, own, replace(options, starts=starts))
         candidates = np.stack([found, *starts]).astype(np.int32)
         if len(candidates) > 1:
-            finest = Objective(mesh, aim.targets, _seconds_of(traces, links), random_seconds, options.coefficients)
+            finest = SearchObjective(
+                undirected, goal.targets, _seconds_of(traces, links), random_seconds, options.coefficients
+            )
             found = candidates[finest.of(candidates).argmin()]
         starts = (found,)
     return starts[0]
 
 
-def _cycle(mesh: Mesh, traces: Traces, links: Links, random_seconds: float, aim: Aim, options: Options) -> np.ndarray:
+def _cycle(
+    undirected: UndirectedGraph,
+    traces: Traces,
+    links: ServerLinks,
+    random_seconds: float,
+    goal: PartitionGoal,
+    options: AdaglOptions,
+) -> np.ndarray:
     """Coarsen, search, refine: a whole allocation."""
-    targets, threads, progress = aim.targets, aim.threads, aim.progress
+    targets, threads, progress = goal.targets, goal.threads, goal.progress
     apart = _apart(options.starts)
-    levels = coarsen(mesh, targets, options, aim.once, apart=apart, seed=aim.seed, threads=threads, progress=progress)
-    best = aim.once("searched", partial(_search, levels, traces, links, random_seconds, aim, options))
-    uneven, sweeps = aim.weighing.imbalance, options.sweeps
-    return uncoarsen(levels, best, targets, uneven, sweeps, aim.once, threads=threads, progress=progress)
+    levels = coarsen(
+        undirected, targets, options, goal.once, apart=apart, seed=goal.seed, threads=threads, progress=progress
+    )
+    best = goal.once("searched", partial(_search, levels, traces, links, random_seconds, goal, options))
+    uneven, sweeps = goal.balance.imbalance, options.sweeps
+    return uncoarsen(levels, best, targets, uneven, sweeps, goal.once, threads=threads, progress=progress)
 
 
-def _mesh(graph: Graph, aim: Aim) -> Mesh:
-    """The mesh, whose training vertices are balanced by a weight of their own and so count for nothing in the other one."""
-    mesh, weighing = mesh_of(graph, aim), aim.weighing
-    if not weighing.training or weighing.vertices + weighing.edges + weighing.work == 0:
-        return mesh
-    return replace(mesh, vertices=replace(weighing, training=0.0).of(graph, aim.work))
+def _undirected(graph: Graph, goal: PartitionGoal) -> UndirectedGraph:
+    """The undirected graph; training vertices are balanced by a weight of their own and count for nothing in the other."""
+    undirected, balance = undirected_graph(graph, goal), goal.balance
+    if not balance.training or balance.vertices + balance.edges + balance.work == 0:
+        return undirected
+    return replace(undirected, vertices=replace(balance, training=0.0).of(graph, goal.work))
 
 
 def _search(
-    levels: list[Level], traces: Traces, links: Links, random_seconds: float, aim: Aim, options: Options
+    levels: list[CoarseLevel],
+    traces: Traces,
+    links: ServerLinks,
+    random_seconds: float,
+    goal: PartitionGoal,
+    options: AdaglOptions,
 ) -> np.ndarray:
     """The best allocation of the coarsest level's nodes."""
-    mesh = levels[-1].mesh
+    undirected = levels[-1].undirected
     folded = traces.folded(
-        groups_of(levels), mesh.num_vertices, joined=not links.starts, one_in=options.one_in, progress=aim.progress
+        groups_of(levels),
+        undirected.num_vertices,
+        joined=not links.starts,
+        one_in=options.one_in,
+        progress=goal.progress,
     )
-    population = greedy_allocations(mesh, aim.targets, options.population, seed=aim.seed, threads=aim.threads)
+    population = greedy_allocations(undirected, goal.targets, options.population, seed=goal.seed, threads=goal.threads)
     starts = [project(levels, start)[None] for start in options.starts]
-    objective = Objective(
-        mesh, aim.targets, lambda some: folded.seconds(some, links), random_seconds, options.coefficients
+    objective = SearchObjective(
+        undirected, goal.targets, lambda some: folded.seconds(some, links), random_seconds, options.coefficients
     )
-    ways = aim.targets, aim.weighing.imbalance, options.polish, aim.threads
+    ways = goal.targets, goal.balance.imbalance, options.polish, goal.threads
     return evolve(
         np.concatenate([population, *starts]),
         objective,
         options,
-        polish=lambda some: refine_all(mesh, some, *ways),
-        seed=aim.seed,
-        progress=aim.progress,
+        polish=lambda some: refine_all(undirected, some, *ways),
+        seed=goal.seed,
+        progress=goal.progress,
     )
 
 
-def _seconds_of(traces: Traces, links: Links) -> Seconds:
+def _seconds_of(traces: Traces, links: ServerLinks) -> Seconds:
     return lambda allocations: np.array([traces.seconds(owners, links) for owners in allocations])
 
 
@@ -121,14 +143,14 @@ def _apart(starts: tuple[np.ndarray, ...]) -> np.ndarray | None:
     return None if kinds is None else kinds.astype(np.int32)
 
 
-def _check(graph: Graph, aim: Aim, options: Options) -> None:
-    if aim.task and aim.task.whole:
+def _check(graph: Graph, goal: PartitionGoal, options: AdaglOptions) -> None:
+    if goal.task and goal.task.whole:
         raise ConfigError("adagl goes by sampled batches: allocate for the full graph (--plan halo) by traffic")
     for number, start in enumerate(options.starts):
-        if start.shape != (graph.num_vertices,) or start.min() < 0 or start.max() >= aim.parts:
+        if start.shape != (graph.num_vertices,) or start.min() < 0 or start.max() >= goal.parts:
             raise ConfigError(
-                f"start {number} is no allocation of {graph.num_vertices} vertices to {aim.parts} parts: "
-                f"give each vertex a part from 0 to {aim.parts - 1}"
+                f"start {number} is no allocation of {graph.num_vertices} vertices to {goal.parts} parts: "
+                f"give each vertex a part from 0 to {goal.parts - 1}"
             )
-    if options.links is not None and len(options.links.alpha) != aim.parts:
-        raise ConfigError(f"links of {len(options.links.alpha)} servers do not fit {aim.parts} parts: give one a part")
+    if options.links is not None and len(options.links.alpha) != goal.parts:
+        raise ConfigError(f"links of {len(options.links.alpha)} servers do not fit {goal.parts} parts: give one a part")

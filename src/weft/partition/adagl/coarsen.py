@@ -1,4 +1,4 @@
-"""Coarsening: meshes that get smaller round by round, their nodes standing for ever more vertices."""
+"""Coarsening: undirected graphs that get smaller round by round, their nodes standing for ever more vertices."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -8,136 +8,157 @@ import numpy as np
 from weft import _kernels
 from weft.graph import ProgressCallback, running_sum
 from weft.keys import Stream, key, mix64_array
-from weft.partition.adagl.options import Options
-from weft.partition.mesh import Mesh
-from weft.partition.steps import Once, at_once
+from weft.partition.adagl.options import AdaglOptions
+from weft.partition.checkpoints import Once, without_checkpoints
+from weft.partition.undirected import UndirectedGraph
 
 _STALLED = 0.95  # of the nodes still there after a round: the next one would not do better
 _ROUNDS_OF_PAIRS = 4  # a round of balls does what several rounds of pairs do
 
 
 @dataclass(frozen=True)
-class Level:
-    """A mesh, and how its nodes are joined to those of the next one."""
+class CoarseLevel:
+    """An undirected graph, and how its nodes are joined to those of the next one."""
 
-    mesh: Mesh
+    undirected: UndirectedGraph
     clusters: np.ndarray | None  # [nodes] node of the next level; None: there is none
-    pruned: int  # weight of the edges that were dropped when this mesh was made, each counted both ways
+    pruned: int  # weight of the edges that were dropped when this undirected graph was made, each counted both ways
 
 
 def coarsen(
-    mesh: Mesh,
+    undirected: UndirectedGraph,
     targets: np.ndarray,
-    options: Options,
-    once: Once = at_once,
+    options: AdaglOptions,
+    once: Once = without_checkpoints,
     *,
     apart: np.ndarray | None = None,
     seed: int = 0,
     threads: int = 1,
     progress: ProgressCallback | None = None,
-) -> list[Level]:
-    """Levels from the mesh itself to the coarsest one.
+) -> list[CoarseLevel]:
+    """Levels from the undirected graph itself to the coarsest one.
 
     `targets` are the parts' shares; vertices whose numbers in `apart` differ never come into one node.
     """
     levels, wanted, pruned = [], options.nodes * len(targets), 0
     rounds = options.rounds * (_ROUNDS_OF_PAIRS if options.coarsening == "matching" else 1)
-    most, most_training = _heaviest(mesh, targets, options)
+    most, most_training = _heaviest(undirected, targets, options)
     for number in range(rounds):
-        if mesh.num_vertices <= wanted:
+        if undirected.num_vertices <= wanted:
             break
         own = key(Stream.PARTITION, seed, number)
         if options.coarsening == "matching":
-            join = partial(_pairs, mesh, apart, own, most, most_training)
+            join = partial(_pairs, undirected, apart, own, most, most_training)
         else:
-            join = partial(_balls, mesh, apart, own, wanted, options, most, most_training, threads)
+            join = partial(_balls, undirected, apart, own, wanted, options, most, most_training, threads)
         clusters = once(f"joined-{number}", join)
         count = int(clusters.max()) + 1
-        if count > _STALLED * mesh.num_vertices:
+        if count > _STALLED * undirected.num_vertices:
             break
-        levels.append(Level(mesh, clusters, pruned))
-        mesh, pruned = _contract(mesh, clusters, count, options.keep, threads)
+        levels.append(CoarseLevel(undirected, clusters, pruned))
+        undirected, pruned = _contract(undirected, clusters, count, options.keep, threads)
         if apart is not None:
             apart = _first_of(clusters, count, apart)
         if progress:
             progress("coarsening", number + 1, rounds)
-    return [*levels, Level(mesh, None, pruned)]
+    return [*levels, CoarseLevel(undirected, None, pruned)]
 
 
-def project(levels: list[Level], owners: np.ndarray) -> np.ndarray:
+def project(levels: list[CoarseLevel], owners: np.ndarray) -> np.ndarray:
     """An allocation of vertices on the coarsest level: each node goes where most of its weight is."""
     parts = int(owners.max()) + 1
     for level in levels[:-1]:
         assert level.clusters is not None
         count = int(level.clusters.max()) + 1
         at = level.clusters.astype(np.int64) * parts + owners
-        owners = np.bincount(at, level.mesh.vertices, count * parts).reshape(count, parts).argmax(axis=1)
+        owners = np.bincount(at, level.undirected.vertices, count * parts).reshape(count, parts).argmax(axis=1)
     return owners.astype(np.int32)
 
 
-def groups_of(levels: list[Level]) -> np.ndarray:
+def groups_of(levels: list[CoarseLevel]) -> np.ndarray:
     """The coarsest level's node of each vertex."""
-    groups = np.arange(levels[-1].mesh.num_vertices, dtype=np.int32)
+    groups = np.arange(levels[-1].undirected.num_vertices, dtype=np.int32)
     for level in reversed(levels[:-1]):
         groups = groups[level.clusters]
     return groups
 
 
-def _heaviest(mesh: Mesh, targets: np.ndarray, options: Options) -> tuple[int, int]:
+def _heaviest(undirected: UndirectedGraph, targets: np.ndarray, options: AdaglOptions) -> tuple[int, int]:
     """What a node may weigh so that even the smallest part can be filled well; of training vertices, which are few, more."""
     smallest = float(targets.min()) / options.nodes
-    most = options.heaviest * float(mesh.vertices.sum()) * smallest
-    most_training = 2 * options.heaviest * float(mesh.training.sum()) * smallest
+    most = options.heaviest * float(undirected.vertices.sum()) * smallest
+    most_training = 2 * options.heaviest * float(undirected.training.sum()) * smallest
     return max(1, int(most)), max(1, int(most_training))
 
 
 def _balls(
-    mesh: Mesh,
+    undirected: UndirectedGraph,
     apart: np.ndarray | None,
     own: int,
     wanted: int,
-    options: Options,
+    options: AdaglOptions,
     most: int,
     most_training: int,
     threads: int,
 ) -> np.ndarray:
     """The ball of each node; balls lie around cores, as many as are wanted at least."""
-    bearing = int((mesh.training > 0).sum()) or mesh.num_vertices
+    bearing = int((undirected.training > 0).sum()) or undirected.num_vertices
     share = min(1.0, max(options.share, wanted / bearing))
-    clusters = np.empty(mesh.num_vertices, dtype=mesh.neighbours.dtype)
-    arrays = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training, apart
+    clusters = np.empty(undirected.num_vertices, dtype=undirected.neighbours.dtype)
+    arrays = (
+        undirected.offsets,
+        undirected.neighbours,
+        undirected.edges,
+        undirected.vertices,
+        undirected.training,
+        apart,
+    )
     _kernels.balls(*arrays, own, share, options.hops, most, most_training, clusters, threads)
     return clusters
 
 
-def _pairs(mesh: Mesh, apart: np.ndarray | None, own: int, most: int, most_training: int) -> np.ndarray:
+def _pairs(
+    undirected: UndirectedGraph, apart: np.ndarray | None, own: int, most: int, most_training: int
+) -> np.ndarray:
     """The pair of each node, or what stands for it alone."""
-    order = np.argsort(mix64_array(own, np.arange(mesh.num_vertices)), kind="stable")
-    arrays = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training, apart
-    clusters = np.empty(mesh.num_vertices, dtype=mesh.neighbours.dtype)
+    order = np.argsort(mix64_array(own, np.arange(undirected.num_vertices)), kind="stable")
+    arrays = (
+        undirected.offsets,
+        undirected.neighbours,
+        undirected.edges,
+        undirected.vertices,
+        undirected.training,
+        apart,
+    )
+    clusters = np.empty(undirected.num_vertices, dtype=undirected.neighbours.dtype)
     _kernels.matching(*arrays, order, most, most_training, clusters)
     return clusters
 
 
-def _contract(mesh: Mesh, clusters: np.ndarray, count: int, keep: float, threads: int) -> tuple[Mesh, int]:
-    """The mesh of clusters, and the weight of the edges dropped from it.
+def _contract(
+    undirected: UndirectedGraph, clusters: np.ndarray, count: int, keep: float, threads: int
+) -> tuple[UndirectedGraph, int]:
+    """The undirected graph of clusters, and the weight of the edges dropped from it.
 
     These are the ones that neither end needs to keep that share of its edges' weight.
     """
-    wide = mesh.neighbours.dtype == np.int64
+    wide = undirected.neighbours.dtype == np.int64
     kernel = _kernels.Contraction64 if wide else _kernels.Contraction32
-    made = kernel(mesh.offsets, mesh.neighbours, mesh.edges, clusters, count, threads)
+    made = kernel(undirected.offsets, undirected.neighbours, undirected.edges, clusters, count, threads)
     lengths = np.empty(count, dtype=np.int64)
-    neighbours, edges = np.empty(made.edges(), dtype=mesh.neighbours.dtype), np.empty(made.edges(), dtype=np.int64)
+    neighbours, edges = (
+        np.empty(made.edges(), dtype=undirected.neighbours.dtype),
+        np.empty(made.edges(), dtype=np.int64),
+    )
     made.write(lengths, neighbours, edges)
     offsets = running_sum(lengths)
     pruned = _kernels.prune(offsets, neighbours, edges, keep, threads)
     for kept in (neighbours, edges):
         kept.resize(int(offsets[-1]), refcheck=False)  # the rest of the memory goes back
     vertices, training = (np.zeros(count, dtype=np.int64) for _ in range(2))
-    np.add.at(vertices, clusters, mesh.vertices)
-    np.add.at(training, clusters, mesh.training)
-    return Mesh(offsets, neighbours, edges, vertices, training), pruned
+    np.add.at(vertices, clusters, undirected.vertices)
+    np.add.at(training, clusters, undirected.training)
+    return UndirectedGraph(offsets, neighbours, edges, vertices, training), pruned
 
 
 def _first_of(clusters: np.ndarray, count: int, values: np.ndarray) -> np.ndarray:

@@ -8,8 +8,8 @@ import numpy as np
 from weft import _kernels
 from weft.graph import ProgressCallback
 from weft.keys import Stream, generator
-from weft.partition.adagl.options import Options
-from weft.partition.mesh import Mesh
+from weft.partition.adagl.options import AdaglOptions
+from weft.partition.undirected import UndirectedGraph
 
 Seconds = Callable[[np.ndarray], np.ndarray]  # [allocations, nodes] -> [allocations]: simulated communication
 
@@ -24,10 +24,10 @@ def imbalance(owners: np.ndarray, weights: np.ndarray, targets: np.ndarray) -> f
 
 
 @dataclass(frozen=True)
-class Objective:
+class SearchObjective:
     """f = a L(W) + b L(W of training) + c T, with T in times of a random allocation's."""
 
-    mesh: Mesh
+    undirected: UndirectedGraph
     targets: np.ndarray
     seconds: Seconds
     random_seconds: float
@@ -38,8 +38,8 @@ class Objective:
         a, b, c = self.coefficients
         values = np.array(
             [
-                a * imbalance(owners, self.mesh.vertices, self.targets)
-                + b * imbalance(owners, self.mesh.training, self.targets)
+                a * imbalance(owners, self.undirected.vertices, self.targets)
+                + b * imbalance(owners, self.undirected.training, self.targets)
                 for owners in population
             ]
         )
@@ -48,8 +48,8 @@ class Objective:
 
 def evolve(
     population: np.ndarray,
-    objective: Objective,
-    options: Options,
+    objective: SearchObjective,
+    options: AdaglOptions,
     *,
     polish: Callable[[np.ndarray], np.ndarray] = lambda population: population,
     seed: int = 0,
@@ -62,8 +62,8 @@ def evolve(
     best, least = population[values.argmin()].copy(), float(values.min())
     for iteration in range(options.iterations if parts > 1 else 0):
         chosen = population[random.choice(len(population), len(population), p=_chances(values))]
-        children = _crossed(chosen, objective.mesh.vertices, parts, options.swaps, random)
-        population = polish(_mutated(children, objective.mesh, parts, options.mutation, random))
+        children = _crossed(chosen, objective.undirected.vertices, parts, options.swaps, random)
+        population = polish(_mutated(children, objective.undirected, parts, options.mutation, random))
         population[0] = best
         values = objective.of(population)
         if values.min() < least:
@@ -99,15 +99,17 @@ def _crossed(
     return children
 
 
-def _mutated(population: np.ndarray, mesh: Mesh, parts: int, rate: float, random: np.random.Generator) -> np.ndarray:
+def _mutated(
+    population: np.ndarray, undirected: UndirectedGraph, parts: int, rate: float, random: np.random.Generator
+) -> np.ndarray:
     """Some elements tweaked: half of them to any part, the others to the part of one of the node's neighbours."""
     tweaked = random.random(population.shape) < rate
     rows, nodes = np.nonzero(tweaked)
     fresh = random.integers(0, parts, len(rows))
-    degrees = np.diff(mesh.offsets)[nodes]
-    if len(mesh.neighbours):
-        places = mesh.offsets[nodes] + (random.random(len(rows)) * degrees).astype(np.int64)
-        beside = population[rows, mesh.neighbours[np.minimum(places, len(mesh.neighbours) - 1)]]
+    degrees = np.diff(undirected.offsets)[nodes]
+    if len(undirected.neighbours):
+        places = undirected.offsets[nodes] + (random.random(len(rows)) * degrees).astype(np.int64)
+        beside = population[rows, undirected.neighbours[np.minimum(places, len(undirected.neighbours) - 1)]]
         follows = (random.random(len(rows)) < 0.5) & (degrees > 0)
         fresh = np.where(follows, beside, fresh)
     population[rows, nodes] = fresh

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.partition.simulator import Links
+from weft.partition.simulator import ServerLinks
 
 
 @dataclass(frozen=True)
-class Options:
+class AdaglOptions:
     """How AdaGL coarsens, searches and refines."""
 
     coarsening: str = "balls"  # around training vertices, or matching: pairs of heavy edges
@@ -29,7 +29,7 @@ class Options:
     one_in: int = 8  # rows of these is counted for all
     sweeps: int = 8  # over the nodes of a level, at most
     cycles: int = 2  # over the whole (the paper: 1): what one found is a start of the next
-    links: Links | None = None  # None: by the bandwidths that are aimed for, rows alone count
+    links: ServerLinks | None = None  # None: by the bandwidths that are aimed for, rows alone count
     starts: tuple[np.ndarray, ...] = ()  # allocations of all vertices that join the first population
 
     def __post_init__(self) -> None:

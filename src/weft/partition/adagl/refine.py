@@ -6,10 +6,10 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import ProgressCallback
-from weft.partition import aim
-from weft.partition.adagl.coarsen import Level
-from weft.partition.mesh import Mesh
-from weft.partition.steps import Once, at_once
+from weft.partition.adagl.coarsen import CoarseLevel
+from weft.partition.checkpoints import Once, without_checkpoints
+from weft.partition.goal import part_limits
+from weft.partition.undirected import UndirectedGraph
 
 _Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -19,11 +19,16 @@ _HEAVIEST = 0.05  # of the smallest part: what is heavier stays where it is
 
 def limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.ndarray:
     """The most that each part may hold, in whole numbers."""
-    return np.floor(aim.limits(weights, targets, imbalance)).astype(np.int64)
+    return np.floor(part_limits(weights, targets, imbalance)).astype(np.int64)
 
 
 def refine(
-    mesh: Mesh, owners: np.ndarray, targets: np.ndarray, imbalance: float, sweeps: int, threads: int = 1
+    undirected: UndirectedGraph,
+    owners: np.ndarray,
+    targets: np.ndarray,
+    imbalance: float,
+    sweeps: int,
+    threads: int = 1,
 ) -> np.ndarray:
     """The allocation refined on one level.
 
@@ -31,36 +36,45 @@ def refine(
     every move on the finer levels, where each node is far lighter and moves are what lowers the cut.
     """
     owners = np.ascontiguousarray(owners, dtype=np.int32).copy()
-    arrays, heaviest = _bounds(mesh, targets, imbalance)
+    arrays, heaviest = _bounds(undirected, targets, imbalance)
     _kernels.refine(*arrays, heaviest, sweeps, _ENOUGH, owners, threads)
     return owners
 
 
 def refine_all(
-    mesh: Mesh, population: np.ndarray, targets: np.ndarray, imbalance: float, sweeps: int, threads: int = 1
+    undirected: UndirectedGraph,
+    population: np.ndarray,
+    targets: np.ndarray,
+    imbalance: float,
+    sweeps: int,
+    threads: int = 1,
 ) -> np.ndarray:
     """Each of several allocations refined on one level."""
     population = np.ascontiguousarray(population, dtype=np.int32).copy()
-    arrays, heaviest = _bounds(mesh, targets, imbalance)
+    arrays, heaviest = _bounds(undirected, targets, imbalance)
     _kernels.refine_all(*arrays, heaviest, sweeps, population, threads)
     return population
 
 
-def _bounds(mesh: Mesh, targets: np.ndarray, imbalance: float) -> tuple[_Arrays, int]:
-    """The mesh's arrays and the parts' limits; and the weight of the heaviest node that may move."""
-    heaviest = max(1, int(_HEAVIEST * float(mesh.vertices.sum()) * float(targets.min())), int(np.median(mesh.vertices)))
-    by_vertices, by_training = (limits(weights, targets, imbalance) for weights in (mesh.vertices, mesh.training))
-    arrays = mesh.offsets, mesh.neighbours, mesh.edges, mesh.vertices, mesh.training
+def _bounds(undirected: UndirectedGraph, targets: np.ndarray, imbalance: float) -> tuple[_Arrays, int]:
+    """The undirected graph's arrays and the parts' limits; and the weight of the heaviest node that may move."""
+    heaviest = max(
+        1, int(_HEAVIEST * float(undirected.vertices.sum()) * float(targets.min())), int(np.median(undirected.vertices))
+    )
+    by_vertices, by_training = (
+        limits(weights, targets, imbalance) for weights in (undirected.vertices, undirected.training)
+    )
+    arrays = undirected.offsets, undirected.neighbours, undirected.edges, undirected.vertices, undirected.training
     return (*arrays, by_vertices, by_training), heaviest
 
 
 def uncoarsen(
-    levels: list[Level],
+    levels: list[CoarseLevel],
     owners: np.ndarray,
     targets: np.ndarray,
     imbalance: float,
     sweeps: int,
-    once: Once = at_once,
+    once: Once = without_checkpoints,
     *,
     threads: int = 1,
     progress: ProgressCallback | None = None,
@@ -69,7 +83,7 @@ def uncoarsen(
     for done, level in enumerate(reversed(levels)):
         if level.clusters is not None:
             owners = owners[level.clusters]
-        owners = once(f"refined-{done}", partial(refine, level.mesh, owners, targets, imbalance, sweeps, threads))
+        owners = once(f"refined-{done}", partial(refine, level.undirected, owners, targets, imbalance, sweeps, threads))
         if progress:
             progress("refining", done + 1, len(levels))
     return owners

@@ -1,7 +1,7 @@
 """What was stopped goes on from the last step that it finished, if the same is asked."""
 
 from dataclasses import replace
-from functools import partial
+from functools import partial, partialmethod
 
 import numpy as np
 import pytest
@@ -9,9 +9,10 @@ from slow_partition import random_graph
 
 from weft import cli
 from weft.graph import SPLITS, Graph, communities
-from weft.partition import Steps, allocate
-from weft.partition.adagl import Options
-from weft.partition.methods import METHODS
+from weft.partition import CheckpointedSteps, allocate
+from weft.partition.adagl import AdaglOptions
+from weft.partition.methods.fennel import FennelMethod
+from weft.partition.methods.ldg import LdgMethod
 
 
 def test_a_step_is_made_once_for_each_thing_asked(tmp_path):
@@ -22,7 +23,7 @@ def test_a_step_is_made_once_for_each_thing_asked(tmp_path):
         return np.full(3, value)
 
     for asked, value in (("a", 1), ("a", 2), ("b", 3)):
-        steps = Steps(tmp_path / "out", {"asked": asked})
+        steps = CheckpointedSteps(tmp_path / "out", {"asked": asked})
         assert steps.once("owners", partial(make, value)).tolist() == [1 if asked == "a" else 3] * 3
         assert steps.resumed == (["owners"] if value == 2 else [])
     assert made == [1, 3]
@@ -31,7 +32,7 @@ def test_a_step_is_made_once_for_each_thing_asked(tmp_path):
 
 
 def test_an_unfinished_step_is_made_again(tmp_path):
-    steps = Steps(tmp_path / "out", "asked")
+    steps = CheckpointedSteps(tmp_path / "out", "asked")
     steps.once("first", lambda: np.zeros(2))
     (folder,) = tmp_path.iterdir()
     (folder / "second.unfinished").write_bytes(b"half")
@@ -41,18 +42,18 @@ def test_an_unfinished_step_is_made_again(tmp_path):
 def test_hosts_that_are_through_are_not_allocated_again(tmp_path, monkeypatch):
     graph, calls = random_graph(3, 200, 3000), []
 
-    def method(most, graph, aim):
+    def method(self, most, graph, goal):
         if len(calls) == most:
             raise KeyboardInterrupt
         calls.append(graph.num_vertices)
-        return METHODS["ldg"](graph, aim)
+        return LdgMethod().allocate(graph, goal)
 
     expected = allocate(graph, 4, "ldg", hosts=(2, 2), shares=(1, 1, 1, 1))
-    monkeypatch.setitem(METHODS, "fennel", partial(method, 2))
+    monkeypatch.setattr(FennelMethod, "allocate", partialmethod(method, 2))
     with pytest.raises(KeyboardInterrupt):
-        allocate(graph, 4, "fennel", hosts=(2, 2), shares=(1, 1, 1, 1), steps=Steps(tmp_path / "out", 1))
-    monkeypatch.setitem(METHODS, "fennel", partial(method, 3))
-    steps = Steps(tmp_path / "out", 1)
+        allocate(graph, 4, "fennel", hosts=(2, 2), shares=(1, 1, 1, 1), steps=CheckpointedSteps(tmp_path / "out", 1))
+    monkeypatch.setattr(FennelMethod, "allocate", partialmethod(method, 3))
+    steps = CheckpointedSteps(tmp_path / "out", 1)
     assert (allocate(graph, 4, "fennel", hosts=(2, 2), shares=(1, 1, 1, 1), steps=steps) == expected).all()
     assert steps.resumed == ["hosts", "host-0"] and len(calls) == 3
 
@@ -72,7 +73,7 @@ def test_a_command_that_was_stopped_goes_on_with_writing(graph, tmp_path, monkey
         here.setattr("weft.commands.partition.write_partitioned", stopped)
         assert cli.main(command) == 130
     with monkeypatch.context() as here:
-        here.setitem(METHODS, "fennel", stopped)  # is not called again
+        here.setattr(FennelMethod, "allocate", stopped)  # is not called again
         assert cli.main([*command, "--seed", "1"]) == 130  # other owners are asked for
         assert cli.main([*command, "--threads", "1"]) == 0
     assert "taken over from a command that was stopped: owners" in capsys.readouterr().err
@@ -97,7 +98,7 @@ def test_another_graph_in_its_place_is_allocated_anew(graph, tmp_path, monkeypat
 @pytest.mark.parametrize("hosts", [None, (2, 2)])
 def test_adagl_goes_on_between_levels(tmp_path, monkeypatch, hosts):
     """Stopped after every single step, it makes each of them once, and ends in the allocation of an undisturbed call."""
-    graph, once, made = random_graph(5, 3000, 30_000), Steps.once, []
+    graph, once, made = random_graph(5, 3000, 30_000), CheckpointedSteps.once, []
     training = np.random.default_rng(0).random(3000) < 0.3
     graph = replace(graph, split=np.where(training, SPLITS["train"], SPLITS["test"]).astype(np.int8))
     whole = allocate(graph, 4, "adagl", hosts=hosts)
@@ -114,9 +115,9 @@ def test_adagl_goes_on_between_levels(tmp_path, monkeypatch, hosts):
             raise KeyboardInterrupt
         return found
 
-    monkeypatch.setattr(Steps, "once", one_step)
+    monkeypatch.setattr(CheckpointedSteps, "once", one_step)
     for _ in range(200):
-        steps = Steps(tmp_path / "out", "asked")
+        steps = CheckpointedSteps(tmp_path / "out", "asked")
         try:
             found = allocate(graph, 4, "adagl", hosts=hosts, steps=steps)
         except KeyboardInterrupt:
@@ -124,5 +125,5 @@ def test_adagl_goes_on_between_levels(tmp_path, monkeypatch, hosts):
         break
     assert (found == whole).all()
     assert made.count("owners") == 1 and {"joined-0", "searched", "refined-0"} <= set(made)
-    searched = Options().cycles * (1 if hosts is None else 3)  # for hosts, and within each
+    searched = AdaglOptions().cycles * (1 if hosts is None else 3)  # for hosts, and within each
     assert made.count("searched") == searched and len(made) == len(list(tmp_path.glob(".out*/*.npy")))

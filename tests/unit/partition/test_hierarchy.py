@@ -6,8 +6,8 @@ from slow_partition import NASTY, edges_of, random_graph
 
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
-from weft.partition import METHODS, Aim, Training, allocate, equal_hosts, measure, write_partitioned
-from weft.partition.hosts import in_two_levels, inside
+from weft.partition import PartitionGoal, TrainingTask, allocate, equal_hosts, make_method, measure, write_partitioned
+from weft.partition.hierarchy import allocate_by_host, induced_subgraph
 
 pytestmark = pytest.mark.usefixtures("few_batches")
 
@@ -23,24 +23,24 @@ def graph(tmp_path_factory):
 def test_parts_lie_within_their_host(graph, method, workers):
     asked = []
 
-    def watched(given, aim):
-        owners = METHODS[method](given, aim)
-        asked.append((given, aim, owners))
+    def watched(given, goal):
+        owners = make_method(method).allocate(given, goal)
+        asked.append((given, goal, owners))
         return owners
 
-    parts, task = sum(workers), Training((4, 4), 100 * sum(workers))
-    owners = in_two_levels(watched, graph, Aim(parts, task=task, seed=3), workers)
-    whole, hosts_aim, hosts = asked[0]
-    assert whole is graph and hosts_aim.parts == len(workers)
+    parts, task = sum(workers), TrainingTask((4, 4), 100 * sum(workers))
+    owners = allocate_by_host(watched, graph, PartitionGoal(parts, task=task, seed=3), workers)
+    whole, hosts_goal, hosts = asked[0]
+    assert whole is graph and hosts_goal.parts == len(workers)
     assert (np.repeat(np.arange(len(workers)), workers)[owners] == hosts).all()
     assert set(owners) == set(range(parts))
-    loads = np.bincount(owners, Aim(parts).weights(graph), parts)
+    loads = np.bincount(owners, PartitionGoal(parts).weights(graph), parts)
     assert loads.max() < 1.05 * loads.mean()
     assert (allocate(graph, parts, method, task=task, seed=3, hosts=workers) == owners).all()
-    inner = [aim for _, aim, _ in asked[1:]]
-    assert sum(aim.parts for aim in inner) == sum(count for count in workers if count > 1)
-    for aim in inner:
-        assert aim.task.batch_size == pytest.approx(task.batch_size * aim.parts / parts, abs=1)
+    inner = [goal for _, goal, _ in asked[1:]]
+    assert sum(goal.parts for goal in inner) == sum(count for count in workers if count > 1)
+    for goal in inner:
+        assert goal.task.batch_size == pytest.approx(task.batch_size * goal.parts / parts, abs=1)
 
 
 def test_hosts_come_first(graph):
@@ -52,11 +52,11 @@ def test_hosts_come_first(graph):
 def test_the_graph_inside_a_host():
     graph = random_graph(0)
     members = np.flatnonzero(np.random.default_rng(1).random(graph.num_vertices) < 0.5)
-    within = inside(graph, members)
+    within = induced_subgraph(graph, members)
     wanted = [(u, v) for u, v in edges_of(graph) if u in members and v in members]
     assert [(members[u], members[v]) for u, v in edges_of(within)] == wanted
     assert (within.split == graph.split[members]).all() and (within.original_ids == members).all()
-    nobody = inside(Graph.from_arrays(np.array([[0, 1], [1, 0]])), np.array([0]))
+    nobody = induced_subgraph(Graph.from_arrays(np.array([[0, 1], [1, 0]])), np.array([0]))
     assert nobody.num_vertices == 1 and nobody.num_edges == 0
 
 
@@ -64,24 +64,24 @@ def test_unequal_shares_and_hosts(graph):
     owners = allocate(graph, 3, "random", hosts=(2, 1))
     assert np.bincount(owners) == pytest.approx([4000 / 3] * 3, abs=2)
     owners = allocate(graph, 4, "kaminpar", shares=(3, 1, 2, 2), hosts=(2, 2))
-    weights = Aim(4).weights(graph)
+    weights = PartitionGoal(4).weights(graph)
     assert np.bincount(owners, weights) / weights.sum() == pytest.approx([3 / 8, 1 / 8, 2 / 8, 2 / 8], rel=0.06)
 
 
 def test_links_of_pairs_are_those_of_hosts(graph):
     seen = []
 
-    def method(graph, aim):
-        seen.append(aim)
-        return allocate(graph, aim.parts, "random")
+    def method(graph, goal):
+        seen.append(goal)
+        return allocate(graph, goal.parts, "random")
 
     pairs = np.full((5, 5), np.inf)
     pairs[:2, 2:4] = pairs[2:4, :2] = 2.0
-    in_two_levels(method, graph, Aim(5, bandwidths=(1.0, 1, 2, 2, 4), pairs=pairs), (2, 2, 1))
+    allocate_by_host(method, graph, PartitionGoal(5, bandwidths=(1.0, 1, 2, 2, 4), pairs=pairs), (2, 2, 1))
     assert seen[0].bandwidths == (2, 4, 4) and seen[0].pairs[0, 1] == seen[0].pairs[1, 0] == 8
     assert np.isinf(seen[0].pairs).sum() == 7
     assert seen[0].pair_seconds[0, 1] == pytest.approx(1 / 8 / np.mean([1 / 2, 1 / 4, 1 / 4]))
-    assert all(aim.pairs is None for aim in seen[1:]) and len(seen) == 3
+    assert all(goal.pairs is None for goal in seen[1:]) and len(seen) == 3
 
 
 def test_it_does_not_hang_on_how_vertices_are_numbered(graph, tmp_path):

@@ -15,12 +15,12 @@ from weft.graph import named_errors
 Once = Callable[[str, Callable[[], np.ndarray]], np.ndarray]  # what a step of that name gives, or gave before
 
 
-def at_once(_name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+def without_checkpoints(_name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
     """The step made, and kept nowhere."""
     return make()
 
 
-class Steps:
+class CheckpointedSteps:
     """Arrays that take long to compute, by name, in a hidden folder beside the target; a folder for each thing asked."""
 
     def __init__(self, target: Path, asked: Any) -> None:

@@ -15,7 +15,7 @@ from weft.graph import Graph, named_errors, running_sum, sums_by_source, vertex_
 
 
 @dataclass(frozen=True)
-class Lists:
+class Adjacency:
     """The lists of the vertices from `first` on."""
 
     first: int
@@ -34,7 +34,7 @@ class Lists:
         return self.indptr, self.indices, self.out_indptr, self.out
 
 
-class BothWays:
+class AdjacencyRanges:
     """Ranges of vertices whose lists, by source, and joined into one list of neighbours, take at most `room` bytes."""
 
     def __init__(self, graph: Graph, room: int, weighted: bool, threads: int) -> None:
@@ -48,25 +48,25 @@ class BothWays:
             self._out_degrees = sums_by_source(graph.indptr, graph.indices).astype(np.int64)
             either = np.diff(graph.indptr) + self._out_degrees
             self.ranges = list(vertex_ranges(running_sum(either), room // (size + a_neighbour)))
-        self._last: Lists | None = None  # of a graph of one range, lists are made once
+        self._last: Adjacency | None = None  # of a graph of one range, lists are made once
 
-    def __iter__(self) -> Iterator[Lists]:
+    def __iter__(self) -> Iterator[Adjacency]:
         for first, end in self.ranges:
             if self._last is None or len(self.ranges) > 1:
                 self._last = None  # before others are made
                 self._last = self._made(first, end)
             yield self._last
 
-    def _made(self, first: int, end: int) -> Lists:
+    def _made(self, first: int, end: int) -> Adjacency:
         graph, count = self._graph, self._graph.num_edges
         if self._out_degrees is not None:
             count = int(self._out_degrees[first:end].sum())
         indptr, out = np.empty(end - first + 1, dtype=np.int64), np.empty(count, dtype=graph.indices.dtype)
         _kernels.out_lists(graph.indptr, graph.indices, indptr, out, self._threads, first)
-        return Lists(first, graph.indptr[first : end + 1], graph.indices, indptr, out)
+        return Adjacency(first, graph.indptr[first : end + 1], graph.indices, indptr, out)
 
 
-class Pieces:
+class SpilledArray:
     """An array that comes in pieces: kept in memory where it comes in one, else in a file that goes with it."""
 
     def __init__(self, dtype: np.dtype | type, count: int) -> None:

@@ -9,34 +9,34 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback, running_sum, vertex_ranges
 from weft.keys import Stream, key
-from weft.partition.aim import Aim
+from weft.partition.goal import PartitionGoal
 
 _CHUNK = 1 << 22  # edges at a time
 _SEEDS = 0x7FFFFFFF  # training, which may take its seed from here, wants small ones
 
 
-def in_two_levels(
-    method: Callable[[Graph, Aim], np.ndarray], graph: Graph, aim: Aim, workers: Sequence[int]
+def allocate_by_host(
+    method: Callable[[Graph, PartitionGoal], np.ndarray], graph: Graph, goal: PartitionGoal, workers: Sequence[int]
 ) -> np.ndarray:
     """The part of each vertex; parts are numbered host by host, and `workers` says how many of them each host has."""
-    check_workers(aim.parts, workers)
+    check_workers(goal.parts, workers)
     if len(workers) == 1 or max(workers) == 1:
-        return method(graph, aim)
+        return method(graph, goal)
     first = running_sum(workers)
     once = replace(
-        aim.weighing, imbalance=(1 + aim.weighing.imbalance) ** 0.5 - 1
+        goal.balance, imbalance=(1 + goal.balance.imbalance) ** 0.5 - 1
     )  # both levels together exceed as much
-    aim = replace(aim, weighing=once)
-    hosts = aim.once("hosts", partial(_allocated, method, graph, _of_hosts(aim, first).within("hosts")))
+    goal = replace(goal, balance=once)
+    hosts = goal.once("hosts", partial(_allocated, method, graph, _of_hosts(goal, first).within("hosts")))
     owners = np.empty(graph.num_vertices, dtype=np.int32)
     for host, count in enumerate(workers):
         members = np.flatnonzero(hosts == host)
         if len(members) <= count:
             owners[members] = first[host] + np.arange(len(members))
             continue
-        inner = _within(aim, members, host, slice(int(first[host]), int(first[host + 1])))
+        inner = _within(goal, members, host, slice(int(first[host]), int(first[host + 1])))
         inner = inner.within(f"host-{host}")
-        owners[members] = first[host] + aim.once(f"host-{host}", partial(_inside, method, graph, members, inner))
+        owners[members] = first[host] + goal.once(f"host-{host}", partial(_inside, method, graph, members, inner))
     return owners
 
 
@@ -55,7 +55,7 @@ def equal_hosts(parts: int, hosts: int) -> tuple[int, ...]:
     return (parts // hosts,) * hosts
 
 
-def inside(graph: Graph, members: np.ndarray) -> Graph:
+def induced_subgraph(graph: Graph, members: np.ndarray) -> Graph:
     """The graph of some vertices (rising) and the edges between them; original ids, labels and splits are kept."""
     names = np.full(graph.num_vertices, -1, dtype=graph.indices.dtype)
     names[members] = np.arange(len(members))
@@ -78,44 +78,48 @@ def inside(graph: Graph, members: np.ndarray) -> Graph:
     )
 
 
-def _allocated(method: Callable[[Graph, Aim], np.ndarray], graph: Graph, aim: Aim) -> np.ndarray:
-    return method(graph, aim) if aim.parts > 1 else np.zeros(graph.num_vertices, dtype=np.int32)
+def _allocated(method: Callable[[Graph, PartitionGoal], np.ndarray], graph: Graph, goal: PartitionGoal) -> np.ndarray:
+    return method(graph, goal) if goal.parts > 1 else np.zeros(graph.num_vertices, dtype=np.int32)
 
 
-def _inside(method: Callable[[Graph, Aim], np.ndarray], graph: Graph, members: np.ndarray, aim: Aim) -> np.ndarray:
-    return _allocated(method, inside(graph, members), aim)
+def _inside(
+    method: Callable[[Graph, PartitionGoal], np.ndarray], graph: Graph, members: np.ndarray, goal: PartitionGoal
+) -> np.ndarray:
+    return _allocated(method, induced_subgraph(graph, members), goal)
 
 
-def _of_hosts(aim: Aim, first: np.ndarray) -> Aim:
+def _of_hosts(goal: PartitionGoal, first: np.ndarray) -> PartitionGoal:
     """What is asked of hosts: each shall have what its workers shall have together."""
-    shares, each = aim.targets, first[:-1]
-    pairs = None if aim.pairs is None else np.add.reduceat(np.add.reduceat(aim.pairs, each, axis=0), each, axis=1)
-    equal = aim.shares is None and len(set(np.diff(first).tolist())) == 1
+    shares, each = goal.targets, first[:-1]
+    pairs = None if goal.pairs is None else np.add.reduceat(np.add.reduceat(goal.pairs, each, axis=0), each, axis=1)
+    equal = goal.shares is None and len(set(np.diff(first).tolist())) == 1
     return replace(
-        aim,
+        goal,
         parts=len(first) - 1,
         shares=None if equal else tuple(np.add.reduceat(shares, each).tolist()),
-        bandwidths=None if aim.bandwidths is None else tuple(np.add.reduceat(np.array(aim.bandwidths), each).tolist()),
+        bandwidths=None
+        if goal.bandwidths is None
+        else tuple(np.add.reduceat(np.array(goal.bandwidths), each).tolist()),
         pairs=pairs,
-        progress=_named(aim.progress, "hosts"),
+        progress=_named(goal.progress, "hosts"),
     )
 
 
-def _within(aim: Aim, members: np.ndarray, host: int, workers: slice) -> Aim:
+def _within(goal: PartitionGoal, members: np.ndarray, host: int, workers: slice) -> PartitionGoal:
     """What is asked inside a host: batches are as large as its share of them."""
-    share = float(aim.targets[workers].sum())
-    task = aim.task and replace(aim.task, batch_size=max(1, round(aim.task.batch_size * share)))
+    share = float(goal.targets[workers].sum())
+    task = goal.task and replace(goal.task, batch_size=max(1, round(goal.task.batch_size * share)))
     return replace(
-        aim,
+        goal,
         parts=workers.stop - workers.start,
-        shares=None if aim.shares is None else aim.shares[workers],
-        draws=None if aim.draws is None else aim.draws[members],
-        work=None if aim.work is None else aim.work[members],
+        shares=None if goal.shares is None else goal.shares[workers],
+        draws=None if goal.draws is None else goal.draws[members],
+        work=None if goal.work is None else goal.work[members],
         task=task,
-        bandwidths=None if aim.bandwidths is None else aim.bandwidths[workers],
+        bandwidths=None if goal.bandwidths is None else goal.bandwidths[workers],
         pairs=None,
-        seed=key(Stream.PARTITION, aim.seed, host) & _SEEDS,
-        progress=_named(aim.progress, f"host {host}"),
+        seed=key(Stream.PARTITION, goal.seed, host) & _SEEDS,
+        progress=_named(goal.progress, f"host {host}"),
     )
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from weft import _kernels
 from weft.graph import SPLITS, Graph
 from weft.memory import available_memory
-from weft.partition.aim import Aim
-from weft.partition.both_ways import BothWays, Lists, Pieces
+from weft.partition.adjacency import Adjacency, AdjacencyRanges, SpilledArray
+from weft.partition.goal import PartitionGoal
 
 _MEAN = 100  # of edge weights: whole numbers fine enough to tell edges apart
 _HEAVIEST = 1 << 20
@@ -16,7 +16,7 @@ _SHARE = 4  # of the memory that is free, lists in the making take one part of s
 
 
 @dataclass(frozen=True)
-class Mesh:
+class UndirectedGraph:
     """Neighbour lists in rising order, symmetric, with weights; pairs that are joined by several edges are one edge."""
 
     offsets: np.ndarray  # [vertices + 1] int64
@@ -35,35 +35,42 @@ class Mesh:
         """How many edges, each counted once."""
         return len(self.neighbours) // 2
 
+    @property
+    def total_weight(self) -> float:
+        """What all edges weigh, each counted once."""
+        return float(self.num_edges if self.edges is None else self.edges.sum(dtype=np.int64) / 2)
 
-def mesh_of(graph: Graph, aim: Aim, room: int | None = None) -> Mesh:
-    """The mesh of a graph. With `aim.draws` an edge weighs what is drawn over it, to and fro: 100 on average, at least 1.
+
+def undirected_graph(graph: Graph, goal: PartitionGoal, room: int | None = None) -> UndirectedGraph:
+    """A graph made undirected. With `goal.draws` an edge weighs what is drawn over it both ways: 100 on average, at least 1.
 
     `room`: bytes that lists may take (default: a part of the memory there is); larger ones are made a range of vertices at a
-    time and kept in a temporary file, which is mapped. The mesh is the same.
+    time and kept in a temporary file, which is mapped. The undirected graph is the same.
     """
-    draws = None if aim.draws is None else np.ascontiguousarray(aim.draws, dtype=np.float64)
-    both = BothWays(graph, available_memory() // _SHARE if room is None else room, draws is not None, aim.threads)
+    draws = None if goal.draws is None else np.ascontiguousarray(goal.draws, dtype=np.float64)
+    both = AdjacencyRanges(
+        graph, available_memory() // _SHARE if room is None else room, draws is not None, goal.threads
+    )
     offsets: np.ndarray = np.zeros(graph.num_vertices + 1, dtype=np.int64)
     scale = 0.0
     if draws is not None:  # weights hang on how many pairs there are
         for lists in both:
-            _count(lists, offsets, aim.threads)
+            _count(lists, offsets, goal.threads)
             del lists  # before the next range's are made
         scale = _scale(graph, draws, int(offsets[-1]) // 2)
-    neighbours, edges = (Pieces(dtype, len(both.ranges)) for dtype in (graph.indices.dtype, np.int32))
+    neighbours, edges = (SpilledArray(dtype, len(both.ranges)) for dtype in (graph.indices.dtype, np.int32))
     for lists in both:
         if draws is None:
-            _count(lists, offsets, aim.threads)
-        _join(lists, offsets, draws, scale, neighbours, edges, aim.threads)
-        if aim.progress:
-            aim.progress("joining lists", lists.end, graph.num_vertices)
+            _count(lists, offsets, goal.threads)
+        _join(lists, offsets, draws, scale, neighbours, edges, goal.threads)
+        if goal.progress:
+            goal.progress("joining lists", lists.end, graph.num_vertices)
         del lists
     weights = None if draws is None else edges.whole()
-    return Mesh(offsets, neighbours.whole(), weights, aim.weights(graph), training_of(graph))
+    return UndirectedGraph(offsets, neighbours.whole(), weights, goal.weights(graph), training_of(graph))
 
 
-def _count(lists: Lists, offsets: np.ndarray, threads: int) -> None:
+def _count(lists: Adjacency, offsets: np.ndarray, threads: int) -> None:
     """Where the neighbours of a range's vertices begin, after those of the ranges before."""
     first, rows = lists.first, len(lists.indptr) - 1
     counts = offsets[first + 1 : first + rows + 1]
@@ -73,12 +80,12 @@ def _count(lists: Lists, offsets: np.ndarray, threads: int) -> None:
 
 
 def _join(
-    lists: Lists,
+    lists: Adjacency,
     offsets: np.ndarray,
     draws: np.ndarray | None,
     scale: float,
-    neighbours: Pieces,
-    edges: Pieces,
+    neighbours: SpilledArray,
+    edges: SpilledArray,
     threads: int,
 ) -> None:
     """Add the neighbours of a range's vertices, and the weights of the edges if there are any."""

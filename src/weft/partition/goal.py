@@ -8,14 +8,14 @@ import numpy as np
 
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph, ProgressCallback
-from weft.partition.steps import Steps, at_once
+from weft.partition.checkpoints import CheckpointedSteps, without_checkpoints
 
 _PLACEMENTS = ("local", "pull", "push", "cover")
 _UNITS = 1000  # of weight that a vertex has on average: partitioners want whole numbers
 
 
 @dataclass(frozen=True)
-class Weighing:
+class BalanceWeights:
     """What parts must have equally much of, and by how much the largest may exceed the mean.
 
     A vertex weighs the sum of its shares: one of all vertices, one of all training vertices if it is one, its in-edges of
@@ -53,7 +53,7 @@ class Weighing:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingTask:
     """What will be trained on the allocation."""
 
     fanouts: tuple[int, ...]  # neighbours drawn a layer, from the seeds outwards; -1: all
@@ -110,15 +110,15 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Aim:
+class PartitionGoal:
     """All that a method is told besides the graph."""
 
     parts: int
-    weighing: Weighing = field(default_factory=Weighing)
+    balance: BalanceWeights = field(default_factory=BalanceWeights)
     shares: tuple[float, ...] | None = None  # of the whole for each part, in any unit: unequal hosts; None: equal
     draws: np.ndarray | None = None  # [vertices] how often each in-edge of a vertex is drawn, in any unit; None: 1
-    work: np.ndarray | None = None  # [vertices] expected work, balanced with weight `weighing.work`
-    task: Training | None = None
+    work: np.ndarray | None = None  # [vertices] expected work, balanced with weight `balance.work`
+    task: TrainingTask | None = None
     bandwidths: tuple[float, ...] | None = None  # at which each part's host sends and gets, in any unit; None: equal
     seed: int = 0
     threads: int = 1
@@ -126,18 +126,18 @@ class Aim:
     pairs: np.ndarray | None = (
         None  # [parts, parts] bandwidths of single pairs' links, in the unit of `bandwidths`; inf: none
     )
-    steps: Steps | None = None  # where results of finished steps are kept, if anywhere
+    steps: CheckpointedSteps | None = None  # where results of finished steps are kept, if anywhere
 
     def __post_init__(self) -> None:
         if self.parts < 1:
             raise ConfigError(f"{self.parts} parts are not possible: give at least 1")
         if self.threads < 1:
             raise ConfigError(f"threads = {self.threads} is out of range: it must be at least 1")
-        parts_of_whole(self.parts, self.shares)
-        parts_of_whole(self.parts, self.bandwidths, "bandwidth")
+        normalised_shares(self.parts, self.shares)
+        normalised_shares(self.parts, self.bandwidths, "bandwidth")
         if self.pairs is not None and not (self.pairs.shape == (self.parts, self.parts) and (self.pairs > 0).all()):
             raise ConfigError(f"links of pairs need a positive bandwidth for each two of {self.parts} parts")
-        if self.weighing.work and self.work is None:
+        if self.balance.work and self.work is None:
             raise ConfigError(
                 "parts can't be balanced by work that is not known: give each vertex's work, or no weight"
             )
@@ -166,11 +166,11 @@ class Aim:
     @property
     def targets(self) -> np.ndarray:
         """Each part's share of the whole, [parts] float64 that sum to 1."""
-        return parts_of_whole(self.parts, self.shares)
+        return normalised_shares(self.parts, self.shares)
 
     def once(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
         """What a long step gives, or gave before it was stopped."""
-        return (at_once if self.steps is None else self.steps.once)(name, make)
+        return (without_checkpoints if self.steps is None else self.steps.once)(name, make)
 
     def within(self, name: str) -> Self:
         """The same, with steps that are a step's own."""
@@ -178,7 +178,7 @@ class Aim:
 
     def weights(self, graph: Graph) -> np.ndarray:
         """What each vertex weighs in the balance, [vertices] int64 of at least 1."""
-        return self.weighing.of(graph, self.work)
+        return self.balance.of(graph, self.work)
 
     def check(self, graph: Graph) -> None:
         """Refuse what does not fit the graph."""
@@ -194,13 +194,13 @@ class Aim:
                 )
 
 
-def limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.ndarray:
+def part_limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.ndarray:
     """The most that each part may hold: so much above its share, or one vertex above it where vertices are heavy."""
     shares = targets * float(weights.sum())
     return np.maximum((1 + imbalance) * shares, shares + float(weights.max(initial=0)))
 
 
-def parts_of_whole(parts: int, shares: Sequence[float] | np.ndarray | None, what: str = "share") -> np.ndarray:
+def normalised_shares(parts: int, shares: Sequence[float] | np.ndarray | None, what: str = "share") -> np.ndarray:
     """What each part shall have of the whole, [parts] float64 that sum to 1; None: equal parts."""
     if shares is None:
         return np.full(parts, 1 / parts)

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import Graph, ProgressCallback, running_sum
-from weft.partition.aim import Training
+from weft.partition.goal import TrainingTask
 from weft.partition.simulator import seeds_of
 from weft.partition.streaming import keyed_order
 from weft.sampling import Batches, NeighborSampler, Sample
@@ -23,9 +23,9 @@ _FETCH = 0  # the phase in which inputs come; layers have a phase each, in which
 _CERTAIN = 1 - 1e-6  # a chance above this counts as this: its logarithm must be a number
 
 
-def sampled_nets(
+def sampled_hypergraph(
     graph: Graph,
-    task: Training,
+    task: TrainingTask,
     *,
     pins: int,
     epochs: int,
@@ -76,7 +76,7 @@ def sampled_nets(
     return nets
 
 
-def _nets_of_all(graph: Graph, task: Training, pins: int) -> "_kernels.Nets":
+def _nets_of_all(graph: Graph, task: TrainingTask, pins: int) -> "_kernels.Nets":
     """Nets of the full graph: a row is needed wherever a neighbour of it is. Of some rows, where all have more pins."""
     nets, vertices = _kernels.Nets(graph.num_vertices), np.arange(graph.num_vertices, dtype=_ID)
     indptr, src = graph.indptr, graph.indices
@@ -91,7 +91,7 @@ def _nets_of_all(graph: Graph, task: Training, pins: int) -> "_kernels.Nets":
     return nets
 
 
-def add_batch(nets: "_kernels.Nets", sample: Sample, task: Training, like: np.ndarray | None = None) -> None:
+def add_batch(nets: "_kernels.Nets", sample: Sample, task: TrainingTask, like: np.ndarray | None = None) -> None:
     """The rows that cross in a batch, layer by layer, with seeds at home."""
     like = np.zeros(nets.vertices(), dtype=_ID) if like is None else like
     vertices = np.ascontiguousarray(sample.vertices.numpy(), dtype=_ID)
@@ -143,12 +143,12 @@ def kept_rows(reads: np.ndarray, share: float, parts: int) -> np.ndarray | None:
     return kept
 
 
-def expected_draws(graph: Graph, task: Training, threads: int = 1) -> np.ndarray:
+def expected_draws(graph: Graph, task: TrainingTask, threads: int = 1) -> np.ndarray:
     """How often each in-edge of a vertex is drawn in an average batch, [vertices] float64, without sampling."""
     return draws_and_reads(graph, task, threads)[0]
 
 
-def draws_and_reads(graph: Graph, task: Training, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def draws_and_reads(graph: Graph, task: TrainingTask, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """How often each in-edge of a vertex is drawn in an average batch, and how likely that the vertex's row is read.
 
     The chance that a vertex is reached is carried from the seeds outwards, a hop at a time, as if its neighbours were

@@ -2,31 +2,31 @@
 
 import numpy as np
 import pytest
-from slow_partition import NASTY, edges_of, random_graph, slow_mesh
+from slow_partition import NASTY, edges_of, random_graph, slow_undirected
 
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
-from weft.partition import Aim, Training, Weighing, allocate, mesh_of
-from weft.partition.both_ways import BothWays
+from weft.partition import BalanceWeights, PartitionGoal, TrainingTask, allocate, undirected_graph
+from weft.partition.adjacency import AdjacencyRanges
 
 
-def lists_of(mesh):
-    values = np.ones(len(mesh.neighbours), dtype=int) if mesh.edges is None else mesh.edges
+def lists_of(undirected):
+    values = np.ones(len(undirected.neighbours), dtype=int) if undirected.edges is None else undirected.edges
     return [
-        dict(zip(mesh.neighbours[a:b].tolist(), values[a:b].tolist(), strict=True))
-        for a, b in zip(mesh.offsets[:-1], mesh.offsets[1:], strict=True)
+        dict(zip(undirected.neighbours[a:b].tolist(), values[a:b].tolist(), strict=True))
+        for a, b in zip(undirected.offsets[:-1], undirected.offsets[1:], strict=True)
     ]
 
 
 @pytest.mark.parametrize("name", NASTY)
 def test_neighbours_are_those_of_the_twin(name):
     graph = NASTY[name]()
-    mesh, slow = mesh_of(graph, Aim(2)), slow_mesh(graph)
-    assert mesh.edges is None and mesh.neighbours.dtype == np.int32
-    assert [list(own) for own in lists_of(mesh)] == [list(own) for own in slow]  # in rising order
-    assert mesh.num_edges == sum(map(len, slow)) // 2 and mesh.num_vertices == graph.num_vertices
-    assert mesh.training.sum() == (0 if graph.split is None else (graph.split == 0).sum())
+    undirected, slow = undirected_graph(graph, PartitionGoal(2)), slow_undirected(graph)
+    assert undirected.edges is None and undirected.neighbours.dtype == np.int32
+    assert [list(own) for own in lists_of(undirected)] == [list(own) for own in slow]  # in rising order
+    assert undirected.num_edges == sum(map(len, slow)) // 2 and undirected.num_vertices == graph.num_vertices
+    assert undirected.training.sum() == (0 if graph.split is None else (graph.split == 0).sum())
 
 
 @pytest.mark.parametrize("name", NASTY)
@@ -34,7 +34,7 @@ def test_weights_follow_what_is_drawn(name):
     graph = NASTY[name]()
     draws = np.random.default_rng(5).random(graph.num_vertices) ** 4
     draws[::3] = 0
-    found, slow = lists_of(mesh_of(graph, Aim(2, draws=draws))), slow_mesh(graph, draws)
+    found, slow = lists_of(undirected_graph(graph, PartitionGoal(2, draws=draws))), slow_undirected(graph, draws)
     assert [list(own) for own in found] == [list(own) for own in slow]
     scale = 100 * sum(map(len, slow)) / 2 / max((draws * np.diff(graph.indptr)).sum(), 1e-300)
     for own, exact in zip(found, slow, strict=True):
@@ -46,16 +46,16 @@ def test_weights_follow_what_is_drawn(name):
 def test_mean_weight_is_about_a_hundred_whatever_the_unit():
     graph = random_graph(1, 300, 4000)
     draws = np.random.default_rng(0).random(300) + 0.1
-    light, heavy = (mesh_of(graph, Aim(2, draws=draws * unit)).edges for unit in (1e-9, 1e9))
+    light, heavy = (undirected_graph(graph, PartitionGoal(2, draws=draws * unit)).edges for unit in (1e-9, 1e9))
     assert (light == heavy).all() and 80 < light.mean() < 125
 
 
 def test_extreme_draws_stay_in_range():
     graph = random_graph(1)
     draws = np.zeros(60)
-    assert (mesh_of(graph, Aim(2, draws=draws)).edges == 1).all()
+    assert (undirected_graph(graph, PartitionGoal(2, draws=draws)).edges == 1).all()
     draws[7] = 1e300
-    edges = mesh_of(graph, Aim(2, draws=draws)).edges
+    edges = undirected_graph(graph, PartitionGoal(2, draws=draws)).edges
     assert edges.min() == 1 and edges.max() <= 1 << 20
 
 
@@ -63,8 +63,11 @@ def test_any_number_of_threads_and_wide_ids(tmp_path):
     graph = communities(tmp_path / "g", vertices=3000, edges=200_000, width=1, classes=3)
     wide = Graph(np.asarray(graph.indptr), np.asarray(graph.indices).astype(np.int64), split=graph.split)
     draws = np.random.default_rng(1).random(3000)
-    first = mesh_of(graph, Aim(2, draws=draws))
-    for other in (mesh_of(graph, Aim(2, draws=draws, threads=7)), mesh_of(wide, Aim(2, draws=draws, threads=3))):
+    first = undirected_graph(graph, PartitionGoal(2, draws=draws))
+    for other in (
+        undirected_graph(graph, PartitionGoal(2, draws=draws, threads=7)),
+        undirected_graph(wide, PartitionGoal(2, draws=draws, threads=3)),
+    ):
         for name in ("offsets", "neighbours", "edges", "vertices", "training"):
             assert (getattr(first, name) == getattr(other, name)).all()
 
@@ -74,10 +77,12 @@ def test_any_number_of_threads_and_wide_ids(tmp_path):
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_mesh_is_the_same_however_little_room_its_lists_have(name, drawn, threads):
     graph = NASTY[name]()
-    aim = Aim(2, draws=np.random.default_rng(6).random(graph.num_vertices) if drawn else None, threads=threads)
-    whole = mesh_of(graph, aim, room=1 << 30)
+    goal = PartitionGoal(
+        2, draws=np.random.default_rng(6).random(graph.num_vertices) if drawn else None, threads=threads
+    )
+    whole = undirected_graph(graph, goal, room=1 << 30)
     for room in (1, 97, 800):  # a vertex at a time, and a few of them
-        pieces = mesh_of(graph, aim, room=room)
+        pieces = undirected_graph(graph, goal, room=room)
         assert room > 1 or isinstance(pieces.neighbours, np.memmap) or not len(whole.neighbours)
         for part in ("offsets", "neighbours", "edges", "vertices", "training"):
             assert np.array_equal(getattr(pieces, part), getattr(whole, part)), part
@@ -86,7 +91,7 @@ def test_the_mesh_is_the_same_however_little_room_its_lists_have(name, drawn, th
 def test_methods_work_on_lists_that_stay_in_a_file(monkeypatch):
     graph = random_graph(5, 400, 6000)
     whole = [allocate(graph, 3, method) for method in ("fennel", "ldg", "blocks", "kaminpar", "metis")]
-    monkeypatch.setattr("weft.partition.mesh.available_memory", lambda: 4000)
+    monkeypatch.setattr("weft.partition.undirected.available_memory", lambda: 4000)
     pieces = [allocate(graph, 3, method) for method in ("fennel", "ldg", "blocks", "kaminpar", "metis")]
     assert all((a == b).all() for a, b in zip(whole, pieces, strict=True))
 
@@ -96,7 +101,8 @@ def test_ranges_of_lists_by_source_are_those_of_the_whole():
     found = []
     for room in (1 << 20, 300):
         lists = [
-            [row.tolist() for row in np.split(own.out, own.out_indptr[1:-1])] for own in BothWays(graph, room, False, 2)
+            [row.tolist() for row in np.split(own.out, own.out_indptr[1:-1])]
+            for own in AdjacencyRanges(graph, room, False, 2)
         ]
         found.append([row for own in lists for row in own])
     assert len(lists) > 5 and found[0] == found[1]
@@ -113,18 +119,18 @@ def test_out_lists_refuse_outputs_that_do_not_fit():
 
 class TestAim:
     def test_targets(self):
-        assert Aim(4).targets.tolist() == [0.25] * 4
-        assert Aim(3, shares=(2, 1, 1)).targets.tolist() == [0.5, 0.25, 0.25]
+        assert PartitionGoal(4).targets.tolist() == [0.25] * 4
+        assert PartitionGoal(3, shares=(2, 1, 1)).targets.tolist() == [0.5, 0.25, 0.25]
 
     def test_work_is_balanced_if_weighed(self):
         graph, work = random_graph(0), np.zeros(60)
         work[0] = 5.0
-        weights = Aim(2, Weighing(1, 0, 0, work=1.0), work=work).weights(graph)
+        weights = PartitionGoal(2, BalanceWeights(1, 0, 0, work=1.0), work=work).weights(graph)
         assert weights[0] == pytest.approx(61 * weights[1], rel=0.01)
-        assert (Aim(2, work=work).weights(graph) == Aim(2).weights(graph)).all()
+        assert (PartitionGoal(2, work=work).weights(graph) == PartitionGoal(2).weights(graph)).all()
 
     def test_weights_where_nothing_weighed_is_there(self):
-        assert (Aim(2, Weighing(0, 1, 0)).weights(random_graph(1, training=0.0)) == 1000).all()
+        assert (PartitionGoal(2, BalanceWeights(0, 1, 0)).weights(random_graph(1, training=0.0)) == 1000).all()
 
     @pytest.mark.parametrize(
         ("arguments", "sentence"),
@@ -136,7 +142,7 @@ class TestAim:
             ({"draws": np.ones(3)}, "draws has shape .* give one number for each of 60"),
             ({"draws": -np.ones(60)}, "draws must be finite numbers of at least 0"),
             ({"work": np.full(60, np.nan)}, "work must be finite"),
-            ({"weighing": Weighing(work=1.0)}, "work that is not known"),
+            ({"balance": BalanceWeights(work=1.0)}, "work that is not known"),
             ({"threads": 0}, "threads = 0 is out of range"),
         ],
     )
@@ -151,8 +157,8 @@ class TestAim:
     @pytest.mark.parametrize("fanouts", [(), (0,), (5, -2)])
     def test_bad_fanouts(self, fanouts):
         with pytest.raises(ConfigError, match="fanouts"):
-            Training(fanouts, 10)
+            TrainingTask(fanouts, 10)
 
     def test_bad_batch_size(self):
         with pytest.raises(ConfigError, match="batch_size = 0"):
-            Training((10, -1), 0)
+            TrainingTask((10, -1), 0)

@@ -1,0 +1,189 @@
+"""Allocations made for the rows that training will move: few of them, and none of the links much busier than the others.
+
+Batches are sampled as training will sample them, which tells for every row who will need it. Vertices then move, one at a
+time, to where the rows that cross take least time, which is known exactly from the samples; first in groups, from several
+starts, then one by one; then again in groups that the best of what was found agree about.
+"""
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+
+from weft import _kernels
+from weft.graph import Graph
+from weft.keys import Stream, generator
+from weft.memory import trim
+from weft.partition.goal import PartitionGoal, TrainingTask, part_limits
+from weft.partition.hypergraph import draws_and_reads, kept_rows, sampled_hypergraph
+from weft.partition.methods.kaminpar import KaminparGraph
+from weft.partition.methods.method import PartitionMethod
+from weft.partition.methods.random import RandomMethod
+from weft.partition.refine import HypergraphLevel, refine, refine_all, refinement_cost
+from weft.partition.simulator import usual_task
+from weft.partition.streaming import keyed_order
+from weft.partition.undirected import training_of
+
+_EPOCHS = 30  # sampled at most
+# Pins of the nets that starts are compared by, and of those that the best is finished by, as what holds for few batches may
+# not for all: at least so many, and so many an edge.
+_FEW, _MANY = (1_000_000, 0.1), (4_000_000, 0.5)
+_DOUBT = 6.0  # of sampled nets: vertices of few nets would else go by chance (4 to 5% more rows, in communities)
+_GROUPS = 256  # a part, that move as one at first
+_STARTS = 8  # of groups, at random but for the first
+_BEST = 2  # of them are settled vertex by vertex
+
+
+class TrafficMethod(PartitionMethod):
+    """Vertices where the busiest link's rows are fewest, for batches that are sampled as training will sample them.
+
+    Starts from KaMinPar's allocation by expected traffic where that is installed, and from random ones.
+    """
+
+    name = "traffic"
+    help = "made for the rows that training will move"
+    reads = frozenset({"task", "cache", "bandwidths"})
+    needs_training = True
+    seconds = (14.0, 4.5)
+    memory = (22.0, 60.0)  # as measured on 300 million edges
+
+    def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
+        """The part of each vertex."""
+        task = goal.task or _any_task(goal)
+        draws, reads = draws_and_reads(graph, task, goal.threads)
+        kept = kept_rows(reads, task.cache, goal.parts)
+        goal = replace(_with_work(graph, goal, task, draws), draws=draws)
+        del draws, reads  # memory that is wanted at the end
+        weights = _kinds(graph, goal)
+        doubt = 0.0 if task.whole else _DOUBT
+        shape = weights, _limits_by_kind(weights, goal), keyed_order(graph, goal.seed).astype(np.int32), doubt
+        best, goal = _best_on_few(graph, task, shape, kept, goal), replace(goal, draws=None)
+        _report(goal, 2)
+        many = HypergraphLevel(_hypergraph(graph, task, _MANY, best, kept, goal), *shape)
+        trim()  # what sampling had, as settling wants more than it
+        owners = refine(many, best, goal, run=3 * _STARTS, threads=goal.threads)
+        _report(goal, 3)
+        return owners
+
+
+def _best_on_few(
+    graph: Graph,
+    task: TrainingTask,
+    shape: tuple[np.ndarray, np.ndarray, np.ndarray, float],
+    kept: np.ndarray | None,
+    goal: PartitionGoal,
+) -> np.ndarray:
+    """The best allocation for few batches, of all that starts lead to."""
+    small, groups = _small_and_groups(graph, goal)
+    few = HypergraphLevel(_hypergraph(graph, task, _FEW, small, kept, goal), *shape)
+    found = refine_all(few, [small, *_starts(few, small, groups, goal)], goal, run=_STARTS)
+    _report(goal, 1)
+    return _agreed(few, found, groups, goal)
+
+
+def _report(goal: PartitionGoal, done: int) -> None:
+    if goal.progress:
+        goal.progress("moving vertices", done, 3)
+
+
+def _hypergraph(
+    graph: Graph,
+    task: TrainingTask,
+    pins: tuple[int, float],
+    like: np.ndarray,
+    kept: np.ndarray | None,
+    goal: PartitionGoal,
+) -> "_kernels.Nets":
+    most = int(max(pins[0], pins[1] * graph.num_edges))
+    threads, progress = goal.threads, goal.progress
+    return sampled_hypergraph(
+        graph, task, pins=most, epochs=_EPOCHS, like=like, kept=kept, threads=threads, progress=progress
+    )
+
+
+def _any_task(goal: PartitionGoal) -> TrainingTask:
+    """What is trained when nobody says what: rows are pulled from layer to layer, which keeps neighbours together.
+
+    Local layers might need all rows everywhere, if batches are large, and then leave nothing to go by.
+    """
+    task = usual_task(goal.parts, goal.seed)
+    return replace(task, placements=("pull",) * len(task.fanouts))
+
+
+def _small_and_groups(graph: Graph, goal: PartitionGoal) -> tuple[np.ndarray, np.ndarray | None]:
+    """An allocation of small cut, and groups of vertices where there are enough of them: by KaMinPar, if it is there.
+
+    On one thread, as it gives another allocation each time on more.
+    """
+    count, goal = goal.parts * _GROUPS, replace(goal, threads=1)
+    if find_spec("kaminpar") is None:
+        return RandomMethod().allocate(graph, goal), None
+    loaded = KaminparGraph.load(graph, goal)
+    small = loaded.owners(goal)
+    if count > graph.num_vertices // 4:
+        return small, None
+    names = loaded.owners(replace(goal, parts=count, shares=None, bandwidths=None, pairs=None))
+    return small, np.unique(names, return_inverse=True)[1].astype(np.int32)
+
+
+def _starts(
+    level: HypergraphLevel, small: np.ndarray, groups: np.ndarray | None, goal: PartitionGoal
+) -> list[np.ndarray]:
+    """Allocations to start from besides the small one: the best of those that groups settle in, from there and at random."""
+
+    def at_random(run: int, count: int) -> np.ndarray:
+        return generator(Stream.PARTITION, goal.seed, run).choice(goal.parts, count, p=goal.targets)
+
+    if groups is None:
+        return [at_random(run, len(small))[np.argsort(level.order)] for run in range(1, _STARTS)]
+    folded = level.fold(groups, int(groups.max()) + 1)
+    votes = np.bincount(groups * goal.parts + small, minlength=folded.nets.vertices() * goal.parts)
+    starts = [
+        votes.reshape(-1, goal.parts).argmax(1),
+        *(at_random(run, folded.nets.vertices()) for run in range(1, _STARTS)),
+    ]
+    refined = refine_all(folded, starts, goal, run=0)
+    refined.sort(key=lambda owners: refinement_cost(folded, owners, goal))
+    return [owners[groups] for owners in refined[:_BEST]]
+
+
+def _agreed(
+    level: HypergraphLevel, found: list[np.ndarray], groups: np.ndarray | None, goal: PartitionGoal
+) -> np.ndarray:
+    """The best of all found, settled again in groups that none of them parts; or itself, if that is no better."""
+    best = min(found, key=lambda owners: refinement_cost(level, owners, goal))
+    if groups is None:
+        return best
+    cells = groups.astype(np.int64)
+    for owners in found:
+        cells = np.unique(cells * goal.parts + owners, return_inverse=True)[1]
+    folded = level.fold(cells.astype(np.int32), int(cells.max()) + 1)
+    start = np.zeros(folded.nets.vertices(), dtype=np.int32)
+    start[cells] = best
+    again = refine(folded, start, goal, run=2 * _STARTS, threads=goal.threads)[cells]
+    return min(best, again, key=lambda owners: refinement_cost(level, owners, goal))
+
+
+def _with_work(graph: Graph, goal: PartitionGoal, task: TrainingTask, draws: np.ndarray) -> PartitionGoal:
+    """Where owners compute, and some are to do more than others: what batches draw at each vertex weighs as much as all."""
+    if goal.shares is None or not task.lowest_local or goal.balance.work:
+        return goal
+    return replace(goal, work=draws * np.diff(graph.indptr), balance=replace(goal.balance, work=1.0))
+
+
+def _kinds(graph: Graph, goal: PartitionGoal) -> np.ndarray:
+    """What is to be balanced, a row each: weights as everywhere and, where they count, training vertices by themselves."""
+    rows = [goal.weights(graph)]
+    if goal.balance.training and graph.split is not None:
+        rows.append(training_of(graph))
+    return np.stack(rows)
+
+
+def _limits_by_kind(weights: np.ndarray, goal: PartitionGoal) -> np.ndarray:
+    """The most of each kind that each part may have: of training vertices alone, what their share of the weights allows."""
+    balance = goal.balance
+    slack = np.full(len(weights), balance.imbalance)
+    if len(slack) > 1:
+        slack[1] *= (balance.vertices + balance.training + balance.edges + balance.work) / balance.training
+    each = [part_limits(*kind) for kind in zip(weights, [goal.targets] * len(weights), slack, strict=True)]
+    return np.ceil(each).astype(np.int64)
