@@ -34,7 +34,7 @@ ROOMS = [
 LEAVES = {"errors", "keys", "config", "memory", "meter", "threads", "plugins", "lazy", "_kernels"}  # anyone's
 TOP = {"__init__", "api", "cli"}  # what users and the command line come in by
 BECOMES = {"parallel": "placements"}  # rooms that are on their way
-FACES_TO_MEND = {"sampling", "nn"}  # may only shrink
+FACES_TO_MEND = {"nn"}  # may only shrink
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 400, 60
 
 # How many exceptions of each rule are left while rooms move. These numbers may only become smaller.

@@ -16,7 +16,7 @@ from test_exact import HOME, MIGRATE, PLANS, compare, plan
 from weft.graph import SPLITS, Graph, communities, split_links
 from weft.keys import Stream
 from weft.partition import allocate, write_partitioned
-from weft.sampling import negatives
+from weft.sampling import uniform_negatives
 from weft.training.link_objective import LinkObjective
 
 FULL, SAMPLED, BATCH = [-1, -1], [4, 3], 360
@@ -151,7 +151,7 @@ def figures(graph, settings, score):
     at = np.arange(len(held))
     heads, tails = held.ends(at)
     when = (settings.seed, SPLITS["validation"])
-    drawn = negatives.uniform(held, at, settings.eval_negatives, when, links.all, Stream.EVALUATE)
+    drawn = uniform_negatives(held, at, settings.eval_negatives, when, links.all, Stream.EVALUATE)
     scores = score(in_rows(heads, np.column_stack([tails, drawn]))).view(len(held), -1).numpy()
     ranks = [1 + (row[1:] > row[0]).sum() + (row[1:] == row[0]).sum() / 2 for row in scores]
     pairs = [(own > other) + (own == other) / 2 for own in scores[:, 0] for other in scores[:, 1]]

@@ -1,6 +1,6 @@
 """graph -> owners: who holds which vertices, how good an allocation is, and graphs renumbered owner by owner."""
 
-from weft.partition.allocate import allocate
+from weft.partition.allocation import allocate
 from weft.partition.automatic import USUAL_MINUTES, MethodChoice, choose_method, too_large
 from weft.partition.checkpoints import CheckpointedSteps
 from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask

@@ -1,13 +1,12 @@
 """Seeds to blocks: keyed sampling of neighbours. One file a sampler; `ListSampler` is the base class for others'."""
 
-from weft.sampling import negatives
 from weft.sampling.balance import SeedBalance, balance_seeds, count_misses, of_full_homes, seed_limits
 from weft.sampling.batches import Batches, WholeBatch, dealt
 from weft.sampling.block import Block, Piece, Sample, Topology, edge_values, keys_of
 from weft.sampling.labor import LaborSampler
 from weft.sampling.layer import LayerSampler
 from weft.sampling.lists import ListSampler, counted
-from weft.sampling.negatives import VerticesByType
+from weft.sampling.negatives import VerticesByType, batch_negatives, uniform_negatives
 from weft.sampling.neighbor import NeighborSampler
 from weft.sampling.numbering import Numbering
 from weft.sampling.sampler import Sampler, check_options, make_sampler
@@ -28,6 +27,7 @@ __all__ = [
     "VerticesByType",
     "WholeBatch",
     "balance_seeds",
+    "batch_negatives",
     "check_options",
     "count_misses",
     "counted",
@@ -35,7 +35,7 @@ __all__ = [
     "edge_values",
     "keys_of",
     "make_sampler",
-    "negatives",
     "of_full_homes",
     "seed_limits",
+    "uniform_negatives",
 ]

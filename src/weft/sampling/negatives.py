@@ -40,7 +40,7 @@ class VerticesByType:
         return self.vertices[self.starts[kind] + _below(random, self.starts[kind + 1] - self.starts[kind])]
 
 
-def uniform(
+def uniform_negatives(
     links: Links,
     at: np.ndarray,
     each: int,
@@ -61,7 +61,7 @@ def uniform(
     return _drawn(candidates, np.repeat(heads, each), known).reshape(len(at), each)
 
 
-def from_batch(
+def batch_negatives(
     links: Links, batch: np.ndarray, chosen: np.ndarray, each: int, when: tuple[int, ...], known: Links
 ) -> np.ndarray:
     """Tails of other links of the batch, for the links at some places in it, [chosen, each]; none of a batch of one link."""

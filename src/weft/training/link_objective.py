@@ -13,7 +13,7 @@ from weft.keys import Stream
 from weft.nn.links import LinkPredictor, link_loss, loss_terms, make_decoder
 from weft.parallel import Program
 from weft.parallel.pairs import Ends, Pairs, meet
-from weft.sampling import Batches, VerticesByType, WholeBatch, negatives
+from weft.sampling import Batches, VerticesByType, WholeBatch, batch_negatives, uniform_negatives
 from weft.training.metrics import auc, ranks
 from weft.training.settings import Settings
 
@@ -69,10 +69,10 @@ class LinkObjective:
         s, train = self._settings, self._links.parts["train"]
         chosen = np.arange(len(batch)) if chosen is None else chosen
         if s.negatives == "batch":
-            drawn = negatives.from_batch(train, batch, chosen, s.num_negatives, (s.seed, epoch, number), train)
+            drawn = batch_negatives(train, batch, chosen, s.num_negatives, (s.seed, epoch, number), train)
         else:
             when = (s.seed, epoch)
-            drawn = negatives.uniform(train, batch[chosen], s.num_negatives, when, train, alike=self._alike)
+            drawn = uniform_negatives(train, batch[chosen], s.num_negatives, when, train, alike=self._alike)
         return self._paired(train, batch[chosen], drawn)
 
     def ends_alone(self, batch: np.ndarray, epoch: int) -> Ends:
@@ -152,7 +152,7 @@ class LinkObjective:
         """Links of a split with the negatives that they are ranked among: the same in every epoch, linked in no split."""
         s, links = self._settings, self._links.parts[split]
         when = (s.seed, SPLITS[split])
-        drawn = negatives.uniform(links, at, s.eval_negatives, when, self._links.all, Stream.EVALUATE, self._alike)
+        drawn = uniform_negatives(links, at, s.eval_negatives, when, self._links.all, Stream.EVALUATE, self._alike)
         return self._paired(links, at, drawn)
 
     def _paired(self, links: Links, at: np.ndarray, drawn: np.ndarray) -> Pairs:

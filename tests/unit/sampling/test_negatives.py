@@ -5,7 +5,7 @@ import pytest
 
 from weft.graph import Graph, split_links
 from weft.sampling import VerticesByType
-from weft.sampling.negatives import from_batch, uniform
+from weft.sampling.negatives import batch_negatives, uniform_negatives
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def test_uniform_negatives_are_not_linked(links):
     train = links.parts["train"]
     at = np.arange(len(train))
     for known in (train, links.all):
-        drawn = uniform(train, at, 4, (3, 0), known)
+        drawn = uniform_negatives(train, at, 4, (3, 0), known)
         assert drawn.shape == (len(train), 4)
         joined, (heads, _) = linked(known), train.ends(at)
         for head, row in zip(heads.tolist(), drawn.tolist(), strict=True):
@@ -34,17 +34,17 @@ def test_uniform_negatives_are_not_linked(links):
 def test_a_draw_hangs_on_its_link_alone(links):
     train = links.parts["train"]
     at = np.random.default_rng(1).permutation(len(train))
-    whole = uniform(train, at, 3, (3, 0), train)
-    assert np.array_equal(uniform(train, at[100:140], 3, (3, 0), train), whole[100:140])
-    assert not np.array_equal(uniform(train, at, 3, (3, 1), train), whole)
-    assert not np.array_equal(uniform(train, at, 3, (4, 0), train), whole)
+    whole = uniform_negatives(train, at, 3, (3, 0), train)
+    assert np.array_equal(uniform_negatives(train, at[100:140], 3, (3, 0), train), whole[100:140])
+    assert not np.array_equal(uniform_negatives(train, at, 3, (3, 1), train), whole)
+    assert not np.array_equal(uniform_negatives(train, at, 3, (4, 0), train), whole)
 
 
 def test_vertices_are_drawn_alike(links):
     """With 200 draws each, counts are within five standard deviations (heads, and what is linked with them, apart)."""
     train = links.parts["train"]
     each = 300 * 200 // len(train)
-    counts = np.bincount(uniform(train, np.arange(len(train)), each, (0, 0), train).ravel(), minlength=300)
+    counts = np.bincount(uniform_negatives(train, np.arange(len(train)), each, (0, 0), train).ravel(), minlength=300)
     assert abs(counts - counts.mean()).max() < 5 * counts.mean() ** 0.5
 
 
@@ -52,29 +52,29 @@ def test_negatives_of_the_batch_are_tails_of_its_other_links(links):
     train = links.parts["train"]
     batch = np.random.default_rng(2).permutation(len(train))[:64]
     heads, tails = train.ends(batch)
-    drawn = from_batch(train, batch, np.arange(64), 2, (3, 0, 1), train)
+    drawn = batch_negatives(train, batch, np.arange(64), 2, (3, 0, 1), train)
     joined = linked(train)
     for place, row in enumerate(drawn.tolist()):
         assert set(row) <= set(np.delete(tails, place).tolist())
         assert heads[place] not in row
         assert not joined & {frozenset((int(heads[place]), tail)) for tail in row}
     some = np.array([5, 9, 60])
-    assert np.array_equal(from_batch(train, batch, some, 2, (3, 0, 1), train), drawn[some])
-    assert from_batch(train, batch[:1], np.arange(1), 2, (3, 0, 1), train).shape == (1, 0)
+    assert np.array_equal(batch_negatives(train, batch, some, 2, (3, 0, 1), train), drawn[some])
+    assert batch_negatives(train, batch[:1], np.arange(1), 2, (3, 0, 1), train).shape == (1, 0)
 
 
 def test_a_head_that_is_linked_with_all_keeps_a_try():
     """In a complete graph there is nothing else to draw."""
     edges = np.array([(u, v) for u in range(6) for v in range(6) if u < v]).T
     links = split_links(Graph.from_arrays(edges), "100/0/0", 0).parts["train"]
-    drawn = uniform(links, np.arange(len(links)), 2, (0, 0), links)
+    drawn = uniform_negatives(links, np.arange(len(links)), 2, (0, 0), links)
     assert ((drawn >= 0) & (drawn < 6)).all()
 
 
 def test_negatives_are_of_the_type_of_the_tail(links):
     train = links.parts["train"]
     at, types = np.arange(len(train)), np.random.default_rng(3).choice(3, 300, p=(0.6, 0.3, 0.1)).astype(np.uint8)
-    drawn = uniform(train, at, 20, (3, 0), train, alike=VerticesByType.of(types))
+    drawn = uniform_negatives(train, at, 20, (3, 0), train, alike=VerticesByType.of(types))
     _, tails = train.ends(at)
     assert (types[drawn] == types[tails][:, None]).all()
     assert len(np.unique(drawn)) == 300
