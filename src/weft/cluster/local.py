@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
+from typing import IO
 
 _GRACE = 15.0  # seconds that the others get to end by themselves once one has failed
 
@@ -18,7 +19,7 @@ def launch(arguments: Sequence[str], workers: int) -> int:
     port = _free_port()
     seen: set[str] = set()
     processes = [_start(arguments, rank, workers, port) for rank in range(workers)]
-    readers = [threading.Thread(target=_relay, args=(p, seen), daemon=True) for p in processes]
+    readers = [threading.Thread(target=_relay, args=(p.stderr, seen), daemon=True) for p in processes]
     for reader in readers:
         reader.start()
 
@@ -79,10 +80,9 @@ def _wait(processes: "list[subprocess.Popen[str]]") -> int:
     return failed[0] if failed[0] > 0 else 1
 
 
-def _relay(process: "subprocess.Popen[str]", seen: set[str]) -> None:
+def _relay(stream: IO[str], seen: set[str]) -> None:
     """Print a worker's errors; those that several workers print alike only once."""
-    assert process.stderr is not None
-    for line in process.stderr:
+    for line in stream:
         if not (line.startswith("weft: ") and line in seen):
             sys.stderr.write(line)
             sys.stderr.flush()

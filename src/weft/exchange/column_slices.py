@@ -9,11 +9,10 @@ Either way every number goes to one worker, so each way is the other's mirror, a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from weft.exchange.communicator import Communicator
 
@@ -157,18 +156,26 @@ def _owned_of(y: Tensor, spread: SliceLayout, comm: Communicator, stage: str) ->
     return out
 
 
+class _Context(FunctionCtx):
+    """What forward leaves for backward."""
+
+    spread: SliceLayout
+    comm: Communicator
+    stage: str
+
+
 class _ToColumns(torch.autograd.Function):
     """Forward: rows to slices. Backward: slices to rows."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
+    def forward(ctx: _Context, x: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
         assert x.shape == (spread.rows(spread.rank), spread.total), (x.shape, spread)
         ctx.spread, ctx.comm, ctx.stage = spread, comm, stage
         return _columns_of(x, spread, comm, stage)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, g: Tensor) -> tuple[Tensor | None, ...]:
         return _owned_of(g, ctx.spread, ctx.comm, ctx.stage), None, None, None
 
 
@@ -176,12 +183,12 @@ class _ToOwners(torch.autograd.Function):
     """Forward: slices to rows. Backward: rows to slices."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
+    def forward(ctx: _Context, y: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
         assert y.shape == (spread.num_rows, spread.width), (y.shape, spread)
         ctx.spread, ctx.comm, ctx.stage = spread, comm, stage
         return _owned_of(y, spread, comm, stage)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, g: Tensor) -> tuple[Tensor | None, ...]:
         return _columns_of(g, ctx.spread, ctx.comm, ctx.stage), None, None, None

@@ -6,7 +6,7 @@ losses = simulate(3, lambda world: train(graph, model(), world))
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +18,15 @@ from weft.exchange.world import World
 
 Box = tuple[int, int, int]  # a communicator's number, the sender, the receiver
 T = TypeVar("T")
-_GONE = object()
+Message = TypeVar("Message", Tensor, np.ndarray)
+
+
+class _Gone:
+    """In place of the messages of a worker that has left."""
+
+
+Mail = Tensor | np.ndarray | _Gone
+_GONE = _Gone()
 
 
 class Mailboxes:
@@ -26,21 +34,21 @@ class Mailboxes:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        self._boxes: dict[Box, SimpleQueue[Any]] = {}
+        self._boxes: dict[Box, SimpleQueue[Mail]] = {}
         self._gone: set[int] = set()
 
     def put(self, box: Box, message: Tensor | np.ndarray) -> None:
         """Leave a message."""
         self._box(box).put(message)
 
-    def take(self, box: Box) -> Any:
+    def take(self, box: Box) -> Tensor | np.ndarray:
         """The next message, when it is there."""
         messages, sender = self._box(box), box[1]
         try:
             message = messages.get(timeout=0 if sender in self._gone else self.timeout)
         except Empty:
             message = _GONE
-        if message is _GONE:
+        if isinstance(message, _Gone):
             messages.put(_GONE)  # for others that wait
             raise ClusterError(f"worker {sender} stopped answering")
         return message
@@ -57,7 +65,7 @@ class Mailboxes:
         for box in boxes:
             self._boxes.pop(box, None)
 
-    def _box(self, box: Box) -> "SimpleQueue[Any]":
+    def _box(self, box: Box) -> "SimpleQueue[Mail]":
         return self._boxes.setdefault(box, SimpleQueue())
 
 
@@ -90,18 +98,20 @@ class ThreadTransport:
         self._closed = True
         self._boxes.forget((self._number, other, self._rank) for _, other in self._others)
 
-    def _put(self, parts: Sequence[Any]) -> None:
+    def _put(self, parts: Sequence[Tensor] | Sequence[np.ndarray]) -> None:
         assert not self._closed, "this communicator was closed"
         assert not self._under_way, "an exchange is still under way"
         self._under_way = True
         for member, other in self._others:
             self._boxes.put((self._number, self._rank, other), parts[member])
 
-    def _take(self, own: Any) -> list[Any]:
+    def _take(self, own: Message) -> list[Message]:
         """Everyone's message; `own` for this worker's."""
         messages = [own] * (len(self._others) + 1)
         for member, other in self._others:
-            messages[member] = self._boxes.take((self._number, other, self._rank))
+            message = self._boxes.take((self._number, other, self._rank))
+            assert isinstance(message, type(own)), "workers do not do the same exchange"
+            messages[member] = message
         self._under_way = False
         return messages
 
@@ -132,7 +142,7 @@ def simulate(
     seed torch's generator with `weft.keys.seeded`, and let every worker set the same number of threads.
     """
     boxes = Mailboxes(timeout)
-    results: list[Any] = [None] * size
+    results: dict[int, T] = {}
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
@@ -154,4 +164,4 @@ def simulate(
     torch.set_num_threads(before)
     if errors:
         raise errors[0]
-    return results
+    return [results[rank] for rank in range(size)]

@@ -2,12 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from weft import _kernels
 from weft.exchange.communicator import Communicator
@@ -80,27 +79,34 @@ class Route:
         received_there = sum(self.receive_counts)
         back = y[self.num_there - received_there :] if self.receive_at is None else gather_rows(y, self.receive_at)
         returned = comm.rows(back, self.receive_counts, self.send_counts, stage)
-        if self.own_from is None:
+        if self.own_from is None or self.own_at is None:
             out = y[: self.num_here].clone()
         else:
-            assert self.own_at is not None
             out = y.new_zeros(self.num_here, *y.shape[1:])
             add_rows(out, self.own_from, gather_rows(y, self.own_at))
         add_rows(out, self.send, returned)
         return out
 
 
+class _Context(FunctionCtx):
+    """What forward leaves for backward."""
+
+    route: Route
+    comm: Communicator
+    stage: str
+
+
 class _Pull(torch.autograd.Function):
     """Forward: copies. Backward: sums."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, route: Route, comm: Communicator, stage: str) -> Tensor:
+    def forward(ctx: _Context, x: Tensor, route: Route, comm: Communicator, stage: str) -> Tensor:
         ctx.route, ctx.comm, ctx.stage = route, comm, stage
         return route._copy(x, comm, stage)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, g: Tensor) -> tuple[Tensor | None, ...]:
         return ctx.route._sum(g.contiguous(), ctx.comm, ctx.stage), None, None, None
 
 
@@ -108,11 +114,11 @@ class _Push(torch.autograd.Function):
     """Forward: sums. Backward: copies."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, route: Route, comm: Communicator, stage: str) -> Tensor:
+    def forward(ctx: _Context, y: Tensor, route: Route, comm: Communicator, stage: str) -> Tensor:
         ctx.route, ctx.comm, ctx.stage = route, comm, stage
         return route._sum(y, comm, stage)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, g: Tensor) -> tuple[Tensor | None, ...]:
         return ctx.route._copy(g.contiguous(), ctx.comm, ctx.stage), None, None, None

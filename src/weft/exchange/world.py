@@ -1,14 +1,10 @@
 """The workers of a run: this one's rank, communicators among them, and which are missing when one stops answering."""
 
 import ctypes
-import json
 import os
 import signal
-import threading
-import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,12 +13,9 @@ from torch.distributed.rendezvous import rendezvous
 from weft.errors import ClusterError
 from weft.exchange.communicator import Communicator, Traffic
 from weft.exchange.connections import SocketConnections
+from weft.exchange.heartbeats import Heartbeats
 from weft.exchange.transport import Connections, ProcessGroupTransport
 from weft.meter import Meter
-
-_HEARTBEAT = 1.0  # seconds between heartbeats
-_LINGER = 10.0  # seconds that the first worker waits for the others to find out who is missing
-_ALIVE, _MISSING, _INFORMED = "weft/alive", "weft/missing", "weft/informed"
 
 Groups = Sequence[Sequence[int]]  # of workers, each in one of them
 
@@ -35,7 +28,7 @@ class World:
         rank: int = 0,
         size: int = 1,
         hosts: list[int] | None = None,
-        store: Any = None,
+        heartbeats: Heartbeats | None = None,
         timeout: float = 300.0,
         connections: Connections | None = None,
     ) -> None:
@@ -43,13 +36,8 @@ class World:
         self.rank, self.size = rank, size
         self.hosts = hosts or [0] * size  # the host of each worker
         self.meter, self.traffic = Meter(), Traffic(size)
-        self._store, self._timeout = store, timedelta(seconds=timeout)
+        self._heartbeats, self._timeout = heartbeats, timedelta(seconds=timeout)
         self._connections = connections
-        self._ended = threading.Event()
-        self._heart = threading.Thread(target=self._send_heartbeats, daemon=True, name="weft-alive")
-        if store is not None:
-            store.set(f"{_ALIVE}/{rank}", "0")  # reading a key that is not set would wait for it
-            self._heart.start()
 
     @classmethod
     def join(cls, timeout: float, transport: str = "sockets") -> "World":
@@ -81,7 +69,7 @@ class World:
         connections = (
             SocketConnections(rank, os.environ["MASTER_ADDR"], store, timeout) if transport == "sockets" else None
         )
-        return cls(rank, size, hosts, store, timeout, connections)
+        return cls(rank, size, hosts, Heartbeats(store, rank, size), timeout, connections)
 
     def communicator(self, group: str | Groups = "all", half: bool = False) -> Communicator:
         """A new communicator among all workers, those of each host, or of groups that all workers name alike.
@@ -122,14 +110,7 @@ class World:
 
     def explain(self, error: ClusterError) -> ClusterError:
         """The error, with the workers named that are missing."""
-        if self._store is None:
-            return error
-        found: list[list[int]] = []
-        # In a thread, as a read over a link that was cut never returns.
-        asking = threading.Thread(target=lambda: found.append(self._find_missing()), daemon=True)
-        asking.start()
-        asking.join(_LINGER + 5 * _HEARTBEAT)
-        missing = found[0] if found else [0]  # the first worker, who holds the store, is out of reach
+        missing = [] if self._heartbeats is None else self._heartbeats.missing()
         if not missing:
             return error
         workers = ", ".join(f"worker {rank} (host {self.hosts[rank]})" for rank in missing)
@@ -137,59 +118,14 @@ class World:
             f"{workers} stopped answering; look at its output, then go on from the last checkpoint with --resume"
         )
 
-    def _find_missing(self) -> list[int]:
-        try:
-            missing = self._missing()
-            self._store.set(f"{_INFORMED}/{self.rank}", "1")
-            if self.rank == 0:
-                self._wait_for_others(missing)
-            return missing
-        except RuntimeError:
-            return [0]
-
-    def _missing(self) -> list[int]:
-        """Workers whose heartbeat has stopped; the first to find out tells the others through the store."""
-        if not self._store.check([_MISSING]):
-            before = self._heartbeats()
-            time.sleep(2.5 * _HEARTBEAT)
-            after = self._heartbeats()
-            dead = [rank for rank in range(self.size) if rank != self.rank and before[rank] == after[rank]]
-            if not self._store.check([_MISSING]):
-                self._store.set(_MISSING, json.dumps(dead))
-        return json.loads(self._store.get(_MISSING))
-
-    def _wait_for_others(self, missing: list[int]) -> None:
-        """The first worker holds the store that the others read, so it ends last."""
-        others = [f"{_INFORMED}/{rank}" for rank in range(self.size) if rank not in missing]
-        end = time.monotonic() + _LINGER
-        while time.monotonic() < end and not self._store.check(others):
-            time.sleep(0.1)
-        time.sleep(0.5)
-
     def leave(self) -> None:
         """Leave the run; every worker does, at its end."""
-        self._ended.set()
-        if self._heart.is_alive():  # a thread that reads the store when Python ends would crash the process
-            self._heart.join(_HEARTBEAT)
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
         if self._connections is not None:
             self._connections.close()
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
-
-    def _heartbeats(self) -> list[bytes]:
-        assert self._store is not None
-        keys = [f"{_ALIVE}/{rank}" for rank in range(self.size)]
-        return [self._store.get(key) if self._store.check([key]) else b"" for key in keys]
-
-    def _send_heartbeats(self) -> None:
-        assert self._store is not None
-        beat = 0
-        while not self._ended.wait(_HEARTBEAT):
-            beat += 1
-            try:
-                self._store.set(f"{_ALIVE}/{self.rank}", str(beat))
-            except RuntimeError:  # the store is gone, and with it the run
-                return
 
 
 def _end_with_parent() -> None:

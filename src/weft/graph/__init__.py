@@ -26,10 +26,10 @@ if TYPE_CHECKING:
         with_reverses,
         with_self_relation,
     )
-    from weft.graph.statistics import graph_statistics, out_degrees
+    from weft.graph.statistics import GraphStatistics, SkewBin, graph_statistics, out_degrees
     from weft.graph.storage import MANIFEST, DirectoryWriter, named_errors, read_manifest, swap_folders, sync_folder
     from weft.graph.tables import TableColumns, source_from_tables
-    from weft.graph.vertex_names import VertexNames
+    from weft.graph.vertex_names import NumberNames, TextNames, VertexNames
 else:
     __getattr__ = lazy_face(__name__)
 
@@ -42,13 +42,17 @@ __all__ = [
     "EdgeOptions",
     "Features",
     "Graph",
+    "GraphStatistics",
     "HeteroFeatures",
     "Importance",
     "Links",
+    "NumberNames",
     "ProgressCallback",
     "SelfLoops",
+    "SkewBin",
     "Source",
     "TableColumns",
+    "TextNames",
     "VertexNames",
     "built_in_names",
     "communities",

@@ -1,8 +1,9 @@
 """Graph: in-neighbour lists with features, labels and splits, opened in no time from a directory of memory-mapped arrays."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -18,11 +19,13 @@ from weft.keys import mix64_array
 from weft.threads import cached_property
 
 if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+
     from weft.graph.self_loops import SelfLoops
 
 SPLITS = {"train": 0, "validation": 1, "test": 2, "unused": 3}
 _CHUNK = 1 << 22
-_NAMED = ("class_names", "vertex_type_names", "edge_type_names")  # facts of the manifest that are lists of names
+_OPTIONAL = ("edge_weight", "edge_type", "vertex_type", "labels", "split", "original_ids", "bounds", "shares")
 
 
 @dataclass(frozen=True)
@@ -128,12 +131,17 @@ class Graph:
         manifest = storage.read_manifest(path)
         try:
             arrays = {name: storage.map_array(path, name, entry) for name, entry in manifest["arrays"].items()}
-            names = VertexNames.from_arrays(arrays)
-            known = {field.name for field in fields(cls)} - {"names", "features"}
-            given: dict[str, Any] = {name: array for name, array in arrays.items() if name in known}
-            given |= {name: tuple(manifest[name]) for name in _NAMED if manifest.get(name) is not None}
             return cls(
-                **given, features=features_of(arrays), names=names, num_classes=manifest["num_classes"], path=path
+                arrays["indptr"],
+                arrays["indices"],
+                features=features_of(arrays),
+                names=VertexNames.from_arrays(arrays),
+                num_classes=manifest["num_classes"],
+                class_names=_tuple(manifest.get("class_names")),
+                vertex_type_names=_tuple(manifest.get("vertex_type_names")),
+                edge_type_names=_tuple(manifest.get("edge_type_names")),
+                path=path,
+                **{name: arrays[name] for name in _OPTIONAL if name in arrays},
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise GraphFormatError(
@@ -163,28 +171,21 @@ class Graph:
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the graph as a directory, all or nothing."""
         with storage.DirectoryWriter(Path(path), overwrite=overwrite) as directory:
-            for name in (
-                "indptr",
-                "indices",
-                "edge_weight",
-                "edge_type",
-                "vertex_type",
-                "labels",
-                "split",
-                "original_ids",
-                "bounds",
-                "shares",
-            ):
+            for name in ("indptr", "indices", *_OPTIONAL):
                 directory.add(name, getattr(self, name))
             for name, values in (arrays_of(self.features) | (self.names.arrays() if self.names else {})).items():
                 directory.add(name, values)
             directory.facts = self.facts
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> storage.Facts:
         """What a manifest holds besides arrays; names of types only where there are types."""
-        types = {name: getattr(self, name) for name in _NAMED[1:] if getattr(self, name) is not None}
-        return {"num_classes": self.num_classes, "class_names": self.class_names, **types}
+        facts: storage.Facts = {"num_classes": self.num_classes, "class_names": self.class_names}
+        if self.vertex_type_names is not None:
+            facts["vertex_type_names"] = self.vertex_type_names
+        if self.edge_type_names is not None:
+            facts["edge_type_names"] = self.edge_type_names
+        return facts
 
     @classmethod
     def from_arrays(
@@ -201,9 +202,11 @@ class Graph:
         class_names: tuple[str, ...] | None = None,
         vertex_type_names: tuple[str, ...] | None = None,
         edge_type_names: tuple[str, ...] | None = None,
-        **options: Any,
+        undirected: bool = False,
+        self_loops: str = "keep",
+        drop_duplicates: bool = False,
     ) -> Self:
-        """A graph in memory from [2, edges] (sources, destinations) and arrays; `options`: those of EdgeOptions."""
+        """A graph in memory from [2, edges] (sources, destinations) and arrays; the last three as in EdgeOptions."""
         edge_index = np.asarray(edge_index)
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise InputError(f"edge_index has shape {edge_index.shape}: it needs two rows, sources and destinations")
@@ -211,7 +214,8 @@ class Graph:
         highest = int(edge_index.max()) + 1 if edge_index.size else 0
         vertices = num_vertices if num_vertices is not None else sizes[0] if sizes else highest
         chunk = EdgeChunk(edge_index[0], edge_index[1], edge_weight, edge_type)
-        indptr, indices, weight, kind = csr_in_memory(lambda: iter([chunk]), vertices, EdgeOptions(**options))
+        options = EdgeOptions(undirected, self_loops, drop_duplicates)
+        indptr, indices, weight, kind = csr_in_memory(lambda: iter([chunk]), vertices, options)
         labels, num_classes = clean_labels(labels, class_names)
         graph = cls(
             indptr,
@@ -231,9 +235,21 @@ class Graph:
         return graph
 
     @classmethod
-    def from_pyg(cls, data: Any, **options: Any) -> Self:
+    def from_pyg(
+        cls,
+        data: "Data | HeteroData",
+        *,
+        undirected: bool = False,
+        self_loops: str = "keep",
+        drop_duplicates: bool = False,
+    ) -> Self:
         """A graph in memory from a PyG `Data` or `HeteroData`, with x, y, masks, weights and types where it has them."""
-        return cls.from_arrays(**arrays_of_data(data), **options)
+        arrays = arrays_of_data(data)
+        return cls.from_arrays(**arrays, undirected=undirected, self_loops=self_loops, drop_duplicates=drop_duplicates)
+
+
+def _tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
 
 
 def clean_types(types: np.ndarray | None) -> np.ndarray | None:

@@ -48,7 +48,7 @@ def source_from_toml(file: Path) -> Source:
     source = Source(sum(counts), edges, labels=labels, split=split, class_names=classes)
     source.names = VertexNames.joined([table.names.export() for table in kinds.values()])
     source.edge_type_names = tuple(relation.name for relation in relations)
-    tables = [FeatureTable(table.width, table.rows) for table in kinds.values()]
+    tables = [FeatureTable(len(table.names), table.width, table.rows) for table in kinds.values()]
     if several:
         source.vertex_type = clean_types(np.repeat(np.arange(len(names)), counts))
         source.vertex_type_names = tuple(names)
@@ -126,20 +126,18 @@ def _labels(
     file: Path, kinds: dict[str, VertexTable], starts: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None, tuple[str, ...] | None]:
     """Labels, split and classes of the one type that has labels; unknown and unused elsewhere."""
-    labelled = [name for name, table in kinds.items() if table.labels is not None]
+    labelled = [(name, table, labels) for name, table in kinds.items() if (labels := table.labels) is not None]
     if len(labelled) > 1:
         raise InputError(
-            f"{file}: {' and '.join(labelled)} have labels: name them for the one type that is to be learned"
+            f"{file}: {' and '.join(name for name, *_ in labelled)} have labels: name them for the one type to be learned"
         )
     if not labelled:
         return None, None, None
-    own = kinds[labelled[0]]
-    assert own.labels is not None
-    at = list(kinds).index(labelled[0])
+    ((name, own, given),) = labelled
+    at = list(kinds).index(name)
     first, end = starts[at : at + 2]
-    unknown = 0 if own.labels.ndim == 2 else -1
-    labels = np.full((starts[-1], *own.labels.shape[1:]), unknown, dtype=own.labels.dtype)
-    labels[first:end] = own.labels
+    labels = np.full((starts[-1], *given.shape[1:]), 0 if given.ndim == 2 else -1, dtype=given.dtype)
+    labels[first:end] = given
     if own.split is None:
         return labels, None, own.class_names
     split = np.full(starts[-1], 3, dtype=np.uint8)

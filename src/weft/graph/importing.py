@@ -44,8 +44,10 @@ def import_graph(
         for name, values in (source.names.arrays() if source.names else {}).items():
             directory.add(name, values)
         directory.facts = {"num_classes": num_classes, "class_names": source.class_names}
-        types = {"vertex_type_names": source.vertex_type_names, "edge_type_names": source.edge_type_names}
-        directory.facts |= {name: names for name, names in types.items() if names is not None}
+        if source.vertex_type_names is not None:
+            directory.facts["vertex_type_names"] = source.vertex_type_names
+        if source.edge_type_names is not None:
+            directory.facts["edge_type_names"] = source.edge_type_names
 
 
 def _write_features(
@@ -53,18 +55,15 @@ def _write_features(
 ) -> None:
     """One table for all vertices, or one for each type of them."""
     if source.feature_rows is not None:
-        table = FeatureTable(source.feature_width, source.feature_rows)
-        _write_table("features", table, source.num_vertices, directory, dtype, progress)
-    for kind, table in enumerate(source.tables):
-        assert source.vertex_type is not None
-        vertices = int(np.count_nonzero(source.vertex_type == kind))
-        _write_table(feature_table_names(len(source.tables))[kind], table, vertices, directory, dtype, progress)
+        table = FeatureTable(source.num_vertices, source.feature_width, source.feature_rows)
+        _write_table("features", table, directory, dtype, progress)
+    for name, table in zip(feature_table_names(len(source.tables)), source.tables, strict=True):
+        _write_table(name, table, directory, dtype, progress)
 
 
 def _write_table(
     name: str,
     table: FeatureTable,
-    vertices: int,
     directory: DirectoryWriter,
     dtype: np.dtype,
     progress: ProgressCallback | None,
@@ -76,9 +75,9 @@ def _write_table(
         writer.append(converted)
         first += len(rows)
         if progress:
-            progress("copying features", first, vertices)
-    if first != vertices:
-        raise InputError(f"{name} have {first} rows for {vertices} vertices: give one for each, in order")
+            progress("copying features", first, table.vertices)
+    if first != table.vertices:
+        raise InputError(f"{name} have {first} rows for {table.vertices} vertices: give one for each, in order")
 
 
 def _split(source: Source, labels: np.ndarray | None, wanted: str | None, seed: int) -> np.ndarray | None:

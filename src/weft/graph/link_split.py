@@ -7,7 +7,6 @@ partition and number of workers. A self-loop is no link; such edges always stay.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -136,5 +135,9 @@ def _without_held(graph: Graph, ends: np.ndarray, seed: int) -> Graph:
             arrays.append(getattr(graph, name)[span][stays])
         before = running_sum(stays)
         lengths.append(np.diff(before[graph.indptr[first : end + 1] - span.start]))
-    joined: dict[str, Any] = {name: np.concatenate(arrays) for name, arrays in kept.items()}
-    return replace(graph, indptr=running_sum(np.concatenate(lengths)), path=None, **joined)
+    indptr, joined = (
+        running_sum(np.concatenate(lengths)),
+        {name: np.concatenate(arrays) for name, arrays in kept.items()},
+    )
+    weight, kind = joined.get("edge_weight"), joined.get("edge_type")
+    return replace(graph, indptr=indptr, indices=joined["indices"], edge_weight=weight, edge_type=kind, path=None)

@@ -2,23 +2,43 @@
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Required, TypedDict
 
 import numpy as np
 
 from weft.errors import InputError
 from weft.graph.csr import running_sum
-from weft.graph.hetero_features import HeteroFeatures
+from weft.graph.hetero_features import Features, HeteroFeatures
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.data.storage import BaseStorage
 
 
-def arrays_of(data: Any) -> dict[str, Any]:
+class GraphArrays(TypedDict, total=False):
+    """The keyword arguments of Graph.from_arrays that PyG's data have."""
+
+    edge_index: Required[np.ndarray]
+    num_vertices: Required[int]
+    features: Features | None
+    labels: np.ndarray | None
+    split: np.ndarray | None
+    edge_weight: np.ndarray | None
+    edge_type: np.ndarray | None
+    vertex_type: np.ndarray | None
+    vertex_type_names: tuple[str, ...] | None
+    edge_type_names: tuple[str, ...] | None
+
+
+def arrays_of(data: "Data | HeteroData") -> GraphArrays:
     """The keyword arguments of Graph.from_arrays for a `Data` or `HeteroData` object."""
     if hasattr(data, "node_types"):
         return _arrays_of_types(data)
     if getattr(data, "edge_index", None) is None:
         raise InputError(f"{type(data).__name__} has no edge_index: Weft reads PyG's Data with edges as [2, edges]")
     return {
-        "edge_index": _numpy(data.edge_index),
+        "edge_index": _array(data.edge_index),
         "num_vertices": int(data.num_nodes),
         "features": _numpy(getattr(data, "x", None)),
         "labels": _numpy(getattr(data, "y", None)),
@@ -28,7 +48,7 @@ def arrays_of(data: Any) -> dict[str, Any]:
     }
 
 
-def _arrays_of_types(data: Any) -> dict[str, Any]:
+def _arrays_of_types(data: "HeteroData") -> GraphArrays:
     """Vertices type by type, in the order of the `HeteroData`; each kind of edges is a relation."""
     names = list(data.node_types)
     counts = [_count(data, name) for name in names]
@@ -39,7 +59,7 @@ def _arrays_of_types(data: Any) -> dict[str, Any]:
     several = len(names) > 1
     types = np.repeat(np.arange(len(names)), counts)
     tables = [_table(data[name], count) for name, count in zip(names, counts, strict=True)]
-    features: Any = _one_number_type(types, tables) if several else tables[0]
+    features: Features | None = _one_number_type(types, tables) if several else tables[0]
     if not any(table.shape[1] for table in tables):
         features = None
     return {
@@ -59,7 +79,7 @@ def _arrays_of_types(data: Any) -> dict[str, Any]:
     }
 
 
-def _count(data: Any, name: str) -> int:
+def _count(data: "HeteroData", name: str) -> int:
     """How many vertices of a type there are."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyG warns where it does not know, which is an error below
@@ -69,7 +89,7 @@ def _count(data: Any, name: str) -> int:
     return int(count)
 
 
-def _edges(data: Any, kind: tuple[str, str, str], starts: dict[str, int]) -> np.ndarray:
+def _edges(data: "HeteroData", kind: tuple[str, str, str], starts: dict[str, int]) -> np.ndarray:
     """The edges of a kind between vertices as they are numbered among all types."""
     edge_index = _numpy(getattr(data[kind], "edge_index", None))
     if edge_index is None or edge_index.ndim != 2 or len(edge_index) != 2:
@@ -86,7 +106,7 @@ def _edges(data: Any, kind: tuple[str, str, str], starts: dict[str, int]) -> np.
     return np.stack([edge_index[0] + starts[kind[0]], edge_index[1] + starts[kind[2]]]).astype(np.int64)
 
 
-def _table(store: Any, count: int) -> np.ndarray:
+def _table(store: "BaseStorage", count: int) -> np.ndarray:
     """A type's features; without any, rows of no width."""
     x = _numpy(getattr(store, "x", None))
     if x is None:
@@ -100,7 +120,9 @@ def _one_number_type(types: np.ndarray, tables: list[np.ndarray]) -> HeteroFeatu
     return HeteroFeatures(types, tuple(table.astype(dtype, copy=False) for table in tables))
 
 
-def _labels_of_types(data: Any, names: list[str], counts: list[int]) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _labels_of_types(
+    data: "HeteroData", names: list[str], counts: list[int]
+) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Labels and split of all vertices: of the one type that has labels, unknown and unused elsewhere."""
     labelled = [name for name in names if getattr(data[name], "y", None) is not None]
     if len(labelled) > 1:
@@ -111,9 +133,7 @@ def _labels_of_types(data: Any, names: list[str], counts: list[int]) -> tuple[np
         return None, None
     at = names.index(labelled[0])
     first, end = running_sum(counts)[at : at + 2].tolist()
-    own, own_split = _numpy(data[labelled[0]].y), _split(data[labelled[0]])
-    assert own is not None
-    own = own.reshape(end - first, -1)
+    own, own_split = _array(data[labelled[0]].y).reshape(end - first, -1), _split(data[labelled[0]])
     if own.shape[1] > 1:
         labels = np.zeros((sum(counts), own.shape[1]), dtype=own.dtype)
         labels[first:end] = own
@@ -126,7 +146,7 @@ def _labels_of_types(data: Any, names: list[str], counts: list[int]) -> tuple[np
     return labels, None if own_split is None else split
 
 
-def _weights_of_types(data: Any) -> np.ndarray | None:
+def _weights_of_types(data: "HeteroData") -> np.ndarray | None:
     """Edge weights of all kinds: 1 for kinds that have none, where others have some."""
     found = [(_weights(data[kind]), data[kind].edge_index.shape[1]) for kind in data.edge_types]
     if all(weights is None for weights, _ in found):
@@ -135,7 +155,7 @@ def _weights_of_types(data: Any) -> np.ndarray | None:
     return np.concatenate(parts).astype(np.float32)
 
 
-def load(path: Path) -> Any:
+def load(path: Path) -> "Data | HeteroData":
     """A `Data` or `HeteroData` saved by torch.save, read without running anything that the file says."""
     import torch
     from torch_geometric.data import Data, HeteroData
@@ -162,11 +182,15 @@ def load(path: Path) -> Any:
     return data
 
 
-def _numpy(value: Any) -> np.ndarray | None:
-    return None if value is None else np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
+def _numpy(value: "Tensor | np.ndarray | None") -> np.ndarray | None:
+    return None if value is None else _array(value)
 
 
-def _weights(store: Any) -> np.ndarray | None:
+def _array(value: "Tensor | np.ndarray") -> np.ndarray:
+    return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
+
+
+def _weights(store: "BaseStorage") -> np.ndarray | None:
     """Edge weights, or edge attributes of one column."""
     weight, attributes = _numpy(getattr(store, "edge_weight", None)), _numpy(getattr(store, "edge_attr", None))
     if weight is None and attributes is not None and (attributes.ndim == 1 or attributes.shape[1] == 1):
@@ -174,7 +198,7 @@ def _weights(store: Any) -> np.ndarray | None:
     return weight
 
 
-def _split(store: Any) -> np.ndarray | None:
+def _split(store: "BaseStorage") -> np.ndarray | None:
     """The masks as one array."""
     train, *others = (_numpy(getattr(store, f"{name}_mask", None)) for name in ("train", "test", "val"))
     if train is None:

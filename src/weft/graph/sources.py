@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +26,7 @@ _CHUNK = 1 << 22  # edges, or values of features, read at a time
 class FeatureTable:
     """The features of one type of vertices, read anew by each call of `rows`."""
 
+    vertices: int
     width: int
     rows: Callable[[], Iterator[np.ndarray]]
 
@@ -182,14 +182,14 @@ def from_arrays(
 
 
 def _in_memory(rows: np.ndarray) -> FeatureTable:
-    return FeatureTable(int(rows.shape[1]), lambda: iter([rows]))
+    return FeatureTable(len(rows), int(rows.shape[1]), lambda: iter([rows]))
 
 
 def from_ogb(name: str, root: Path) -> Source:
     """An OGB node-property data set, through the `ogb` package."""
     if find_spec("ogb") is None:
         raise ConfigError(f"importing {name} needs the package ogb: pip install 'weft-gnn[ogb]'")
-    data: Any = import_module("ogb.nodeproppred").NodePropPredDataset(name, root=str(root))
+    data = import_module("ogb.nodeproppred").NodePropPredDataset(name, root=str(root))
     graph, labels = data[0]
     if "edge_index" not in graph:
         raise InputError(

@@ -1,6 +1,6 @@
 """What a graph holds, in figures: sizes, degrees and their skew, homophily, isolated vertices, splits."""
 
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -12,12 +12,52 @@ from weft.graph.graph import SPLITS, Graph
 SKEW_BINS = ((0.0, 0.01), (0.01, 0.05), (0.05, 0.1), (0.1, 0.2), (0.2, 0.5), (0.5, 1.0))
 
 
-def graph_statistics(graph: Graph) -> dict[str, Any]:
+class SkewBin(TypedDict("_Bounds", {"from": float, "to": float})):
+    """Which share of all edges comes from some of the vertices, those that are sources most often first."""
+
+    share: float
+
+
+class VertexType(TypedDict):
+    """How many vertices of a type there are, and how wide their features."""
+
+    vertices: int
+    features: int
+
+
+class GraphStatistics(TypedDict):
+    """Figures of a graph."""
+
+    vertices: int
+    edges: int
+    isolated: int
+    without_in_edges: int
+    self_loops: int
+    mean_degree: float
+    max_in_degree: int
+    max_out_degree: int
+    skew: list[SkewBin]
+    features: int
+    feature_dtype: str | None
+    classes: int
+    multi_label: bool
+    edge_weights: bool
+    edge_types: int
+    homophily: (
+        float | None
+    )  # the share of edges, among those between labelled vertices, that join vertices of one class
+    bytes: int
+    vertex_types: NotRequired[dict[str, VertexType]]
+    relations: NotRequired[dict[str, int]]  # edges of each
+    split: NotRequired[dict[str, int]]
+
+
+def graph_statistics(graph: Graph) -> GraphStatistics:
     """Figures of a graph, as plain data; reads the edges once."""
     in_degrees, uses = np.diff(graph.indptr), np.zeros(graph.num_vertices, dtype=np.int64)
     labels = None if graph.labels is None or graph.multi_label else np.ascontiguousarray(graph.labels, dtype=np.int32)
     loops, same, labelled = _kernels.describe_edges(graph.indptr, graph.indices, labels, uses)
-    figures: dict[str, Any] = {
+    figures: GraphStatistics = {
         "vertices": graph.num_vertices,
         "edges": graph.num_edges,
         "isolated": int(((in_degrees == 0) & (uses == 0)).sum()),
@@ -37,7 +77,7 @@ def graph_statistics(graph: Graph) -> dict[str, Any]:
         "bytes": _bytes(graph),
     }
     if graph.vertex_type is not None:
-        figures["vertex_types"] = _vertex_types(graph)
+        figures["vertex_types"] = _vertex_types(graph, graph.vertex_type)
     if graph.edge_type is not None:
         counts = np.bincount(graph.edge_type, minlength=graph.num_edge_types).tolist()
         names = graph.edge_type_names or tuple(map(str, range(len(counts))))
@@ -47,10 +87,8 @@ def graph_statistics(graph: Graph) -> dict[str, Any]:
     return figures
 
 
-def _vertex_types(graph: Graph) -> dict[str, dict[str, int]]:
-    """How many vertices of each type there are, and how wide their features."""
-    assert graph.vertex_type is not None
-    counts = np.bincount(graph.vertex_type, minlength=len(graph.vertex_type_names or ())).tolist()
+def _vertex_types(graph: Graph, types: np.ndarray) -> dict[str, VertexType]:
+    counts = np.bincount(types, minlength=len(graph.vertex_type_names or ())).tolist()
     names = graph.vertex_type_names or tuple(map(str, range(len(counts))))
     widths = graph.feature_widths if len(graph.feature_widths) > 1 else (graph.num_features,) * len(counts)
     return {
@@ -58,8 +96,7 @@ def _vertex_types(graph: Graph) -> dict[str, dict[str, int]]:
     }
 
 
-def _skew(uses: np.ndarray) -> list[dict[str, float]]:
-    """Which share of all edges comes from the vertices of each bin, by how often they are sources."""
+def _skew(uses: np.ndarray) -> list[SkewBin]:
     ordered = np.sort(uses)[::-1]
     sums = np.concatenate([[0], np.cumsum(ordered)])
     total = max(int(sums[-1]), 1)

@@ -11,10 +11,10 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import BinaryIO, NotRequired, Self, TypedDict, cast
 
 import numpy as np
 
@@ -26,6 +26,31 @@ MANIFEST = "manifest.json"
 _HEADER = 128  # bytes of an .npy header, padded so that the shape can be filled in at the end
 _CHUNK = 1 << 24  # bytes read or written at a time
 _RENAME_EXCHANGE = 2
+
+
+class ArrayEntry(TypedDict):
+    """What a manifest says of an array."""
+
+    shape: list[int]
+    dtype: str
+    crc32: int
+
+
+class Facts(TypedDict):
+    """What a manifest says of a graph besides its arrays; names only where there are some."""
+
+    num_classes: int
+    class_names: Sequence[str] | None
+    vertex_type_names: NotRequired[Sequence[str]]
+    edge_type_names: NotRequired[Sequence[str]]
+
+
+class Manifest(Facts):
+    """All of a manifest."""
+
+    format: str
+    version: int
+    arrays: dict[str, ArrayEntry]
 
 
 @contextlib.contextmanager
@@ -64,7 +89,7 @@ class ArrayWriter:
             self._crc = zlib.crc32(data, self._crc)
         self._rows += len(rows)
 
-    def close(self) -> dict[str, Any]:
+    def close(self) -> ArrayEntry:
         """Finish the header, flush to the disk, and return the manifest's entry."""
         shape = (self._rows, *self.columns)
         header = f"{{'descr': '{self.dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
@@ -88,7 +113,7 @@ class DirectoryWriter:
         self.path = Path(path)
         self._overwrite = overwrite
         self._arrays: dict[str, ArrayWriter] = {}
-        self.facts: dict[str, Any] = {}
+        self.facts: Facts = {"num_classes": 0, "class_names": None}
 
     def check(self) -> None:
         """Refuse a place that is taken, before anything long is computed for it."""
@@ -133,8 +158,8 @@ class DirectoryWriter:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _finish(self) -> None:
-        manifest = {"format": FORMAT, "version": VERSION, **self.facts}
-        manifest["arrays"] = {name: writer.close() for name, writer in self._arrays.items()}
+        arrays = {name: writer.close() for name, writer in self._arrays.items()}
+        manifest: Manifest = {"format": FORMAT, "version": VERSION, **self.facts, "arrays": arrays}
         with named_errors(self.path, "writing"):
             with open(self.folder / MANIFEST, "w") as file:
                 json.dump(manifest, file, indent=1)
@@ -178,7 +203,7 @@ def swap_folders(new: Path, old: Path) -> None:
     os.rename(aside, new)
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> Manifest:
     """The manifest of a graph directory, checked for format and version."""
     if not path.exists():
         raise GraphFormatError(f"there is no graph at {path}: make one with `weft import` or `weft generate`")
@@ -198,10 +223,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{path} has version {manifest.get('version')} of the graph format, this Weft reads version {VERSION}: "
             f"upgrade Weft, or import the graph again with this one"
         )
-    return manifest
+    return cast(Manifest, manifest)
 
 
-def map_array(path: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
+def map_array(path: Path, name: str, entry: ArrayEntry) -> np.ndarray:
     """An array of a directory, memory-mapped, its size and header checked against the manifest."""
     file = path / f"{name}.npy"
     expected = _HEADER + int(np.prod(entry["shape"], dtype=np.int64)) * np.dtype(entry["dtype"]).itemsize
@@ -222,7 +247,7 @@ def map_array(path: Path, name: str, entry: dict[str, Any]) -> np.ndarray:
     return array
 
 
-def check_array(path: Path, name: str, entry: dict[str, Any]) -> None:
+def check_array(path: Path, name: str, entry: ArrayEntry) -> None:
     """Read an array's file whole and compare its checksum."""
     file, crc = path / f"{name}.npy", 0
     with named_errors(file, "reading"), open(file, "rb") as stream:

@@ -17,7 +17,7 @@ from weft import _kernels
 from weft.errors import ConfigError, InputError, StorageError
 from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.sources import Source
-from weft.graph.vertex_names import VertexNames
+from weft.graph.vertex_names import NumberNames, TextNames, VertexNames
 
 _ROWS = 1 << 20
 _SPLIT_WORDS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "unused": 3, "none": 3, "": 3}
@@ -159,10 +159,10 @@ class _Ids:
         """All names, by id."""
         text = np.frombuffer(self._table.text(), np.uint8)
         if not self.textual:
-            return VertexNames(numbers=text.view(np.int64))
+            return NumberNames(text.view(np.int64))
         offsets = np.empty(len(self) + 1, dtype=np.int64)
         self._table.offsets(offsets)
-        return VertexNames(text=text, offsets=offsets)
+        return TextNames(text, offsets)
 
 
 class VertexTable:
@@ -202,7 +202,7 @@ def _with_nodes(
     id_column = nodes.match(columns.id)[0]
     table = VertexTable(nodes, columns, _is_text(edge_table, wanted[0]) or _is_text(nodes, id_column))
     names, exported = table.names, table.names.export()
-    positions = exported.numbers is not None and np.array_equal(exported.numbers, np.arange(len(names)))
+    positions = isinstance(exported, NumberNames) and np.array_equal(exported.values, np.arange(len(names)))
     return Source(
         len(names),
         lambda: _edges(edge_table, wanted, extra, None if positions else names),

@@ -1,57 +1,74 @@
 """What the user's tables call the vertices, integers or strings: results go out under the names that came in."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
 
-@dataclass(frozen=True)
-class VertexNames:
-    """One name a vertex, by original id: int64 numbers, or the bytes of strings and where each begins."""
+class VertexNames(ABC):
+    """One name for each vertex, by original id."""
 
-    numbers: np.ndarray | None = None  # [vertices] int64
-    text: np.ndarray | None = None  # [bytes] uint8
-    offsets: np.ndarray | None = None  # [vertices + 1] int64
+    @abstractmethod
+    def __len__(self) -> int: ...
 
-    def __len__(self) -> int:
-        return len(self.numbers) if self.numbers is not None else len(self._offsets) - 1
-
-    @property
-    def _offsets(self) -> np.ndarray:
-        assert self.offsets is not None
-        return self.offsets
-
+    @abstractmethod
     def column(self) -> pa.Array:
         """All names as an Arrow column."""
-        if self.numbers is not None:
-            return pa.array(self.numbers)
-        assert self.text is not None
-        offsets, text = (np.ascontiguousarray(a) for a in (self._offsets, self.text))
+
+    @abstractmethod
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As the arrays of a graph directory."""
+
+    @staticmethod
+    def joined(parts: "Sequence[VertexNames]") -> "VertexNames":
+        """The names of several tables, one after another; as strings, unless all are numbers."""
+        numbers = [part.values for part in parts if isinstance(part, NumberNames)]
+        if len(numbers) == len(parts):
+            return NumberNames(np.concatenate(numbers))
+        column = pa.concat_arrays([part.column().cast(pa.large_string()) for part in parts])
+        offsets, text = (np.frombuffer(column.buffers()[at], kind) for at, kind in ((1, np.int64), (2, np.uint8)))
+        return TextNames(text[: offsets[len(column)]], offsets[: len(column) + 1])
+
+    @staticmethod
+    def from_arrays(arrays: dict[str, np.ndarray]) -> "VertexNames | None":
+        """From the arrays of a graph directory; None where it has none."""
+        if "names" in arrays:
+            return NumberNames(arrays["names"])
+        return TextNames(arrays["names_text"], arrays["names_offsets"]) if "names_text" in arrays else None
+
+
+@dataclass(frozen=True)
+class NumberNames(VertexNames):
+    """Names that are integers."""
+
+    values: np.ndarray  # [vertices] int64
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def column(self) -> pa.Array:
+        return pa.array(self.values)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"names": self.values}
+
+
+@dataclass(frozen=True)
+class TextNames(VertexNames):
+    """Names that are strings: their bytes, and where each begins."""
+
+    text: np.ndarray  # [bytes] uint8
+    offsets: np.ndarray  # [vertices + 1] int64
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def column(self) -> pa.Array:
+        offsets, text = (np.ascontiguousarray(a) for a in (self.offsets, self.text))
         return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(offsets), pa.py_buffer(text))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """As the arrays of a graph directory."""
-        if self.numbers is not None:
-            return {"names": self.numbers}
-        assert self.text is not None
-        return {"names_text": self.text, "names_offsets": self._offsets}
-
-    @classmethod
-    def joined(cls, parts: "list[VertexNames]") -> Self:
-        """The names of several tables, one after another; as strings, unless all are numbers."""
-        if all(part.numbers is not None for part in parts):
-            return cls(numbers=np.concatenate([part.numbers for part in parts if part.numbers is not None]))
-        column = pa.concat_arrays([part.column().cast(pa.large_string()) for part in parts])
-        offsets, text = (np.frombuffer(column.buffers()[at], kind) for at, kind in ((1, np.int64), (2, np.uint8)))
-        return cls(text=text[: offsets[len(column)]], offsets=offsets[: len(column) + 1])
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self | None:
-        """From the arrays of a graph directory; None where it has none."""
-        if "names" in arrays:
-            return cls(numbers=arrays["names"])
-        if "names_text" in arrays:
-            return cls(text=arrays["names_text"], offsets=arrays["names_offsets"])
-        return None
+        return {"names_text": self.text, "names_offsets": self.offsets}

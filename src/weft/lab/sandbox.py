@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Self
 
 from weft.errors import ClusterError, ConfigError
 
@@ -26,6 +26,7 @@ _NETWORK = "10.77.0"  # addresses exist inside the namespaces only
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _PORT = 29400
 _PACKET, _MOST_TOGETHER = 1514, 65535  # bytes of a packet on a link, and how many may go as one if nothing limits them
+Output = int | IO[bytes] | None  # as subprocess takes it
 _PERIOD = 50_000  # microseconds over which a processor share is held
 
 
@@ -112,7 +113,7 @@ class Sandbox:
             for shape in shapes:
                 _run("tc", "-n", name, "qdisc", "replace", "dev", device, "root", *shape)
 
-    def run(self, command: Sequence[str], *, output: Any = None, timeout: float | None = None) -> int:
+    def run(self, command: Sequence[str], *, output: Output = None, timeout: float | None = None) -> int:
         """Run a command as every worker of every host, with torchrun's environment; 0, or the first failure's code."""
         processes = []
         for host in range(self.hosts):
@@ -128,7 +129,7 @@ class Sandbox:
                 process.wait()
 
     def start(
-        self, command: Sequence[str], host: int, local: int = 0, output: Any = None, errors: Any = None
+        self, command: Sequence[str], host: int, local: int = 0, output: Output = None, errors: Output = None
     ) -> "subprocess.Popen[bytes]":
         """Start a command as one worker of a host (both counted from 0)."""
         rank, name = host * self.workers_per_host + local, f"h{host + 1}"

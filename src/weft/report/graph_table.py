@@ -1,12 +1,12 @@
 """A graph's figures as a table."""
 
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 
+from weft.graph import GraphStatistics, SkewBin
 
-def print_graph(name: str, figures: dict[str, Any]) -> None:
+
+def print_graph(name: str, figures: GraphStatistics) -> None:
     """Print what `weft info` shows."""
     table = Table(title=name, show_header=False, title_justify="left")
     table.add_column(style="bold")
@@ -25,7 +25,7 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def _lines(f: dict[str, Any]) -> list[tuple[str, str]]:
+def _lines(f: GraphStatistics) -> list[tuple[str, str]]:
     lines = [
         ("vertices", f"{f['vertices']:,}  ({f['isolated']:,} isolated, {f['without_in_edges']:,} without in-edges)"),
         ("edges", f"{f['edges']:,} directed  ({f['self_loops']:,} self-loops)"),
@@ -56,5 +56,5 @@ def _lines(f: dict[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def _skew_line(part: dict[str, float]) -> str:
+def _skew_line(part: SkewBin) -> str:
     return f"{part['share']:6.1%} of edges come from the top {part['from']:.0%} to {part['to']:.0%} of vertices"

@@ -2,12 +2,15 @@
 
 from dataclasses import asdict
 from math import isfinite
-from typing import Any
+
+import numpy as np
 
 from weft.planner.prediction import Answer, Prediction
 
+Json = dict[str, "Json"] | list["Json"] | str | float | bool | None
 
-def answer_as_dict(answer: Answer) -> dict[str, Any]:
+
+def answer_as_dict(answer: Answer) -> Json:
     """The answer as plain data that strict JSON parsers accept: a number that is not finite becomes null."""
     data = asdict(answer) | {
         "best": _prediction(answer.best),
@@ -16,17 +19,20 @@ def answer_as_dict(answer: Answer) -> dict[str, Any]:
     return _plain(data)
 
 
-def _prediction(prediction: Prediction) -> dict[str, Any]:
+def _prediction(prediction: Prediction) -> dict[str, object]:
     limit = prediction.limit if prediction.limits else None
     return asdict(prediction) | {"plan": prediction.plan.as_dict(), "limit": limit}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Json:
     """Lists for tuples, Python's numbers for numpy's, null for what is not finite."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if hasattr(value, "item"):
+    if isinstance(value, np.generic):
         value = value.item()
-    return None if isinstance(value, float) and not isfinite(value) else value
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    assert value is None or isinstance(value, str | int | float), f"{value!r} has no place in JSON"
+    return value
