@@ -152,7 +152,7 @@ class Space(ABC):
 
     def prices(self, variant: Variant, cluster: Cluster) -> Priced:
         """What the pieces of plans cost on a cluster."""
-        counts, half = self.counts(variant), variant.comm == "float16" and self.task.dtype == "float32"
+        counts, half = self.counts(variant), variant.wire == "float16" and self.task.dtype == "float32"
         prices = Prices(cluster, self.model, self.item, self.row, self._comm is not None, self._absent(cluster))
         each = [(share, self._loads(one, half)) for share, one in counts.each or [(1.0, counts)]]
         return Priced(self._loads(counts, half), each, prices)
