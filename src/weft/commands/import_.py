@@ -4,6 +4,7 @@ import argparse
 import re
 from pathlib import Path
 
+from weft.commands.lists import words
 from weft.errors import ConfigError
 from weft.graph import (
     EdgeOptions,
@@ -22,6 +23,8 @@ from weft.graph import (
 from weft.report import StageProgress, print_graph
 
 HELP = "Import a graph: .npy folder, CSV/TSV/Parquet tables, PyG Data or HeteroData, OGB data set, or a built-in one."
+
+_TABLES = (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".zst")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     rest.add_argument("--split", help="draw a split: train/validation/test in per cent, such as 60/20/20")
     rest.add_argument("--seed", type=int, default=0, help="the seed of that draw (default 0)")
+    rest.add_argument(
+        "--leave-out", metavar="NAMES", help="arrays of the source that are not to be imported, such as edge_attr,pos"
+    )
     rest.add_argument("--root", type=Path, default=Path("data"), help="ogb: where its data sets lie (default data)")
 
 
@@ -90,13 +96,16 @@ def run(args: argparse.Namespace) -> int:
             overwrite=args.overwrite,
             progress=progress,
         )
-    print_graph(str(args.out), graph_statistics(Graph.open(args.out)))
+    print_graph(str(args.out), graph_statistics(Graph.open(args.out)), source.left_out)
     return 0
 
 
 def _source(args: argparse.Namespace) -> Source:
-    path = Path(args.source)
-    if path.is_file() and path.suffix in (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".zst"):
+    path, leave_out = Path(args.source), words(args.leave_out or "")
+    tables = path.is_file() and path.suffix in (*_TABLES, ".toml")
+    if leave_out and tables:
+        raise ConfigError("--leave-out is not for tables: of these, only the columns that are named are imported")
+    if path.is_file() and path.suffix in _TABLES:
         columns = TableColumns(
             args.src, args.dst, args.weight, args.type, args.id, args.features, args.label, args.split_column
         )
@@ -105,7 +114,7 @@ def _source(args: argparse.Namespace) -> Source:
         raise ConfigError(
             f"--nodes goes with a table of edges, and {args.source} is none: drop it, or give the edge table"
         )
-    return source_from_toml(path) if path.is_file() and path.suffix == ".toml" else find_source(args.source, args.root)
+    return source_from_toml(path) if tables else find_source(args.source, args.root, leave_out)
 
 
 def parse_bytes(text: str) -> int:

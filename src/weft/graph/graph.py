@@ -1,6 +1,6 @@
 """Graph: in-neighbour lists with features, labels and splits, opened in no time from a directory of memory-mapped arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -239,12 +239,16 @@ class Graph:
         cls,
         data: "Data | HeteroData",
         *,
+        leave_out: Collection[str] = (),
         undirected: bool = False,
         self_loops: str = "keep",
         drop_duplicates: bool = False,
     ) -> Self:
-        """A graph in memory from a PyG `Data` or `HeteroData`, with x, y, masks, weights and types where it has them."""
-        arrays = arrays_of_data(data)
+        """A graph in memory from a PyG `Data` or `HeteroData`, with x, y, masks, weights and types where it has them.
+
+        Other arrays are refused, unless they are named in `leave_out`.
+        """
+        arrays = arrays_of_data(data, leave_out)
         return cls.from_arrays(**arrays, undirected=undirected, self_loops=self_loops, drop_duplicates=drop_duplicates)
 
 

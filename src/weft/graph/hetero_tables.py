@@ -28,6 +28,12 @@ class _Relation:
     ends: tuple[int, int]  # the types that its edges come from and go to
     columns: TableColumns
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The columns that are not used."""
+        named = (self.columns.src, self.columns.dst, self.columns.weight)
+        return self.table.others([column for name in named if name for column in self.table.match(name)])
+
 
 def source_from_toml(file: Path) -> Source:
     """The graph that a TOML file describes: `[vertices.TYPE]` and `[edges.RELATION]`, each with its table and columns."""
@@ -46,6 +52,8 @@ def source_from_toml(file: Path) -> Source:
     labels, split, classes = _labels(file, kinds, starts)
     several = len(names) > 1
     source = Source(sum(counts), edges, labels=labels, split=split, class_names=classes)
+    unused = [*(table.left_out for table in kinds.values()), *(relation.left_out for relation in relations)]
+    source.left_out = tuple(column for columns in unused for column in columns)
     source.names = VertexNames.joined([table.names.export() for table in kinds.values()])
     source.edge_type_names = tuple(relation.name for relation in relations)
     tables = [FeatureTable(len(table.names), table.width, table.rows) for table in kinds.values()]

@@ -1,6 +1,7 @@
 """PyG's `Data` and `HeteroData` as plain arrays."""
 
 import warnings
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Required, TypedDict
 
@@ -9,6 +10,7 @@ import numpy as np
 from weft.errors import InputError
 from weft.graph.csr import running_sum
 from weft.graph.hetero_features import Features, HeteroFeatures
+from weft.graph.left_out import check_left_out
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,8 +33,9 @@ class GraphArrays(TypedDict, total=False):
     edge_type_names: tuple[str, ...] | None
 
 
-def arrays_of(data: "Data | HeteroData") -> GraphArrays:
-    """The keyword arguments of Graph.from_arrays for a `Data` or `HeteroData` object."""
+def arrays_of(data: "Data | HeteroData", leave_out: Collection[str] = ()) -> GraphArrays:
+    """The keyword arguments of Graph.from_arrays for a `Data` or `HeteroData`, which has no other arrays but `leave_out`."""
+    check_left_out(type(data).__name__, _unused(data), leave_out)
     if hasattr(data, "node_types"):
         return _arrays_of_types(data)
     if getattr(data, "edge_index", None) is None:
@@ -77,6 +80,19 @@ def _arrays_of_types(data: "HeteroData") -> GraphArrays:
         "vertex_type_names": tuple(names) if several else None,
         "edge_type_names": tuple("-".join(kind) for kind in data.edge_types),
     }
+
+
+def _unused(data: "Data | HeteroData") -> Iterator[str]:
+    """The arrays that are not imported."""
+    several_stores = hasattr(data, "node_types")
+    for store in data.stores:
+        used = {"x", "y", "edge_index", "edge_type"}
+        if several_stores:
+            used = {"edge_index"} if "edge_index" in store else {"x", "y"} if store._key is not None else set()
+        used.add("edge_attr" if _attributes_are_weights(store) else "edge_weight")
+        if "train_mask" in store and ("y" in store or not several_stores):
+            used |= {"train_mask", "val_mask", "test_mask"}
+        yield from (name for name, value in store.items() if name not in used and getattr(value, "ndim", 0) > 0)
 
 
 def _count(data: "HeteroData", name: str) -> int:
@@ -192,10 +208,14 @@ def _array(value: "Tensor | np.ndarray") -> np.ndarray:
 
 def _weights(store: "BaseStorage") -> np.ndarray | None:
     """Edge weights, or edge attributes of one column."""
-    weight, attributes = _numpy(getattr(store, "edge_weight", None)), _numpy(getattr(store, "edge_attr", None))
-    if weight is None and attributes is not None and (attributes.ndim == 1 or attributes.shape[1] == 1):
-        return attributes.reshape(-1)
-    return weight
+    if _attributes_are_weights(store):
+        return _array(store.edge_attr).reshape(-1)
+    return _numpy(getattr(store, "edge_weight", None))
+
+
+def _attributes_are_weights(store: "BaseStorage") -> bool:
+    weight, attributes = getattr(store, "edge_weight", None), _numpy(getattr(store, "edge_attr", None))
+    return weight is None and attributes is not None and (attributes.ndim == 1 or attributes.shape[1] == 1)
 
 
 def _split(store: "BaseStorage") -> np.ndarray | None:

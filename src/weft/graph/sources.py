@@ -3,7 +3,7 @@
 Each becomes a Source: edges that can be read again and again, and per-vertex arrays or streams of rows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,10 +15,12 @@ from weft.errors import ConfigError, InputError, StorageError
 from weft.graph import pyg
 from weft.graph.edges_to_csr import EdgeChunk, EdgeReader
 from weft.graph.hetero_features import Features, HeteroFeatures
+from weft.graph.left_out import check_left_out
 from weft.graph.storage import load_npy, named_errors
 from weft.graph.vertex_names import VertexNames
 
 BUILT_IN = Path(__file__).parent / "data"
+_OGB = {"edge_index", "num_nodes", "node_feat"}
 _CHUNK = 1 << 22  # edges, or values of features, read at a time
 
 
@@ -48,6 +50,7 @@ class Source:
     tables: tuple[FeatureTable, ...] = ()  # the features of each, in place of those of all
     vertex_type_names: tuple[str, ...] | None = None
     edge_type_names: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()  # what there is besides and is not imported
 
 
 def with_reverses(source: Source) -> Source:
@@ -99,7 +102,7 @@ def built_in_names() -> list[str]:
     return sorted(folder.name for folder in BUILT_IN.iterdir() if folder.is_dir())
 
 
-def from_folder(folder: Path) -> Source:
+def from_folder(folder: Path, leave_out: Collection[str] = ()) -> Source:
     """A folder of .npy files: edge_index, and feat (or feat_bits with n_features), label, split, edge_type, edge_weight."""
     edge_file = folder / "edge_index.npy"
     if not edge_file.exists():
@@ -115,6 +118,10 @@ def from_folder(folder: Path) -> Source:
     arrays = {
         name: _optional(folder, name) for name in ("feat", "feat_bits", "label", "split", "edge_type", "edge_weight")
     }
+    used = {name for name, array in arrays.items() if array is not None} | {"edge_index"}
+    used -= {"feat_bits"} if arrays["feat"] is not None else set()
+    used |= {"n_features"} if "feat_bits" in used else set()
+    check_left_out(str(folder), sorted(file.stem for file in folder.glob("*.npy") if file.stem not in used), leave_out)
     if arrays["feat"] is not None:
         width, rows = _dense_rows(folder / "feat.npy", arrays["feat"])
     elif arrays["feat_bits"] is not None:
@@ -141,6 +148,7 @@ def from_folder(folder: Path) -> Source:
         class_names=_lines(folder / "classes.txt"),
         num_edges=edge_index.shape[1],
         edge_type_names=_lines(folder / "relations.txt") if arrays["edge_type"] is not None else None,
+        left_out=tuple(leave_out),
     )
 
 
@@ -149,11 +157,11 @@ def _lines(file: Path) -> tuple[str, ...] | None:
     return tuple(file.read_text().split("\n")[:-1]) if file.exists() else None
 
 
-def from_pyg_file(path: Path) -> Source:
+def from_pyg_file(path: Path, leave_out: Collection[str] = ()) -> Source:
     """A PyG `Data` or `HeteroData` that torch.save wrote."""
     with named_errors(path, "reading"):
         data = pyg.load(path)
-    return from_arrays(**pyg.arrays_of(data))
+    return replace(from_arrays(**pyg.arrays_of(data, leave_out)), left_out=tuple(leave_out))
 
 
 def from_arrays(
@@ -185,7 +193,7 @@ def _in_memory(rows: np.ndarray) -> FeatureTable:
     return FeatureTable(len(rows), int(rows.shape[1]), lambda: iter([rows]))
 
 
-def from_ogb(name: str, root: Path) -> Source:
+def from_ogb(name: str, root: Path, leave_out: Collection[str] = ()) -> Source:
     """An OGB node-property data set, through the `ogb` package."""
     if find_spec("ogb") is None:
         raise ConfigError(f"importing {name} needs the package ogb: pip install 'weft-gnn[ogb]'")
@@ -195,10 +203,13 @@ def from_ogb(name: str, root: Path) -> Source:
         raise InputError(
             f"{name} has several types of vertices: load it with PyG's OGB_MAG, torch.save its HeteroData, and import that"
         )
+    unused = [key for key, value in graph.items() if value is not None and key not in _OGB]
+    check_left_out(name, unused, leave_out)
     split = np.full(int(graph["num_nodes"]), 3, dtype=np.uint8)
     for value, part in enumerate(("train", "valid", "test")):
         split[data.get_idx_split()[part]] = value
-    return from_arrays(graph["edge_index"], int(graph["num_nodes"]), graph.get("node_feat"), labels, split)
+    source = from_arrays(graph["edge_index"], int(graph["num_nodes"]), graph.get("node_feat"), labels, split)
+    return replace(source, left_out=tuple(leave_out))
 
 
 def _optional(folder: Path, name: str) -> np.ndarray | None:
@@ -273,17 +284,20 @@ def _bit_rows(folder: Path, bits: np.ndarray) -> tuple[int, Callable[[], Iterato
     return width, read
 
 
-def find_source(source: str, root: Path) -> Source:
-    """A source by what the user called it: a folder, a PyG file, a built-in name, or ogb:NAME."""
+def find_source(source: str, root: Path, leave_out: Collection[str] = ()) -> Source:
+    """A source by what the user called it: a folder, a PyG file, a built-in name, or ogb:NAME.
+
+    `leave_out`: arrays of it that are not to be imported; others that Weft does not use are refused.
+    """
     path = Path(source)
     if source.startswith("ogb:"):
-        return from_ogb(source.removeprefix("ogb:"), root)
+        return from_ogb(source.removeprefix("ogb:"), root, leave_out)
     if path.is_dir():
-        return from_folder(path)
+        return from_folder(path, leave_out)
     if path.is_file():
-        return from_pyg_file(path)
+        return from_pyg_file(path, leave_out)
     if source in built_in_names():
-        return from_folder(BUILT_IN / source)
+        return from_folder(BUILT_IN / source, leave_out)
     raise StorageError(
         f"there is nothing at {source}, nor a built-in data set of that name ({', '.join(built_in_names())}): check the path"
     )

@@ -2,9 +2,9 @@
 
 import difflib
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +79,10 @@ class Table:
             found += [name for name in names if name not in found]
         return found
 
+    def others(self, used: Collection[str]) -> tuple[str, ...]:
+        """The columns that are not used, with the table's name."""
+        return tuple(f"{self.path.name}: {name}" for name in self.columns() if name not in used)
+
     def _open_csv(self, columns: Sequence[str] | None, as_text: Sequence[str] = ()) -> pa.csv.CSVStreamingReader:
         tabs = self._kind in ("tsv", "txt")
         return pa.csv.open_csv(
@@ -113,17 +117,21 @@ def source_from_tables(
     }
     if ids not in (None, "positions", "names"):
         raise ConfigError(f"ids = {ids!r} is not possible: choose positions or names")
+    left_out = edge_table.others([*wanted, *extra.values()])
     if nodes is not None:
-        return _with_nodes(edge_table, wanted, extra, Table(nodes), columns, ids)
+        source = _with_nodes(edge_table, wanted, extra, Table(nodes), columns, ids)
+        return replace(source, left_out=(*left_out, *source.left_out))
     textual = _is_text(edge_table, wanted[0])
     if textual and ids == "positions":
         raise InputError(f"{edges}: column {wanted[0]} holds strings, which are no positions; drop --ids positions")
     if textual or ids == "names":
         names = _names_of_edges(edge_table, wanted)
-        return Source(len(names), lambda: _edges(edge_table, wanted, extra, names), names=names.export())
+        return Source(
+            len(names), lambda: _edges(edge_table, wanted, extra, names), names=names.export(), left_out=left_out
+        )
     if vertices is None:
         vertices = _highest(edge_table, wanted) + 1
-    return Source(vertices, lambda: _edges(edge_table, wanted, extra, None))
+    return Source(vertices, lambda: _edges(edge_table, wanted, extra, None), left_out=left_out)
 
 
 class _Ids:
@@ -174,6 +182,7 @@ class VertexTable:
         id_column = table.match(columns.id)[0]
         labels = table.match(columns.label) if columns.label else []
         split = table.match(columns.split) if columns.split else []
+        self.left_out = table.others([id_column, *self._features, *labels, *split])
         self.names, parts = _Ids(), []
         for batch in table.read([id_column, *labels, *split], [id_column] if textual else []):
             before = len(self.names)
@@ -212,6 +221,7 @@ def _with_nodes(
         table.split,
         None if positions and ids != "names" else exported,
         table.class_names,
+        left_out=table.left_out,
     )
 
 

@@ -1,18 +1,25 @@
 """A graph's figures as a table."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 
 from weft.graph import GraphStatistics, SkewBin
 
+_MOST = 10  # names of what was left out
 
-def print_graph(name: str, figures: GraphStatistics) -> None:
-    """Print what `weft info` shows."""
+
+def print_graph(name: str, figures: GraphStatistics, left_out: Sequence[str] = ()) -> None:
+    """Print what `weft info` shows, and what an import has left out."""
     table = Table(title=name, show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
     for label, text in _lines(figures):
         table.add_row(label, text)
+    if left_out:
+        more = f" and {len(left_out) - _MOST} more" if len(left_out) > _MOST else ""
+        table.add_row("not imported", ", ".join(left_out[:_MOST]) + more)
     Console().print(table)
 
 

@@ -1,0 +1,86 @@
+"""Nothing that a graph brings is dropped in silence: it is used, left out by name, or refused."""
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from weft import cli
+from weft.errors import InputError
+from weft.graph import Graph
+
+EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+
+def data(**more):
+    return Data(x=torch.zeros(3, 2), edge_index=EDGES, name="a word is no array", **more)
+
+
+def test_arrays_that_are_not_used_are_refused_by_name():
+    with pytest.raises(
+        InputError, match=r"Data has edge_attr, pos, which Weft does not use.*--leave-out edge_attr,pos"
+    ):
+        Graph.from_pyg(data(edge_attr=torch.zeros(3, 4), pos=torch.zeros(3, 2)))
+
+
+def test_arrays_that_are_left_out_by_name_are_not_used():
+    graph = Graph.from_pyg(data(edge_attr=torch.zeros(3, 4), pos=torch.zeros(3, 2)), leave_out=("edge_attr", "pos"))
+    assert graph.num_edges == 3 and graph.edge_weight is None
+
+
+def test_attributes_of_one_column_are_weights():
+    assert Graph.from_pyg(data(edge_attr=torch.ones(3, 1))).edge_weight.tolist() == [1, 1, 1]
+
+
+def test_attributes_beside_weights_are_refused():
+    with pytest.raises(InputError, match="has edge_attr"):
+        Graph.from_pyg(data(edge_attr=torch.ones(3, 1), edge_weight=torch.ones(3)))
+
+
+def test_masks_without_a_training_mask_are_refused():
+    with pytest.raises(InputError, match="has val_mask"):
+        Graph.from_pyg(data(val_mask=torch.ones(3, dtype=torch.bool)))
+
+
+def test_what_is_used_or_not_there_cannot_be_left_out():
+    for name in ("x", "nonsense"):
+        with pytest.raises(InputError, match=f"Data has no '{name}' that Weft does not use"):
+            Graph.from_pyg(data(), leave_out=(name,))
+
+
+@pytest.mark.parametrize("place", ["edge_attr", "year", "shared"])
+def test_hetero_data_too(place):
+    hetero = HeteroData()
+    hetero["paper"].x = torch.zeros(3, 2)
+    hetero["paper", "cites", "paper"].edge_index = EDGES
+    target = {"edge_attr": hetero["paper", "cites", "paper"], "year": hetero["paper"], "shared": hetero}[place]
+    setattr(target, place, torch.zeros(3, 4))
+    with pytest.raises(InputError, match=f"HeteroData has {place}"):
+        Graph.from_pyg(hetero)
+    assert Graph.from_pyg(hetero, leave_out=(place,)).num_edges == 3
+
+
+class TestCommand:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        folder = tmp_path / "raw"
+        folder.mkdir()
+        np.save(folder / "edge_index.npy", EDGES.numpy())
+        np.save(folder / "positions.npy", np.zeros((3, 2)))
+        return folder
+
+    def test_files_of_a_folder(self, folder, tmp_path, capsys):
+        assert cli.main(["import", str(folder), str(tmp_path / "out")]) == 2
+        assert "has positions, which Weft does not use" in capsys.readouterr().err
+        assert cli.main(["import", str(folder), str(tmp_path / "out"), "--leave-out", "positions"]) == 0
+        assert "not imported" in (out := capsys.readouterr().out) and "positions" in out
+
+    def test_columns_of_tables_are_named(self, tmp_path, capsys):
+        (tmp_path / "edges.csv").write_text("src,dst,since\n0,1,1999\n1,0,2001\n")
+        assert cli.main(["import", str(tmp_path / "edges.csv"), str(tmp_path / "out")]) == 0
+        assert "edges.csv: since" in capsys.readouterr().out
+
+    def test_tables_leave_out_by_themselves(self, tmp_path, capsys):
+        (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+        assert cli.main(["import", str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--leave-out", "since"]) == 2
+        assert "--leave-out is not for tables" in capsys.readouterr().err
