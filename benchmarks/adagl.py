@@ -13,8 +13,8 @@ import numpy as np
 from allocation import real
 
 from weft.graph import Graph
+from weft.lab.adagl import AdaglOptions, adagl
 from weft.partition import PartitionGoal, Traces, TrainingTask, allocate, measure
-from weft.partition.adagl import AdaglOptions, adagl
 
 TABLES = {
     "III: coarsening": {"edge matching": {"coarsening": "matching"}, "balls (AdaGL)": {}},

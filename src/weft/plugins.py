@@ -117,7 +117,7 @@ PARTITION_METHODS: Door[Any] = Door(
         "metis": "weft.partition.methods.metis:MetisMethod",
         "kaminpar": "weft.partition.methods.kaminpar:KaminparMethod",
         "mtkahypar": "weft.partition.methods.mtkahypar:MtkahyparMethod",
-        "adagl": "weft.partition.methods.adagl:AdaglMethod",
+        "adagl": "weft.lab.adagl.method:AdaglMethod",
         "traffic": "weft.partition.methods.traffic:TrafficMethod",
     },
 )

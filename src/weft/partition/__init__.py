@@ -1,22 +1,30 @@
 """graph -> owners: who holds which vertices, how good an allocation is, and graphs renumbered owner by owner."""
 
-from weft.partition.allocation import allocate
-from weft.partition.automatic import USUAL_MINUTES, MethodChoice, choose_method, too_large
-from weft.partition.checkpoints import CheckpointedSteps
-from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask
-from weft.partition.hierarchy import equal_hosts
-from weft.partition.hypergraph import add_batch, expected_draws, rows_between
-from weft.partition.methods import PartitionMethod, make_method
-from weft.partition.quality import measure
-from weft.partition.renumber import write_partitioned
-from weft.partition.simulator import ServerLinks, Traces, fit, seeds_of
-from weft.partition.undirected import UndirectedGraph, undirected_graph
+from typing import TYPE_CHECKING
+
+from weft.lazy import lazy_face
+
+if TYPE_CHECKING:
+    from weft.partition.allocation import allocate
+    from weft.partition.automatic import USUAL_MINUTES, MethodChoice, choose_method, too_large
+    from weft.partition.checkpoints import CheckpointedSteps, Once, without_checkpoints
+    from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask, part_limits
+    from weft.partition.hierarchy import equal_hosts
+    from weft.partition.hypergraph import add_batch, expected_draws, rows_between
+    from weft.partition.methods import PartitionMethod, make_method
+    from weft.partition.quality import measure
+    from weft.partition.renumber import write_partitioned
+    from weft.partition.simulator import ServerLinks, Traces, fit, seeds_of, usual_task
+    from weft.partition.undirected import UndirectedGraph, undirected_graph
+else:
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "USUAL_MINUTES",
     "BalanceWeights",
     "CheckpointedSteps",
     "MethodChoice",
+    "Once",
     "PartitionGoal",
     "PartitionMethod",
     "ServerLinks",
@@ -31,9 +39,12 @@ __all__ = [
     "fit",
     "make_method",
     "measure",
+    "part_limits",
     "rows_between",
     "seeds_of",
     "too_large",
     "undirected_graph",
+    "usual_task",
+    "without_checkpoints",
     "write_partitioned",
 ]

@@ -5,8 +5,7 @@ import pytest
 from slow_partition import random_graph
 
 from weft.graph import Graph
-from weft.partition import automatic, choose_method
-from weft.partition.automatic import too_large
+from weft.partition import automatic, choose_method, too_large
 from weft.plugins import PARTITION_METHODS
 
 

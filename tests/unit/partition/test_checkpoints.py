@@ -9,8 +9,8 @@ from slow_partition import random_graph
 
 from weft import cli
 from weft.graph import SPLITS, Graph, communities
+from weft.lab.adagl import AdaglOptions
 from weft.partition import CheckpointedSteps, allocate
-from weft.partition.adagl import AdaglOptions
 from weft.partition.methods.fennel import FennelMethod
 from weft.partition.methods.ldg import LdgMethod
 

@@ -5,8 +5,7 @@ import pytest
 
 from weft.errors import ConfigError, InputError
 from weft.graph import Graph
-from weft.partition.goal import PartitionGoal, TrainingTask
-from weft.partition.simulator import ServerLinks, Traces, fit, seeds_of
+from weft.partition import PartitionGoal, ServerLinks, Traces, TrainingTask, fit, seeds_of
 from weft.sampling import Batches, NeighborSampler, balance_seeds, seed_limits
 
 TASK = TrainingTask((3, 2, 4), 40, seed=5)

@@ -9,19 +9,19 @@ from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import Graph, communities, rmat
 from weft.parallel.cover import exact
-from weft.partition import allocate, measure
-from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask
-from weft.partition.hypergraph import (
+from weft.partition import (
+    BalanceWeights,
+    PartitionGoal,
+    TrainingTask,
     add_batch,
-    draws_and_reads,
+    allocate,
     expected_draws,
-    kept_rows,
+    measure,
     rows_between,
-    rows_by_phase,
-    sampled_hypergraph,
+    seeds_of,
 )
+from weft.partition.hypergraph import draws_and_reads, kept_rows, rows_by_phase, sampled_hypergraph
 from weft.partition.refine import HypergraphLevel, refine, refine_all, refinement_cost
-from weft.partition.simulator import seeds_of
 from weft.partition.undirected import training_of
 from weft.sampling import Batches, NeighborSampler
 

@@ -8,8 +8,7 @@ import pytest
 
 from weft.errors import InputError, StorageError
 from weft.graph import Graph, communities
-from weft.partition import TrainingTask, allocate, measure, write_partitioned
-from weft.partition.simulator import Traces
+from weft.partition import Traces, TrainingTask, allocate, measure, write_partitioned
 from weft.planner.allocations import Comparer, owners_in, read_measured
 from weft.planner.cluster import NEVER, Cluster, Host
 from weft.sampling import Batches, NeighborSampler, dealt

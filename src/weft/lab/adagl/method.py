@@ -1,13 +1,12 @@
-"""AdaGL (Zhang et al.), as the package `weft.partition.adagl` has it."""
+"""AdaGL (Zhang et al.) as a partition method."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from weft.graph import Graph
-from weft.partition.adagl import AdaglOptions, adagl
-from weft.partition.goal import PartitionGoal
-from weft.partition.methods.method import PartitionMethod
+from weft.lab.adagl import AdaglOptions, adagl
+from weft.partition import PartitionGoal, PartitionMethod
 
 
 @dataclass(frozen=True)

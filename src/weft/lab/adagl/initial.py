@@ -4,7 +4,7 @@ import numpy as np
 
 from weft import _kernels
 from weft.keys import Stream, generator, key, mix64_array
-from weft.partition.undirected import UndirectedGraph
+from weft.partition import UndirectedGraph
 
 USUAL = (0.3, 0.3, 0.4)  # of L(W), L(W of training), E
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.partition.simulator import ServerLinks
+from weft.partition import ServerLinks
 
 
 @dataclass(frozen=True)

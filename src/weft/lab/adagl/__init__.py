@@ -11,14 +11,12 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.keys import Stream, generator, key
-from weft.partition.adagl.coarsen import CoarseLevel, coarsen, groups_of, project
-from weft.partition.adagl.evolve import SearchObjective, Seconds, evolve, imbalance
-from weft.partition.adagl.initial import greedy_allocations
-from weft.partition.adagl.options import AdaglOptions
-from weft.partition.adagl.refine import refine, refine_all, uncoarsen
-from weft.partition.goal import PartitionGoal
-from weft.partition.simulator import ServerLinks, Traces, usual_task
-from weft.partition.undirected import UndirectedGraph, undirected_graph
+from weft.lab.adagl.coarsen import CoarseLevel, coarsen, groups_of, project
+from weft.lab.adagl.evolve import SearchObjective, Seconds, evolve, imbalance
+from weft.lab.adagl.initial import greedy_allocations
+from weft.lab.adagl.options import AdaglOptions
+from weft.lab.adagl.refine import refine, refine_all, uncoarsen
+from weft.partition import PartitionGoal, ServerLinks, Traces, UndirectedGraph, undirected_graph, usual_task
 
 __all__ = [
     "AdaglOptions",

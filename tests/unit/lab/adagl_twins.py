@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 
 from weft.keys import mix64
-from weft.partition.undirected import UndirectedGraph
+from weft.partition import UndirectedGraph
 
 
 def random_undirected(seed, nodes=60, edges=200, heavy=9, training=0.3, wide=False):

@@ -6,10 +6,8 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import ProgressCallback
-from weft.partition.adagl.coarsen import CoarseLevel
-from weft.partition.checkpoints import Once, without_checkpoints
-from weft.partition.goal import part_limits
-from weft.partition.undirected import UndirectedGraph
+from weft.lab.adagl.coarsen import CoarseLevel
+from weft.partition import Once, UndirectedGraph, part_limits, without_checkpoints
 
 _Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 

@@ -8,8 +8,8 @@ import numpy as np
 from weft import _kernels
 from weft.graph import ProgressCallback
 from weft.keys import Stream, generator
-from weft.partition.adagl.options import AdaglOptions
-from weft.partition.undirected import UndirectedGraph
+from weft.lab.adagl.options import AdaglOptions
+from weft.partition import UndirectedGraph
 
 Seconds = Callable[[np.ndarray], np.ndarray]  # [allocations, nodes] -> [allocations]: simulated communication
 

@@ -8,9 +8,8 @@ import numpy as np
 from weft import _kernels
 from weft.graph import ProgressCallback, running_sum
 from weft.keys import Stream, key, mix64_array
-from weft.partition.adagl.options import AdaglOptions
-from weft.partition.checkpoints import Once, without_checkpoints
-from weft.partition.undirected import UndirectedGraph
+from weft.lab.adagl.options import AdaglOptions
+from weft.partition import Once, UndirectedGraph, without_checkpoints
 
 _STALLED = 0.95  # of the nodes still there after a round: the next one would not do better
 _ROUNDS_OF_PAIRS = 4  # a round of balls does what several rounds of pairs do

@@ -11,8 +11,7 @@ import pytest
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph, communities
-from weft.partition import measure
-from weft.partition.adagl import (
+from weft.lab.adagl import (
     AdaglOptions,
     SearchObjective,
     adagl,
@@ -22,10 +21,9 @@ from weft.partition.adagl import (
     refine,
     refine_all,
 )
-from weft.partition.adagl.evolve import renamed
-from weft.partition.adagl.refine import limits
-from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask
-from weft.partition.simulator import ServerLinks, Traces
+from weft.lab.adagl.evolve import renamed
+from weft.lab.adagl.refine import limits
+from weft.partition import BalanceWeights, PartitionGoal, ServerLinks, Traces, TrainingTask, measure
 
 sys.path.insert(0, str(Path(__file__).parent))
 import adagl_twins as twins

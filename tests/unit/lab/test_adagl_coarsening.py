@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from weft import _kernels
-from weft.partition.adagl import AdaglOptions, coarsen, groups_of, project
-from weft.partition.undirected import UndirectedGraph
+from weft.lab.adagl import AdaglOptions, coarsen, groups_of, project
+from weft.partition import UndirectedGraph
 
 sys.path.insert(0, str(Path(__file__).parent))
 import adagl_twins as twins
