@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from weft.exchange import Communicator
+from weft.exchange import Communicator, Owners
 from weft.graph import Graph
-from weft.parallel.owners import Owners
-from weft.parallel.replicas import replicas
+from weft.placements import replicas
 from weft.planner.counts import HOME, OWNER, Cell, Counts, Key
 from weft.planner.walk import Team, Walk
 from weft.sampling import NeighborSampler

@@ -10,7 +10,8 @@ from torch import nn
 
 from weft.graph import Graph, ProgressCallback
 from weft.nn import crossing_costs
-from weft.parallel import NAMED, PLACEMENTS, Owners, Plan
+from weft.exchange import Owners
+from weft.parallel import NAMED, PLACEMENTS, Plan
 from weft.planner.cost import Price
 from weft.planner.counts import Counts
 from weft.planner.dry_run import DryRun

@@ -15,7 +15,8 @@ from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn.binding import takes_types
 from weft.nn.block_model import walk
-from weft.parallel import Owners, Plan
+from weft.exchange import Owners
+from weft.parallel import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, Prices
 from weft.planner.counts import Counts

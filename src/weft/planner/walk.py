@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.exchange import Owners
 from weft.features.cache import by_reads, edges_from, hottest
-from weft.parallel.cover import cover
-from weft.parallel.hops import cut
-from weft.parallel.owners import Owners
+from weft.placements import cover, cut
 from weft.planner.counts import HOME, OWNER, SPREAD, STATES, Cell, Key
 from weft.sampling import Block, Sampler, balance_seeds, count_misses, dealt, of_full_homes, seed_limits
 

@@ -8,7 +8,7 @@ import pytest
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import Graph, communities, rmat
-from weft.parallel.cover import exact
+from weft.placements.cover import exact
 from weft.partition import (
     BalanceWeights,
     PartitionGoal,
