@@ -12,13 +12,14 @@ from torch import nn
 from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
-from weft.exchange import Communicator, Owners
+from weft.exchange import Communicator
 from weft.nn import activations
 from weft.nn.budget import Fit
 from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
-from weft.parallel.plan import tp_decoupled
+from weft.exchange import Owners
 from weft.placements import tensor_program
+from weft.parallel.plan import tp_decoupled
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, made, of, on_workers, parameters
@@ -87,7 +88,7 @@ class Worker:
     """One worker of a run."""
 
     def __init__(self, graph, model, bounds, comm, ahead=None, chunks=1, **options):
-        self.graph, self.model, self.wires = graph, copy.deepcopy(model), [comm] + ([ahead] if ahead else [])
+        self.graph, self.model, self.comms = graph, copy.deepcopy(model), [comm] + ([ahead] if ahead else [])
         plan = tp_decoupled(self.model.depth, chunks=chunks)
         self.program = tensor_program(graph, Owners(np.array(bounds)), comm, plan)
         self.rows = torch.from_numpy(np.array(graph.features[self.program.vertices[0].numpy()])).double()
@@ -106,11 +107,11 @@ class Worker:
         sent = self.sent() - before
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            self.wires[0].sum(parameter.grad)
-        return float(self.wires[0].sum(loss.detach().clone())), out.detach(), sent
+            self.comms[0].sum(parameter.grad)
+        return float(self.comms[0].sum(loss.detach().clone())), out.detach(), sent
 
     def sent(self):
-        return sum(sum(comm.traffic.sent().get("exchange", [0])) for comm in self.wires) // 8
+        return sum(sum(comm.traffic.sent().get("exchange", [0])) for comm in self.comms) // 8
 
     def flat(self):
         return torch.cat([p.grad.flatten() for p in self.model.parameters()])

@@ -4,9 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from weft.graph.generate import communities
 
-from weft.graph import Graph
+from weft.graph import Graph, communities
 from weft.placements import replicas
 
 COSTS = [(32.0, 32.0), (64.0, 64.0), (64.0, 64.0), (16.0, 16.0)]

@@ -14,15 +14,17 @@ from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft import Split
 from weft.errors import ConfigError, ModelError
-from weft.exchange import Background, Communicator, Owners
+from weft.exchange import Background, Communicator
 from weft.graph import Graph
 from weft.nn import BlockModel, build
+from weft.exchange import Owners
+from weft.placements import tensor_program
 from weft.parallel.plan import tp
-from weft.placements import ranges_of, tensor_program
+from weft.placements import ranges_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
-from test_links import meshed, together
-from test_wire import wires
+from test_communicator import comms
+from test_connections import meshed, together
 
 VERTICES, WIDTH, CLASSES, RELATIONS = 60, 7, 5, 4
 # Whose vertices are whose: uneven, one worker without any; the last fifteen are not for training.
@@ -187,10 +189,10 @@ def parameters(model):
 
 
 def on_workers(work, bounds):
-    """work(rank, comm, another comm) on all workers."""
+    """work(rank, communicator, another communicator) on all workers."""
     size = len(bounds) - 1
     with meshed(size) as (ends, _), meshed(size) as (others, _):
-        lines = [wires(some) if size > 1 else [Communicator()] for some in (ends, others)]
+        lines = [comms(some) if size > 1 else [Communicator()] for some in (ends, others)]
         return together(lambda rank: work(rank, lines[0][rank], lines[1][rank]), size)
 
 
