@@ -65,6 +65,10 @@ class Attention(PartialMerge):
         block = edges.looped(self._dropout is not None) if self._loops else edges.block
         return block, self.call.kept(self._dropout, block, edges)
 
+    def gone_over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
+        """The sources, and where loops are added the destinations' own rows."""
+        return edges.extended(sources, own) if self._loops else sources
+
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
         """By online soft-max."""
         rows, lse = here

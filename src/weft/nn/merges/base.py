@@ -36,6 +36,10 @@ class PartialMerge(ABC):
         """What edges need to know of their destinations, of these' own rows: nothing, unless this says otherwise."""
         return own[:, :0]
 
+    def gone_over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
+        """The rows that edges are gone over with: the sources; with self-loops, also the destinations' own."""
+        return sources
+
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
         """Of whole lists the part is all."""
         return self.partial(edges, sources, self.given(sources[: edges.block.num_dst]))[0]
@@ -48,7 +52,7 @@ class PartialMerge(ABC):
         """Parts of others' destinations are made here, and sent to where they are joined."""
         own = layer.own(x)
         given = self.given(own)
-        here = self.partial(layer.here, layer.here.extended(layer.sources(x), own), given)
+        here = self.partial(layer.here, self.gone_over(layer.here, layer.sources(x), own), given)
         there = self.partial(layer.there, x, layer.to_others(given) if given.shape[1] else given[:0])
         return self.join(layer, here, there)
 
