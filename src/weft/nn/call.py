@@ -16,7 +16,6 @@ from weft.sampling import Block
 from weft.threads import cached_property
 
 REDUCE = {"add": "sum", "sum": "sum", "mean": "mean", "max": "max"}
-from weft.threads import cached_property
 
 
 @dataclass

@@ -12,7 +12,7 @@ from weft import _kernels
 from weft.graph import running_sum
 from weft.placements.hops import Hop
 from weft.placements.placement import OWNER, Placement, Position
-from weft.placements.split import SplitLayer, split
+from weft.placements.split import SplitLayer, build_split
 from weft.placements.team import Team
 from weft.sampling import Block
 
@@ -33,10 +33,12 @@ class Cover(Placement):
         """The sources to pull are a cheapest cover of the edges between owners."""
         member = team.member(hop.vertices, position.index)
         costs = team.costs[position.index]
-        return split(hop, position, team, cover(hop.block, member, team.comm.rank, team.comm.size, *costs))
+        return build_split(
+            hop, position, team, cheapest_cover(hop.block, member, team.comm.rank, team.comm.size, *costs)
+        )
 
 
-def cover(
+def cheapest_cover(
     block: Block,
     member: np.ndarray,
     rank: int,

@@ -6,15 +6,13 @@ A placement turns a drawn hop into this worker's layer (`build`), and counts wha
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from weft.placements.hops import Hop
 from weft.placements.layer import Layer
-
-if TYPE_CHECKING:
-    from weft.placements.team import Team
+from weft.placements.team import Team
 
 # How rows are held between two layers: by their owners, each once; or where they were asked for.
 OWNER, REQUEST = "owner", "request"
@@ -48,7 +46,7 @@ class Placement(ABC):
     by_cost: ClassVar[bool] = False  # does what it builds depend on what rows and partial rows cost?
 
     @abstractmethod
-    def build(self, hop: Hop, position: Position, team: "Team") -> tuple[Layer, np.ndarray]:
+    def build(self, hop: Hop, position: Position, team: Team) -> tuple[Layer, np.ndarray]:
         """This worker's layer for the destinations of a hop, and the ids whose rows it needs here.
 
         All workers of the team call this together, each with its own hop.

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-
 from torch import Tensor
 
 from weft.exchange import Communicator

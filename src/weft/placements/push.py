@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.placements.hops import Hop
 from weft.placements.placement import OWNER, REQUEST, Placement, Position
-from weft.placements.split import SplitLayer, split
+from weft.placements.split import SplitLayer, build_split
 from weft.placements.team import Team
 
 
@@ -27,4 +27,4 @@ class Push(Placement):
 
     def build(self, hop: Hop, position: Position, team: Team) -> tuple[SplitLayer, np.ndarray]:
         """Own edges here, those of others' sources at their owners."""
-        return split(hop, position, team)
+        return build_split(hop, position, team)

@@ -12,7 +12,7 @@ from weft.placements.hops import ranges
 from weft.sampling import Topology
 
 
-def replicas(
+def vertices_to_replicate(
     graph: Topology, span: tuple[int, int], costs: Sequence[tuple[float, float]], epochs: int
 ) -> dict[int, np.ndarray]:
     """By depth of rows (1: after the first layer): which vertices, [vertices] bool, a worker computes besides its own.

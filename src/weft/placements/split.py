@@ -97,7 +97,9 @@ class SplitLayer(Layer):
         return self.carry.push(partial, self.comm)
 
 
-def split(hop: Hop, position: Position, team: Team, pulled: np.ndarray | None = None) -> tuple[SplitLayer, np.ndarray]:
+def build_split(
+    hop: Hop, position: Position, team: Team, pulled: np.ndarray | None = None
+) -> tuple[SplitLayer, np.ndarray]:
     """Edges at the owners of their sources, and the ids of the rows needed here.
 
     `pulled`: [sources] uint8, those whose rows come here instead; all workers give it, or none does.

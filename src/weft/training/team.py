@@ -28,13 +28,13 @@ from weft.placements import (
     Ends,
     Pairs,
     Program,
-    linked,
-    linked_alone,
     meet,
     program_alone,
+    program_for_pairs,
+    program_for_pairs_alone,
     program_together,
-    replicas,
     tensor_program,
+    vertices_to_replicate,
 )
 from weft.plugins import SAMPLERS
 from weft.sampling import SeedBalance, dealt, make_sampler
@@ -154,7 +154,9 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int], links: LinkObjec
             if links is not None and stream == Stream.SAMPLE:
                 pairs = links.pairs(seeds, epoch, batch)
                 pairs = pairs.part(pieces.part(np.arange(len(pairs)), turn))
-                return linked_alone(pairs, lambda ends: Program.of(sampler.sample(ends, epoch, batch, stream)))
+                return program_for_pairs_alone(
+                    pairs, lambda ends: Program.of(sampler.sample(ends, epoch, batch, stream))
+                )
             part = pieces.part(seeds, turn) if stream == Stream.SAMPLE else seeds
             return Program.of(sampler.sample(part, epoch, batch, stream))
 
@@ -217,7 +219,7 @@ class Team:
         if plan.replicate:
             assert costs is not None
             span = (int(owners.bounds[world.rank]), int(owners.bounds[world.rank + 1]))
-            self._cooperations[0].team.besides = replicas(graph, span, costs, settings.epochs)
+            self._cooperations[0].team.besides = vertices_to_replicate(graph, span, costs, settings.epochs)
         of_group = world.hosts if plan.group == "host" else [0] * world.size
         self._group = sorted(set(of_group)).index(of_group[world.rank])
         self._shares = np.bincount(np.unique(of_group, return_inverse=True)[1], everybody.shares)  # of each group
@@ -309,10 +311,10 @@ class Team:
         every = np.arange(len(pairs))
         if isinstance(self.turns, TimeSteps):
             own = self.turns.own(every, cooperation.homes(pairs.heads), self.compute.rank, turn)
-            return linked_alone(pairs.part(own), lambda ends: cooperation.program(ends, epoch, batch))
+            return program_for_pairs_alone(pairs.part(own), lambda ends: cooperation.program(ends, epoch, batch))
         pairs = pairs.part(self.turns.part(every, turn))
         pairs = pairs.part(dealt(len(pairs), self._shares) == self._group)
-        return linked(cooperation, pairs, epoch, batch, self._ahead[self._cooperations.index(cooperation)])
+        return program_for_pairs(cooperation, pairs, epoch, batch, self._ahead[self._cooperations.index(cooperation)])
 
     def seeds_by_step(self, batches: list[np.ndarray]) -> dict[int, int]:
         """How many seeds (or links) each time step of migrating models has in some batches."""

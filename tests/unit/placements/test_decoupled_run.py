@@ -12,14 +12,13 @@ from torch import nn
 from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
-from weft.exchange import Communicator
+from weft.exchange import Communicator, Owners
 from weft.nn import activations
 from weft.nn.budget import Fit
 from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
-from weft.exchange import Owners
-from weft.placements import tensor_program
 from weft.parallel.plan import tp_decoupled
+from weft.placements import tensor_program
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, made, of, on_workers, parameters

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft.graph import Graph, communities
-from weft.placements import replicas
+from weft.placements import vertices_to_replicate
 
 COSTS = [(32.0, 32.0), (64.0, 64.0), (64.0, 64.0), (16.0, 16.0)]
 BOUNDS = [0, 80, 150, 300]
@@ -38,7 +38,7 @@ def graph(tmp_path_factory):
 def test_no_more_moves(graph, epochs):
     before = after = 0.0
     for span in itertools.pairwise(BOUNDS):
-        copies = replicas(graph, span, COSTS, epochs)
+        copies = vertices_to_replicate(graph, span, COSTS, epochs)
         alone, with_copies = moved(graph, span, {}, epochs), moved(graph, span, copies, epochs)
         assert with_copies <= alone
         before, after = before + alone, after + with_copies
@@ -53,7 +53,9 @@ def test_long_runs_fetch_once_what_they_would_send_each_time():
     one, other = np.arange(19), np.arange(1, 20)
     edges = np.concatenate([np.stack([one, other]), np.stack([other, one])], axis=1)
     path = Graph.from_arrays(edges, features=np.zeros((20, 4), np.float32), num_vertices=20)
-    copies = replicas(path, (0, 10), [(8.0, 8.0), (8.0, 8.0)], epochs=100)
+    copies = vertices_to_replicate(path, (0, 10), [(8.0, 8.0), (8.0, 8.0)], epochs=100)
     assert {depth: np.flatnonzero(chosen).tolist() for depth, chosen in copies.items()} == {1: [10]}
-    assert not replicas(path, (0, 10), [(8.0, 8.0), (8.0, 8.0)], epochs=1)  # it would move one row in place of another
-    assert not replicas(path, (0, 20), [(8.0, 8.0), (8.0, 8.0)], epochs=100)  # there is no halo
+    assert not vertices_to_replicate(
+        path, (0, 10), [(8.0, 8.0), (8.0, 8.0)], epochs=1
+    )  # one row in place of another
+    assert not vertices_to_replicate(path, (0, 20), [(8.0, 8.0), (8.0, 8.0)], epochs=100)  # there is no halo

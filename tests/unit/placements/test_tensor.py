@@ -14,13 +14,11 @@ from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft import Split
 from weft.errors import ConfigError, ModelError
-from weft.exchange import Background, Communicator
+from weft.exchange import Background, Communicator, Owners
 from weft.graph import Graph
 from weft.nn import BlockModel, build
-from weft.exchange import Owners
-from weft.placements import tensor_program
 from weft.parallel.plan import tp
-from weft.placements import ranges_of
+from weft.placements import ranges_of, tensor_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
 from test_communicator import comms

@@ -10,7 +10,7 @@ from weft.placements.pairs import Pairs, meet
 from weft.placements.program import Program
 
 
-def linked(cooperation: Cooperation, pairs: Pairs, epoch: int, batch: int, comm: Communicator) -> Program:
+def program_for_pairs(cooperation: Cooperation, pairs: Pairs, epoch: int, batch: int, comm: Communicator) -> Program:
     """This worker's program for a batch of its group's pairs; all members of the comm's group call this together."""
     ends = pairs.ends()
     workers = cooperation.workers(ends, epoch, batch)
@@ -21,7 +21,7 @@ def linked(cooperation: Cooperation, pairs: Pairs, epoch: int, batch: int, comm:
     return program
 
 
-def linked_alone(pairs: Pairs, program_of: Callable[[np.ndarray], Program]) -> Program:
+def program_for_pairs_alone(pairs: Pairs, program_of: Callable[[np.ndarray], Program]) -> Program:
     """The program for pairs whose ends are all computed here; `program_of` makes it for these vertices."""
     ends = pairs.ends()
     program = program_of(ends)
