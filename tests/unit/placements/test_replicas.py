@@ -55,7 +55,5 @@ def test_long_runs_fetch_once_what_they_would_send_each_time():
     path = Graph.from_arrays(edges, features=np.zeros((20, 4), np.float32), num_vertices=20)
     copies = vertices_to_replicate(path, (0, 10), [(8.0, 8.0), (8.0, 8.0)], epochs=100)
     assert {depth: np.flatnonzero(chosen).tolist() for depth, chosen in copies.items()} == {1: [10]}
-    assert not vertices_to_replicate(
-        path, (0, 10), [(8.0, 8.0), (8.0, 8.0)], epochs=1
-    )  # one row in place of another
+    assert not vertices_to_replicate(path, (0, 10), [(8.0, 8.0), (8.0, 8.0)], epochs=1)  # one row in place of another
     assert not vertices_to_replicate(path, (0, 20), [(8.0, 8.0), (8.0, 8.0)], epochs=100)  # there is no halo
