@@ -21,11 +21,11 @@ def without_checkpoints(_name: str, make: Callable[[], np.ndarray]) -> np.ndarra
 
 
 class CheckpointedSteps:
-    """Arrays that take long to compute, by name, in a hidden folder beside the target; a folder for each thing asked."""
+    """Arrays that take long to compute, by name, in a hidden folder beside the target; a folder for each set of inputs."""
 
-    def __init__(self, target: Path, asked: Any) -> None:
-        """`asked`: all that results hang on, as plain data."""
-        text = json.dumps(asked, sort_keys=True, default=str)
+    def __init__(self, target: Path, inputs: Any) -> None:
+        """`inputs`: all that results depend on, as plain data."""
+        text = json.dumps(inputs, sort_keys=True, default=str)
         self._target = Path(target)
         self._folder = self._hidden(hashlib.sha256(text.encode()).hexdigest()[:16])
         self._within = ""
@@ -38,7 +38,7 @@ class CheckpointedSteps:
         return inner
 
     def once(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """What `make` gives, or gave when the same was asked before."""
+        """What `make` gives, or gave for the same inputs before."""
         name = self._within + name
         file = self._folder / f"{name}.npy"
         if file.exists():
@@ -55,7 +55,7 @@ class CheckpointedSteps:
         return found
 
     def forget(self) -> None:
-        """The target is there: drop the steps towards it, whatever was asked."""
+        """The target is there: drop the steps towards it, whatever the inputs."""
         for folder in self._target.parent.glob(self._hidden("*").name):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""What is asked of an allocation: how many parts, how large, balanced by what, made for which training."""
+"""The goal of an allocation: how many parts, how large, balanced by what, made for which training."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,7 +92,7 @@ class TrainingTask:
 
     @property
     def lowest_local(self) -> int:
-        """The layer from which on rows are held where they were asked for."""
+        """The layer from which on rows are held where they are requested."""
         local = [layer for layer, placement in enumerate(self.placements) if placement == "local"]
         return min(local, default=len(self.fanouts) if self.placements else 0)
 
@@ -111,7 +111,7 @@ class TrainingTask:
 
 @dataclass(frozen=True)
 class PartitionGoal:
-    """All that a method is told besides the graph."""
+    """All that a method gets besides the graph."""
 
     parts: int
     balance: BalanceWeights = field(default_factory=BalanceWeights)

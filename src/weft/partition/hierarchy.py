@@ -89,7 +89,7 @@ def _inside(
 
 
 def _of_hosts(goal: PartitionGoal, first: np.ndarray) -> PartitionGoal:
-    """What is asked of hosts: each shall have what its workers shall have together."""
+    """The goal of the level of hosts: each has the shares of its workers together."""
     shares, each = goal.targets, first[:-1]
     pairs = None if goal.pairs is None else np.add.reduceat(np.add.reduceat(goal.pairs, each, axis=0), each, axis=1)
     equal = goal.shares is None and len(set(np.diff(first).tolist())) == 1
@@ -106,7 +106,7 @@ def _of_hosts(goal: PartitionGoal, first: np.ndarray) -> PartitionGoal:
 
 
 def _within(goal: PartitionGoal, members: np.ndarray, host: int, workers: slice) -> PartitionGoal:
-    """What is asked inside a host: batches are as large as its share of them."""
+    """The goal inside a host: batches are as large as its share of them."""
     share = float(goal.targets[workers].sum())
     task = goal.task and replace(goal.task, batch_size=max(1, round(goal.task.batch_size * share)))
     return replace(

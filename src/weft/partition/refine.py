@@ -44,7 +44,7 @@ class HypergraphLevel:
 def refine_all(
     level: HypergraphLevel, starts: Sequence[np.ndarray], goal: PartitionGoal, *, run: int
 ) -> list[np.ndarray]:
-    """Each start settled, as many at once as there are threads; they are runs number `run` and so on."""
+    """Each start refined, as many at once as there are threads; they are runs number `run` and so on."""
     threads = max(1, goal.threads // max(1, len(starts)))
     with ThreadPoolExecutor(goal.threads) as pool:
         jobs = [pool.submit(refine, level, one, goal, run=run + n, threads=threads) for n, one in enumerate(starts)]

@@ -118,7 +118,7 @@ class Traces:
 
         Seeds are computed at home (by their owners) or dealt out (`spread`, the plan gdp: round-robin, or by `shares`).
         `hosts`: the server of each part, where these are hosts of several workers; None: each part is one.
-        `slack`: seeds at home are evened, as in training, to so far above their shares at most; None: all stay.
+        `slack`: seeds at home are balanced, as in training, to so far above their shares at most; None: all stay.
         """
         hosts = np.arange(parts) if hosts is None else hosts
         servers, targets = int(hosts.max()) + 1, normalised_shares(parts, shares)
@@ -204,7 +204,7 @@ def _evened(sample: Sample, workers: np.ndarray, targets: np.ndarray, slack: flo
 
 
 def _bits(servers: np.ndarray, first: int) -> np.ndarray:
-    """A mask for each server: one bit, or none for servers of another turn."""
+    """A mask for each server: one bit, or none for servers of another mask."""
     at = servers.astype(np.int64) - first
     within = (at >= 0) & (at < _SERVERS)
     return np.where(within, np.uint64(1) << np.where(within, at, 0).astype(np.uint64), np.uint64(0))

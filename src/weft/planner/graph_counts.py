@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from weft.exchange import Communicator, Owners
+from weft.exchange import Communicator
 from weft.graph import Graph
-from weft.placements import vertices_to_replicate
+from weft.parallel.owners import Owners
+from weft.parallel.replicas import replicas
 from weft.planner.counts import HOME, OWNER, Cell, Counts, Key
 from weft.planner.walk import Team, Walk
 from weft.sampling import NeighborSampler
@@ -62,7 +63,7 @@ class _Part:
         self._walk = Walk(sampler, team, worker, costs, 0.0, graph.num_vertices)
         span = int(owners.bounds[worker]), int(owners.bounds[worker + 1])
         self._own = np.arange(*span, dtype=graph.indices.dtype)
-        self._copies = vertices_to_replicate(graph, span, costs, epochs) if epochs else {}
+        self._copies = replicas(graph, span, costs, epochs) if epochs else {}
 
     def cells(self) -> list[Cell]:
         """By layer, inputs first."""

@@ -19,7 +19,7 @@ _CHUNK = 1 << 22  # edges at a time
 class MtkahyparMethod(PartitionMethod):
     """Mt-KaHyPar's deterministic preset: the same seed gives the same allocation.
 
-    It runs on as many threads as its first call in a process asked for.
+    It runs on as many threads as its first call in a process was given.
     """
 
     name = "mtkahypar"
@@ -41,7 +41,7 @@ class MtkahyparMethod(PartitionMethod):
 
 
 def _context(weights: np.ndarray, goal: PartitionGoal) -> tuple[ModuleType, Any, Any]:
-    """The module, what makes its graphs, and what it is told."""
+    """The module, what makes its graphs, and its settings."""
     module = import_library("mtkahypar", "Mt-KaHyPar")
     start = module.initialize(goal.threads, print_warnings=False)
     module.set_seed(goal.seed & SEEDS)

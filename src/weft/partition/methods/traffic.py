@@ -31,7 +31,7 @@ _FEW, _MANY = (1_000_000, 0.1), (4_000_000, 0.5)
 _DOUBT = 6.0  # of sampled nets: vertices of few nets would else go by chance (4 to 5% more rows, in communities)
 _GROUPS = 256  # a part, that move as one at first
 _STARTS = 8  # of groups, at random but for the first
-_BEST = 2  # of them are settled vertex by vertex
+_BEST = 2  # of them are refined vertex by vertex
 
 
 class TrafficMethod(PartitionMethod):
@@ -129,7 +129,7 @@ def _small_and_groups(graph: Graph, goal: PartitionGoal) -> tuple[np.ndarray, np
 def _starts(
     level: HypergraphLevel, small: np.ndarray, groups: np.ndarray | None, goal: PartitionGoal
 ) -> list[np.ndarray]:
-    """Allocations to start from besides the small one: the best of those that groups settle in, from there and at random."""
+    """Allocations to start from besides the small one: the best that refining groups gives, from there and at random."""
 
     def at_random(run: int, count: int) -> np.ndarray:
         return generator(Stream.PARTITION, goal.seed, run).choice(goal.parts, count, p=goal.targets)
@@ -150,7 +150,7 @@ def _starts(
 def _agreed(
     level: HypergraphLevel, found: list[np.ndarray], groups: np.ndarray | None, goal: PartitionGoal
 ) -> np.ndarray:
-    """The best of all found, settled again in groups that none of them parts; or itself, if that is no better."""
+    """The best of all found, refined again in groups that none of them parts; or itself, if that is no better."""
     best = min(found, key=lambda owners: refinement_cost(level, owners, goal))
     if groups is None:
         return best

@@ -1,0 +1,85 @@
+"""A partition method from outside: training on its parts is exact; it is compared, planned for, and known to commands."""
+
+import json
+
+import numpy as np
+import pytest
+from exactness import HOME, check_exact, make_parts, sage
+
+from weft import cli
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.partition import BalanceWeights, allocate
+
+PLANS = {"leap": {"layers": ["local", "local"], **HOME}, "split": {"layers": ["cover", "cover"], **HOME}}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return make_parts(tmp_path_factory.mktemp("graphs"), "random")[1]
+
+
+def test_it_makes_parts_that_weigh_their_shares(whole):
+    graph = Graph.open(whole)
+    owners = allocate(graph, 4, "ranges", shares=(1, 1, 2, 4), balance=BalanceWeights(training=0))
+    assert (np.diff(owners) >= 0).all() and set(owners) == {0, 1, 2, 3}
+    assert np.abs(np.bincount(owners) - 500 * np.array([1, 1, 2, 4]) / 8).max() < 1
+    rounds = allocate(graph, 4, "ranges", options={"rounds": 3})
+    assert (np.diff(rounds) != 0).sum() == 4 * 3 - 1
+    with pytest.raises(ConfigError, match="method 'ranges' has no option 'round': its options are rounds"):
+        allocate(graph, 4, "ranges", options={"round": 3})
+
+
+def test_hosts_come_first(whole):
+    graph = Graph.open(whole)
+    owners = allocate(graph, 4, "ranges", hosts=(2, 2))
+    assert (np.diff(owners) >= 0).all()
+
+
+def test_training_on_its_parts_is_exact(ranks, tmp_path):
+    check_exact(ranks, make_parts(tmp_path, "ranges"), sage, PLANS)
+
+
+def test_commands_take_it(whole, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["partition", "--help"])
+    assert "ranges                consecutive vertices together" in capsys.readouterr().out
+    made = ["partition", str(whole), str(tmp_path / "p"), "--parts", "3", "--method", "ranges", "--json"]
+    assert cli.main([*made, "--option", "rounds=2"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "ranges"
+    graph = Graph.open(tmp_path / "p")
+    owners = np.repeat(np.arange(3), np.diff(graph.bounds))
+    assert (owners == allocate(Graph.open(whole), 3, "ranges", options={"rounds": 2})[old_ids(graph, whole)]).all()
+    assert cli.main(["report", "partition", str(whole), "ranges", "random", "--parts", "3", "--batches", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "ranges" in told and "random" in told
+
+
+def old_ids(graph, whole):
+    """The places in the graph of `whole` of a renumbered graph's vertices."""
+    return np.argsort(Graph.open(whole).original_ids)[graph.original_ids]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (
+            ["--option", "rounds=many"],
+            "option rounds=many of method 'ranges' is not possible: give a value of its kind",
+        ),
+        (["--option", "colour=red"], "method 'ranges' has no option 'colour': its options are rounds"),
+        (["--option", "rounds"], "--option rounds is not possible: write NAME=VALUE"),
+        (["--by-draws"], "--by-draws means nothing to method 'ranges': drop it, or choose another method"),
+        (["--cache", "0.1"], "--cache means nothing to method 'ranges'"),
+    ],
+)
+def test_what_it_does_not_understand_is_refused(flags, words, whole, tmp_path, capsys):
+    made = ["partition", str(whole), str(tmp_path / "p"), "--parts", "3", "--method", "ranges"]
+    assert cli.main([*made, *flags]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_method_that_gives_no_allocation_is_named(whole, monkeypatch):
+    monkeypatch.setattr("weft_stranger.partition.RangesMethod.allocate", lambda self, graph, goal: np.full(500, 7))
+    with pytest.raises(ConfigError, match="method 'ranges' gave no allocation: owners run from 7 to 7"):
+        allocate(Graph.open(whole), 4, "ranges")

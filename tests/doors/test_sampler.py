@@ -1,0 +1,58 @@
+"""A sampler from outside: exact under every plan, planned, in tables, known to the command line."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from exactness import HOME, check_exact, make_parts, sage
+
+from weft import cli
+from weft.graph import Graph
+from weft.plugins import SAMPLERS
+from weft.sampling import make_sampler
+
+PLANS = {
+    "gdp": {"layers": ["local", "local"]},
+    "leap, partitioned": {"layers": ["local", "local"], "topology": "partitioned", **HOME},
+    "nfp": {"layers": ["columns", "local"]},
+    "split": {"layers": ["cover", "cover"], **HOME},
+    "pull, partitioned": {"layers": ["pull", "pull"], "topology": "partitioned", **HOME},
+}
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    return make_parts(tmp_path_factory.mktemp("graphs"))
+
+
+def test_it_is_known_by_its_name():
+    assert SAMPLERS.names() == ("neighbor", "labor", "layer", "window")
+    assert SAMPLERS.help()["window"] == "each vertex takes neighbours that stand in a row in its list"
+
+
+def test_it_draws_rows_of_neighbours(parts):
+    graph = Graph.open(parts[1])
+    sample = make_sampler("window", graph, [4], seed=1).sample(np.arange(500), 0, 0)
+    block, starts = sample.blocks[0], set()
+    sources = np.split(sample.vertices.numpy()[block.src.numpy()], block.indptr.numpy()[1:-1])
+    for vertex, drawn in enumerate(sources):
+        neighbours = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
+        assert len(drawn) == min(4, len(neighbours))
+        rows = [np.resize(np.roll(neighbours, -at), len(drawn)).tolist() for at in range(len(neighbours))]
+        assert not len(drawn) or drawn.tolist() in rows
+        starts.add(rows.index(drawn.tolist()) / len(neighbours) if len(neighbours) > 8 else 0)
+    assert len(starts) > 20  # places are random
+
+
+def test_every_plan_trains_what_one_worker_trains(ranks, parts):
+    losses, parameters = check_exact(ranks, parts, sage, PLANS, sampler="window")
+    other_losses, other = check_exact(ranks, parts, sage, {})
+    assert np.abs(losses - other_losses).max() > 1e-4 and not torch.equal(parameters, other)  # another sample, though
+
+
+def test_commands_take_it(parts, capsys):
+    study = ["--methods", "random", "--parts", "2", "--layers", "2", "--roots", "20", "--batches", "1", "--json"]
+    assert cli.main(["locality", str(parts[1]), "--samplers", "neighbor,window", *study]) == 0
+    rows = json.loads(capsys.readouterr().out)["micrographs"]
+    assert [row["sampler"] for row in rows] == ["neighbor", "window"]
