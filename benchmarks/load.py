@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from weft.exchange import Communicator, SocketTransport, Traffic
+from weft.exchange import Communicator, Owners, SocketTransport, Traffic
 from weft.graph import Graph, rmat
 from weft.nn import BlockModel, build
 from weft.nn.costs import row_costs
-from weft.parallel import OF_GRAPH, Cooperation, Owners, Plan, tensor_program
-from weft.parallel.whole import program_together
+from weft.parallel import OF_GRAPH, Plan
 from weft.partition import allocate, write_partitioned
+from weft.placements import Cooperation, program_together, tensor_program
 
 
 def comms(size: int) -> list[Communicator]:

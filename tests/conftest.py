@@ -37,6 +37,15 @@ def processes():
     return launcher.start
 
 
+@pytest.fixture(scope="session")
+def weft():
+    """`weft(*arguments, check=False, **environment)`: runs `weft ARGUMENTS`, and gives its returncode, stdout and stderr.
+
+    The command and its workers are processes, forked from one that has all imported. `check`: it must succeed.
+    """
+    return launcher.command
+
+
 @pytest.fixture(scope="session", params=["threads", "sockets", "gloo"])
 def anyhow(request, ranks):
     """As `ranks` and `processes`, over each transport in turn: threads, processes with sockets, processes with gloo."""

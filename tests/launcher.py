@@ -1,19 +1,24 @@
-"""Workers for tests: as threads of this process, or as processes of their own. Tests get these as fixtures (conftest.py)."""
+"""Processes for tests: workers, and whole commands. Tests get these as fixtures (conftest.py)."""
 
 import multiprocessing
 import os
 import pickle
+import signal
 import socket
+import subprocess
+import sys
 import traceback
 
 import torch
 
+from weft import cli
+from weft.cluster import local
 from weft.errors import ClusterError
 from weft.exchange import World
 
 # A process that has everything imported, and is forked for each worker: starting one anew costs three seconds.
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["weft.training", "torch_geometric.nn"])
+_FORKS.set_forkserver_preload(["weft.training", "weft.cluster.local", "torch_geometric.nn"])
 
 
 def start(size, work, *args, hosts=None, transport="sockets", timeout=60.0):
@@ -65,3 +70,79 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def command(*arguments, check=False, **environment):
+    """What `weft ARGUMENTS` did; see the fixture `weft`."""
+    mine, theirs = _FORKS.Pipe(duplex=False)
+    arguments = [str(argument) for argument in arguments]
+    process = _FORKS.Process(target=_command, args=(theirs, arguments, environment, os.getcwd()))
+    process.start()
+    theirs.close()
+    code, *said = mine.recv()
+    process.join()
+    done = subprocess.CompletedProcess(["weft", *arguments], code, *said)
+    assert code == 0 or not check, done.stderr
+    return done
+
+
+def _command(pipe, arguments, environment, folder):
+    os.chdir(folder)
+    os.environ |= environment
+    torch.set_num_threads(1)
+    local.subprocess = _Popen
+    files = [os.memfd_create(name) for name in ("out", "errors")]
+    for target, file in enumerate(files, 1):
+        os.dup2(file, target)
+    code = _main(arguments)
+    pipe.send([code, *(os.pread(file, os.fstat(file).st_size, 0).decode() for file in files)])
+
+
+def _main(arguments):
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    try:
+        return cli.main(arguments)
+    except SystemExit as error:
+        return error.code or 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+class _Popen:
+    """As much of `subprocess` as `weft.cluster.local` needs to start a command again: a fork of this process runs it."""
+
+    PIPE = None
+
+    @classmethod
+    def Popen(cls, command, env, stderr, text):
+        return cls(command[3:], env)  # without: python -m weft.cli
+
+    def __init__(self, arguments, environment):
+        end, start = os.pipe()
+        self.returncode, self.pid = None, os.fork()
+        if not self.pid:
+            os.dup2(start, 2)
+            os.environ |= environment
+            os._exit(_main(arguments))
+        os.close(start)
+        self.stderr = os.fdopen(end)
+
+    def poll(self):
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self):
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def send_signal(self, signum):
+        os.kill(self.pid, signum)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)

@@ -95,8 +95,32 @@ class Door(Generic[T]):
         return f"{self.kind} {name!r} is not known: {remedy} from {', '.join(known)}"
 
 
-PLACEMENTS: Door[Any] = Door("placement", "weft.placements:Placement", {})
-CONVOLUTIONS: Door[Any] = Door("convolution", "weft.nn:Convolution", {}, named_by="module")
+PLACEMENTS: Door[Any] = Door(
+    "placement",
+    "weft.placements:Placement",
+    {
+        "local": "weft.placements.local:Local",
+        "pull": "weft.placements.pull:Pull",
+        "push": "weft.placements.push:Push",
+        "cover": "weft.placements.cover:Cover",
+        "columns": "weft.placements.columns:Columns",
+    },
+)
+CONVOLUTIONS: Door[Any] = Door(
+    "convolution",
+    "weft.nn:Convolution",
+    {
+        "torch_geometric.nn.conv.sage_conv.SAGEConv": "weft.nn.conv.sage:Sage",
+        "torch_geometric.nn.conv.gcn_conv.GCNConv": "weft.nn.conv.gcn:Gcn",
+        "torch_geometric.nn.conv.gin_conv.GINConv": "weft.nn.conv.gin:Gin",
+        "torch_geometric.nn.conv.gat_conv.GATConv": "weft.nn.conv.gat:Gat",
+        "torch_geometric.nn.conv.gatv2_conv.GATv2Conv": "weft.nn.conv.gatv2:Gatv2",
+        "torch_geometric.nn.conv.film_conv.FiLMConv": "weft.nn.conv.film:Film",
+        "torch_geometric.nn.conv.rgcn_conv.RGCNConv": "weft.nn.conv.rgcn:Rgcn",
+        "torch_geometric.nn.conv.rgat_conv.RGATConv": "weft.nn.conv.rgat:Rgat",
+    },
+    named_by="module",
+)
 SAMPLERS: Door[Any] = Door(
     "sampler",
     "weft.sampling:Sampler",

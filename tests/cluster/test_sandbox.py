@@ -17,10 +17,10 @@ import pytest
 
 from weft import cli
 from weft.errors import ConfigError
+from weft.exchange import Owners
 from weft.graph import communities
 from weft.lab import Sandbox, bits_a_second
 from weft.lab import sandbox as sandboxes
-from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.sampling import Batches, NeighborSampler
 

@@ -10,7 +10,7 @@ from full_steps import EPOCHS, full_model, train_full
 from safetensors.torch import load_file
 from steps import run
 from test_exact import compare, kind_of
-from test_many_workers import far, weft
+from test_many_workers import far
 
 from weft.graph import Graph, HeteroFeatures, communities
 from weft.nn.decoupled import Decoupled
@@ -212,7 +212,7 @@ def check(ranks, graphs, pyg, with_dropout, workers, names, dropping):
     compare(wanted, run(ranks, cases, 3 if workers == "uneven" else workers, train_full), labels)
 
 
-def test_by_the_command_resumed_by_another_plan(tmp_path):
+def test_by_the_command_resumed_by_another_plan(weft, tmp_path):
     graph = communities(tmp_path / "whole", vertices=800, edges=8000, width=9, classes=5, train=0.4, block=100)
     write_partitioned(graph, allocate(graph, 2, "metis"), 2, tmp_path / "parts")
     usual = ["--full-graph", "--hidden", 8, "--layers", 3, "--epochs", 4, "--dtype", "float64", "--dropout", 0.2]
@@ -223,8 +223,7 @@ def test_by_the_command_resumed_by_another_plan(tmp_path):
         [tmp_path / "parts", *usual, *many, "--plan", "halo", "--replicate"],
         [tmp_path / "parts", *usual, *many, "--plan", "tp", "--chunks", 2, "--resume", "--out", tmp_path / "two"],
     ):
-        done = weft("train", *arguments)
-        assert done.returncode == 0, done.stderr
+        done = weft("train", *arguments, check=True)
         for step in (3, 4):
             shutil.rmtree(kept / f"step-{step:09d}", ignore_errors=True)
     assert "epoch 3, batch 1" in done.stdout

@@ -1,8 +1,6 @@
 """Links on many workers equal plain PyG on the whole graph: losses, figures and parameters, in float64 to 1e-10."""
 
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -212,15 +210,13 @@ def test_what_is_learned_differs(pyg):
 
 
 @pytest.mark.slow
-def test_the_command_on_many_workers_and_resumed(graphs, tmp_path):
+def test_the_command_on_many_workers_and_resumed(weft, graphs, tmp_path):
     """By `weft train`: another number of workers goes on by another plan, and ends with the model of one worker."""
     flags = ["--task", "link", "--decoder", "mlp", "--hidden", "8", "--fanouts", "4,4", "--epochs", "2", "--lr", "0.01"]
     flags += ["--dtype", "float64", "--dropout", "0.2", "--threads", "1", "--eval-negatives", "7"]
 
     def train(graph, out, *more):
-        command = [sys.executable, "-m", "weft.cli", "train", str(graphs / graph), *flags, "--out", str(tmp_path / out)]
-        done = subprocess.run([*command, *map(str, more)], capture_output=True, text=True, timeout=200)
-        assert done.returncode == 0, done.stderr
+        done = weft("train", graphs / graph, *flags, "--out", tmp_path / out, *more, check=True)
         return load_file(tmp_path / out / "state.safetensors"), done.stdout
 
     alone, _ = train("1", "alone", "--batch-size", 120)

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from launcher import free_port
 from safetensors.torch import load_file
 
 from weft import cli
@@ -39,14 +40,16 @@ def graphs(tmp_path_factory):
     return folder
 
 
-def weft(*arguments, **more):
+def in_its_own_process(*arguments, check=False, **environment):
+    """A command as a user starts it, with nothing imported before."""
     command = [sys.executable, "-m", "weft.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, **more)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=200, check=check, env=os.environ | environment
+    )
 
 
-def train(graph, out, *more, batch):
-    done = weft("train", graph, *SETTINGS, "--batch-size", batch, "--threads", 1, "--out", out, *more)
-    assert done.returncode == 0, done.stderr
+def train(weft, graph, out, *more, batch):
+    done = weft("train", graph, *SETTINGS, "--batch-size", batch, "--threads", 1, "--out", out, *more, check=True)
     return load_file(out / "state.safetensors"), done.stdout
 
 
@@ -55,8 +58,8 @@ def far(one, other):
 
 
 @pytest.fixture(scope="module")
-def alone(graphs, tmp_path_factory):
-    return train(graphs / "whole", tmp_path_factory.mktemp("models") / "m", batch=120)[0]
+def alone(weft, graphs, tmp_path_factory):
+    return train(weft, graphs / "whole", tmp_path_factory.mktemp("models") / "m", batch=120)[0]
 
 
 @pytest.mark.parametrize(
@@ -69,15 +72,17 @@ def alone(graphs, tmp_path_factory):
         (2, ["--group", "host", "--plan", "dnp"]),
     ],
 )
-def test_workers_train_the_same_model(graphs, alone, tmp_path, workers, options):
+def test_workers_train_the_same_model(weft, graphs, alone, tmp_path, workers, options):
     parts = graphs / f"parts-{workers}"
-    model, told = train(parts, tmp_path / "m", "--workers", workers, *options, batch=120 // workers)
+    model, told = train(weft, parts, tmp_path / "m", "--workers", workers, *options, batch=120 // workers)
     assert far(model, alone) < 1e-10
     assert f"plan  {workers} workers" in told
 
 
 def test_a_graph_without_owners_is_shared_out_and_said_so(graphs, alone, tmp_path):
-    model, told = train(graphs / "whole", tmp_path / "m", "--workers", 2, "--plan", "split", batch=60)
+    model, told = train(
+        in_its_own_process, graphs / "whole", tmp_path / "m", "--workers", 2, "--plan", "split", batch=60
+    )
     assert far(model, alone) < 1e-10
     assert "the graph is not partitioned" in told
 
@@ -121,16 +126,16 @@ def test_plan_files_that_are_wrong_are_explained(graphs, tmp_path, capsys):
         pytest.param(["migrate"], ["migrate"], marks=pytest.mark.slow),
     ],
 )
-def test_resumed_with_other_workers_and_another_plan(graphs, alone, tmp_path, first, then):
+def test_resumed_with_other_workers_and_another_plan(weft, graphs, alone, tmp_path, first, then):
     keep = ["--checkpoint", tmp_path / "checkpoints"]
     every = ["--checkpoint-every", 2, "--keep", 100]
-    train(graphs / "parts-2", tmp_path / "a", "--workers", 2, "--plan", *first, *keep, *every, batch=60)
+    train(weft, graphs / "parts-2", tmp_path / "a", "--workers", 2, "--plan", *first, *keep, *every, batch=60)
     for later in sorted((tmp_path / "checkpoints").glob("step-*"))[2:]:  # as if it had been lost in the first epoch
         shutil.rmtree(later)
     again = [*keep, "--resume", "--workers", 3, "--plan", *then]
     refused = weft("train", graphs / "parts-3", *SETTINGS, "--batch-size", 50, *again)
     assert refused.returncode == 2 and "workers x batch_size is 120" in refused.stderr
-    model, told = train(graphs / "parts-3", tmp_path / "b", *again, batch=40)
+    model, told = train(weft, graphs / "parts-3", tmp_path / "b", *again, batch=40)
     assert "going on from" in told
     assert far(model, alone) < 1e-10
 
@@ -174,9 +179,9 @@ def test_a_wrong_number_of_workers_is_refused(graphs, capsys):
     assert "partitioned for 3 workers, but there are 2" in capsys.readouterr().err
 
 
-def test_workers_that_never_come_end_the_wait(graphs):
-    environment = os.environ | {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29877"}
-    done = weft("train", graphs / "parts-2", "--timeout", 3, env=environment)
+def test_workers_that_never_come_end_the_wait(weft, graphs):
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    done = weft("train", graphs / "parts-2", "--timeout", 3, **place)
     assert done.returncode == 2
     assert "worker 0 of 2 could not meet the others" in done.stderr
 

@@ -1,8 +1,6 @@
 """Planned runs: probed, predicted, chosen and explained by the command line, and still the same model."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from safetensors.torch import load_file
@@ -18,25 +16,19 @@ RUN = ["--hidden", "8", "--fanouts", "4,4", "--batch-size", "60", "--threads", "
 TRAIN = [*RUN, "--epochs", "2", "--dtype", "float64", "--lr", "0.01"]
 
 
-def weft(*arguments):
-    command = [sys.executable, "-m", "weft.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(weft, tmp_path_factory):
     folder = tmp_path_factory.mktemp("planned")
     graph = communities(folder / "whole", vertices=1500, edges=20_000, width=12, classes=5, train=0.4, block=100)
     write_partitioned(graph, allocate(graph, 2, "metis"), 2, folder / "parts")
-    weft("probe", "--workers", 2, "--out", folder / "cluster.toml")
+    weft("probe", "--workers", 2, "--out", folder / "cluster.toml", check=True)
     return folder
 
 
 @pytest.fixture(scope="module")
-def answer(folder):
-    return json.loads(weft("plan", folder / "parts", *RUN, "--cluster", folder / "cluster.toml", "--json"))
+def answer(weft, folder):
+    command = ["plan", folder / "parts", *RUN, "--cluster", folder / "cluster.toml", "--json"]
+    return json.loads(weft(*command, check=True).stdout)
 
 
 def test_the_probe_finds_what_work_takes(folder):
@@ -46,12 +38,12 @@ def test_the_probe_finds_what_work_takes(folder):
     assert work["pace"] > 0 and 1 < work["overlap"] <= 12
 
 
-def test_a_run_chooses_says_why_and_trains_the_same_model(folder):
-    told = weft(
-        "train", folder / "parts", *TRAIN, "--workers", 2, "--cluster", folder / "cluster.toml", "--out", folder / "m"
-    )
+def test_a_run_chooses_says_why_and_trains_the_same_model(weft, folder):
+    command = ["train", folder / "parts", *TRAIN, "--workers", 2, "--cluster", folder / "cluster.toml"]
+    told = weft(*command, "--out", folder / "m", check=True).stdout
     assert "s an epoch" in told and "gdp" in told and "plan  2 workers" in told
-    weft("train", folder / "whole", *TRAIN[:4], "--batch-size", "120", *TRAIN[6:], "--out", folder / "alone")
+    command = ["train", folder / "whole", *TRAIN[:4], "--batch-size", "120", *TRAIN[6:]]
+    weft(*command, "--out", folder / "alone", check=True)
     one, other = (load_file(folder / name / "state.safetensors") for name in ("m", "alone"))
     assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-10
 
@@ -67,20 +59,21 @@ def test_predictions_as_json(answer):
     assert answer["looked_at"] <= answer["batches"] == 5
 
 
-def test_a_page_and_other_numbers_of_hosts(folder, tmp_path):
+def test_a_page_and_other_numbers_of_hosts(weft, folder, tmp_path):
     far = tmp_path / "far.toml"
     work = (folder / "cluster.toml").read_text().rpartition("\n[work]")[2]
     hosts = "".join(f'[[host]]\nname = "h{n}"\nbandwidth = "1gbit"\nmemory = "4GiB"\n' for n in (1, 2))
     far.write_text(f"version = 1\n{hosts}[exchange]\nlatency = 0.0005\n[work]{work}")
     page = tmp_path / "plans.html"
-    told = weft("plan", folder / "parts", *RUN, "--cluster", far, "--hosts", "1..4", "--html", page)
+    told = weft("plan", folder / "parts", *RUN, "--cluster", far, "--hosts", "1..4", "--html", page, check=True).stdout
     assert "gdp" in told and "hosts" in told
     assert page.read_text().startswith("<!doctype html>") and "<script" not in page.read_text()
 
 
-def test_predictions_beside_measurements(folder):
+def test_predictions_beside_measurements(weft, folder):
     cluster = ["--cluster", folder / "cluster.toml"]
-    told = json.loads(weft("plan", folder / "parts", *RUN, *cluster, "--measure", 1, "--workers", 2, "--json"))
+    command = ["plan", folder / "parts", *RUN, *cluster, "--measure", 1, "--workers", 2, "--json"]
+    told = json.loads(weft(*command, check=True).stdout)
     assert set(told["measured"]) == {p["name"] for p in told["predictions"] if p["excluded"] is None}
     assert all(figures["seconds"] > 0 for figures in told["measured"].values())
 

@@ -14,15 +14,8 @@ from weft.planner.cluster_file import read_cluster, write_cluster
 from weft.planner.work import KINDS
 
 
-def weft(*arguments, before=()):
-    command = [sys.executable, *before, "-m", "weft.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def test_two_workers_write_a_file(tmp_path):
-    done = weft("probe", "--workers", 2, "--rounds", 2, "--out", tmp_path / "cluster.toml")
+def test_two_workers_write_a_file(weft, tmp_path):
+    done = weft("probe", "--workers", 2, "--rounds", 2, "--out", tmp_path / "cluster.toml", check=True)
     cluster = read_cluster(tmp_path / "cluster.toml")
     (host,) = cluster.hosts
     assert (host.name, host.workers, host.bandwidth, host.speed) == ("h1", 2, NEVER, 1.0)
@@ -38,8 +31,9 @@ def test_two_workers_write_a_file(tmp_path):
 
 @pytest.mark.slow
 def test_under_torchrun_as_json():
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    figures = json.loads(weft("probe", "--json", before=launcher).stdout)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run([*command, "-m", "weft.cli", "probe", "--json"], check=True, stdout=subprocess.PIPE)
+    figures = json.loads(done.stdout)
     assert figures["hosts"][0]["workers"] == 2
     assert figures["near_bandwidth"] > 1e6
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from weft.exchange.communicator import Communicator, Traffic, sent_whole
     from weft.exchange.connections import SocketConnections
     from weft.exchange.in_process import simulate
+    from weft.exchange.owners import Grouped, Owners
     from weft.exchange.route import Route, add_rows, gather_rows
     from weft.exchange.transport import SocketTransport
     from weft.exchange.world import World
@@ -19,6 +20,8 @@ else:
 __all__ = [
     "Background",
     "Communicator",
+    "Grouped",
+    "Owners",
     "Route",
     "RowSelection",
     "SliceLayout",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from weft.parallel.owners import Owners
+from weft.exchange import Owners
 from weft.sampling import Block
 
 

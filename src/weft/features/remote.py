@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from weft import _kernels
-from weft.exchange import Communicator
+from weft.exchange import Communicator, Owners
 from weft.graph import Features, HeteroFeatures
-from weft.parallel.owners import Owners
 
 
 @dataclass(frozen=True)

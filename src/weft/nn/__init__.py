@@ -2,8 +2,8 @@
 
 import weft.nn.generated  # noqa: F401  (before any model is made)
 from weft.nn.block_model import BlockModel
+from weft.nn.conv import Convolution, Split, check_split
 from weft.nn.costs import crossing_costs
-from weft.nn.declared import Split, check_split
 from weft.nn.layerwise import LayerwiseRunner
 from weft.nn.links import LinkPredictor
 from weft.nn.models import DEFAULT_LAYERS, build
@@ -11,6 +11,7 @@ from weft.nn.models import DEFAULT_LAYERS, build
 __all__ = [
     "DEFAULT_LAYERS",
     "BlockModel",
+    "Convolution",
     "LayerwiseRunner",
     "LinkPredictor",
     "Split",

@@ -10,9 +10,9 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.nn.binding import EDGE_ARGUMENTS, Handle, call_model
 from weft.nn.call import Call
-from weft.nn.convolve import convolve, fast_path
+from weft.nn.conv import BlackBox, convolution_of, convolve
 from weft.nn.rows import Pass, Rows
-from weft.parallel.program import Program
+from weft.placements import Program
 from weft.sampling import Sample
 
 
@@ -35,7 +35,7 @@ class BlockModel:
         def on_block(conv: MessagePassing, rows: Rows, given: dict[str, Any]) -> Rows:
             if rows.depth >= len(program.layers):
                 raise ModelError(_depth_message(rows.depth + 1, len(program.layers), "or more"))
-            if rows.depth == 0 and program.layers[0].columns and rows.data_ptr() != x.data_ptr():
+            if rows.depth == 0 and not program.layers[0].whole_rows and rows.data_ptr() != x.data_ptr():
                 raise ModelError(
                     "layer 1 is placed by columns, but the model changes its inputs before its first convolution: place "
                     "layer 1 local, pull or push"
@@ -62,8 +62,9 @@ class BlockModel:
     def describe(self) -> list[str]:
         """A line for each convolution: what it is, and whether a fast path serves it."""
         convs = {name: module for name, module in self.model.named_modules() if isinstance(module, MessagePassing)}
+        boxes = {name for name, conv in convs.items() if isinstance(convolution_of(conv), BlackBox)}
         return [
-            f"{name or 'model'}: {conv} ({'fast' if fast_path(conv) else 'black box'})" for name, conv in convs.items()
+            f"{name or 'model'}: {conv} ({'black box' if name in boxes else 'fast'})" for name, conv in convs.items()
         ]
 
 

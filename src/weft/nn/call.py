@@ -1,6 +1,5 @@
 """A call of a convolution on a layer, and what all convolutions are written with."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -8,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import Linear, MessagePassing
 
-from weft.exchange import Communicator
-from weft.nn import crossing, functional
+from weft.errors import ModelError
+from weft.nn import functional
 from weft.nn.linear import linear
 from weft.nn.rows import Pass, edge_keys
-from weft.parallel.program import Layer, Program
+from weft.placements import Edges, Layer, Program
 from weft.sampling import Block
 from weft.threads import cached_property
 
@@ -38,53 +37,68 @@ class Call:
         return self.program.layers[self.depth]
 
     @property
-    def comm(self) -> Communicator:
-        """The way to the other workers."""
-        return self.program.comm
+    def stays(self) -> bool:
+        """Are its rows the inputs, as they are, the same in every epoch?"""
+        return self.layer.inputs.stay(self.x)
 
     @cached_property
-    def x_dst(self) -> Tensor:
+    def own(self) -> Tensor:
         """The destinations' own rows."""
-        return self.layer.own_rows(self.x, self.comm)
+        return self.layer.own(self.x)
 
-    def weights(self, block: Block, loops: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """The weights of a block's edges, zero for the loops that are dropped; None where all are one. Made once a block."""
-        dtype = self.x.dtype
+    @property
+    def whole_rows(self) -> Tensor:
+        """The rows here, for what needs whole ones; refused where they are slices of columns."""
+        if not self.layer.whole_rows:
+            raise ModelError(
+                f"{self.conv} needs whole rows, so its layer can't be placed by columns: place it local, pull or push"
+            )
+        return self.x
+
+    def mapped(self, module: nn.Module) -> Tensor:
+        """The rows here by a linear layer without bias; where they are slices, these by their part of its matrix."""
+        layer = self.layer
+        if layer.whole_rows:
+            return dense(module, self.x)
+        return linear(layer.real(self.x), layer.share(cast(Tensor, module.weight)))
+
+    def weights(self, edges: Edges, loops: bool = False) -> Tensor | None:
+        """The weights of edges, zero for self-loops if these are dropped (`loops`); None where all are one. Made once."""
+        dtype, block = self.x.dtype, edges.block
 
         def make() -> Tensor | None:
             given = self.program.edge_values("edge_weight", block).to(dtype) if self.edge_weight else None
-            drop = None if loops is None else loops()
+            drop = edges.self_edges() if loops else None
             if drop is None or not drop.any():
                 return given
             return (~drop).to(dtype) if given is None else given * ~drop
 
-        return block.remembered(f"weights {self.edge_weight} {loops is None} {dtype}", make)
+        return block.remembered(f"weights {self.edge_weight} {loops} {dtype}", make)
 
     def types(self, block: Block) -> Tensor:
         """The types of a block's edges; looked up once a block."""
         return block.remembered("types", lambda: self.program.edge_values("edge_type", block))
 
-    def aggregate(self, x: Tensor, reduce: str = "sum") -> tuple[Tensor, Tensor]:
-        """Rows x, merged into each destination without weights; and the destinations' own."""
-        if x is not self.x:
-            return crossing.aggregate(self.layer, self.comm, x, reduce)
-        merged, own = self.once(reduce, lambda: crossing.aggregate(self.layer, self.comm, x, reduce))
-        return merged, own
+    def edge_dropout(self) -> int | None:
+        """The key of this call's dropout of edges; None where none are dropped. To be asked for once."""
+        conv: Any = self.conv
+        return self.run.next_dropout() if conv.training and conv.dropout else None
 
-    @property
-    def stays(self) -> bool:
-        """Are its rows the inputs, as they are, the same in every epoch?"""
-        return self.layer.kept is not None and self.layer.fetched(self.x) and not self.x.requires_grad
+    def kept(self, key: int | None, block: Block, edges: Edges) -> Tensor | None:
+        """Dropout of edges by head, keyed by destination and place in its list; `block`: the edges that are gone over."""
+        conv: Any = self.conv
+        if key is None:
+            return None
+        keys = self.run.keys[self.depth + 1] if edges.keys is None and self.run.keys is not None else edges.keys
+        assert keys is not None
+        return edge_mask(keys, key, block.dst(), block.places(), conv.heads, conv.dropout, self.x.dtype)
 
-    def once(self, name: str, make: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """What `make` gives, without anything that is learned: made in the first epoch only where its rows stay."""
-        kept = self.layer.kept
-        if kept is None or not self.stays:
-            return make()
-        if name not in kept:
-            with torch.no_grad():
-                kept[name] = make()
-        return kept[name]
+
+def edge_mask(
+    dst_keys: Tensor, key: int, dst: Tensor, places: Tensor, columns: int, p: float, dtype: torch.dtype
+) -> Tensor:
+    """Dropout of edges, keyed by destination and place in its list."""
+    return functional.dropout_mask(len(dst), columns, p, edge_keys(dst_keys, dst, places), key, dtype)
 
 
 def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
@@ -96,20 +110,5 @@ def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
 
 
 def plain_linear(module: nn.Module) -> bool:
+    """Is it a linear layer that does nothing else?"""
     return type(module) in (nn.Linear, Linear) and not module._forward_hooks and not module._forward_pre_hooks
-
-
-def drops(call: Call) -> bool:
-    """Does an attention convolution drop edges now?"""
-    conv: Any = call.conv
-    return bool(conv.training and conv.dropout)
-
-
-def edge_mask(
-    call: Call, key: int, dst: Tensor, places: Tensor, columns: int, p: float, dst_keys: Tensor | None = None
-) -> Tensor:
-    """Dropout of edges, keyed by destination and place in its list."""
-    if dst_keys is None:
-        assert call.run.keys is not None
-        dst_keys = call.run.keys[call.depth + 1]
-    return functional.dropout_mask(len(dst), columns, p, edge_keys(dst_keys, dst, places), key, call.x.dtype)

@@ -11,8 +11,7 @@ from weft.nn import functional, mixing
 from weft.nn.decoupled import Dense, Scores, Step
 from weft.nn.mixing import Mix, room_like
 from weft.nn.rows import Pass, edge_keys
-from weft.parallel.program import Slices
-from weft.parallel.rounds import Lists, New
+from weft.placements import EdgeLists, New, SliceSpan
 from weft.sampling import Topology
 from weft.threads import cached_property
 
@@ -21,14 +20,14 @@ class Coefficients:
     """Makes the mixes of a model's steps for the whole graph; those that nothing is learned of are made once."""
 
     def __init__(
-        self, graph: Topology, slices: Slices, comm: Communicator, lists: Lists, new: New = torch.empty
+        self, graph: Topology, span: SliceSpan, comm: Communicator, lists: EdgeLists, new: New = torch.empty
     ) -> None:
         """`new`: makes room for what there is an edge of."""
-        self._graph, self._slices, self._comm, self.lists, self._new = graph, slices, comm, lists, new
+        self._graph, self._span, self._comm, self.lists, self._new = graph, span, comm, lists, new
         self._made: dict[tuple[Any, ...], Mix] = {}
 
     @cached_property
-    def turned(self) -> Lists:
+    def turned(self) -> EdgeLists:
         """The edges by their other end."""
         return self.lists.turned(self._new)
 
@@ -100,7 +99,7 @@ class Coefficients:
     def _by_attention(self, scores: Scores, heads: int, run: Pass) -> list[Mix]:
         """Every worker hears all vertices' scores, once, and takes the soft-max for itself: of each head, or their mean."""
         conv = scores.conv
-        whole = self._slices.to_all.pull(torch.cat([scores.src, scores.dst], 1), self._comm)
+        whole = self._span.to_all.pull(torch.cat([scores.src, scores.dst], 1), self._comm)
 
         def apart(x: Tensor) -> list[Tensor]:
             return [part.contiguous() for part in x.chunk(heads, 1)]
@@ -117,7 +116,7 @@ class Coefficients:
 
     def _kept(self, heads: int, p: float, run: Pass, like: Tensor) -> tuple[Tensor, Tensor]:
         """Dropout of edges and own rows, keyed by vertex and place in its list: the same on all workers."""
-        key, keys, indptr = run.next_dropout(), self._slices.keys, self.lists.indptr
+        key, keys, indptr = run.next_dropout(), self._span.keys, self.lists.indptr
         ids = torch.arange(len(keys), device=keys.device)
         dst = ids.repeat_interleave(indptr.diff())
         places = torch.arange(len(dst), device=dst.device) - indptr[dst]

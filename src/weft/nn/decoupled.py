@@ -33,10 +33,8 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops, scatter, softmax
 
 from weft.errors import ModelError
-from weft.nn.attention import gat
 from weft.nn.block_model import walk
-from weft.nn.convolve import fast_path
-from weft.nn.sums import gcn, gin, sage
+from weft.nn.conv import convolution_of
 
 
 @dataclass(frozen=True)
@@ -132,15 +130,9 @@ class Decoupled(nn.Module):
 
 def kind_of(conv: MessagePassing, name: str = "") -> str:
     """How a convolution mixes; refuses those that can't be decoupled."""
-    path, aggr = fast_path(conv), getattr(conv, "aggr", None)
-    for function, kind, merges in (
-        (gcn, "gcn", ("add", "sum")),
-        (sage, "mean", ("mean",)),
-        (gin, "sum", ("add", "sum")),
-        (gat, "attention", ("add", "sum")),
-    ):
-        if path is function and aggr in merges:
-            return kind
+    kind = convolution_of(conv).mixing
+    if kind is not None:
+        return kind
     raise ModelError(
         f"{name + ': ' if name else ''}{conv} can't be decoupled into a map of rows and a linear mixing of them: train with "
         f"plan tp or halo, or use GCNConv, SAGEConv (mean), GINConv or GATConv (without edge features)"

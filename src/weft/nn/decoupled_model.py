@@ -17,9 +17,7 @@ from weft.nn.decoupled import Decoupled, Dense, Propagate, Scores, Step
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
 from weft.nn.rows import Pass, Rows
-from weft.parallel.program import Layer, Program
-from weft.parallel.rounds import Lists, Rounds
-from weft.parallel.tensor import ROUNDS
+from weft.placements import ROUNDS, EdgeLists, Layer, Program, Rounds, SliceLayer
 
 _SAMPLE = 512  # rows of which it is seen what dense layers keep
 
@@ -39,7 +37,7 @@ class DecoupledModel:
         entering: Callable[[Tensor], None] | None = None,
         budget: float | None = None,
     ) -> None:
-        """`ahead`: a communicator for a thread of its own, so that rows travel while this one computes; None: they do not.
+        """`ahead`: a comm for a thread of its own, so that rows travel while this one computes; None: they do not.
 
         `entering`: is told the rows that are about to be mixed. `budget`: bytes of memory that an epoch may take.
         """
@@ -133,14 +131,15 @@ class DecoupledModel:
         return self._made[1:]
 
     def _make(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:
-        layer = program.layers[0]
-        assert layer.slices is not None and program.graph is not None
-        slices, lists, files = layer.slices, Lists(layer.block.indptr, layer.block.src), Files()
+        layer, graph = _sliced(program), program.graph
+        assert graph is not None
+        block, slices, files = layer.here.block, layer.span, Files()
+        lists = EdgeLists(block.indptr, block.src)
         chunks = len(slices.chunks) - 1
         count = ROUNDS if chunks == 1 and self._ahead is not None else chunks
-        in_files = Coefficients(program.graph, slices, program.comm, lists, files)
+        in_files = Coefficients(graph, slices, program.comm, lists, files)
 
-        def rounds(of: Lists) -> Rounds:
+        def rounds(of: EdgeLists) -> Rounds:
             return Rounds(of, slices.bounds, slices.rank, count)
 
         def range_bytes(number: int) -> int:
@@ -154,21 +153,21 @@ class DecoupledModel:
         self.needs = memory.needs(sizes, self.fit, range_bytes(count) if fit.mapped else 0)
         if fit.activations == "files":
             self._spilled = Spilled([x, *self.model.parameters(), *self.model.buffers()])
-        coefficients = in_files if fit.mapped else Coefficients(program.graph, slices, program.comm, lists)
+        coefficients = in_files if fit.mapped else Coefficients(graph, slices, program.comm, lists)
         self._background = Background(program.comm, self._ahead, self._meter)
         turned = lambda: rounds(coefficients.turned)  # noqa: E731 - made when it is needed first: evaluation needs none
         return Course(rounds(lists), turned, self._background, files if fit.mapped else None), coefficients
 
     def _sizes(self, program: Program, x: Tensor) -> memory.Sizes:
-        layer, model = program.layers[0], self.model
-        assert layer.slices is not None
+        layer, model = _sliced(program), self.model
+        block = layer.here.block
         matrices = [p for p in model.parameters() if p.dim() > 1]
         epsilons = [getattr(module, "eps", None) for module in model.modules()]
         return memory.Sizes(
-            vertices=layer.block.num_src,
-            edges=layer.block.num_edges,
+            vertices=block.num_src,
+            edges=block.num_edges,
             own=len(x),
-            workers=layer.slices.size,
+            workers=layer.span.size,
             inputs=x.shape[1],
             columns=model.columns,
             apart=model.heads,
@@ -202,6 +201,13 @@ class DecoupledModel:
         with torch.no_grad():
             run = Pass([0], [program.keys[0][:0]], 0)
             return by_rows(self.model) and self._dense(x[:0], program, run)[1]
+
+
+def _sliced(program: Program) -> SliceLayer:
+    """The layer that says whose rows and columns are whose."""
+    layer = program.layers[0]
+    assert isinstance(layer, SliceLayer), "decoupled models run on slices"
+    return layer
 
 
 def _mixed(dense: Dense, course: Course, coefficients: Coefficients, run: Pass) -> list[Tensor]:

@@ -16,9 +16,9 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.nn.binding import EDGE_ARGUMENTS, call_model
 from weft.nn.block_model import make_call
-from weft.nn.convolve import convolve
+from weft.nn.conv import convolve
 from weft.nn.rows import Pass, Rows
-from weft.parallel.program import Program
+from weft.placements import Program
 from weft.sampling import Sample
 
 

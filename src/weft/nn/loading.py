@@ -10,7 +10,7 @@ from torch import Tensor
 from weft.errors import StorageError
 from weft.exchange import gather_rows
 from weft.nn import mixing
-from weft.parallel.rounds import Lists, Rounds
+from weft.placements import EdgeLists, Rounds
 
 _TYPES = {torch.float32: "f4", torch.float64: "f8", torch.int32: "i4", torch.int64: "i8"}
 
@@ -55,7 +55,7 @@ class Loaded:
         if rows.start == rows.stop:
             return
         indptr, edges = _within(self._indptr, rows)
-        near = Lists(indptr, self._local[edges].clone())
+        near = EdgeLists(indptr, self._local[edges].clone())
         loaded = None if weight is None else weight[edges].clone()
         out = h.new_empty(rows.stop - rows.start, h.shape[1])
         if own is not None:
@@ -64,7 +64,7 @@ class Loaded:
         mixing.sum_over(near, everything, loaded, gather_rows(h, self._needs[rows.start]), out, own is not None)
         to[rows] = out
 
-    def _number(self, lists: Lists, rows: slice, place: Tensor, files: Files) -> Tensor:
+    def _number(self, lists: EdgeLists, rows: slice, place: Tensor, files: Files) -> Tensor:
         """The rows that a range needs; where its edges find them is noted."""
         ids = _needed(lists, rows)
         place[ids] = torch.arange(len(ids), dtype=torch.int32)
@@ -86,7 +86,7 @@ def resident(rounds: Rounds, width: int, number: int) -> int:
     return most
 
 
-def _needed(lists: Lists, rows: slice) -> Tensor:
+def _needed(lists: EdgeLists, rows: slice) -> Tensor:
     """The rows at the other ends of a range's edges."""
     found = torch.zeros(lists.num_vertices, dtype=torch.bool)
     for _, other in lists.some(rows):

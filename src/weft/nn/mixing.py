@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from weft import _kernels
 from weft.nn.functional import array
-from weft.parallel.rounds import Lists, New
+from weft.placements import EdgeLists, New
 
 _EDGES = 1 << 18  # whose weights are turned around at a time
 
@@ -23,7 +23,7 @@ class Mix:
     like: "Mix | None" = None  # another one with the same weights
     _turned: Tensor | None = field(default=None, repr=False)
 
-    def turned(self, turned: Lists, new: New = torch.empty) -> Tensor | None:
+    def turned(self, turned: EdgeLists, new: New = torch.empty) -> Tensor | None:
         """The weights by the edges' other end."""
         if self.like is not None:
             return self.like.turned(turned, new)
@@ -41,7 +41,7 @@ def room_like(x: Tensor, new: New, length: int | None = None) -> Tensor:
     return new((len(x) if length is None else length,), dtype=x.dtype, **({} if x.is_cpu else {"device": x.device}))
 
 
-def mix(lists: Lists, rows: slice, weight: Tensor | None, own: Tensor | None, h: Tensor, out: Tensor) -> None:
+def mix(lists: EdgeLists, rows: slice, weight: Tensor | None, own: Tensor | None, h: Tensor, out: Tensor) -> None:
     """out[v] = own[v] h[v] + sum over v's edges of weight x h[other end], for a range of v; `own` [vertices or 1, 1]."""
     to = out[rows]
     if own is not None:
@@ -49,7 +49,7 @@ def mix(lists: Lists, rows: slice, weight: Tensor | None, own: Tensor | None, h:
     sum_over(lists, rows, weight, h, to, own is not None)
 
 
-def sum_over(lists: Lists, rows: slice, weight: Tensor | None, h: Tensor, to: Tensor, onto: bool) -> None:
+def sum_over(lists: EdgeLists, rows: slice, weight: Tensor | None, h: Tensor, to: Tensor, onto: bool) -> None:
     """to[i] (+)= sum over the edges of vertex rows[i] of weight x h[other end]."""
     indptr = lists.indptr[rows.start : rows.stop + 1]
     if h.is_cpu:
@@ -64,7 +64,7 @@ def sum_over(lists: Lists, rows: slice, weight: Tensor | None, h: Tensor, to: Te
     to.index_add_(0, _ends(indptr, messages), messages)
 
 
-def of_edges(lists: Lists, g: Tensor, h: Tensor) -> Tensor:
+def of_edges(lists: EdgeLists, g: Tensor, h: Tensor) -> Tensor:
     """<g[vertex], h[other end]> for each edge: the gradient of what edges count for."""
     if not g.is_cpu:
         return (g[_ends(lists.indptr, g)] * h[lists.other.long()]).sum(1)
@@ -75,8 +75,8 @@ def of_edges(lists: Lists, g: Tensor, h: Tensor) -> Tensor:
 
 
 def shares(
-    lists: Lists,
-    turned: Lists,
+    lists: EdgeLists,
+    turned: EdgeLists,
     a_src: Tensor,
     a_dst: Tensor,
     slope: float,
@@ -95,7 +95,7 @@ def shares(
 
 
 def shares_in_torch(
-    lists: Lists,
+    lists: EdgeLists,
     a_src: Tensor,
     a_dst: Tensor,
     slope: float,
@@ -130,8 +130,8 @@ class _Shares(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        lists: Lists,
-        turned: Lists,
+        lists: EdgeLists,
+        turned: EdgeLists,
         a_src: Tensor,
         a_dst: Tensor,
         slope: float,
@@ -160,7 +160,7 @@ class _Shares(torch.autograd.Function):
 
 
 def _arrays(
-    lists: Lists, a_src: Tensor, a_dst: Tensor, keep: tuple[Tensor, Tensor] | None
+    lists: EdgeLists, a_src: Tensor, a_dst: Tensor, keep: tuple[Tensor, Tensor] | None
 ) -> tuple[Any, Any, Any, Any, Any, Any]:
     kept = (None, None) if keep is None else (array(keep[0]), array(keep[1]))
     return lists.indptr.numpy(), lists.other.numpy(), array(a_src), array(a_dst), *kept

@@ -19,7 +19,7 @@ from weft.exchange import Background, Communicator, SliceLayout, send_rows, send
 from weft.nn import mixing
 from weft.nn.loading import Files, Loaded
 from weft.nn.mixing import Mix
-from weft.parallel.rounds import Round, Rounds
+from weft.placements import Round, Rounds
 
 # Weights and own coefficients of a mixing, in the order of the lists that it goes over.
 Pair = tuple[Tensor | None, Tensor | None]

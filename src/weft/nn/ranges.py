@@ -7,13 +7,12 @@ slices of all rows, and what this worker's own rows leave behind for gradients.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from torch import nn
-from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, MessagePassing, RGATConv
 
 from weft.errors import ConfigError
 from weft.nn.block_model import walk
+from weft.nn.conv import convolution_of
 
 _MOST = 1 << 12
 _OF_EDGE = 4  # numbers an edge and head: a probability, two shares of gradients, a mask of dropout
@@ -48,7 +47,8 @@ def needs(model: nn.Module, columns: int, edges: int, bounds: Sequence[int], num
     lists = 3 * 8 * (vertices + 1) + 12 * edges  # by destination and by source, with the edges' numbers
     rows, kept, widest, heads = columns, 0, 0, 0
     for conv, wide, out in walk(model, columns).values():
-        merged, times, of_edge = _merged(conv, wide, out)
+        held = convolution_of(conv).sliced(wide, out)
+        merged, times, of_edge = held.columns, held.slices, held.heads
         width = -(-merged // workers)
         kept, widest = kept + times * width, max(widest, width)
         heads = max(heads, -(-of_edge // workers) + 1 if of_edge else 0)
@@ -57,14 +57,3 @@ def needs(model: nn.Module, columns: int, edges: int, bounds: Sequence[int], num
         lists += 12 * (edges + vertices)  # with self-loops
     slices = number * vertices * (kept + 2 * widest)
     return Needs(lists, slices, number * own * rows, number * _OF_EDGE * heads * edges)
-
-
-def _merged(conv: MessagePassing, wide: int, out: int) -> tuple[int, int, int]:
-    """The columns that are merged, how many slices of them stay for gradients, and the heads."""
-    known: Any = conv
-    if isinstance(conv, GATConv | GATv2Conv | RGATConv):
-        slices = 3 if isinstance(conv, GATv2Conv) and not known.share_weights else 2
-        return known.heads * known.out_channels, slices, known.heads
-    if isinstance(conv, FiLMConv):
-        return out, 3, 0
-    return (wide, 2, 0) if getattr(conv, "aggr", "sum") == "max" else (wide, 0, 0)

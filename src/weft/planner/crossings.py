@@ -1,4 +1,4 @@
-"""What crosses between workers in a layer: found by running its convolution on a layer of a few rows, on a communicator that
+"""What crosses between workers in a layer: found by running its convolution on a layer of a few rows, on a comm that
 writes down what it is asked to send. So a convolution of any kind tells for itself."""
 
 import inspect
@@ -13,18 +13,16 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.exchange import Communicator, Route
+from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn.binding import Handle
 from weft.nn.block_model import make_call
-from weft.nn.convolve import convolve
+from weft.nn.conv import convolve
 from weft.nn.rows import Pass
-from weft.parallel import PLACEMENTS
-from weft.parallel.program import Columns, Layer, Program, Pushed
-from weft.sampling import Block
+from weft.placements import ColumnSpan, Layer, Program, Rehearsal, placement_named
+from weft.placements.rehearsal import HERE, OWN, PAIRS, PULLED
+from weft.plugins import PLACEMENTS
 
-# Rows of each kind in a rehearsed layer: any sum of them tells which they were.
-_PULLED, _OWN, _PAIRS, _DESTINATIONS, _HERE = 1, 16, 256, 20, 300
 KINDS = ("pulled", "own", "pairs", "columns", "all")
 _IMPOSSIBLE = -1.0  # in place of a message's way
 
@@ -40,7 +38,7 @@ class Message:
 
 
 class Recorder(Communicator):
-    """A communicator of two workers, one of whom is not there: what is sent is written down, what comes is zero."""
+    """A comm of two workers, one of whom is not there: what is sent is written down, what comes is zero."""
 
     def __init__(self, columns: bool = False) -> None:
         super().__init__(0, 2)
@@ -63,7 +61,7 @@ class Recorder(Communicator):
     def _kinds(self, rows: int) -> list[str]:
         if self._columns:
             return ["columns"] if rows else []
-        return [kind for kind, each in (("pulled", _PULLED), ("own", _OWN), ("pairs", _PAIRS)) if rows & each]
+        return [kind for kind, each in (("pulled", PULLED), ("own", OWN), ("pairs", PAIRS)) if rows & each]
 
 
 def crossing(
@@ -74,13 +72,14 @@ def crossing(
     `by_request`: its destinations' rows are where they were asked for, not at their owners. `workers`: how many share the
     columns of a layer by column.
     """
-    comm = Recorder(placement == "columns")
-    layer = _layer(placement, by_request, Columns(0, workers, width), first=depth == 0)
-    wide = width if layer.columns is None else layer.columns.width
+    placed, columns = placement_named(placement), ColumnSpan(0, workers, width)
+    comm = Recorder(placed.only_first)
+    layer = Rehearsal(comm, columns, depth == 0, by_request).layer(placed)
+    wide = width if layer.whole_rows else columns.width
     dtype = next((p.dtype for p in conv.parameters()), torch.float32)
-    x = torch.randn(_HERE, wide, dtype=dtype).requires_grad_(depth > 0)
+    x = torch.randn(HERE, wide, dtype=dtype).requires_grad_(depth > 0)
     try:
-        run_layer(graph, conv, layer, x, depth, comm)
+        run_layer(graph, conv, layer, x, depth)
     except ModelError:
         return None
     return comm.messages
@@ -94,14 +93,14 @@ def all_crossings(
 ) -> dict[tuple[int, str, bool], list[Message] | None]:
     """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not.
 
-    `convolutions`: by depth from 1 on, with the widths of their rows. With a communicator, its workers all call this, each
-    finding a part.
+    `convolutions`: by depth from 1 on, with the widths of their rows. With a comm, all its workers call this, and each
+    finds a part.
     """
     comm = comm or Communicator()
     cases = [
         (depth - 1, placement, by_request)
-        for depth, placement, by_request in product(convolutions, PLACEMENTS, (True, False))
-        if placement != "columns" or depth == 1
+        for depth, placement, by_request in product(convolutions, PLACEMENTS.names(), (True, False))
+        if depth == 1 or not placement_named(placement).only_first
     ]
     mine = []
     for number in range(comm.rank, len(cases), comm.size):
@@ -131,13 +130,11 @@ def _read(rows: np.ndarray) -> list[Message] | None:
     ]
 
 
-def run_layer(
-    graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int, comm: Communicator | None = None
-) -> None:
+def run_layer(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int) -> None:
     """A convolution forward and backward on some layer and rows."""
     vertices = [torch.arange(count) % graph.num_vertices for count in (len(x), layer.num_dst)]
     held = [vertices[0]] * (depth + 1) + [vertices[1]]
-    program = Program([layer] * (depth + 1), held, held, graph, comm=comm or Communicator())
+    program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
     run = Pass(program.sizes, program.keys, 0, program.descend)
     out: Any = convolve(make_call(conv, x, depth, program, run, _edge_types(conv, layer)))
     if out.requires_grad:
@@ -148,44 +145,6 @@ def _edge_types(conv: Any, layer: Layer) -> dict[str, Any]:
     """What a convolution that asks for edge types is given: edges of all its relations in turn."""
     if not hasattr(conv, "num_relations") or "edge_type" not in inspect.signature(type(conv).forward).parameters:
         return {}
-    for block in (layer.block, *([layer.pushed.block] if layer.pushed else [])):
-        block.values["edge_type"] = torch.arange(block.num_edges) % conv.num_relations
+    for edges in layer.parts:
+        edges.block.values["edge_type"] = torch.arange(edges.block.num_edges) % conv.num_relations
     return {"edge_type": Handle.of("edge_type")}
-
-
-def _layer(placement: str, by_request: bool, columns: Columns, first: bool) -> Layer:
-    """One worker's layer of which another has a part: rows come from it, none go there. Inputs are fetched before."""
-    none = torch.empty(0, dtype=torch.int64)
-    loops, here = torch.arange(_DESTINATIONS), torch.arange(_HERE)
-    pulls = not first and placement not in ("push", "columns")
-    total = _HERE + int(pulls) * _PULLED
-    block = Block(torch.arange(_DESTINATIONS + 1), loops.int(), total)
-    layer = Layer(block, torch.ones(_DESTINATIONS, dtype=torch.int64), src_vertices=torch.arange(total))
-    layer.dst_vertices = loops
-    if pulls:
-        layer.sources = Route(_HERE, total, none, [0, 0], [0, _PULLED], None, None)
-    if by_request and placement != "columns" and not (first and placement == "local"):
-        come, stay = torch.arange(_OWN), torch.arange(_OWN, _DESTINATIONS)
-        layer.own = Route(_HERE, _DESTINATIONS, none, [0, 0], [0, _OWN], come, stay, stay)
-    if placement in ("push", "cover"):
-        layer.pushed = _pushed(torch.arange(_PAIRS) % _DESTINATIONS, [0, _PAIRS], _HERE, none)
-    if placement == "columns":
-        at = loops.repeat(columns.size - 1)
-        layer.pushed = _pushed(at, [0, len(at)], _HERE, none)
-        layer.pushed.dst_at, layer.dst_at = none, loops
-        layer.columns, layer.src_vertices = columns, here
-    return layer
-
-
-def _pushed(at: Tensor, sent: list[int], rows: int, none: Tensor) -> Pushed:
-    """No edges of the other's here; its partial rows come for these destinations."""
-    block = Block(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), rows)
-    return pushed_layer(block, _DESTINATIONS, at, sent, none)
-
-
-def pushed_layer(block: Block, destinations: int, at: Tensor, sent: list[int], keys: Tensor) -> Pushed:
-    """Edges of the other worker's that are computed here, and the ways of partial rows between the two."""
-    none, there = torch.empty(0, dtype=torch.int64), [0, block.num_dst]
-    home = Route(destinations, block.num_dst, at, sent, there, None, none, none)
-    carry = Route(len(at), block.num_dst, torch.arange(len(at)), sent, there, None, none, none)
-    return Pushed(block, home, carry, at, keys, keys)

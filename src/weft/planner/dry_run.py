@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from weft.exchange import Communicator
+from weft.exchange import Communicator, Owners
 from weft.features.cache import rooms
 from weft.graph import Graph, ProgressCallback, out_degrees
-from weft.parallel import Owners, Plan
+from weft.parallel import Plan
 from weft.planner.counts import Cell, Counts
 from weft.planner.task import Sampling
 from weft.planner.walk import Team, Walk

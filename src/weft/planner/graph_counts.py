@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from weft.exchange import Communicator
+from weft.exchange import Communicator, Owners
 from weft.graph import Graph
-from weft.parallel.owners import Owners
-from weft.parallel.replicas import replicas
+from weft.placements import vertices_to_replicate
 from weft.planner.counts import HOME, OWNER, Cell, Counts, Key
 from weft.planner.walk import Team, Walk
 from weft.sampling import NeighborSampler
@@ -63,7 +62,7 @@ class _Part:
         self._walk = Walk(sampler, team, worker, costs, 0.0, graph.num_vertices)
         span = int(owners.bounds[worker]), int(owners.bounds[worker + 1])
         self._own = np.arange(*span, dtype=graph.indices.dtype)
-        self._copies = replicas(graph, span, costs, epochs) if epochs else {}
+        self._copies = vertices_to_replicate(graph, span, costs, epochs) if epochs else {}
 
     def cells(self) -> list[Cell]:
         """By layer, inputs first."""

@@ -16,7 +16,7 @@ from torch import nn
 from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn.block_model import walk
-from weft.nn.convolve import fast_path
+from weft.nn.conv import BlackBox, convolution_of
 from weft.planner.counts import HOME, OWNER, Counts
 from weft.planner.stand import FEW, Shape, Stand, most_rows, pace, step_time
 
@@ -84,7 +84,9 @@ def model_cost(
     told: list[list[float]] = comm.sum(mine).tolist()
     figures, paced = told[: len(runs)], min(row[0] for row in told[len(runs) :])
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
-    maps = [fast_path(found[depth + 1][0]) is None for depth in range(len(shapes))]  # what came of others too
+    maps = [
+        isinstance(convolution_of(found[depth + 1][0]), BlackBox) for depth in range(len(shapes))
+    ]  # others rows too
     layers = [
         LayerCost(*(whole[:4] + split[:3] + [whole[4], whole[1] * of_all]))
         for (whole, split), of_all in zip(halves, maps, strict=True)

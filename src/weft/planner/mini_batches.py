@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import nn
 
+from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
 from weft.nn import crossing_costs
-from weft.parallel import NAMED, PLACEMENTS, Owners, Plan
+from weft.parallel import NAMED, PLACEMENTS, Plan
 from weft.planner.cost import Price
 from weft.planner.counts import Counts
 from weft.planner.dry_run import DryRun

@@ -10,8 +10,9 @@ import numpy as np
 from torch import nn
 
 from weft.errors import ConfigError
+from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
-from weft.parallel import Owners, Plan
+from weft.parallel import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, epoch_seconds
 from weft.planner.explain import reasons, worth

@@ -1,6 +1,6 @@
 """What a layer of the full graph costs and sends by column, and whether it is made of inputs once: found by running it.
 
-One of several workers goes over a graph of some rows and edges with its columns, on a communicator that only counts.
+One worker of several goes over a graph of some rows and edges with its slice of the columns, on a comm that only counts.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +14,7 @@ from weft.errors import ModelError
 from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn import functional
-from weft.parallel import Slices
-from weft.parallel.program import Layer
-from weft.parallel.tensor import everyones
+from weft.placements import Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.crossings import run_layer
 from weft.planner.stand import FEW, MOST, random_block, timed
 from weft.sampling import Block
@@ -36,7 +34,7 @@ class Sliced:
 
 
 class _Tally(Communicator):
-    """A communicator of several workers of whom only one is there: what is sent is counted, what comes is zero."""
+    """A comm of several workers of whom only one is there: what is sent is counted, what comes is zero."""
 
     def __init__(self, rank: int, workers: int) -> None:
         super().__init__(rank, workers)
@@ -58,11 +56,10 @@ class _Tally(Communicator):
 
 def merges_once(graph: Graph, conv: MessagePassing, width: int) -> bool:
     """Is what the convolution merges made of the inputs alone, so that it is made once?"""
-    layer = Layer.whole(random_block(FEW, FEW, FEW))
-    layer.src_vertices = layer.dst_vertices = torch.arange(FEW)
-    layer.kept = {}
-    _run(graph, conv, layer, _rows(conv, FEW, width, first=True), 0, Communicator())
-    return bool(layer.kept)
+    layer = WholeLayer(random_block(FEW, FEW, FEW))
+    layer.inputs.kept = {}
+    _run(graph, conv, layer, _rows(conv, FEW, width, first=True), 0)
+    return bool(layer.inputs.kept)
 
 
 def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: int) -> Sliced | None:
@@ -112,10 +109,9 @@ class _Run:
         """`size`: workers, and rows of each."""
         self._graph, self._conv, self._depth, (self._workers, own), self._rank = graph, conv, depth, size, rank
         bounds = tuple(own * worker for worker in range(self._workers + 1))
-        slices = Slices(bounds, rank, torch.arange(bounds[-1]), everyones(bounds, rank), (0, bounds[-1]))
-        block = random_block(bounds[-1], bounds[-1], edges)
-        self._layer = Layer(block, block.indptr.diff()[bounds[rank] : bounds[rank + 1]], slices=slices)
-        self._layer.kept = None if depth else {}
+        span = SliceSpan(bounds, rank, torch.arange(bounds[-1]), everyones(bounds, rank), (0, bounds[-1]))
+        self._layer = SliceLayer(random_block(bounds[-1], bounds[-1], edges), span)
+        self._layer.inputs.kept = None if depth else {}
         self._x = _rows(conv, own, width, first=depth == 0)
         self._go(_Tally(rank, self._workers))  # what is done once
 
@@ -131,7 +127,8 @@ class _Run:
         return timed(lambda: self._go(comm))
 
     def _go(self, comm: Communicator) -> None:
-        _run(self._graph, self._conv, self._layer, self._x, self._depth, comm)
+        self._layer.comm = comm
+        _run(self._graph, self._conv, self._layer, self._x, self._depth)
 
 
 def _rows(conv: MessagePassing, count: int, width: int, first: bool) -> Tensor:
@@ -139,6 +136,6 @@ def _rows(conv: MessagePassing, count: int, width: int, first: bool) -> Tensor:
     return torch.ones(count, width, dtype=dtype).requires_grad_(not first)
 
 
-def _run(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int, comm: Communicator) -> None:
-    layer.inputs = (x, x._version)
-    run_layer(graph, conv, layer, x, depth, comm)
+def _run(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int) -> None:
+    layer.inputs.fetched(x)
+    run_layer(graph, conv, layer, x, depth)

@@ -11,11 +11,11 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
-from weft.exchange import Communicator
+from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.nn.binding import takes_types
 from weft.nn.block_model import walk
-from weft.parallel import Owners, Plan
+from weft.parallel import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, Prices
 from weft.planner.counts import Counts

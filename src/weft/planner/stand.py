@@ -20,8 +20,8 @@ from weft.exchange import Route, gather_rows
 from weft.graph import Graph
 from weft.nn import BlockModel
 from weft.nn.functional import merged
-from weft.parallel.program import Columns, Layer, Program
-from weft.planner.crossings import Recorder, pushed_layer, run_layer
+from weft.placements import ColumnSpan, Edges, EdgesById, Layer, Program, WholeLayer, column_layer, split_layer
+from weft.planner.crossings import Recorder, run_layer
 from weft.sampling import Block
 
 FEW = 8  # rows of a run that shows what does not depend on rows
@@ -63,7 +63,7 @@ class Stand:
         self._held = max(self._destinations, int(shape.held * scale))
         self._away, self._pairs = int(shape.pushed * self._edges), int(shape.pairs * scale)
         self._others = min(int(shape.away * scale), self._destinations)
-        self._columns = Columns(0, workers, width)
+        self._columns = ColumnSpan(0, workers, width)
         dtype = next((p.dtype for p in conv.parameters()), torch.float32)
         self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype)
 
@@ -76,10 +76,10 @@ class Stand:
         whole = self._time(layer)
         source = max(0.0, by_source - fixed) / (self._sources - FEW)
         destination = max(0.0, by_both - by_source) / (self._destinations - FEW)
-        ahead, asked = 0.0, layer.asked
+        ahead, asked = 0.0, layer.inputs.asked
         if asked is not None:
             x = self._x[: self._sources]
-            ahead = timed(lambda: merged(layer.block, x, asked)) / self._edges
+            ahead = timed(lambda: asked.ahead(layer.here, x)) / self._edges
         return [fixed, source, destination, max(0.0, whole - by_both) / self._edges, ahead]
 
     def split(self) -> list[float]:
@@ -90,17 +90,16 @@ class Stand:
         by_both = self._time(self._layer(self._held, self._destinations, 0))
         figures = []
         for by_request in (False, True):
-            layer = self._layer(self._held, self._destinations, self._edges - self._away)
-            block = random_block(self._held, max(1, self._pairs), self._away)
-            at = torch.arange(self._pairs) % self._destinations
-            layer.pushed = pushed_layer(block, self._destinations, at, [0, len(at)], torch.zeros(block.num_dst).long())
+            block = random_block(self._held, self._destinations, self._edges - self._away)
+            there = random_block(self._held, max(1, self._pairs), self._away)
+            here, own = Edges(block), None
             if by_request:
-                none, come, stay = (
-                    torch.arange(0),
-                    torch.arange(self._others),
-                    torch.arange(self._others, self._destinations),
-                )
-                layer.own = Route(self._held, self._destinations, none, [0, 0], [0, self._others], come, stay, stay)
+                ids, none = torch.arange(self._held), torch.arange(0)
+                come, stay = torch.arange(self._others), torch.arange(self._others, self._destinations)
+                own = Route(self._held, self._destinations, none, [0, 0], [0, self._others], come, stay, stay)
+                here = EdgesById(block, src_ids=ids, dst_ids=ids[: self._destinations])
+            at = torch.arange(self._pairs) % self._destinations
+            layer = split_layer(here, there, at, (None, own), Recorder())
             figures.append(max(0.0, self._try(layer, self._x) - by_both) / self._edges)
         return [*figures, self._by_column() if self._depth == 0 else 0.0]
 
@@ -108,19 +107,15 @@ class Stand:
         size, every = self._columns.size, self._held * self._columns.size  # the rows of all workers, or a share of them
         share = min(1.0, self._most / every)
         rows, destinations, edges = (max(FEW, int(n * share)) for n in (every, self._destinations, self._edges))
-        layer = self._layer(rows, destinations, edges)
-        block = random_block(rows, destinations * (size - 1), edges * (size - 1))
+        here = random_block(rows, destinations, edges)
+        there = random_block(rows, destinations * (size - 1), edges * (size - 1))
         at = torch.arange(destinations).repeat(size - 1)
-        layer.pushed = pushed_layer(block, destinations, at, [0, len(at)], torch.zeros(block.num_dst).long())
-        layer.pushed.dst_at, layer.dst_at = at, torch.arange(destinations)
-        layer.columns = self._columns
+        layer = column_layer(here, there, (torch.arange(destinations), at), at, self._columns, Recorder())
         whole = self._try(layer, self._x.new_ones(rows, self._columns.width))
         return max(0.0, whole - self._time(self._layer(FEW, FEW, 0))) / (edges * size)
 
-    def _layer(self, sources: int, destinations: int, edges: int) -> Layer:
-        layer = Layer.whole(random_block(sources, destinations, edges))
-        layer.src_vertices, layer.dst_vertices = torch.arange(sources), torch.arange(destinations)
-        return layer
+    def _layer(self, sources: int, destinations: int, edges: int) -> WholeLayer:
+        return WholeLayer(random_block(sources, destinations, edges))
 
     def _try(self, layer: Layer, x: Tensor) -> float:
         try:
@@ -129,10 +124,10 @@ class Stand:
             return 0.0
 
     def _time(self, layer: Layer, x: Tensor | None = None) -> float:
-        rows = (self._x if x is None else x)[: layer.block.num_src].detach().requires_grad_(self._depth > 0)
-        layer.inputs = (rows, rows._version) if self._depth == 0 else None
-        comm = Recorder() if layer.pushed is not None else None
-        return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth, comm))
+        rows = (self._x if x is None else x)[: layer.here.block.num_src].detach().requires_grad_(self._depth > 0)
+        if self._depth == 0:
+            layer.inputs.fetched(rows)
+        return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth))
 
 
 def most_rows(widths: tuple[int, int]) -> int:
@@ -143,10 +138,10 @@ def most_rows(widths: tuple[int, int]) -> int:
 def step_time(graph: Graph, model: nn.Module, rows: list[int]) -> float:
     """What a whole step takes without edges, with so many rows before and after each layer."""
     rows = [max(rows[at:]) for at in range(len(rows))]
-    layers = [Layer.whole(random_block(sources, rows[at + 1], 0)) for at, sources in enumerate(rows[:-1])]
     vertices = [torch.arange(count) % graph.num_vertices for count in rows]
-    for at, layer in enumerate(layers):
-        layer.src_vertices, layer.dst_vertices = vertices[at], vertices[at + 1]
+    layers: list[Layer] = [
+        WholeLayer(random_block(sources, rows[at + 1], 0), vertices[at]) for at, sources in enumerate(rows[:-1])
+    ]
     program = Program(layers, vertices, vertices, graph)
     dtype = next((p.dtype for p in model.parameters()), torch.float32)
     runner, x = BlockModel(model, graph.num_features), torch.ones(rows[0], graph.num_features, dtype=dtype)

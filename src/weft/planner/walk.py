@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.exchange import Owners
 from weft.features.cache import by_reads, edges_from, hottest
-from weft.parallel.cover import cover
-from weft.parallel.hops import cut
-from weft.parallel.owners import Owners
+from weft.placements import cheapest_cover, cut
 from weft.planner.counts import HOME, OWNER, SPREAD, STATES, Cell, Key
 from weft.sampling import Block, Sampler, balance_seeds, count_misses, dealt, of_full_homes, seed_limits
 
@@ -127,7 +126,7 @@ class Walk:
         pulled = np.zeros(len(vertices), dtype=np.uint8)
         _, away = covered = cut(block, member, pulled, rank, owners.size, False)
         if key[1] == OWNER:  # only there can a layer be covered
-            pulled = cover(block, member, rank, owners.size, *self._costs[key[0]])
+            pulled = cheapest_cover(block, member, rank, owners.size, *self._costs[key[0]])
             covered = cut(block, member, pulled, rank, owners.size, False)
         to_dst = member[: block.num_dst]
         return Cell(

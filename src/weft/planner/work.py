@@ -10,7 +10,7 @@ import numpy as np
 from weft.exchange import sent_whole
 from weft.graph import Graph
 from weft.parallel import Plan
-from weft.parallel.cover import EXACT_UP_TO
+from weft.placements import EXACT_UP_TO
 from weft.planner.counts import HOME, OWNER, SPREAD, Cell, Counts, Key
 from weft.planner.crossings import Message
 from weft.planner.layers import LayerCost

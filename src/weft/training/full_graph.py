@@ -11,8 +11,7 @@ from weft.errors import ModelError
 from weft.features import FeatureStore
 from weft.keys import Stream
 from weft.meter import Meter
-from weft.parallel import Program
-from weft.parallel.pairs import Ends
+from weft.placements import Ends, Merge, Program
 from weft.training.loader import Batch, Piece
 
 
@@ -36,8 +35,8 @@ class FullGraph:
         with meter.stage("fetch"):
             self._rows = features.fetch(self._program.vertices[0], here=self._program.here)
         self._version = self._rows._version
-        self._program.layers[0].inputs = (self._rows, self._version)
-        self.merge: str | None = None  # how the model merges its inputs: layers keep what they made of them
+        self._program.fetched(self._rows)
+        self.merge: Merge | None = None  # how the model merges its inputs: layers keep what they made of them
 
     def batches(
         self,

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from weft.exchange import Communicator
+from weft.exchange import Communicator, Owners
 from weft.features import gather
 from weft.graph import Graph, vertex_ranges
 from weft.nn import LayerwiseRunner
 from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
 from weft.nn.layerwise import Pending
-from weft.parallel import Owners, tensor_program
 from weft.parallel.plan import tp_decoupled
+from weft.placements import tensor_program
 from weft.sampling import NeighborSampler
 
 _ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time

@@ -11,8 +11,7 @@ from weft.exchange import Communicator
 from weft.graph import SPLITS, Graph, Links, split_links
 from weft.keys import Stream
 from weft.nn.links import LinkPredictor, link_loss, loss_terms, make_decoder
-from weft.parallel import Program
-from weft.parallel.pairs import Ends, Pairs, meet
+from weft.placements import Ends, Pairs, Program, meet
 from weft.sampling import Batches, VerticesByType, WholeBatch, batch_negatives, uniform_negatives
 from weft.training.metrics import auc, ranks
 from weft.training.settings import Settings

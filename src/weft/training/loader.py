@@ -12,8 +12,8 @@ from torch import Tensor
 from weft.features import FeatureStore
 from weft.keys import Stream
 from weft.meter import Meter
-from weft.nn import crossing
-from weft.parallel import Program, Turns
+from weft.parallel import Turns
+from weft.placements import Merge, Program
 from weft.threads import yield_to_others
 from weft.training.team import Programmer
 
@@ -86,8 +86,8 @@ class Loader:
         begin = yield_to_others if yields else None
         self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(len(self._programmers))]
         self._ordered = 0
-        self.merge: str | None = (
-            None  # how the model merges its inputs first of all: done ahead, for no parameter is in it
+        self.merge: Merge | None = (
+            None  # how the model merges its inputs first of all: done ahead, as no parameter is in it
         )
         self._begun: deque[tuple[Order, Future[list[Piece]]]] = deque()
 
@@ -174,10 +174,7 @@ class Loader:
             inputs = [program.vertices[0] for program in programs]
             fetched = self._features.fetch_all(inputs, lane, all(program.here for program in programs))
         for program, rows in zip(programs, fetched, strict=True):
-            first = program.layers[0]
-            first.inputs = (rows, rows._version)
-            if self.merge is not None and first.pushed is None and first.columns is None:
-                with self._meter.stage("compute"):
-                    first.merged = (self.merge, crossing.merged(first, rows, self.merge))
+            with self._meter.stage("compute"):
+                program.fetched(rows, self.merge)
         moves = [self._turns.move(turn) if order.stream == Stream.SAMPLE else 0 for turn in order.turns]
         return [Piece(*made) for made in zip(programs, fetched, moves, strict=True)]

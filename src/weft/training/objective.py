@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.graph import Graph
-from weft.parallel import Program
+from weft.placements import Program
 from weft.sampling import Batches, WholeBatch
 from weft.training import metrics
 from weft.training.link_objective import LinkObjective

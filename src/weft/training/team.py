@@ -10,36 +10,32 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
-from weft.exchange import Background, Communicator, World
+from weft.exchange import Background, Communicator, Owners, World
 from weft.features import FeatureStore, Sharing
 from weft.features.cache import by_reads, edges_from, hottest, rooms
 from weft.graph import Graph, out_degrees
 from weft.keys import Stream
 from weft.nn import crossing_costs
 from weft.nn.binding import takes_types
-from weft.nn.convolve import check_sums, fast_path
+from weft.nn.conv import BlackBox, check_adds_up, convolution_of
 from weft.nn.costs import row_costs
 from weft.nn.links import encoder_of
 from weft.nn.ranges import needs
-from weft.parallel import (
-    NAMED,
-    OF_GRAPH,
-    Columns,
+from weft.parallel import NAMED, OF_GRAPH, Pieces, Plan, TimeSteps, Turns, mixed
+from weft.placements import (
+    ColumnSpan,
     Cooperation,
-    Owners,
+    Ends,
     Pairs,
-    Pieces,
-    Plan,
     Program,
-    TimeSteps,
-    Turns,
-    mixed,
+    meet,
+    program_alone,
+    program_for_pairs,
+    program_for_pairs_alone,
+    program_together,
     tensor_program,
+    vertices_to_replicate,
 )
-from weft.parallel.linked import linked, linked_alone
-from weft.parallel.pairs import Ends, meet
-from weft.parallel.replicas import replicas
-from weft.parallel.whole import program_alone, program_together
 from weft.plugins import SAMPLERS
 from weft.sampling import SeedBalance, dealt, make_sampler
 from weft.training.link_objective import LinkObjective
@@ -92,7 +88,9 @@ def _graph_plan(settings: Settings, model: nn.Module, depth: int, options: dict[
 
 
 def _all_fast(model: nn.Module) -> bool:
-    return all(fast_path(conv) for conv in model.modules() if isinstance(conv, MessagePassing))
+    return not any(
+        isinstance(convolution_of(conv), BlackBox) for conv in model.modules() if isinstance(conv, MessagePassing)
+    )
 
 
 def _placements(name: str, named: Iterable[str], depth: int) -> tuple[str, ...]:
@@ -135,7 +133,7 @@ def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
 def check_sampler(settings: Settings, model: nn.Module) -> None:
     """Refuse a model that the sampler can't serve."""
     if not SAMPLERS.get(settings.sampler).equal_edges:
-        check_sums(model)
+        check_adds_up(model)
 
 
 def alone(graph: Graph, settings: Settings, fanouts: list[int], links: LinkObjective | None = None) -> list[Programmer]:
@@ -156,7 +154,9 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int], links: LinkObjec
             if links is not None and stream == Stream.SAMPLE:
                 pairs = links.pairs(seeds, epoch, batch)
                 pairs = pairs.part(pieces.part(np.arange(len(pairs)), turn))
-                return linked_alone(pairs, lambda ends: Program.of(sampler.sample(ends, epoch, batch, stream)))
+                return program_for_pairs_alone(
+                    pairs, lambda ends: Program.of(sampler.sample(ends, epoch, batch, stream))
+                )
             part = pieces.part(seeds, turn) if stream == Stream.SAMPLE else seeds
             return Program.of(sampler.sample(part, epoch, batch, stream))
 
@@ -219,7 +219,7 @@ class Team:
         if plan.replicate:
             assert costs is not None
             span = (int(owners.bounds[world.rank]), int(owners.bounds[world.rank + 1]))
-            self._cooperations[0].besides = replicas(graph, span, costs, settings.epochs)
+            self._cooperations[0].team.besides = vertices_to_replicate(graph, span, costs, settings.epochs)
         of_group = world.hosts if plan.group == "host" else [0] * world.size
         self._group = sorted(set(of_group)).index(of_group[world.rank])
         self._shares = np.bincount(np.unique(of_group, return_inverse=True)[1], everybody.shares)  # of each group
@@ -288,7 +288,7 @@ class Team:
                 self._graph, self.sharing.owners, self.compute, self._plan, self._ranges, background=self._background
             )
         first, end = self.sharing.owners.bounds[self.compute.rank : self.compute.rank + 2]
-        return program_together(self._graph, self._cooperations[0], np.arange(first, end), self.compute)
+        return program_together(self._cooperations[0], np.arange(first, end))
 
     def _program(
         self, cooperation: Cooperation, seeds: np.ndarray, epoch: int, batch: int, stream: Stream, turn: int
@@ -311,10 +311,10 @@ class Team:
         every = np.arange(len(pairs))
         if isinstance(self.turns, TimeSteps):
             own = self.turns.own(every, cooperation.homes(pairs.heads), self.compute.rank, turn)
-            return linked_alone(pairs.part(own), lambda ends: cooperation.program(ends, epoch, batch))
+            return program_for_pairs_alone(pairs.part(own), lambda ends: cooperation.program(ends, epoch, batch))
         pairs = pairs.part(self.turns.part(every, turn))
         pairs = pairs.part(dealt(len(pairs), self._shares) == self._group)
-        return linked(cooperation, pairs, epoch, batch, self._ahead[self._cooperations.index(cooperation)])
+        return program_for_pairs(cooperation, pairs, epoch, batch, self._ahead[self._cooperations.index(cooperation)])
 
     def seeds_by_step(self, batches: list[np.ndarray]) -> dict[int, int]:
         """How many seeds (or links) each time step of migrating models has in some batches."""
@@ -334,7 +334,7 @@ class Team:
         `reads`: how often each vertex was reached in a dry run of some batches; None: find out now.
         """
         if self._plan.layers[0] == "columns" and self._plan.scope == "batches":
-            columns = Columns(self.compute.rank, self.compute.size, self._graph.num_features)
+            columns = ColumnSpan(self.compute.rank, self.compute.size, self._graph.num_features)
             store.slices(*columns.span, columns.width)
             return
         graph, features = self._graph, self._graph.features
@@ -350,7 +350,7 @@ class Team:
         cached = np.zeros(self._graph.num_vertices, dtype=bool)
         cached[kept] = True
         for cooperation in self._cooperations:
-            cooperation.besides[0] = cached
+            cooperation.team.besides[0] = cached
 
     def _reads(self, batches: list[np.ndarray]) -> np.ndarray:
         """How many of the edges that this worker draws for layer 1 in a dry run of some batches reach each vertex."""

@@ -287,7 +287,7 @@ class Trainer:
                 if self._merging is not None and not len(piece.program.vertices[-1]):
                     continue  # a model without seeds here is only passed on
                 out = self._block_model(piece.rows, piece.program, key(Stream.DROPOUT, s.seed, p.epoch, batch.index))
-                self._loader.merge = piece.program.layers[0].asked
+                self._loader.merge = piece.program.asked
                 loss = self.objective.loss(self.model, *piece.seeds(out), piece.program)
                 (loss / self.objective.terms(batch.size)).backward()
                 total, edges = total + float(loss.detach()), edges + piece.program.num_edges

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from weft.errors import ConfigError
+from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
 from weft.nn.links import encoder_of
-from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster
 from weft.planner.machines import shares_of

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from weft.exchange import Owners
 from weft.features.cache import hottest
-from weft.parallel import Owners
 
 BOUNDS = np.array([0, 30, 50, 90, 100])
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from weft.nn import mixing
-from weft.parallel.rounds import Lists, Rounds
+from weft.placements import EdgeLists, Rounds
 
 VERTICES = 50
 
@@ -16,7 +16,7 @@ def lists(seed=0, edges=300):
     src = rng.integers(0, VERTICES, edges)
     src[:30] = dst[:30]
     indptr = np.searchsorted(dst, np.arange(VERTICES + 1))
-    return Lists(torch.from_numpy(indptr), torch.from_numpy(src.astype(np.int32)))
+    return EdgeLists(torch.from_numpy(indptr), torch.from_numpy(src.astype(np.int32)))
 
 
 def dense(of, weight):

@@ -9,7 +9,7 @@ from torch_geometric.nn import FiLMConv, RGATConv, RGCNConv
 
 from weft.errors import ConfigError, ModelError
 from weft.nn import BlockModel, LayerwiseRunner, build
-from weft.nn.relations import by_destination, by_source
+from weft.nn.conv.relations import by_destination, by_source
 from weft.sampling import Block, NeighborSampler
 
 RELATIONS = 5  # the fourth has no edges

@@ -8,7 +8,6 @@ import pytest
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import Graph, communities, rmat
-from weft.parallel.cover import exact
 from weft.partition import (
     BalanceWeights,
     PartitionGoal,
@@ -23,6 +22,7 @@ from weft.partition import (
 from weft.partition.hypergraph import draws_and_reads, kept_rows, rows_by_phase, sampled_hypergraph
 from weft.partition.refine import HypergraphLevel, refine, refine_all, refinement_cost
 from weft.partition.undirected import training_of
+from weft.placements.cover import exact
 from weft.sampling import Batches, NeighborSampler
 
 

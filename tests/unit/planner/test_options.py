@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from weft.errors import ConfigError
+from weft.exchange import Owners
 from weft.graph import Graph, communities
-from weft.parallel import Owners
 from weft.partition import allocate, write_partitioned
 from weft.planner.cluster import Cluster, Host
 from weft.planner.planner import Planner

@@ -71,7 +71,7 @@ def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch
     shape = stand.Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
     seen, most = [], stand.most_rows((width, 16))
     run = stand.Stand(graph, GCNConv(width, 16), (width, 16), 0, shape, 4)
-    monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.block) or 1.0)
+    monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.here.block) or 1.0)
     assert len(run.whole()) == 5 and len(run.split()) == 3
     assert max(block.num_src for block in seen) == most < 27_000
     by_column = seen[-2]  # then comes the run with few rows

@@ -12,8 +12,8 @@ from weft.errors import ConfigError
 from weft.graph import Graph, Importance
 from weft.keys import Stream, key
 from weft.nn import functional
-from weft.parallel import Program
 from weft.partition import allocate, write_partitioned
+from weft.placements import Program
 from weft.sampling import LaborSampler, LayerSampler, NeighborSampler, make_sampler
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -251,7 +251,7 @@ def estimates(rounds, budget):
     full = torch.zeros(120, 1, dtype=x.dtype).index_add_(0, dst, x[torch.from_numpy(graph.indices).long()])
     layers = [Program.of(sample).layers[0] for sample in samples]
     sums = [
-        functional.aggregate(layer.block, x[sample.vertices.long()], layer.weight)
+        functional.aggregate(layer.here.block, x[sample.vertices.long()], layer.here.drawn)
         for layer, sample in zip(layers, samples, strict=True)
     ]
     means = [total / layer.degrees.clamp(min=1)[:, None] for total, layer in zip(sums, layers, strict=True)]
@@ -280,8 +280,8 @@ def test_edges_carry_one_over_their_sources_chances():
     _, sampler, samples = drawn_layers(1)
     layer, block = Program.of(samples[0]).layers[0], samples[0].blocks[0]
     chances = sampler.chances(0, samples[0].vertices[block.src.long()].numpy())
-    assert torch.equal(layer.weight, torch.from_numpy(1 / chances))
-    want = torch.tensor([part.sum() for part in layer.weight.split(block.indptr.diff().tolist())])
+    assert torch.equal(layer.here.drawn, torch.from_numpy(1 / chances))
+    want = torch.tensor([part.sum() for part in layer.here.drawn.split(block.indptr.diff().tolist())])
     assert layer.degrees == pytest.approx(want.tolist(), rel=1e-12)
 
 

@@ -11,9 +11,10 @@ from torch_geometric.nn.models import GraphSAGE
 import weft
 from weft import cli
 from weft.errors import ConfigError
+from weft.exchange import Owners
 from weft.graph import communities, split_links
 from weft.nn import BlockModel, LinkPredictor
-from weft.parallel import Owners, Plan
+from weft.parallel import Plan
 from weft.partition import allocate, write_partitioned
 from weft.planner.dry_run import DryRun
 from weft.planner.task import Sampling
@@ -127,7 +128,8 @@ def test_no_message_goes_over_a_link_that_is_held_out(graph, full, monkeypatch):
     for program in seen:
         for layer, vertices in zip(program.layers, program.vertices[:-1], strict=True):
             src, dst = (
-                vertices.numpy()[ends.numpy()].astype(np.int64) for ends in (layer.block.src, layer.block.dst())
+                vertices.numpy()[ends.numpy()].astype(np.int64)
+                for ends in (layer.here.block.src, layer.here.block.dst())
             )
             edges += len(src)
             for name in ("validation", "test"):

@@ -1,0 +1,104 @@
+"""A convolution that declares nothing: its own forward, where whole neighbourhoods meet."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from weft.errors import ModelError
+from weft.nn import functional
+from weft.nn.binding import Handle
+from weft.nn.call import Call, edge_mask
+from weft.nn.conv.base import Convolution
+from weft.nn.merges import PartialMerge
+from weft.placements import Edges, SplitLayer
+from weft.sampling import Block
+
+
+class BlackBox(Convolution):
+    """Any MessagePassing class, as it is."""
+
+    def run(self, call: Call) -> Tensor:
+        """On the block as a square graph whose first vertices are the destinations."""
+        return call.layer.merge(_OwnForward(call), call.x)
+
+
+class _OwnForward(PartialMerge):
+    """The module's own forward on whole lists; parts can't be joined."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __str__(self) -> str:
+        return str(self._call.conv)
+
+    def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
+        """The rows of destinations, whose lists are whole."""
+        return (self.whole(edges, sources),)
+
+    def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
+        """There is nothing to join."""
+        raise AssertionError("black boxes have no parts")
+
+    def split(self, layer: SplitLayer, x: Tensor) -> Tensor:
+        """Refused: what it makes of a part of a list means nothing."""
+        call = self._call
+        raise ModelError(
+            f"{call.conv} has no known split, so layer {call.depth + 1} can't be pushed: place it local or pull, where "
+            f"whole neighbourhoods meet, or declare its split (docs/models.md)"
+        )
+
+    def whole(self, edges: Edges, sources: Tensor) -> Tensor:
+        """The module's forward, its dropout keyed."""
+        call, block = self._call, edges.block
+        edge_index = torch.stack([block.src.long(), block.dst().long()])
+        options = {
+            name: call.program.edge_values(value.stands_for, block) if isinstance(value, Handle) else value
+            for name, value in (call.others or {}).items()
+        }
+        if call.edge_weight:
+            options["edge_weight"] = call.weights(edges)
+        if call.edge_type:
+            options["edge_type"] = call.types(block).long()
+        with _BlackBoxDropout(call, block, len(sources)):
+            out: Any = type(call.conv).forward(call.conv, sources, edge_index, **options)
+        if not isinstance(out, Tensor) or len(out) != block.num_src:
+            got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            raise ModelError(
+                f"{call.conv} gave {got} for {block.num_src} vertices: a convolution must give one row a vertex"
+            )
+        return out[: block.num_dst]
+
+
+class _BlackBoxDropout(TorchFunctionMode):
+    """Keys the dropout inside a black box: by vertex where a tensor has a row a vertex, by edge where a row an edge.
+
+    Other shapes are left to torch, whose generator the trainer seeds for each batch.
+    """
+
+    def __init__(self, call: Call, block: Block, rows: int) -> None:
+        super().__init__()
+        self._call, self._block, self._rows = call, block, rows
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func is not F.dropout:
+            return func(*args, **kwargs)
+        return self._dropout(*args, **kwargs)
+
+    def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        call, block = self._call, self._block
+        if not training or p == 0:
+            return x
+        columns = x[:1].numel()
+        if len(x) == block.num_edges and call.run.keys is not None:
+            keys, key = call.run.keys[call.depth + 1], call.run.next_dropout()
+            mask = edge_mask(keys, key, block.dst(), block.places(), columns, p, call.x.dtype)
+            return x * mask.to(x.dtype).view(x.shape)
+        if len(x) == self._rows and call.run.keys is not None:
+            keys, key = call.program.source_keys(call.depth), call.run.next_dropout()
+            return x * functional.dropout_mask(len(x), columns, p, keys, key, x.dtype).view(x.shape)
+        return torch.dropout(x, p, True)

@@ -1,0 +1,111 @@
+"""How a convolution of one's own says that it can be split, so that its edges may be computed wherever their sources are."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from weft.errors import ModelError
+from weft.nn.call import REDUCE, Call
+from weft.nn.conv.base import Convolution
+from weft.nn.merges import Largest, Sums
+from weft.nn.rows import Rows
+
+
+@dataclass(frozen=True)
+class Split:
+    """A convolution as finish(merge over edges of weight x source(x[source]), x[destination]).
+
+    A `MessagePassing` class whose `weft_split()` returns one is split like the convolutions that Weft knows. Its own
+    `forward` must compute the same; `check_split` compares the two. `source` and `finish` act on each row by itself;
+    dropout in them is fine.
+    """
+
+    finish: Callable[[Tensor, Tensor], Tensor]  # merged rows and the destinations' own rows -> results
+    source: Callable[[Tensor], Tensor] | None = None  # rows -> what each contributes to its neighbours; None: itself
+    merge: str = "sum"  # sum, mean or max
+
+    def __post_init__(self) -> None:
+        if self.merge not in REDUCE:
+            raise ModelError(f"Split: merge = {self.merge!r} is not possible: choose sum, mean or max")
+
+
+class Declared(Convolution):
+    """Any class whose `weft_split()` says how it can be split."""
+
+    def __init__(self, conv: MessagePassing) -> None:
+        super().__init__(conv)
+        found = split_of(conv)
+        assert found is not None, "it is chosen for what declares a split"
+        self.split = found
+
+    @property
+    def adds_up(self) -> bool:
+        """All but maxima."""
+        return self.split.merge != "max"
+
+    def run(self, call: Call) -> Tensor:
+        """Sources mapped, merged, and finished with the own row."""
+        split, layer = self.split, call.layer
+        reduce = REDUCE[split.merge]
+        if reduce == "max" and call.edge_weight:
+            raise ModelError(f"{call.conv} merges by max, which edge weights can't scale: drop edge_weight")
+        merge = Largest() if reduce == "max" else Sums(reduce, call.weights if call.edge_weight else None)
+        if split.source is None:
+            x, name = call.x, f"{reduce} {call.edge_weight}"
+            merged, own = layer.inputs.once(name, x, lambda: layer.merge_with_own(merge, x))
+        else:
+            merged = layer.merge(merge, _plain(split.source(Rows.of(call.whole_rows, call.depth, call.run))))
+            own = call.own
+        depth, run = call.depth + 1, call.run
+        return _plain(split.finish(Rows.of(merged, depth, run), Rows.of(own, depth, run)))
+
+
+def split_of(conv: MessagePassing) -> Split | None:
+    """What the convolution declares."""
+    declare = getattr(conv, "weft_split", None)
+    if declare is None:
+        return None
+    found: Any = declare()
+    if not isinstance(found, Split):
+        raise ModelError(f"{conv}: weft_split() gave a {type(found).__name__}: return a weft.Split")
+    return found
+
+
+def check_split(conv: MessagePassing, width: int) -> None:
+    """Compare a convolution's split with its own forward on a small random graph; raises a ModelError where they differ."""
+    split = split_of(conv)
+    if split is None:
+        raise ModelError(f"{conv} declares no split: give it a method weft_split() that returns a weft.Split")
+    before, vertices, edges = conv.training, 12, 60
+    generator = torch.Generator().manual_seed(0)
+    dtype = next((p.dtype for p in conv.parameters()), torch.float32)
+    x = torch.randn(vertices, width, generator=generator, dtype=dtype)
+    src, dst = torch.randint(vertices, (2, edges), generator=generator)
+    dst = dst.clamp(max=vertices - 2)  # the last one has no neighbours
+    try:
+        conv.eval()
+        with torch.no_grad():
+            wanted = conv(x, torch.stack([src, dst]))
+            rows = x if split.source is None else split.source(x)
+            got = split.finish(_merged(rows, src, dst, vertices, REDUCE[split.merge]), x)
+    finally:
+        conv.train(before)
+    if got.shape != wanted.shape:
+        raise ModelError(f"{conv}: its split gives rows of shape {tuple(got.shape)}, its forward {tuple(wanted.shape)}")
+    error = float((got - wanted).abs().max())
+    if not error <= 1e-4 * max(1.0, float(wanted.abs().max())):
+        raise ModelError(f"{conv}: its split and its forward differ by up to {error:.3g}: make them compute the same")
+
+
+def _merged(rows: Tensor, src: Tensor, dst: Tensor, vertices: int, reduce: str) -> Tensor:
+    out = rows.new_zeros(vertices, *rows.shape[1:])
+    at = dst[:, None].expand(-1, rows.shape[1])
+    return out.scatter_reduce(0, at, rows[src], {"max": "amax"}.get(reduce, reduce), include_self=False)
+
+
+def _plain(x: Tensor) -> Tensor:
+    return x.plain() if isinstance(x, Rows) else x

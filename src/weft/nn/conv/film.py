@@ -1,0 +1,80 @@
+"""GNN-FiLM: neighbours' rows, each scaled and shifted as their destination says, then averaged."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import FiLMConv
+
+from weft.exchange import to_columns, to_owners
+from weft.nn import functional
+from weft.nn.call import REDUCE, Call, dense
+from weft.nn.conv.base import Convolution, Sliced
+from weft.nn.merges import PartialMerge, in_ranges, pieces_of
+from weft.placements import Edges, SliceLayer, SplitLayer
+from weft.sampling import Piece
+
+
+class Film(Convolution):
+    """FiLMConv with one relation and ReLU."""
+
+    module: ClassVar[type] = FiLMConv
+    ignores_types: ClassVar[bool] = True
+
+    @classmethod
+    def serves(cls, conv: Any) -> bool:
+        """One relation, ReLU, sums or means."""
+        plain = isinstance(conv.in_channels, int) and conv.num_relations == 1 and isinstance(conv.act, torch.nn.ReLU)
+        return plain and conv.aggr in ("add", "sum", "mean")
+
+    def run(self, call: Call) -> Tensor:
+        """The destination's own row says how edges scale and shift, and is modulated itself."""
+        conv, x = self.conv, dense(self.conv.lins[0], call.whole_rows)
+        own = call.own
+        beta, gamma = conv.film_skip(own).split(conv.out_channels, dim=-1)
+        out = conv.act(gamma * dense(conv.lin_skip, own) + beta)
+        beta, gamma = (part.contiguous() for part in conv.films[0](own).split(conv.out_channels, dim=-1))
+        return out + call.layer.merge(_Modulated(gamma, beta, REDUCE[conv.aggr]), x)
+
+    def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
+        """Mapped rows are pulled; for partial sums also a scale and a shift go to where they are made."""
+        return 2 * out, 2 * out + 4 * out
+
+    def sliced(self, wide: int, out: int) -> Sliced:
+        """Rows, scales and shifts."""
+        return Sliced(out, 3)
+
+
+class _Modulated(PartialMerge):
+    """Mean or sum over edges of relu(gamma[destination] x[source] + beta[destination])."""
+
+    def __init__(self, gamma: Tensor, beta: Tensor, reduce: str) -> None:
+        self._gamma, self._beta, self._reduce = gamma, beta, reduce
+
+    def given(self, own: Tensor) -> Tensor:
+        """A scale and a shift for each column."""
+        return torch.cat([self._gamma, self._beta], 1)
+
+    def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
+        """The sum over some edges."""
+        gamma, beta = (part.contiguous() for part in given.chunk(2, 1))
+        return (functional.film(edges.block, sources, gamma, beta, "sum"),)
+
+    def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
+        """Sums add up; a mean is divided by all edges of a destination."""
+        total = here[0] + layer.summed(there[0])
+        return total * functional.inverse(layer.degrees, total) if self._reduce == "mean" else total
+
+    def whole(self, edges: Edges, sources: Tensor) -> Tensor:
+        """By one kernel."""
+        return functional.film(edges.block, sources, self._gamma, self._beta, self._reduce)
+
+    def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
+        """Rows, scales and shifts move to slices."""
+        spread = layer.span.spread(x.shape[1])
+        columns = [to_columns(part, spread, layer.comm) for part in (x, self._gamma, self._beta)]
+
+        def modulated(piece: Piece, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+            return functional.film(piece.block, x, gamma[piece.rows], beta[piece.rows], self._reduce)
+
+        return to_owners(in_ranges(pieces_of(layer, x), modulated, *columns), spread, layer.comm)

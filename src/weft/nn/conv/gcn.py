@@ -1,0 +1,86 @@
+"""GCN: neighbours summed by both ends' degrees, and a linear map."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import GCNConv
+
+from weft.errors import ModelError
+from weft.nn.call import Call, dense
+from weft.nn.conv.base import Convolution, cheaper_mapped
+from weft.nn.merges import Sums
+
+
+class Gcn(Convolution):
+    """GCNConv, by the whole graph's degrees, so a row does not depend on its batch; sampled sums stand for whole ones."""
+
+    module: ClassVar[type] = GCNConv
+
+    @classmethod
+    def serves(cls, conv: Any) -> bool:
+        """Sums, on graphs that change."""
+        return not conv.cached and conv.aggr in ("add", "sum")
+
+    @property
+    def adds_up(self) -> bool:
+        """It sums."""
+        return True
+
+    @property
+    def mixing(self) -> str | None:
+        """By its normalised sum."""
+        return "gcn"
+
+    def run(self, call: Call) -> Tensor:
+        """Summed first, or mapped first where rows are narrower then."""
+        conv, layer = self.conv, call.layer
+        out, wide = conv.lin.weight.shape
+        narrows = cheaper_mapped(call, out, wide) if layer.crosses else wide > out
+        if narrows and layer.whole_rows and not call.stays:
+            rows = self._sums(call, dense(conv.lin, call.x))
+        else:
+            name = f"gcn {conv.normalize} {conv.improved} {conv.add_self_loops} {call.edge_weight}"
+            (sums,) = layer.inputs.once(name, call.x, lambda: (self._sums(call, call.x),))
+            rows = dense(conv.lin, sums)
+        return rows if conv.bias is None else rows + conv.bias
+
+    def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
+        """The narrower of inputs and results travels."""
+        return min(raw, 2 * out), min(raw, 2 * out)
+
+    def _sums(self, call: Call, x: Tensor) -> Tensor:
+        """Rows x, summed into each destination with the weights that the convolution gives to edges."""
+        conv, layer = self.conv, call.layer
+        if not conv.normalize:
+            return layer.merge(Sums("sum", call.weights), x)
+        # PyG's own rule: `improved` doubles self-loops only where edges have weights.
+        fill, loops = 2.0 if conv.improved and call.edge_weight else 1.0, conv.add_self_loops
+        at_src, at_dst, own_weight = self._factors(call, fill, loops)
+        x = x * at_src.to(x.dtype)[:, None]
+        out, own = layer.merge_with_own(Sums("sum", lambda edges: call.weights(edges, loops)), x)
+        out = out * at_dst.to(x.dtype)[:, None]
+        return out + own_weight.to(x.dtype)[:, None] * own if loops else out
+
+    def _factors(self, call: Call, fill: float, loops: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """D^-1/2 A D^-1/2 in parts (float64): a factor of each row here, one of each destination, the own row's weight.
+
+        The own row's weight is meant for rows that have their own factor already.
+        """
+        program, layer = call.program, call.layer
+        if program.graph is None or program.weighted:
+            raise ModelError(
+                "GCNConv needs uniform sampling from a graph whose degrees are known: drop weighted sampling"
+            )
+        graph_loops = program.graph.self_loops
+
+        def inverse(vertices: Tensor) -> tuple[Tensor, Tensor]:
+            others, own, own_total = graph_loops.of(vertices, call.edge_weight)
+            own = torch.where(own.isnan(), fill, own)
+            roots = (others + (own if loops else own_total)).rsqrt()
+            return torch.where(roots.isinf(), 0.0, roots), own
+
+        here, there = program.vertices[call.depth : call.depth + 2]
+        (at_src, _), (at_dst, own) = inverse(here), inverse(there)
+        full = graph_loops.in_degrees(there)
+        return at_src, at_dst * full / layer.degrees.clamp(min=1), own * at_dst

@@ -1,0 +1,155 @@
+"""A block's edges by relation: what convolutions over typed edges go over, made of blocks that know no types.
+
+A relation's matrix maps one merged row for each pair of a relation and a destination, or one row for each pair of a
+relation and a source, whichever the convolution needs; pairs without edges do not exist. Pairs of one relation stand
+together, so that each matrix multiplies a range of rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import ModelError
+from weft.nn import functional
+from weft.nn.linear import linear
+from weft.placements import SliceSpan
+from weft.sampling import Block
+
+
+@dataclass(frozen=True)
+class ByDestination:
+    """Edges by (relation, destination)."""
+
+    block: Block  # its destinations are the pairs; the edges of each are in the order of the list
+    bounds: list[int]  # where each relation's pairs begin, and the last one's end
+    edges: Tensor  # [num_edges] int64: which edge of the whole block each edge here is
+    join: Block  # from pairs to destinations
+
+
+@dataclass(frozen=True)
+class BySource:
+    """Edges by (relation, source)."""
+
+    rows: Block  # from sources to pairs: a copy each
+    bounds: list[int]
+    block: Block  # the whole block, its sources the pairs
+
+
+def by_destination(block: Block, types: Callable[[], Tensor], relations: int) -> ByDestination:
+    """The block's edges by (relation, destination), for edges of some types; worked out once a block."""
+    return block.remembered(f"{relations} relations by destination", lambda: _by_destination(block, types(), relations))
+
+
+def by_source(block: Block, types: Callable[[], Tensor], relations: int) -> BySource:
+    """The block's edges by (relation, source), likewise."""
+    return block.remembered(f"{relations} relations by source", lambda: _by_source(block, types(), relations))
+
+
+def products(rows: Tensor, matrices: Tensor, bounds: list[int]) -> Tensor:
+    """Rows of pairs, each times its relation's matrix [in, out]."""
+    parts = zip(bounds, bounds[1:], matrices, strict=False)
+    return torch.cat([linear(rows[first:end], matrix.T) for first, end, matrix in parts])
+
+
+def joined(pairs: ByDestination, rows: Tensor) -> Tensor:
+    """Rows of pairs, summed over the relations of each destination."""
+    return functional.aggregate(pairs.join, rows)
+
+
+def _whole(weight: Tensor) -> Tensor:
+    """Matrices of relations, [relations, in, out], of block-diagonal ones, [relations, blocks, in, out]."""
+    return weight if weight.dim() == 3 else torch.stack([torch.block_diag(*blocks) for blocks in weight])
+
+
+def _slots(ends: Tensor, types: Tensor, count: int, relations: int) -> Tensor:
+    """The pair of each edge's relation and one of its ends, relations first, [num_edges] int64."""
+    if len(types) and not 0 <= int(types.min()) <= int(types.max()) < relations:
+        raise ModelError(
+            f"edges are of types {int(types.min())} to {int(types.max())}, but the convolution has {relations} relations: "
+            f"build it with num_relations = {int(types.max()) + 1} or more"
+        )
+    return types.long() * count + ends.long()
+
+
+def _by_destination(block: Block, types: Tensor, relations: int) -> ByDestination:
+    count = block.num_dst
+    slots = _slots(block.dst(), types, count, relations)
+    if relations * count < 1 << 31:  # sorted by counting: as a block whose sources are the pairs
+        offsets, _, edges = Block(block.indptr, slots.int(), relations * count).transposed()
+        lengths, edges = offsets.diff(), edges.long()
+    else:
+        edges, lengths = slots.argsort(stable=True), torch.bincount(slots, minlength=relations * count)
+    pairs = lengths.nonzero().flatten()
+    lengths = lengths[pairs]
+    indptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    at = Block(_one_each(pairs), (pairs % max(count, 1)).int(), count)
+    to_destinations, of_pairs, _ = at.transposed()
+    return ByDestination(
+        Block(indptr, block.src[edges], block.num_src),
+        _bounds(pairs, count, relations),
+        edges,
+        Block(to_destinations, of_pairs, len(pairs)),
+    )
+
+
+def _by_source(block: Block, types: Tensor, relations: int) -> BySource:
+    count = block.num_src
+    slots = _slots(block.src, types, count, relations)
+    there = slots.new_zeros(relations * count, dtype=torch.bool)
+    there[slots] = True
+    pairs = there.nonzero().flatten()
+    number = there.cumsum(0)[slots] - 1
+    rows = Block(_one_each(pairs), (pairs % max(count, 1)).int(), count)
+    return BySource(rows, _bounds(pairs, count, relations), Block(block.indptr, number.int(), len(pairs)))
+
+
+def _one_each(pairs: Tensor) -> Tensor:
+    """Lists of one edge each."""
+    return torch.arange(len(pairs) + 1, device=pairs.device)
+
+
+def _bounds(pairs: Tensor, count: int, relations: int) -> list[int]:
+    firsts = torch.arange(relations + 1, device=pairs.device) * count
+    return torch.searchsorted(pairs, firsts).tolist()
+
+
+def matrices_of(conv: Any) -> Tensor:
+    """The matrix of each relation, [relations, in, out]: its own, a mix of shared ones, or block-diagonal."""
+    if conv.num_bases is None:
+        return _whole(conv.weight)
+    mix, shared = (conv.att, conv.basis) if hasattr(conv, "basis") else (conv.comp, conv.weight)
+    return torch.einsum("rb,bio->rio", mix, shared)
+
+
+@dataclass(frozen=True)
+class SourcePairs:
+    """On slices, rows that are multiplied first: pairs of a relation and a source, by owner."""
+
+    rows: Block  # from own rows to own pairs: a copy each
+    matrices: list[int]  # where each relation's own pairs begin, and the last one's end
+    bounds: tuple[int, ...]  # where each owner's pairs begin
+    block: Block  # the whole block, its sources the pairs
+
+
+def source_pairs(block: Block, span: SliceSpan, types: Tensor, relations: int) -> SourcePairs:
+    """The whole graph's edges by (relation, source), and this worker's pairs; worked out once a block."""
+    return block.remembered(f"{relations} relations mapped", lambda: _source_pairs(block, span, types, relations))
+
+
+def _source_pairs(block: Block, span: SliceSpan, types: Tensor, relations: int) -> SourcePairs:
+    whole = by_source(block, lambda: types, relations)
+    sources = whole.rows.src.long()
+    owners = torch.searchsorted(torch.tensor(span.bounds, device=sources.device), sources, right=True) - 1
+    order = owners.argsort(stable=True)
+    counts = torch.bincount(owners, minlength=span.size)
+    bounds = (0, *counts.cumsum(0).tolist())
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order), device=order.device)
+    own = order[bounds[span.rank] : bounds[span.rank + 1]]
+    at = (sources[own] - span.bounds[span.rank]).int()
+    rows = Block(torch.arange(len(own) + 1, device=own.device), at, span.num_own)
+    matrices = torch.searchsorted(own, torch.tensor(whole.bounds, device=own.device)).tolist()
+    return SourcePairs(rows, matrices, bounds, Block(block.indptr, place[whole.block.src.long()].int(), len(order)))

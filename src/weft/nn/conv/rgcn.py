@@ -1,0 +1,180 @@
+"""R-GCN: neighbours merged relation by relation, each relation's rows by a matrix of its own, and summed.
+
+Merged first: a row for each relation that a destination has edges of, times its relation's matrix. A mean is divided by the
+number of all drawn edges of that relation, wherever they are computed: it travels with pushed edges, whose partial rows are
+multiplied and summed where they are made, so that one row of the result's width goes home.
+
+Over the full graph by slices: either rows are merged on slices, a row for each pair of a relation and a destination, and
+go to the destination's owner, who multiplies them; or owners multiply first, a row for each pair of a relation and a source,
+and the products are summed on slices. Whichever has fewer numbers to move, unless rows are inputs: these are merged once.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import RGCNConv
+
+from weft.exchange import SliceLayout, to_columns, to_owners
+from weft.nn import functional
+from weft.nn.call import REDUCE, Call
+from weft.nn.conv.base import Convolution
+from weft.nn.conv.relations import (
+    ByDestination,
+    SourcePairs,
+    by_destination,
+    joined,
+    matrices_of,
+    products,
+    source_pairs,
+)
+from weft.nn.linear import linear
+from weft.nn.merges import PartialMerge, sums_in_ranges
+from weft.placements import RELATION_COUNT, ColumnLayer, Edges, SliceLayer, SliceSpan, SplitLayer
+from weft.sampling import Block
+
+
+class Rgcn(Convolution):
+    """RGCNConv with mean or sum."""
+
+    module: ClassVar[type] = RGCNConv
+    typed: ClassVar[bool] = True
+
+    @classmethod
+    def serves(cls, conv: Any) -> bool:
+        """One kind of rows, sums or means."""
+        return isinstance(conv.in_channels, int) and conv.aggr in ("add", "sum", "mean")
+
+    def run(self, call: Call) -> Tensor:
+        """All in one merge, as matrices stand between merging and summing."""
+        out = call.layer.merge(_RelationSums(call), call.x)
+        return out if self.conv.bias is None else out + self.conv.bias
+
+    def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
+        """Rows are pulled as they are, products go home."""
+        return raw, 2 * out
+
+
+class _RelationSums(PartialMerge):
+    """Each relation's merged rows by its matrix, summed; and the own row by the root's matrix."""
+
+    def __init__(self, call: Call) -> None:
+        conv: Any = call.conv
+        self._call, self._conv, self._matrices = call, conv, matrices_of(conv)
+        self._reduce, self._relations = REDUCE[conv.aggr], conv.num_relations
+
+    def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
+        """Products over some edges."""
+        return (self._products(edges, sources, self._matrices),)
+
+    def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
+        """Products add up."""
+        return here[0] + layer.summed(there[0])
+
+    def whole(self, edges: Edges, sources: Tensor) -> Tensor:
+        """Products over whole lists, and the root's."""
+        return self._rooted(self._products(edges, sources, self._matrices), sources[: edges.block.num_dst])
+
+    def split(self, layer: SplitLayer, x: Tensor) -> Tensor:
+        """Products of both sides, and the root's."""
+        return self._rooted(super().split(layer, x), self._call.own)
+
+    def columns(self, layer: ColumnLayer, x: Tensor) -> Tensor:
+        """Each worker multiplies its slices of the columns; the products are shares."""
+        rows, matrices, root = layer.real(x), layer.share(self._matrices), self._conv.root
+
+        def product(edges: Edges, own_at: Tensor) -> Tensor:
+            out = self._products(edges, rows, matrices)
+            return out if root is None else out + rows[own_at] @ layer.share(root.T).T
+
+        here, there = layer.here, layer.there
+        return layer.added_up(product(here, here.own_at), product(there, there.own_at))
+
+    def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
+        """Merged first, or multiplied first."""
+        call, block, span, relations = self._call, layer.here.block, layer.span, self._relations
+        types = call.types(block)
+        merging = block.remembered(f"{relations} relations merged", lambda: _merging(block, span, types, relations))
+        mapping = source_pairs(block, span, types, relations)
+        wide, out = self._matrices.shape[1:]
+        merged = (block.num_dst + merging.bounds[-1]) * wide
+        mapped = (block.num_dst + mapping.bounds[-1]) * out
+        if call.stays or merged <= mapped:
+            name = f"{self._conv.aggr} of {relations} relations"
+            (rows,) = layer.inputs.once(name, x, lambda: (self._merge_slices(layer, merging, x),))
+            return self._rooted(joined(merging.own, products(rows, self._matrices, merging.own.bounds)), x)
+        return self._rooted(self._sum_products(layer, merging, mapping, x), x)
+
+    def _products(self, edges: Edges, sources: Tensor, matrices: Tensor) -> Tensor:
+        """A row for each pair of a relation and a destination, by its relation's matrix, summed for each destination.
+
+        The rows are sums over its edges here, over the number of all of its edges for a mean.
+        """
+        block, relations = edges.block, self._relations
+        pairs = by_destination(block, lambda: self._call.types(block), relations)
+
+        def merged() -> Tensor:
+            counted = block.values.get(RELATION_COUNT)
+            if counted is None or self._reduce != "mean":
+                return functional.aggregate(pairs.block, sources, reduce=self._reduce)
+            return functional.aggregate(pairs.block, sources, counted[pairs.edges].to(sources.dtype).reciprocal())
+
+        name = f"{self._conv.aggr} of {relations} relations over {id(edges)}"
+        (rows,) = self._call.layer.inputs.once(name, sources, lambda: (merged(),))
+        return joined(pairs, products(rows, matrices, pairs.bounds))
+
+    def _rooted(self, out: Tensor, own: Tensor) -> Tensor:
+        return out if self._conv.root is None else linear(own, self._conv.root.T, None, out)
+
+    def _merge_slices(self, layer: SliceLayer, merging: "_Merging", x: Tensor) -> Tensor:
+        """A row for each own pair of a relation and a destination, whole."""
+        span, wide = layer.span, x.shape[1]
+        columns = to_columns(x, span.spread(wide), layer.comm)
+        rows = functional.aggregate(merging.pairs.block, columns, reduce=self._reduce)
+        spread = SliceLayout(merging.bounds, span.rank, span.size, wide)
+        return to_owners(rows.index_select(0, merging.order), spread, layer.comm).index_select(0, merging.back)
+
+    def _sum_products(self, layer: SliceLayer, merging: "_Merging", mapping: SourcePairs, x: Tensor) -> Tensor:
+        """Products of own rows, summed on slices."""
+        span = layer.span
+        own = products(functional.aggregate(mapping.rows, x), self._matrices, mapping.matrices)
+        spread = SliceLayout(mapping.bounds, span.rank, span.size, own.shape[1])
+        weight = _shares(layer.here.block, merging.pairs).to(own.dtype) if self._reduce == "mean" else None
+        columns = to_columns(own, spread, layer.comm)
+        sums = sums_in_ranges(columns, mapping.block.pieces(span.chunks), weight)
+        return to_owners(sums, span.spread(own.shape[1]), layer.comm)
+
+
+@dataclass(frozen=True)
+class _Merging:
+    """Rows merged first: pairs of a relation and a destination."""
+
+    pairs: ByDestination  # of all edges
+    order: Tensor  # [pairs] int64: the pairs by owner, and in these by destination
+    bounds: tuple[int, ...]  # where each owner's pairs begin among them
+    own: ByDestination  # of the edges into own destinations
+    back: Tensor  # [own pairs] int64: where they are among the own pairs as they come
+
+
+def _merging(block: Block, span: SliceSpan, types: Tensor, relations: int) -> _Merging:
+    pairs = by_destination(block, lambda: types, relations)
+    piece = block.pieces(span.bounds)[span.rank]
+    own = by_destination(piece.block, lambda: types[piece.edges], relations)
+    at = own.join.src.long()  # by destination, as they come
+    back = torch.empty_like(at)
+    back[at] = torch.arange(len(at), device=at.device)
+    firsts = pairs.join.indptr[torch.tensor(span.bounds, device=at.device)]
+    return _Merging(pairs, pairs.join.src.long(), tuple(firsts.tolist()), own, back)
+
+
+def _shares(block: Block, pairs: ByDestination) -> Tensor:
+    """What each edge counts for in the mean of its relation, [num_edges] float64."""
+
+    def shares() -> Tensor:
+        counts = pairs.block.indptr.diff()
+        out = torch.empty(block.num_edges, dtype=torch.float64, device=counts.device)
+        out[pairs.edges] = counts.double().reciprocal().repeat_interleave(counts, output_size=block.num_edges)
+        return out
+
+    return block.remembered(f"shares of {pairs.bounds}", shares)

@@ -1,0 +1,174 @@
+"""Attention: rows summed by a soft-max over a destination's edges, wherever these are.
+
+A part is its rows, summed by the soft-max of its own edges, and the log of its sum of exponentials; two are joined by online
+soft-max. On slices of columns a head that lies in one worker's slice whole is that worker's alone, logits and all. Of a head
+that slices cut, everyone who has some of it needs all logits; each worker then makes the soft-max for itself, and what it
+finds for the logits' gradient is its columns' part: the parts are summed by the exchange's own backward.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from weft.exchange import Communicator, SliceLayout, to_owners
+from weft.nn.call import Call, edge_mask
+from weft.nn.merges.base import PartialMerge
+from weft.nn.merges.ranges import in_ranges
+from weft.placements import ColumnLayer, Edges, SliceLayer, SplitLayer
+from weft.sampling import Block, Piece
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring heads in a worker's slice: whole ones, or a part of one."""
+
+    first: int
+    heads: int
+    before: int  # heads in the slice
+    columns: slice  # of the worker's slice
+    whole: bool
+
+    @property
+    def all(self) -> slice:
+        """The heads, among all."""
+        return slice(self.first, self.first + self.heads)
+
+    @property
+    def here(self) -> slice:
+        """The heads, among those of the slice."""
+        return slice(self.before, self.before + self.heads)
+
+    def of(self, rows: Tensor) -> Tensor:
+        """Its columns of rows of slices, by head."""
+        some = rows if self.columns == slice(0, rows.shape[1]) else rows[:, self.columns]
+        return some.reshape(len(rows), self.heads, -1) if len(rows) else some.reshape(0, self.heads, 1)
+
+
+class Attention(PartialMerge):
+    """What attention convolutions share: self-loops, dropout of edges, and the joins. One for each call."""
+
+    def __init__(self, call: Call) -> None:
+        self.call, self.conv = call, call.conv
+        self._loops = bool(getattr(call.conv, "add_self_loops", False))
+        self._dropout = call.edge_dropout()
+
+    def __str__(self) -> str:
+        return str(self.conv)
+
+    def edges(self, edges: Edges) -> tuple[Block, Tensor | None]:
+        """The edges that attention goes over, with self-loops if the convolution adds them; and their dropout."""
+        block = edges.looped(self._dropout is not None) if self._loops else edges.block
+        return block, self.call.kept(self._dropout, block, edges)
+
+    def gone_over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
+        """The sources, and where loops are added the destinations' own rows."""
+        return edges.extended(sources, own) if self._loops else sources
+
+    def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
+        """By online soft-max."""
+        rows, lse = here
+        arrived = layer.carried(torch.cat([there[0].flatten(1), there[1]], 1))
+        at, heads = layer.at, lse.shape[1]
+        their_rows, their_lse = arrived[:, :-heads].reshape(-1, *rows.shape[1:]), arrived[:, -heads:]
+        top = lse.detach().scatter_reduce(0, at[:, None].expand_as(their_lse), their_lse.detach(), "amax")
+        share, their_share = (lse - top).exp(), (their_lse - top[at]).exp()
+        whole = share.index_add(0, at, their_share)
+        total = (rows * share[:, :, None]).index_add(0, at, their_rows * their_share[:, :, None])
+        return total / whole[:, :, None]
+
+    def attended(
+        self, layer: SliceLayer, block: Block, spread: SliceLayout, attend: Callable[..., Tensor], *tensors: Tensor
+    ) -> Tensor:
+        """attend(piece, run, dropout, *tensors) of every run of heads, range by range of the destinations; to the owners.
+
+        What a range keeps an edge is made again backward, where there are several.
+        """
+        conv: Any = self.conv
+        key, span, runs = self._dropout, layer.span, runs_of(spread, conv.out_channels)
+        places = None if key is None else self.edges_of(layer).places()
+        padding = spread.width - spread.columns(spread.rank)
+
+        def merge(piece: Piece, *tensors: Tensor) -> Tensor:
+            keep = None
+            if key is not None and places is not None:
+                dst, at, keys = piece.block.dst(), places[piece.edges], span.keys[piece.rows]
+                keep = edge_mask(keys, key, dst, at, conv.heads, conv.dropout, self.call.x.dtype)
+            parts = [
+                attend(piece, run, None if keep is None else keep[:, run.all], *tensors).flatten(1) for run in runs
+            ]
+            parts += [tensors[0].new_zeros(piece.block.num_dst, padding)] if padding else []
+            return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+        return to_owners(in_ranges(block.pieces(span.chunks), merge, *tensors), spread, layer.comm)
+
+    def edges_of(self, layer: SliceLayer) -> Block:
+        """The whole graph's edges that attention goes over."""
+        return layer.here.looped(self._dropout is not None) if self._loops else layer.here.block
+
+
+class LinearAttention(Attention):
+    """Attention whose logits are linear in the columns of rows, so that shares of them add up over the workers."""
+
+    @abstractmethod
+    def terms(self, x: Tensor) -> Tensor:
+        """What rows add to logits as sources, and behind it as destinations, [rows, 2 x numbers]."""
+
+    @abstractmethod
+    def of_edges(self, edges: Edges, x: Tensor, of_sources: Tensor, of_destinations: Tensor) -> Tensor:
+        """Rows x summed over whole lists, by such terms."""
+
+    def shares(self, layer: ColumnLayer, x: Tensor) -> Tensor:
+        """Terms are summed over the workers; then each sums its shares."""
+        of_sources, of_destinations = Summed.apply(self.terms(x), layer.comm).chunk(2, 1)
+        here, there = (
+            self.of_edges(edges, x, of_sources, of_destinations[edges.own_at]) for edges in (layer.here, layer.there)
+        )
+        return layer.added_up(here.flatten(1), there.flatten(1)).view_as(here)
+
+
+class Summed(torch.autograd.Function):
+    """Forward: the sum over all workers, for each of them. Backward: the same, of the gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, comm: Communicator) -> Tensor:
+        ctx.comm = comm
+        return comm.sum(x.contiguous().clone(), "exchange")
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.comm.sum(g.contiguous().clone(), "exchange"), None
+
+
+def runs_of(spread: SliceLayout, width: int) -> list[Run]:
+    """The heads of `width` columns in this worker's slice: parts of heads by themselves, whole ones together."""
+    first, end = spread.span(spread.rank)
+    runs: list[Run] = []
+    at = first
+    while at < end:
+        head, inside = divmod(at, width)
+        heads = 1 if inside else max((end - at) // width, 1)
+        stop = min(at - inside + heads * width, end)
+        before = sum(run.heads for run in runs)
+        runs.append(Run(head, heads, before, slice(at - first, stop - first), stop - at == heads * width))
+        at = stop
+    return runs
+
+
+def part_of_head(spread: SliceLayout, head: int, width: int) -> tuple[slice, slice]:
+    """A head's columns in this worker's slice: where they are there, and which of the head's they are."""
+    first, end = spread.span(spread.rank)
+    start = min(max(first, head * width), end)
+    stop = max(min(end, (head + 1) * width), start)
+    return slice(start - first, stop - first), slice(start - head * width, stop - head * width)
+
+
+def cut_heads(spread: SliceLayout, width: int) -> list[int]:
+    """The heads that several workers have columns of."""
+    ends = {spread.span(worker)[1] for worker in range(spread.size)}
+    return sorted({end // width for end in ends if end % width})

@@ -1,0 +1,174 @@
+"""Sums and means over edges: partial sums travel as sums, a mean is divided once by the true count."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from weft.exchange import Background, add_rows, gather_rows
+from weft.nn import functional
+from weft.nn.merges.base import PartialMerge
+from weft.nn.mixing import Mix
+from weft.nn.propagate import Course, propagate
+from weft.placements import ColumnLayer, EdgeLists, Edges, Rounds, SliceLayer, SplitLayer
+
+_MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom in two
+
+Weigh = Callable[[Edges], Tensor | None]
+
+
+class Sums(PartialMerge):
+    """The sum (mean) of sources' rows, weighted by what `weigh` gives for edges; what they count for as drawn is besides."""
+
+    columnwise: ClassVar[bool] = True
+
+    def __init__(self, reduce: str = "sum", weigh: Weigh | None = None) -> None:
+        self._mean, self._weigh = reduce == "mean", weigh
+        self.key = (reduce,) if weigh is None else None
+
+    def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
+        """The sums over some edges."""
+        return (functional.aggregate(edges.block, sources, self._weights(edges, sources), "sum"),)
+
+    def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
+        """Sums add up; a mean is divided by all edges of a destination."""
+        total = here[0] + layer.summed(there[0])
+        return total * functional.inverse(layer.degrees, total) if self._mean else total
+
+    def whole(self, edges: Edges, sources: Tensor) -> Tensor:
+        """By one kernel, whose own division serves where all edges count the same."""
+        weight = self._weights(edges, sources)
+        if edges.drawn is None:
+            return functional.aggregate(edges.block, sources, weight, "mean" if self._mean else "sum")
+        return self._divided(edges, functional.aggregate(edges.block, sources, weight, "sum"))
+
+    def whole_with_own(self, edges: Edges, sources: Tensor) -> tuple[Tensor, Tensor]:
+        """Both by one function, for their gradients meet in one tensor without a detour."""
+        weight = self._weights(edges, sources)
+        if edges.drawn is None:
+            return functional.aggregate_with_own(edges.block, sources, weight, "mean" if self._mean else "sum")
+        total, own = functional.aggregate_with_own(edges.block, sources, weight, "sum")
+        return self._divided(edges, total), own
+
+    def split(self, layer: SplitLayer, x: Tensor) -> Tensor:
+        """What others wait for is made first and travels while the rest is computed."""
+        return self._apply(layer, x)[0]
+
+    def split_with_own(self, layer: SplitLayer, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, and the destinations' own rows."""
+        total, own = self._apply(layer, x)
+        return total, own if layer.own_first else layer.own(x)
+
+    def shares(self, layer: ColumnLayer, x: Tensor) -> Tensor:
+        """Sums of shares are shares of sums."""
+        return layer.added_up(self.whole(layer.here, x), self.whole(layer.there, x))
+
+    def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
+        """In rounds, so that rows travel while others are summed."""
+        rows = x.flatten(1)
+        merged = propagate(rows, _course(layer), [_mix(layer, self._weights(layer.here, rows))])
+        merged = merged * functional.inverse(layer.degrees, merged) if self._mean else merged
+        return merged.view(-1, *x.shape[1:])
+
+    def ahead(self, edges: Edges, rows: Tensor) -> Tensor:
+        """By one thread, without a gradient."""
+        if edges.drawn is None:
+            return functional.merged(edges.block, rows, "mean" if self._mean else "sum")
+        return self._divided(edges, functional.merged(edges.block, rows, "sum", edges.times(None, rows)))
+
+    def _apply(self, layer: SplitLayer, x: Tensor) -> tuple[Tensor, Tensor]:
+        weights = (self._weights(edges, x) for edges in (layer.here, layer.there))
+        return _SplitSum.apply(x, layer, *weights, self._mean)
+
+    def _weights(self, edges: Edges, like: Tensor) -> Tensor | None:
+        return edges.times(None if self._weigh is None else self._weigh(edges), like)
+
+    def _divided(self, edges: Edges, total: Tensor) -> Tensor:
+        if not self._mean:
+            return total
+        counts = edges.block.remembered("totals", lambda: edges.totals)
+        return total * functional.inverse(counts, total)
+
+
+def _course(layer: SliceLayer) -> Course:
+    """The way that sums go; made once for all layers."""
+    span, block = layer.span, layer.here.block
+    background = span.background or Background(layer.comm)
+
+    def rounds(lists: EdgeLists) -> Rounds:
+        return Rounds(lists, span.bounds, span.rank, span.rounds)
+
+    def make() -> Course:
+        there = rounds(EdgeLists(block.indptr, block.src))
+        return Course(there, lambda: rounds(EdgeLists(*block.transposed())), background)
+
+    course = block.remembered("course", make)
+    course.background = background
+    return course
+
+
+def _mix(layer: SliceLayer, weight: Tensor | None) -> Mix:
+    """Sums by weights; the same ones are turned around once."""
+    known: list[Mix] = layer.here.block.remembered("mixes", list)
+    found = next((mix for mix in known if mix.weight is weight), None)
+    if found is None:
+        found = Mix(weight, None)
+        known.append(found)
+        del known[:-_MIXES]
+    return found
+
+
+class _SplitSum(torch.autograd.Function):
+    """Forward: the sum (mean) over edges here and pushed ones; and the destinations' own rows, where those come first.
+
+    What others wait for is made first and travels while the rest is computed. Pulled rows and pushed sums share a message.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, layer: SplitLayer, weight: Tensor | None, push_weight: Tensor | None, mean: bool
+    ) -> tuple[Tensor, Tensor]:
+        pulls, home, comm = layer.pulls, layer.home, layer.comm
+        ctx.set_materialize_grads(False)
+        ctx.layer, ctx.weights, ctx.mean = layer, (weight, push_weight), mean
+        parts = [(functional.sums(layer.there.block, x, push_weight), home.receive_counts, home.send_counts)]
+        if pulls is not None:
+            parts.append((gather_rows(x, pulls.send), pulls.send_counts, pulls.receive_counts))
+        wait = comm.together(parts, "exchange")
+        if pulls is None:
+            total = functional.sums(layer.here.block, x, weight)
+            (theirs,) = wait()
+        else:
+            theirs, pulled = wait()
+            total = functional.sums(layer.here.block, torch.cat([x, *pulled]), weight)
+        for rows, at in zip(theirs, home.send.split(home.send_counts), strict=True):
+            add_rows(total, at, rows)
+        if mean:
+            total *= functional.inverse(layer.degrees, total)
+        return total, x[: layer.num_dst]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor | None, g_own: Tensor | None) -> tuple[Tensor | None, ...]:
+        layer, (weight, push_weight) = ctx.layer, ctx.weights
+        pulls, home, comm = layer.pulls, layer.home, layer.comm
+        if g is None:
+            assert g_own is not None
+            g = torch.zeros_like(g_own)
+        g = (g * functional.inverse(layer.degrees, g) if ctx.mean else g).contiguous()
+        parts = [(gather_rows(g, home.send), home.send_counts, home.receive_counts)]
+        if pulls is None:
+            wait = comm.together(parts, "exchange")
+            gx = functional.sums_backward(layer.here.block, g, weight)
+            (back,) = wait()
+        else:
+            gx, pulled = functional.sums_backward(layer.here.block, g, weight).tensor_split([pulls.num_here])
+            back, returned = comm.together([*parts, (pulled, pulls.receive_counts, pulls.send_counts)], "exchange")()
+            for rows, at in zip(returned, pulls.send.split(pulls.send_counts), strict=True):
+                add_rows(gx, at, rows)
+        functional.sums_backward(layer.there.block, torch.cat(back), push_weight, onto=gx)
+        if g_own is not None:
+            gx[: layer.num_dst] += g_own
+        return gx, None, None, None, None

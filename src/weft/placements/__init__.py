@@ -1,0 +1,87 @@
+"""Where each layer's edges are computed: one file a placement, and what they make of a batch for each worker."""
+
+from typing import TYPE_CHECKING
+
+from weft.lazy import lazy_face
+
+if TYPE_CHECKING:
+    from weft.placements.columns import ColumnLayer, Columns, ColumnSpan
+    from weft.placements.cooperation import Cooperation
+    from weft.placements.cover import EXACT_UP_TO, Cover, cheapest_cover
+    from weft.placements.halo import program_alone, program_together, whole_block
+    from weft.placements.hops import RELATION_COUNT, Hop, cut, ranges, sent_with_edges
+    from weft.placements.layer import ColumnEdges, Edges, EdgesById, Inputs, Layer, Merge, OthersEdges, WholeLayer
+    from weft.placements.local import Local
+    from weft.placements.pair_programs import program_for_pairs, program_for_pairs_alone
+    from weft.placements.pairs import Ends, Pairs, meet
+    from weft.placements.placement import OWNER, REQUEST, Placement, Position
+    from weft.placements.program import Program
+    from weft.placements.pull import Pull
+    from weft.placements.push import Push
+    from weft.placements.registry import placement_named
+    from weft.placements.rehearsal import Rehearsal, column_layer, split_layer
+    from weft.placements.replicas import vertices_to_replicate
+    from weft.placements.rounds import EdgeLists, New, Round, Rounds
+    from weft.placements.slices import ROUNDS, SliceLayer, SliceSpan, everyones, ranges_of, tensor_program
+    from weft.placements.split import PartialWays, SplitLayer, build_split
+    from weft.placements.team import Team
+else:
+    __getattr__ = lazy_face(__name__)
+
+__all__ = [
+    "EXACT_UP_TO",
+    "OWNER",
+    "RELATION_COUNT",
+    "REQUEST",
+    "ROUNDS",
+    "ColumnEdges",
+    "ColumnLayer",
+    "ColumnSpan",
+    "Columns",
+    "Cooperation",
+    "Cover",
+    "EdgeLists",
+    "Edges",
+    "EdgesById",
+    "Ends",
+    "Hop",
+    "Inputs",
+    "Layer",
+    "Local",
+    "Merge",
+    "New",
+    "OthersEdges",
+    "Pairs",
+    "PartialWays",
+    "Placement",
+    "Position",
+    "Program",
+    "Pull",
+    "Push",
+    "Rehearsal",
+    "Round",
+    "Rounds",
+    "SliceLayer",
+    "SliceSpan",
+    "SplitLayer",
+    "Team",
+    "WholeLayer",
+    "build_split",
+    "cheapest_cover",
+    "column_layer",
+    "cut",
+    "everyones",
+    "meet",
+    "placement_named",
+    "program_alone",
+    "program_for_pairs",
+    "program_for_pairs_alone",
+    "program_together",
+    "ranges",
+    "ranges_of",
+    "sent_with_edges",
+    "split_layer",
+    "tensor_program",
+    "vertices_to_replicate",
+    "whole_block",
+]

@@ -1,0 +1,199 @@
+"""columns: every worker computes every worker's edges, on its slice of the columns of all rows that these need.
+
+    rows by column: worker p holds columns p of all      ---->  merged slices, or sums of products, at who asked for them
+
+Slices of merged rows are put together where they were asked for. Where slices are first multiplied with their part of a
+matrix, the products are shares that add up over the workers (`ShareLayer`).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.exchange import Communicator
+from weft.graph import running_sum
+from weft.placements.hops import RELATION_COUNT, Hop, relabelled, ways_home
+from weft.placements.layer import ColumnEdges, Edges, Inputs, Layer, Merge, Product
+from weft.placements.placement import OWNER, REQUEST, Placement, Position
+from weft.placements.split import PartialWays
+from weft.placements.team import Team
+from weft.sampling import Block, edge_values, keys_of
+
+
+@dataclass(frozen=True)
+class ColumnSpan:
+    """Which columns of all rows a worker holds; slices have equal widths, the last ones padded with zeros."""
+
+    rank: int
+    size: int
+    total: int
+
+    @property
+    def width(self) -> int:
+        """The columns of a slice."""
+        return -(-self.total // self.size)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The real columns of this worker's slice."""
+        return min(self.rank * self.width, self.total), min((self.rank + 1) * self.width, self.total)
+
+    def join(self, own: Tensor, others: Tensor) -> Tensor:
+        """Whole rows from this worker's slice of them and, worker by worker, the others'."""
+        parts = list(others.reshape(self.size - 1, len(own), own.shape[1]))
+        parts.insert(self.rank, own)
+        return torch.cat(parts, 1)[:, : self.total]
+
+
+class ColumnLayer(Layer):
+    """A layer whose rows are slices of columns: edges of the destinations here, and (`there`) of all others'."""
+
+    whole_rows: ClassVar[bool] = False
+    here: ColumnEdges
+
+    def __init__(
+        self,
+        here: ColumnEdges,
+        there: ColumnEdges,
+        ways: PartialWays,
+        columns: ColumnSpan,
+        comm: Communicator | None = None,
+    ) -> None:
+        self.here, self.there, self.columns = here, there, columns
+        self.degrees, self.src_ids = here.block.indptr.diff(), here.src_ids
+        self.home, self.carry = ways.home, ways.carry
+        self.comm, self.inputs, self.crosses = comm or Communicator(), Inputs(), False
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges this worker computes."""
+        return self.here.block.num_edges + self.there.block.num_edges
+
+    @property
+    def parts(self) -> list[Edges]:
+        """All edges that are computed here."""
+        return [self.here, self.there]
+
+    def merge(self, merge: Merge, x: Tensor) -> Tensor:
+        """Slices x merged into each destination, whole."""
+        return merge.columns(self, x)
+
+    def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Slices x merged into each destination, whole; and the destinations' own rows."""
+        return merge.columns_with_own(self, x)
+
+    def merge_and_map(self, merge: Merge, x: Tensor, out: int, product: Product, bias: Tensor | None) -> Tensor:
+        """Products are added up where they are narrower than slices of the rows, else slices are put together first."""
+        if out >= self.columns.width:
+            return super().merge_and_map(merge, x, out, product, bias)
+        here, there = (
+            product(self.real(merge.whole(edges, x)), self.real(x[edges.own_at]), self.share, None)
+            for edges in (self.here, self.there)
+        )
+        total = self.added_up(here, there)
+        return total if bias is None else total + bias
+
+    def own(self, x: Tensor) -> Tensor:
+        """The destinations' own rows, put together from all workers' slices."""
+        return self.columns.join(x[self.here.own_at], self.carry.push(x[self.there.own_at], self.comm))
+
+    def share(self, matrix: Tensor) -> Tensor:
+        """The part of a matrix that slices here are multiplied with."""
+        first, end = self.columns.span
+        return matrix[:, first:end]
+
+    def real(self, x: Tensor) -> Tensor:
+        """Slices without padding."""
+        first, end = self.columns.span
+        return x[:, : end - first]
+
+    def put_together(self, here: Tensor, there: Tensor) -> Tensor:
+        """Whole rows of the destinations here, from slices of all destinations' rows."""
+        return self.columns.join(here, self.carry.push(there, self.comm))
+
+    def added_up(self, here: Tensor, there: Tensor) -> Tensor:
+        """Rows of the destinations here, from shares of all destinations' rows."""
+        return here + self.home.push(there, self.comm)
+
+    @property
+    def mapped(self) -> "ShareLayer":
+        """The layer, for rows that are shares."""
+        return ShareLayer(self)
+
+
+class ShareLayer(Layer):
+    """A `ColumnLayer` whose rows were multiplied: what workers hold of a row adds up to it."""
+
+    def __init__(self, layer: ColumnLayer) -> None:
+        self._layer, self.here, self.degrees, self.src_ids = layer, layer.here, layer.degrees, layer.src_ids
+        self.comm, self.inputs, self.crosses = layer.comm, layer.inputs, False
+
+    def merge(self, merge: Merge, x: Tensor) -> Tensor:
+        """Shares x merged into each destination, and added up."""
+        return merge.shares(self._layer, x)
+
+    def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Shares x merged into each destination, and added up; and the destinations' own rows."""
+        return self.merge(merge, x), self.own(x)
+
+    def own(self, x: Tensor) -> Tensor:
+        """The destinations' own rows."""
+        return self._layer.added_up(x[self._layer.here.own_at], x[self._layer.there.own_at])
+
+
+class Columns(Placement):
+    """All edges everywhere, each worker on a slice of the columns of the inputs."""
+
+    name: ClassVar[str] = "columns"
+    help: ClassVar[str] = "everywhere, each worker on a slice of the features' columns"
+    takes: ClassVar[frozenset[str]] = frozenset()
+    leaves: ClassVar[frozenset[str]] = frozenset({OWNER, REQUEST})
+    only_first: ClassVar[bool] = True
+    splits: ClassVar[bool] = True
+
+    def build(self, hop: Hop, position: Position, team: Team) -> tuple[ColumnLayer, np.ndarray]:
+        """Every worker gets every worker's edges, and needs the slices of all their sources."""
+        comm, block = team.comm, hop.block
+        names = [name for name in team.sent_with_edges if name != RELATION_COUNT]  # lists are whole everywhere
+        mine = [block.indptr.diff().int().numpy(), hop.vertices, block.src.numpy()]
+        mine += [edge_values(team.graph, name, block).numpy() for name in names]
+        arrived = comm.arrays_to_all(mine, "sample")
+        counts = arrived[0][1]
+        lengths, vertices, sources, *values = (np.split(array, np.cumsum(c)[:-1]) for array, c in arrived)
+        vertices[comm.rank] = hop.vertices
+        needed, slots = team.number(*vertices)
+        peers = [worker for worker, other in enumerate(comm.others) if other]
+        own, destinations = slots[comm.rank], len(hop.destinations)
+
+        def of_peers(parts: list[np.ndarray]) -> np.ndarray:
+            return np.concatenate([own[:0], *(parts[p] for p in peers)])
+
+        their_at = of_peers([at[:count] for at, count in zip(slots, counts, strict=True)])
+        theirs = Block(
+            torch.from_numpy(running_sum(of_peers(lengths))),
+            torch.from_numpy(of_peers([at[some] for at, some in zip(slots, sources, strict=True)])),
+            len(needed),
+        )
+        for name, parts in zip(names, values, strict=True):
+            theirs.values[name] = torch.from_numpy(np.concatenate([parts[p] for p in peers]))
+        their_ids, src_ids = needed[their_at], torch.from_numpy(needed)
+        there = ColumnEdges(
+            theirs,
+            keys=keys_of(team.graph, their_ids),
+            src_ids=src_ids,
+            dst_ids=torch.from_numpy(their_ids),
+            own_at=torch.from_numpy(their_at.astype(np.int64)),
+        )
+        here = ColumnEdges(
+            relabelled(block, own, len(needed)),
+            src_ids=src_ids,
+            dst_ids=torch.from_numpy(hop.destinations),
+            own_at=torch.from_numpy(own[:destinations].astype(np.int64)),
+        )
+        at = torch.arange(destinations).repeat(comm.size - 1)
+        sent = [destinations * other for other in comm.others]
+        ways = PartialWays(*ways_home(destinations, at, sent, counts), at)
+        return ColumnLayer(here, there, ways, ColumnSpan(comm.rank, comm.size, team.width), team.compute), needed

@@ -1,0 +1,31 @@
+"""local: a layer is computed where it was asked for; rows that are not there come whole.
+
+owners' rows        ---->  the sources of what each worker was asked for
+"""
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from weft.placements.hops import Hop
+from weft.placements.layer import WholeLayer
+from weft.placements.placement import OWNER, REQUEST, Placement, Position
+from weft.placements.team import Team
+
+
+class Local(Placement):
+    """Edges at the worker that asks for their destination."""
+
+    name: ClassVar[str] = "local"
+    help: ClassVar[str] = "at the worker that asks; rows it lacks are fetched"
+    takes: ClassVar[frozenset[str]] = frozenset({REQUEST, OWNER})
+    leaves: ClassVar[frozenset[str]] = frozenset({REQUEST})
+
+    def build(self, hop: Hop, position: Position, team: Team) -> tuple[WholeLayer, np.ndarray]:
+        """Rows below are here already, or with their owners: then they come, in this worker's order."""
+        ids = torch.from_numpy(hop.vertices)
+        if position.first or position.below == REQUEST:
+            return WholeLayer(hop.block, ids, comm=team.compute), hop.vertices
+        sources, own, here = team.routes_from_owners(hop.vertices, len(hop.destinations))
+        return WholeLayer(hop.block, ids, sources, own, team.compute), here

@@ -1,0 +1,48 @@
+"""pull: a layer is computed at the owners of the destinations; the source rows that others own come.
+
+owner of the source  ---->  owner of the destination: a row once, however many of its edges need it
+"""
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from weft.exchange import Route
+from weft.placements.hops import Hop, long, relabelled
+from weft.placements.layer import Layer, WholeLayer
+from weft.placements.placement import OWNER, Placement, Position
+from weft.placements.team import Team
+
+
+class Pull(Placement):
+    """Edges at the owner of their destination."""
+
+    name: ClassVar[str] = "pull"
+    help: ClassVar[str] = "at the owner of the destination; source rows come"
+    takes: ClassVar[frozenset[str]] = frozenset({OWNER})
+    leaves: ClassVar[frozenset[str]] = frozenset({OWNER})
+
+    def build(self, hop: Hop, position: Position, team: Team) -> tuple[WholeLayer, np.ndarray]:
+        """Own rows first, and behind them those of others; inputs are fetched, whoever owns them."""
+        if position.first:
+            return WholeLayer(hop.block, torch.from_numpy(hop.vertices), comm=team.compute), hop.vertices
+        destinations, rank = len(hop.destinations), team.comm.rank
+        grouped = team.grouped(hop.vertices, position.index)
+        own = grouped.of(rank)
+        remote, ask_counts = grouped.without(rank)
+        requests, request_counts = team.ask(hop.vertices[remote], ask_counts)
+        own_sources = own[own >= destinations]
+        here, slots = team.number(hop.destinations, hop.vertices[own_sources], requests)
+        place = np.empty(len(hop.vertices), dtype=np.int32)
+        place[:destinations] = np.arange(destinations)
+        place[own_sources] = slots[1]
+        place[remote] = len(here) + np.arange(len(remote))
+        total = len(here) + len(remote)
+        route = Route(len(here), total, long(slots[2]), request_counts, ask_counts, None, None)
+        sources = torch.from_numpy(np.concatenate([here, hop.vertices[remote]]))
+        return WholeLayer(relabelled(hop.block, place, total), sources, route, comm=team.compute), here
+
+    def once_more(self, layer: Layer, first: bool) -> Layer | None:
+        """Inputs are fetched to where the route above would put them."""
+        return layer.without_routes() if first and isinstance(layer, WholeLayer) else layer

@@ -1,0 +1,144 @@
+"""The whole graph's edges, in rounds that all workers go through alike.
+
+A round has a range of each owner's vertices, with all their edges: so what a round needs comes from all owners, and what it
+makes goes to all of them, as evenly as the whole does. Rows that an earlier round needed are not asked for again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft import _kernels
+from weft.errors import ConfigError
+from weft.exchange import RowSelection
+from weft.threads import cached_property
+
+# Makes room for an array: of a shape, and a dtype.
+New = Callable[..., Tensor]
+
+_EDGES = 1 << 18  # that are gone over at a time
+
+
+@dataclass(frozen=True)
+class EdgeLists:
+    """Edges by the vertex that they go into; or, turned around, by the one that they come from."""
+
+    indptr: Tensor  # [vertices + 1] int64
+    other: Tensor  # [edges] int32: the vertex at the other end
+    edge: Tensor | None = None  # [edges] int32: their numbers; None: in order
+
+    @property
+    def num_vertices(self) -> int:
+        """How many vertices."""
+        return len(self.indptr) - 1
+
+    def turned(self, new: New = torch.empty) -> "EdgeLists":
+        """The same edges by their other end; `new` makes room for them."""
+        assert self.edge is None
+        if len(self.other) > np.iinfo(np.int32).max:
+            raise ConfigError(
+                f"the graph has {len(self.other):,} edges, more than tp-decoupled can turn around: choose plan = 'halo'"
+            )
+        if not self.other.is_cpu:
+            edge = torch.argsort(self.other, stable=True)
+            counts = torch.bincount(self.other, minlength=self.num_vertices)
+            into = torch.arange(self.num_vertices, device=edge.device).repeat_interleave(self.indptr.diff())
+            indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+            return EdgeLists(indptr, into[edge].int(), edge.int())
+        indptr = new(self.indptr.shape, dtype=torch.int64)
+        into, edge = (new(self.other.shape, dtype=torch.int32) for _ in range(2))
+        outputs = indptr.numpy(), into.numpy(), edge.numpy()
+        _kernels.transpose(self.indptr.numpy(), self.other.numpy(), *outputs, torch.get_num_threads())
+        return EdgeLists(indptr, into, edge)
+
+    def some(self, rows: slice) -> Iterator[tuple[slice, Tensor]]:
+        """The edges of a range of vertices, some at a time: which, and their other ends, int64."""
+        first, end = int(self.indptr[rows.start]), int(self.indptr[rows.stop])
+        for start in range(first, end, _EDGES):
+            part = slice(start, min(start + _EDGES, end))
+            yield part, self.other[part].long()
+
+    def pieces(self, edges: int = _EDGES) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Ranges of vertices of about so many edges: the vertices, their edges, and each edge's vertex."""
+        first = 0
+        while first < self.num_vertices:
+            most = self.indptr[first] + edges
+            end = max(int(torch.searchsorted(self.indptr, most, right=True)) - 1, first + 1)
+            degrees = self.indptr[first : end + 1].diff()
+            vertices = torch.arange(first, end, device=degrees.device).repeat_interleave(degrees)
+            yield slice(first, end), slice(int(self.indptr[first]), int(self.indptr[end])), vertices
+            first = end
+
+
+@dataclass(frozen=True)
+class Round:
+    """What is computed in a round, and which rows must have come for it. Ranges and rows are by owner."""
+
+    ranges: list[slice]
+    needs: list[RowSelection]  # rows that no earlier round needed
+    own_range: slice  # this worker's range among its own rows
+    own_needs: RowSelection  # and those of its own rows that are needed
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """All rounds of one direction."""
+
+    lists: EdgeLists
+    bounds: tuple[int, ...]  # worker p owns vertices bounds[p] to bounds[p + 1]
+    rank: int
+    count: int
+
+    @cached_property
+    def all(self) -> list[Round]:
+        """The rounds, in order."""
+        cuts = [_cut(self.lists.indptr, first, end, self.count) for first, end in self._parts]
+        if self.count == 1:
+            whole = [slice(first, end) for first, end in self._parts]
+            own = slice(0, whole[self.rank].stop - whole[self.rank].start)
+            return [Round(whole, list(whole), own, own)]
+        ranges = [[slice(cut[number], cut[number + 1]) for cut in cuts] for number in range(self.count)]
+        first = _first_needed(self.lists, ranges)
+        needs = [self._by_round(first, *part) for part in self._parts]
+        start = self.bounds[self.rank]
+        return [
+            Round(
+                of_round,
+                [of_owner[number] for of_owner in needs],
+                slice(of_round[self.rank].start - start, of_round[self.rank].stop - start),
+                needs[self.rank][number] - start,
+            )
+            for number, of_round in enumerate(ranges)
+        ]
+
+    @property
+    def _parts(self) -> list[tuple[int, int]]:
+        return list(zip(self.bounds, self.bounds[1:], strict=False))
+
+    def _by_round(self, first: Tensor, start: int, end: int) -> Sequence[Tensor]:
+        """An owner's vertices by the round that needs them first."""
+        of_owner = first[start:end]
+        order = torch.argsort(of_owner, stable=True) + start
+        return order.split(torch.bincount(of_owner, minlength=self.count).tolist())
+
+
+def _cut(indptr: Tensor, first: int, end: int, count: int) -> list[int]:
+    """Bounds of ranges of about equal edges and vertices."""
+    work = indptr[first : end + 1] + torch.arange(end - first + 1, device=indptr.device)
+    targets = work[0] + (work[-1] - work[0]) * torch.arange(1, count, device=indptr.device) // count
+    inner = first + torch.searchsorted(work, targets)
+    return [first, *inner.tolist(), end]
+
+
+def _first_needed(lists: EdgeLists, ranges: list[list[slice]]) -> Tensor:
+    """The first round that each vertex's row is needed in: for itself, or for a neighbour."""
+    first = torch.zeros(lists.num_vertices, dtype=torch.int32, device=lists.indptr.device)
+    for number in reversed(range(len(ranges))):
+        for rows in ranges[number]:
+            for _, some in lists.some(rows):
+                first[some] = number
+            first[rows] = number
+    return first

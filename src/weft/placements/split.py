@@ -1,0 +1,185 @@
+"""Layers some of whose edges are computed at the owners of their sources (push, cover): partial results go home.
+
+owner of the sources       holder of the destination
+partial rows        ---->  joined with what it has computed of its own, and of rows that it pulled
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.exchange import Communicator, Grouped, Route
+from weft.graph import running_sum
+from weft.placements.hops import (
+    RELATION_COUNT,
+    ArrivedEdges,
+    Hop,
+    SentEdges,
+    cut,
+    long,
+    mark_relations,
+    relabelled,
+    ways_home,
+)
+from weft.placements.layer import Edges, EdgesById, Inputs, Layer, Merge, OthersEdges
+from weft.placements.placement import Position
+from weft.placements.team import Team
+from weft.sampling import Block, edge_values, keys_of
+
+
+@dataclass(frozen=True)
+class PartialWays:
+    """The ways of partial rows between those who compute them and the holders of their destinations."""
+
+    home: Route  # destinations of the holders -> partial rows here; its push brings sums home
+    carry: Route  # the same partial rows as they arrive at the holders, before they are joined
+    at: Tensor  # [partial rows that arrive here] int64: the destinations here that they belong to
+
+
+class SplitLayer(Layer):
+    """A layer with edges of destinations that others hold (`there`): their partial rows go to the holders."""
+
+    def __init__(
+        self,
+        here: Edges,
+        there: OthersEdges,
+        degrees: Tensor,
+        src_ids: Tensor,
+        ways: PartialWays,
+        pulls: Route | None = None,
+        own: Route | None = None,
+        comm: Communicator | None = None,
+    ) -> None:
+        """`pulls`: rows here -> the sources of `here`; None: these are. `own`: -> destinations' own; None: the first."""
+        self.here, self.there, self.degrees, self.src_ids = here, there, degrees, src_ids
+        self.home, self.carry, self.at, self.pulls = ways.home, ways.carry, ways.at, pulls
+        self._own, self.comm, self.inputs, self.crosses = own, comm or Communicator(), Inputs(), True
+        self.own_first = own is None
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges this worker computes."""
+        return self.here.block.num_edges + self.there.block.num_edges
+
+    @property
+    def parts(self) -> list[Edges]:
+        """All edges that are computed here."""
+        return [self.here, self.there]
+
+    def merge(self, merge: Merge, x: Tensor) -> Tensor:
+        """Rows x merged into each destination, wherever edges are computed."""
+        return merge.split(self, x)
+
+    def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows x merged into each destination; and the destinations' own rows."""
+        return merge.split_with_own(self, x)
+
+    def sources(self, x: Tensor) -> Tensor:
+        """The sources of the edges into destinations here."""
+        return x if self.pulls is None else self.pulls.pull(x, self.comm)
+
+    def own(self, x: Tensor) -> Tensor:
+        """The destinations' own rows."""
+        return x[: self.num_dst] if self._own is None else self._own.pull(x, self.comm)
+
+    def to_others(self, rows: Tensor) -> Tensor:
+        """Rows of the destinations here -> of the partial rows here, whose destinations others hold."""
+        return self.home.pull(rows, self.comm)
+
+    def summed(self, partial: Tensor) -> Tensor:
+        """Partial rows of others' destinations -> the sums of those that belong to the destinations here."""
+        return self.home.push(partial, self.comm)
+
+    def carried(self, partial: Tensor) -> Tensor:
+        """Partial rows of others' destinations -> those that belong to the destinations here, each by itself (see `at`)."""
+        return self.carry.push(partial, self.comm)
+
+
+def build_split(
+    hop: Hop, position: Position, team: Team, pulled: np.ndarray | None = None
+) -> tuple[SplitLayer, np.ndarray]:
+    """Edges at the owners of their sources, and the ids of the rows needed here.
+
+    `pulled`: [sources] uint8, those whose rows come here instead; all workers give it, or none does.
+    """
+    pulls = pulled is not None and not position.first  # inputs are fetched by the feature store
+    pulled = np.zeros(len(hop.vertices), dtype=np.uint8) if pulled is None else pulled
+    comm, rank, size = team.comm, team.comm.rank, team.comm.size
+    at_owner = position.above == "owner"
+    member = team.member(hop.vertices, position.index)
+    if RELATION_COUNT in team.sent_with_edges:
+        mark_relations(hop.block, edge_values(team.graph, "edge_type", hop.block))
+    kept, edges = cut(hop.block, member, pulled, rank, size, team.places or hop.block.edge_ids is not None)
+    own = np.flatnonzero(member == rank)
+    fetched = np.flatnonzero(pulled)
+    fetched = fetched[np.argsort(member[fetched], kind="stable")]
+    fetch_counts = np.bincount(member[fetched], minlength=size).tolist()
+    if not pulls:
+        fetch_counts = [0] * size
+    order = None if at_owner else Grouped.by(member[: len(hop.destinations)], size)
+    others, other_counts = order.without(rank) if order else (own[:0], [0] * size)
+    (requests, request_counts), (own_ids, own_counts), *sent = comm.arrays(
+        [
+            (hop.vertices[fetched if pulls else fetched[:0]], fetch_counts),
+            (hop.destinations[others], other_counts),
+            *_edge_arrays(hop, edges, at_owner, team),
+        ],
+        "sample",
+    )
+    arrived = ArrivedEdges.of(sent, team.places, team.places or not at_owner, team.sent_with_edges)
+    first = hop.destinations[order.of(rank)] if order else hop.destinations
+    here, slots = team.number(first, hop.vertices[own], arrived.src, requests, own_ids)
+    total = len(here) + len(fetched)
+    place = np.full(len(hop.vertices), -1, dtype=np.int32)
+    place[own] = slots[1]
+    place[fetched] = len(here) + np.arange(len(fetched))
+    vertices = np.concatenate([here, hop.vertices[fetched]])
+    src_ids, block = torch.from_numpy(vertices), relabelled(kept, place, total)
+    there = _others_edges(arrived, slots[2], total if position.first else len(here), src_ids, team)
+    at = long(edges.pair_dst)
+    home, carry = ways_home(len(hop.destinations), at, edges.pair_counts, arrived.pair_counts)
+    pull_route = Route(len(here), total, long(slots[3]), request_counts, fetch_counts, None, None) if pulls else None
+    mine, own_route = Edges(block), None
+    if order is not None:
+        mine = EdgesById(block, src_ids=src_ids, dst_ids=torch.from_numpy(hop.destinations))
+        own_route = Route(
+            len(here),
+            len(hop.destinations),
+            long(slots[4]),
+            own_counts,
+            other_counts,
+            long(others),
+            long(slots[0]),
+            long(order.of(rank)),
+        )
+    ways = PartialWays(home, carry, at)
+    layer = SplitLayer(mine, there, hop.block.indptr.diff(), src_ids, ways, pull_route, own_route, team.compute)
+    return layer, vertices if position.first else here
+
+
+def _others_edges(arrived: ArrivedEdges, slots: np.ndarray, rows: int, src_ids: Tensor, team: Team) -> OthersEdges:
+    """The edges that others sent here."""
+    block = Block(torch.from_numpy(running_sum(arrived.lengths)), torch.from_numpy(slots), rows)
+    if arrived.positions is not None:
+        block.positions = torch.from_numpy(arrived.positions.astype(np.int64))
+    block.values |= {name: torch.from_numpy(values) for name, values in arrived.values.items()}
+    if arrived.dst is None:
+        return OthersEdges(block, src_ids=src_ids)
+    keys = keys_of(team.graph, arrived.dst)
+    return OthersEdges(block, keys=keys, src_ids=src_ids, dst_ids=torch.from_numpy(arrived.dst))
+
+
+def _edge_arrays(hop: Hop, edges: SentEdges, at_owner: bool, team: Team) -> list[tuple[np.ndarray, list[int]]]:
+    """What goes to the owners of the sources: lengths of lists, sources, and what else is needed there."""
+    at = edges.at
+    parts = [(edges.lengths, edges.pair_counts), (hop.vertices[edges.src], edges.edge_counts)]
+    if team.places or not at_owner:  # keys of dropout, and self-loops, depend on who the destination is
+        parts.append((hop.destinations[edges.pair_dst], edges.pair_counts))
+    if team.places:
+        dst = hop.block.dst().numpy()[at]
+        parts.append(((at - hop.block.indptr.numpy()[dst]).astype(np.int32), edges.edge_counts))
+    for name in team.sent_with_edges:
+        parts.append((edge_values(team.graph, name, hop.block).numpy()[at], edges.edge_counts))
+    return parts

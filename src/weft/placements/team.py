@@ -1,0 +1,81 @@
+"""What placements build layers with: who owns which vertices, the way to the others, and how ids become places."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.exchange import Communicator, Grouped, Owners, Route
+from weft.placements.hops import long, ranges
+from weft.sampling import Numbering, Topology
+
+
+@dataclass
+class Team:
+    """Workers that cooperate on batches, as one of them sees them. All call the same methods in the same order."""
+
+    graph: Topology
+    owners: Owners
+    comm: Communicator  # by which batches are prepared
+    compute: Communicator  # and by which they are run
+    costs: list[tuple[float, float]]  # by layer: what a row that is pulled, and a partial row that is pushed, cost
+    width: int = 0  # columns of the inputs
+    places: bool = True  # do edges that are computed elsewhere need their places in their lists, for dropout?
+    sent_with_edges: list[str] = field(default_factory=list)  # what edges that go to others take with them, by name
+    besides: dict[int, np.ndarray] = field(
+        default_factory=dict
+    )  # by depth, [vertices] bool: rows here besides own ones
+
+    def __post_init__(self) -> None:
+        self._numbering = Numbering(len(self.graph.indptr) - 1, self.graph.indices.dtype)
+
+    def member(self, vertices: np.ndarray, index: int) -> np.ndarray:
+        """Who has each vertex's row before a layer: its owner, or this worker."""
+        member = self.owners.member_of(vertices)
+        if index in self.besides:
+            member[self.besides[index][vertices]] = self.comm.rank
+        return member
+
+    def grouped(self, vertices: np.ndarray, index: int) -> Grouped:
+        """Vertices by who has their rows before a layer."""
+        if index in self.besides:
+            return Grouped.by(self.member(vertices, index), self.comm.size)
+        return self.owners.group(vertices)
+
+    def ask(self, ids: np.ndarray, counts: list[int]) -> tuple[np.ndarray, list[int]]:
+        """Ids go to their owners, in this order; what others ask of this worker comes back, by asker."""
+        return self.comm.arrays([(ids, counts)], "sample")[0]
+
+    def number(self, *parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The distinct ids of all parts, in order of appearance; and each part's places among them."""
+        return self._numbering.number(*parts)
+
+    def routes_from_owners(self, ids: np.ndarray, first: int) -> tuple[Route, Route, np.ndarray]:
+        """Rows of distinct ids from their owners, in this order; of the first ones only; and whose rows that needs here."""
+        rank, size = self.comm.rank, self.comm.size
+        grouped = self.owners.group(ids)
+        own = grouped.of(rank)
+        remote, counts = grouped.without(rank)
+        groups = np.repeat(np.arange(size), counts)
+        firsts = np.bincount(groups[remote < first], minlength=size).tolist()
+        (requests, request_counts), (theirs, _) = self.comm.arrays(
+            [(ids[remote], counts), (np.delete(firsts, rank), self.comm.others)], "sample"
+        )
+        request_firsts = np.insert(theirs, rank, 0).tolist()
+        here, (own_slots, slots) = self.number(ids[own], requests)
+        starts = np.cumsum([0, *request_counts[:-1]])
+        send_first = slots[ranges(starts, np.array(request_firsts))]
+        whole = Route(
+            len(here), len(ids), long(slots), request_counts, counts, long(remote), long(own_slots), long(own)
+        )
+        early = own < first
+        some = Route(
+            len(here),
+            first,
+            long(send_first),
+            request_firsts,
+            firsts,
+            long(remote[remote < first]),
+            long(own_slots[early]),
+            long(own[early]),
+        )
+        return whole, some, here

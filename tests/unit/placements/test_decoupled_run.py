@@ -1,0 +1,253 @@
+"""The decoupled model on many workers: losses and parameters of a one-process one, its bytes, any rounds, and pipelining."""
+
+import copy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn import GATConv, GCNConv
+from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
+
+from weft.exchange import Communicator, Owners
+from weft.nn import activations
+from weft.nn.budget import Fit
+from weft.nn.decoupled import Decoupled
+from weft.nn.decoupled_model import DecoupledModel
+from weft.parallel.plan import tp_decoupled
+from weft.placements import tensor_program
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, made, of, on_workers, parameters
+
+
+class GatThenGcn(nn.Module):
+    """Attention of a convolution that is not the last one: there is no head to mix apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList([GCNConv(WIDTH, 6), GATConv(6, 3, heads=2), GCNConv(6, CLASSES)])
+
+    def forward(self, x, edge_index):
+        for conv in self.convs[:-1]:
+            x = conv(x, edge_index).relu()
+        return self.convs[-1](x, edge_index)
+
+
+MODELS = {
+    "gcn": of(GCN, 9, 3),
+    "gcn weights": Weighted,
+    "gcn improved": lambda: Weighted(improved=True),
+    "gcn plain": lambda: Weighted(normalize=False),
+    "sage": of(GraphSAGE, 10, 3),
+    "sage without own": of(GraphSAGE, 10, root_weight=False),
+    "sage project": of(GraphSAGE, 10, project=True, normalize=True),
+    "sage jk": of(GraphSAGE, 6, jk="cat", norm="LayerNorm", norm_kwargs={"mode": "node"}),
+    "gin": of(GIN, 9, train_eps=True),
+    "gat": of(GAT, 12, 3, heads=4),
+    "gat one head": of(GAT, 7, heads=1, add_self_loops=False),
+    "gat residual": of(GAT, 15, heads=3, residual=True),
+    "gat then gcn": GatThenGcn,
+}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """With hubs, repeated edges, self-loops, isolated vertices and edge weights."""
+    return made("edge_weight")
+
+
+def model_for(name):
+    torch.manual_seed(3)
+    return MODELS[name]().double()
+
+
+def by_one_process(graph, name, steps=3):
+    """The oracle: the decoupled module, on the whole graph, by torch alone."""
+    model = Decoupled(model_for(name))
+    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
+    edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
+    weight = torch.from_numpy(graph.edge_weight).double()
+    x, labels = torch.from_numpy(np.array(graph.features)).double(), torch.from_numpy(graph.labels.astype(np.int64))
+    seeds = torch.from_numpy(graph.seeds("train").astype(np.int64))
+    optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x, edge_index, weight)[seeds], labels[seeds], reduction="sum") / len(seeds)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return np.array(losses), parameters(model)
+
+
+class Worker:
+    """One worker of a run."""
+
+    def __init__(self, graph, model, bounds, comm, ahead=None, chunks=1, **options):
+        self.graph, self.model, self.comms = graph, copy.deepcopy(model), [comm] + ([ahead] if ahead else [])
+        plan = tp_decoupled(self.model.depth, chunks=chunks)
+        self.program = tensor_program(graph, Owners(np.array(bounds)), comm, plan)
+        self.rows = torch.from_numpy(np.array(graph.features[self.program.vertices[0].numpy()])).double()
+        self.run = DecoupledModel(self.model, ahead, **options)
+
+    def gradients(self, key=0):
+        """The loss and all parameters' gradients, summed over the workers; and the numbers that this worker sent for it."""
+        before = self.sent()
+        held = self.program.vertices[-1].long()
+        seeds = torch.from_numpy(self.graph.seeds("train").astype(np.int64))
+        at, labels = torch.isin(held, seeds), torch.from_numpy(self.graph.labels.astype(np.int64))
+        out = self.run(self.rows, self.program, key)
+        loss = F.cross_entropy(out[at], labels[held[at]], reduction="sum") / len(seeds)
+        self.model.zero_grad()
+        loss.backward()
+        sent = self.sent() - before
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            self.comms[0].sum(parameter.grad)
+        return float(self.comms[0].sum(loss.detach().clone())), out.detach(), sent
+
+    def sent(self):
+        return sum(sum(comm.traffic.sent().get("exchange", [0])) for comm in self.comms) // 8
+
+    def flat(self):
+        return torch.cat([p.grad.flatten() for p in self.model.parameters()])
+
+
+def trained(graph, name, bounds, chunks, overlap, steps=3, **options):
+    model = Decoupled(model_for(name))
+
+    def work(rank, comm, ahead):
+        worker = Worker(graph, model, bounds, comm, ahead if overlap else None, chunks, **options)
+        optimizer, losses = torch.optim.Adam(worker.model.parameters(), lr=0.01), []
+        for _ in range(steps):
+            losses.append(worker.gradients()[0])
+            optimizer.step()
+        worker.run.close()
+        return np.array(losses), parameters(worker.model)
+
+    return on_workers(work, bounds)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_equals_one_process(graph, name):
+    wanted_losses, wanted = by_one_process(graph, name)
+    for size, bounds in BOUNDS.items():
+        for chunks, overlap in ((1, False), (size + 1, False), (3, True)):
+            for losses, got in trained(graph, name, bounds, chunks, overlap):
+                assert np.abs(losses - wanted_losses).max() < 1e-10
+                assert (got - wanted).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("gcn weights", Fit("again", 7, False, 1)),
+        ("gcn", Fit("again", 5, True, 3)),
+        ("gin", Fit("files", 0, True, 5)),
+        ("sage jk", Fit("files", 0, False, 2)),
+        ("gat", Fit("again", 11, True, 4)),
+        ("gat residual", Fit("files", 0, True, 1)),
+    ],
+)
+def test_what_is_computed_again_or_in_files_changes_nothing(graph, name, how, monkeypatch):
+    monkeypatch.setattr(activations, "_SMALL", 0)  # so that everything that is kept goes to the file
+    monkeypatch.setattr("weft.nn.decoupled_model.memory.fit", lambda *_: how)
+    wanted_losses, wanted = by_one_process(graph, name)
+    for overlap, size in ((False, 1), (True, 3)):
+        for losses, got in trained(graph, name, BOUNDS[size], 1, overlap):
+            assert np.abs(losses - wanted_losses).max() < 1e-10
+            assert (got - wanted).abs().max() < 1e-10
+
+
+def test_what_follows_the_mixing_is_not_computed_again(graph):
+    """A model that goes on behind its last convolution keeps its activations in a file, where memory is short."""
+    for name, kept in (("gcn", "again"), ("sage jk", "files")):
+        worker = Worker(graph, Decoupled(model_for(name)), BOUNDS[1], Communicator(), budget=1e9)
+        worker.gradients()
+        budget = (sum(worker.run.needs.values()) - 8) / 0.93
+        tight = Worker(graph, Decoupled(model_for(name)), BOUNDS[1], Communicator(), budget=budget)
+        tight.gradients()
+        assert worker.run.fit.activations == "kept"
+        assert tight.run.fit.activations == kept
+
+
+def test_the_comparison_can_fail(graph):
+    one, other = (by_one_process(graph, name)[1] for name in ("gcn weights", "gcn improved"))
+    assert (one - other).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin", "gat", "gat one head"])
+def test_dropout_is_the_same_on_any_number_of_workers(graph, name):
+    model = Decoupled(model_for(name))
+    for module in model.modules():
+        if isinstance(getattr(module, "dropout", None), float | nn.Dropout):
+            module.dropout = nn.Dropout(0.4) if isinstance(module.dropout, nn.Dropout) else 0.4
+
+    def work(rank, comm, ahead):
+        worker = Worker(graph, model, BOUNDS[comm.size], comm, chunks=comm.size)
+        loss, flat = worker.gradients(key=7)[0], worker.flat()
+        worker.gradients(key=8)
+        return loss, flat, worker.flat()
+
+    ((wanted_loss, wanted, other),) = on_workers(work, BOUNDS[1])
+    assert (wanted - other).abs().max() > 1e-6
+    for size in (2, 3, 4):
+        for loss, got, _ in on_workers(work, BOUNDS[size]):
+            assert abs(loss - wanted_loss) < 1e-10
+            assert (got - wanted).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
+def test_rounds_change_no_bit(graph, name):
+    model = Decoupled(model_for(name))
+
+    def work(rank, comm, ahead):
+        found = []
+        for chunks, thread in ((1, None), (1, ahead), (2, None), (7, ahead), (60, ahead)):
+            worker = Worker(graph, model, BOUNDS[3], comm, thread, chunks)
+            found.append((worker.gradients()[1], worker.flat()))
+            worker.run.close()
+        return found
+
+    for (wanted, gradient), *others in on_workers(work, BOUNDS[3]):
+        assert all(torch.equal(rows, wanted) and torch.equal(other, gradient) for rows, other in others)
+
+
+@pytest.mark.parametrize("size", EVEN)
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE, GIN])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_bytes_are_the_formulas(graph, kind, size, layers):
+    """4 V d_L (N-1)/N, for any number of layers but one, in one piece or in rounds; the inputs once; as even as can be."""
+    model = Decoupled(kind(WIDTH, 11, layers, 12).double())
+
+    def work(rank, comm, ahead):
+        alone, rounds = (Worker(graph, model, EVEN[size], comm, thread) for thread in (None, ahead))
+        sent = [worker.gradients()[2] for worker in (alone, alone, rounds, rounds)]
+        rounds.run.close()
+        return sent
+
+    first, later, *rounds = (sent := np.array(on_workers(work, EVEN[size]))).sum(0)
+    each = VERTICES * (size - 1) / size
+    assert later == (each * 4 * 12 if layers > 1 else 0)
+    assert first - later == each * 2 * WIDTH
+    assert rounds == [first, later]
+    assert (sent.max(0) <= 1.02 * sent.mean(0))[[1, 3]].all()
+
+
+def test_bytes_of_attention(graph):
+    """Two numbers a vertex and head go to all others, once, and their gradients back; each head's rows; the inputs, once."""
+    model = Decoupled(GAT(WIDTH, 8, 2, 8, heads=2).double())
+    sent = on_workers(lambda rank, comm, ahead: Worker(graph, model, EVEN[4], comm).gradients()[2], EVEN[4])
+    assert sum(sent) == VERTICES * 3 / 4 * (4 * 8 * 2 + 2 * WIDTH) + 2 * 3 * 2 * 2 * VERTICES
+
+
+def test_results_alone_need_no_gradient(graph):
+    model = Decoupled(model_for("gat")).eval()
+    with torch.no_grad():
+        worker = Worker(graph, model, BOUNDS[1], Communicator())
+        rows = worker.run(worker.rows, worker.program)
+    assert rows.shape == (VERTICES, CLASSES)
+    assert not rows.requires_grad
