@@ -12,9 +12,10 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from weft.config import make, read_toml
+from weft.config import read_toml
 from weft.graph import BUILT_IN, EdgeOptions, Graph, from_folder, import_graph, with_reverses, with_self_relation
-from weft.training import Settings, Trainer, make_model
+from weft.plan import Settings
+from weft.training import Trainer, make_model
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -71,10 +72,10 @@ def measured(one, seeds):
     with tempfile.TemporaryDirectory() as scratch:
         import_graph(source, Path(scratch) / "graph", one.options)
         graph = Graph.open(Path(scratch) / "graph")
-        settings = make(Settings, read_toml(one.config) | one.given)
-        if settings.model.startswith("examples/"):
-            settings = dataclasses.replace(settings, model=str(ROOT / settings.model))
-        tests = [run(graph, dataclasses.replace(settings, seed=seed)) for seed in range(seeds)]
+        settings = Settings.read(read_toml(one.config) | one.given)
+        if settings.model.name.startswith("examples/"):
+            settings = settings.changed(model=str(ROOT / settings.model.name))
+        tests = [run(graph, settings.changed(seed=seed)) for seed in range(seeds)]
     spread = statistics.stdev(tests) if len(tests) > 1 else 0.0
     return f"{one.name}: test accuracy {statistics.mean(tests):.2%} +- {spread:.2%} over {len(tests)} seeds"
 
@@ -82,7 +83,8 @@ def measured(one, seeds):
 def run(graph, settings):
     result = Trainer(graph, make_model(settings, graph), settings).fit()
     print(
-        f"seed {settings.seed}: validation {result.validation:.2%}, test {result.test:.2%} (epoch {result.best_epoch + 1})",
+        f"seed {settings.optimisation.seed}: validation {result.validation:.2%}, test {result.test:.2%} "
+        f"(epoch {result.best_epoch + 1})",
         flush=True,
     )
     return result.test

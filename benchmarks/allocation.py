@@ -26,8 +26,8 @@ import numpy as np
 
 from weft.graph import Graph, communities, rmat
 from weft.lab import Sandbox
-from weft.parallel import Plan
 from weft.partition import BalanceWeights, Traces, TrainingTask, allocate, fit, measure, write_partitioned
+from weft.plan import Plan
 
 WORKER = Path(__file__).resolve().parent / "peers" / "weft" / "plans.py"
 GRAPHS = {"debian": 128, "facebook-johns": 32, "communities": 256, "rmat": 256}  # seeds a worker

@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 from weft.graph import Graph, communities
-from weft.training import Settings, Trainer, make_model
+from weft.plan import Settings
+from weft.training import Trainer, make_model
 
 ROW = "{:>10}{:>12}{:>12}{:>9}{:>14}{:>8}{:>8}{:>10}{:>12}"
 
@@ -68,7 +69,7 @@ def one(job):
     """One process's row."""
     graph = Graph.open(job["graph"])
     named = {name: job[name] for name in ("model", "hidden", "layers", "memory")}
-    settings = Settings(full_graph=True, plan="tp-decoupled", threads=1, **named)
+    settings = Settings.of(full_graph=True, plan="tp-decoupled", threads=1, **named)
     model = make_model(settings, graph)
     with Peak() as peak:
         trainer = Trainer(graph, model, settings)

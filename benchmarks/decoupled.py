@@ -14,7 +14,8 @@ from pathlib import Path
 from accuracy import RUNS
 
 from weft.graph import Graph, from_folder, import_graph
-from weft.training import Settings, Trainer, make_model
+from weft.plan import Settings
+from weft.training import Trainer, make_model
 
 # How each graph's models are trained, coupled and decoupled alike.
 HOW = {
@@ -55,7 +56,7 @@ def settings_of(args, model, plan):
 
 
 def run(graph, settings, seed):
-    chosen = Settings(seed=seed, **settings)
+    chosen = Settings.of(seed=seed, **settings)
     result = Trainer(graph, make_model(chosen, graph), chosen).fit()
     return result.test
 

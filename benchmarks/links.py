@@ -7,7 +7,6 @@ Real graphs are read from ../shared/data.
 """
 
 import argparse
-import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -15,9 +14,9 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from weft.config import add_flags, flags_given, make, read_toml
+from weft.commands.flags import add_settings, settings_given
 from weft.graph import BUILT_IN, EdgeOptions, Graph, from_folder, import_graph
-from weft.training import Settings, Trainer, make_model
+from weft.training import Trainer, make_model
 from weft.training.link_objective import LinkObjective
 from weft.training.metrics import auc, ranks
 
@@ -31,7 +30,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph", choices=GRAPHS)
     parser.add_argument("--runs", type=int, default=3, help="how many runs (default 3)")
-    add_flags(parser, Settings)
+    add_settings(parser)
+    parser.set_defaults(config=ROOT / "examples" / "links.toml")
     args = parser.parse_args()
     folder = GRAPHS[args.graph]
     if not folder.is_dir():
@@ -39,8 +39,8 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         import_graph(from_folder(folder), Path(scratch) / "graph", EdgeOptions(undirected=True))
         graph = Graph.open(Path(scratch) / "graph")
-        settings = make(Settings, read_toml(ROOT / "examples" / "links.toml") | flags_given(args, Settings))
-        found = [run(graph, dataclasses.replace(settings, seed=seed)) for seed in range(args.runs)]
+        settings = settings_given(args, "benchmarks/links.py")
+        found = [run(graph, settings.changed(seed=seed)) for seed in range(args.runs)]
     print(f"{args.graph}: mean of {args.runs} seeds, on the links of the test split")
     for name in found[0]:
         means = {figure: np.mean([one[name][figure] for one in found]) for figure in found[0][name]}
@@ -50,10 +50,10 @@ def main():
 def run(graph, settings):
     objective = LinkObjective(graph, settings)
     result = Trainer(graph, make_model(settings, graph), settings, objective=objective).fit()
-    figures = {settings.model: result.figures, "common neighbours": common_neighbours(objective, settings)}
+    figures = {settings.model.name: result.figures, "common neighbours": common_neighbours(objective, settings)}
     for name, values in figures.items():
         told = ", ".join(f"{figure} {value:.4f}" for figure, value in values.items())
-        print(f"seed {settings.seed}, {name}: {told}", flush=True)
+        print(f"seed {settings.optimisation.seed}, {name}: {told}", flush=True)
     return figures
 
 
@@ -63,7 +63,7 @@ def common_neighbours(objective, settings):
     edges = csr_array((np.ones(graph.num_edges, np.float32), graph.indices, graph.indptr), (graph.num_vertices,) * 2)
     edges.data[:] = 1
     scores = []
-    size = max(1, PAIRS // (1 + settings.eval_negatives))
+    size = max(1, PAIRS // (1 + settings.task.eval_negatives))
     for first in range(0, objective.count("test"), size):
         pairs = objective.evaluated("test", np.arange(first, min(first + size, objective.count("test"))))
         heads = np.repeat(pairs.heads, pairs.tails.shape[1])
@@ -72,7 +72,7 @@ def common_neighbours(objective, settings):
     places = ranks(found)
     figures = {
         "MRR": float((1 / places).mean()),
-        f"Hits@{settings.hits}": float((places <= settings.hits).double().mean()),
+        f"Hits@{settings.task.hits}": float((places <= settings.task.hits).double().mean()),
     }
     return figures | {"AUC": auc(found[:, 0].numpy(), found[:, 1].numpy())}
 

@@ -21,9 +21,9 @@ from weft.exchange import Communicator, Owners, SocketTransport, Traffic
 from weft.graph import Graph, rmat
 from weft.nn import BlockModel, build
 from weft.nn.costs import row_costs
-from weft.parallel import OF_GRAPH, Plan
 from weft.partition import allocate, write_partitioned
 from weft.placements import Cooperation, program_together, tensor_program
+from weft.plan import OF_GRAPH, Plan
 
 
 def comms(size: int) -> list[Communicator]:

@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 from weft.graph import Graph, communities
-from weft.training import Settings, Trainer, make_model
+from weft.plan import Settings
+from weft.training import Trainer, make_model
 
 ROW = "{:>8}{:>12}{:>10}{:>14}{:>12}"
 
@@ -40,7 +41,7 @@ def main():
 def one(where, pieces, batch_size, hidden):
     """One process's row of the table."""
     graph = Graph.open(where)
-    settings = Settings(fanouts=(10, 10, 10), hidden=hidden, batch_size=batch_size, micro_batches=pieces, prefetch=1)
+    settings = Settings.of(fanouts=(10, 10, 10), hidden=hidden, batch_size=batch_size, micro_batches=pieces, prefetch=1)
     trainer = Trainer(graph, make_model(settings, graph), settings)
     trainer.prepare()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -9,7 +9,6 @@ medians without the first round. Accuracy is the test split's, measured once wit
 """
 
 import argparse
-import dataclasses
 import statistics
 import tempfile
 import time
@@ -18,10 +17,11 @@ from pathlib import Path
 import numpy as np
 from accuracy import RUNS
 
-from weft.config import make, read_toml
+from weft.config import read_toml
 from weft.graph import Graph, from_folder, import_graph
+from weft.plan import Settings
 from weft.sampling import Batches, make_sampler
-from weft.training import Settings, Trainer, make_model
+from weft.training import Trainer, make_model
 
 
 def main():
@@ -35,20 +35,20 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         graph = Graph.open(args.graph or debian(Path(scratch) / "graph"))
-        usual = dataclasses.replace(make(Settings, read_toml(args.config)), threads=args.threads)
+        usual = Settings.read(read_toml(args.config)).changed(threads=args.threads)
         names = args.samplers.split(",")
         chosen = {name: with_sampler(graph, usual, name) for name in names}
         counts = {name: count(graph, settings) for name, settings in chosen.items()}
         times = measure(graph, chosen, args.rounds)
         print(f"{'':10}{'fanouts':>14}{'input vertices':>16}{'edges':>12}{'epoch s':>9}{'CPU s':>8}", flush=True)
         for name, settings in chosen.items():
-            fanouts = ",".join(map(str, settings.fanouts))
+            fanouts = ",".join(map(str, settings.sampling.fanouts))
             vertices, edges = counts[name]
             print(
                 f"{name:10}{fanouts:>14}{vertices:16,}{edges:12,}{times[name][0]:9.2f}{times[name][1]:8.2f}", flush=True
             )
         for name, settings in chosen.items():
-            report(name, [accuracy(graph, dataclasses.replace(settings, seed=seed)) for seed in range(args.seeds)])
+            report(name, [accuracy(graph, settings.changed(seed=seed)) for seed in range(args.seeds)])
 
 
 def debian(where):
@@ -62,16 +62,23 @@ def debian(where):
 def with_sampler(graph, usual, name):
     """The usual settings with a sampler; layer by layer, fanouts become comparable budgets."""
     if name != "layer":
-        return dataclasses.replace(usual, sampler=name)
-    drawn = [distinct(sample) for sample in samples(graph, dataclasses.replace(usual, sampler="labor"))]
+        return usual.changed(sampler=name)
+    drawn = [distinct(sample) for sample in samples(graph, usual.changed(sampler="labor"))]
     budgets = tuple(round(mean) for mean in np.mean(drawn, axis=0))
-    return dataclasses.replace(usual, sampler=name, fanouts=budgets)
+    return usual.changed(sampler=name, fanouts=budgets)
 
 
 def samples(graph, settings):
     """The samples of the first epoch."""
-    sampler = make_sampler(settings.sampler, graph, settings.fanouts_for(len(settings.fanouts)), seed=settings.seed)
-    batches = Batches(graph.seeds("train"), graph.original_ids, settings.batch_size, settings.seed).of(0)
+    sampler = make_sampler(
+        settings.sampling.sampler,
+        graph,
+        settings.fanouts_for(len(settings.sampling.fanouts)),
+        seed=settings.optimisation.seed,
+    )
+    batches = Batches(
+        graph.seeds("train"), graph.original_ids, settings.sampling.batch_size, settings.optimisation.seed
+    ).of(0)
     return (sampler.sample(seeds, 0, number) for number, seeds in enumerate(batches))
 
 

@@ -8,13 +8,15 @@ if TYPE_CHECKING:
     from weft.errors import WeftError
     from weft.graph import Graph
     from weft.nn import LinkPredictor, Split, check_split
+    from weft.plan import Plan, Settings
     from weft.plugins import register
-    from weft.training import Result, Settings, Trainer, infer
+    from weft.training import Result, Trainer, infer
 
 __version__ = "0.1.0"
 __all__ = [
     "Graph",
     "LinkPredictor",
+    "Plan",
     "Result",
     "Settings",
     "Split",
@@ -29,8 +31,9 @@ __all__ = [
 _HOMES = {
     "Graph": "weft.graph",
     "LinkPredictor": "weft.nn",
+    "Plan": "weft.plan",
     "Result": "weft.training",
-    "Settings": "weft.training",
+    "Settings": "weft.plan",
     "Split": "weft.nn",
     "Trainer": "weft.training",
     "WeftError": "weft.errors",

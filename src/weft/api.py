@@ -5,12 +5,12 @@ from typing import Any
 
 from torch import nn
 
-from weft.config import make
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import World
 from weft.graph import Graph
+from weft.plan import Settings
 from weft.report import listener_for
-from weft.training import Result, Settings, make_model
+from weft.training import Result, make_model
 from weft.training.start import trainer_for
 
 
@@ -24,12 +24,12 @@ def train(graph: Graph | str | Path, model: nn.Module | None = None, **settings:
         graph = Graph.open(graph)
     if isinstance(model, str):
         settings, model = settings | {"model": model}, None
-    checked = make(Settings, settings, "train")
-    if checked.workers > 1:
+    checked = Settings.read(settings, "train")
+    if checked.parallel.workers > 1:
         raise ConfigError(
             "a script does not start its own workers: drop `workers`, and run it as `torchrun --nproc-per-node N SCRIPT`"
         )
-    world = World.join(checked.timeout, checked.transport)
+    world = World.join(checked.parallel.timeout, checked.parallel.transport)
     try:
         with listener_for(checked, quiet=world.rank > 0) as listen:
             chosen = model if model is not None else make_model(checked, graph)

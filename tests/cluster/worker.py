@@ -8,13 +8,14 @@ import torch
 
 from weft.exchange import World
 from weft.graph import Graph
-from weft.training import Settings, Trainer, make_model
+from weft.plan import Settings
+from weft.training import Trainer, make_model
 
 
 def main(job):
     world = World.join(60)
     graph = Graph.open(job["graph"])
-    settings = Settings(**job["settings"] | {"fanouts": tuple(job["settings"]["fanouts"])})
+    settings = Settings.of(**job["settings"] | {"fanouts": tuple(job["settings"]["fanouts"])})
     trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
     for epoch in range(job["epochs"]):
         trainer.train_epoch(epoch)

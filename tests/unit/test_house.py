@@ -31,7 +31,18 @@ ROOMS = [
     "report",
     "commands",
 ]
-LEAVES = {"errors", "keys", "config", "memory", "meter", "threads", "plugins", "lazy", "_kernels"}  # anyone's
+LEAVES = {
+    "errors",
+    "keys",
+    "config",
+    "memory",
+    "meter",
+    "quantities",
+    "threads",
+    "plugins",
+    "lazy",
+    "_kernels",
+}  # anyone's
 TOP = {"__init__", "api", "cli"}  # what users and the command line come in by
 BECOMES = {"parallel": "placements"}  # rooms that are on their way
 FACES_TO_MEND = {"nn"}  # may only shrink

@@ -5,8 +5,8 @@ from steps import model_for, open_graph
 from torch_geometric.nn.models import GraphSAGE
 
 from weft.keys import seeded
-from weft.parallel import Plan
-from weft.training import Settings, Trainer
+from weft.plan import Plan, Settings
+from weft.training import Trainer
 
 EPOCHS = 4
 
@@ -25,7 +25,7 @@ def full_model(name, width, classes, dropout, widths=()):
 
 
 def full_settings(case):
-    return Settings(full_graph=True, seed=5, dtype="float64", lr=0.01, epochs=EPOCHS, **case.get("settings", {}))
+    return Settings.of(full_graph=True, seed=5, dtype="float64", lr=0.01, epochs=EPOCHS, **case.get("settings", {}))
 
 
 def train_full(case, world):

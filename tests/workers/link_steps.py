@@ -6,15 +6,15 @@ from steps import open_graph
 
 from weft.nn import LinkPredictor
 from weft.nn.links import make_decoder
-from weft.parallel import Plan
-from weft.training import Settings, Trainer
+from weft.plan import Plan, Settings
+from weft.training import Trainer
 
 EPOCHS, WIDTH = 2, 5
 
 
 def link_model(name, width, dropout, settings):
     encoder = full_model(name, width, WIDTH, dropout)
-    return LinkPredictor(encoder, make_decoder(settings.decoder, WIDTH, settings.seed)).double()
+    return LinkPredictor(encoder, make_decoder(settings.task.decoder, WIDTH, settings.optimisation.seed)).double()
 
 
 def link_settings(case, workers):
@@ -23,7 +23,7 @@ def link_settings(case, workers):
     if not case["settings"].get("full_graph"):
         batches = {"fanouts": tuple(case["fanouts"]), "batch_size": case["batch_size"] // workers}
         batches["eval_batch_size"] = 240 // workers
-    return Settings(
+    return Settings.of(
         task="link",
         seed=5,
         dtype="float64",

@@ -12,10 +12,10 @@ import torch
 
 from weft.exchange import World
 from weft.graph import Graph
-from weft.parallel import Plan
+from weft.plan import Plan, Settings
 from weft.planner.cluster import Cluster, Host
 from weft.planner.work import KINDS
-from weft.training import Settings, Trainer, make_model
+from weft.training import Trainer, make_model
 from weft.training.planning import planner_for
 
 WORK = dict.fromkeys(KINDS, 1e-6) | {"busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
@@ -31,8 +31,8 @@ def main(rank, size, port, job, out):
     for model in job["models"]:
         options = {"wire": "float16"} if model == "gin" else {}
         given = job["settings"] | {"fanouts": tuple(job["settings"].get("fanouts", ())) or None}
-        settings = Settings(model=model, hidden=8, threads=1, **given, **options)
-        options |= {} if settings.full_graph else {"prefetch": 0}
+        settings = Settings.of(model=model, hidden=8, threads=1, **given, **options)
+        options |= {} if settings.sampling.full_graph else {"prefetch": 0}
         trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
         planner = planner_for(settings, graph, trainer.model, world)
         for fields in job["plans"]:
@@ -42,10 +42,10 @@ def main(rank, size, port, job, out):
                 told.append([model, str(plan), predicted.excluded, {}])
                 continue
             trainer.use(plan)
-            if settings.full_graph:
+            if settings.sampling.full_graph:
                 trainer.train_epoch(0)  # what is done once
             before = sent(world)
-            trainer.train_epoch(1 if settings.full_graph else 0)
+            trainer.train_epoch(1 if settings.sampling.full_graph else 0)
             stages = {stage: count - before.get(stage, 0) for stage, count in sent(world).items()}
             mine = torch.tensor([float(stages.get(stage, 0)) for stage in predicted.sent], dtype=torch.float64)
             whole = torch.stack(trainer._sync.gather(mine)).sum(0).tolist()

@@ -13,9 +13,9 @@ from weft.graph import Graph
 from weft.keys import Stream, key, seeded
 from weft.nn import BlockModel, Split
 from weft.nn.models import build
-from weft.parallel import Plan
+from weft.plan import Plan, Settings
 from weft.sampling import Batches
-from weft.training import Settings, Trainer
+from weft.training import Trainer
 from weft.training.team import Team, alone
 
 
@@ -128,7 +128,7 @@ def train_steps(case, world):
     graph = open_graph(case["graph"])
     model = model_for(case["model"], graph.num_features, graph.num_classes, graph.feature_widths).double()
     fanouts = tuple(case["fanouts"])
-    settings = Settings(seed=case.get("seed", 5), dtype="float64", fanouts=fanouts, **case.get("sampling", {}))
+    settings = Settings.of(seed=case.get("seed", 5), dtype="float64", fanouts=fanouts, **case.get("sampling", {}))
     batches = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5).of(0)
     comm = world.communicator()
     if world.size == 1:
@@ -145,7 +145,7 @@ def train_steps(case, world):
     for index, seeds in enumerate(batches[:5]):
         program = programmer(seeds, 0, index, Stream.SAMPLE, 0)
         x = features.fetch(program.vertices[0], 0, program.here)
-        out = run(x, program, key(Stream.DROPOUT, settings.seed, 0, index))
+        out = run(x, program, key(Stream.DROPOUT, settings.optimisation.seed, 0, index))
         held = program.vertices[-1].long()
         loss = nn.functional.cross_entropy(out, labels[held], reduction="sum") / len(seeds)
         optimizer.zero_grad()
@@ -164,7 +164,7 @@ def train_epochs(case, world):
     """Losses by epoch, and the parameters after them, of a trainer: for what goes through a batch in turns."""
     graph = open_graph(case["graph"])
     model = model_for(case["model"], graph.num_features, graph.num_classes, graph.feature_widths)
-    settings = Settings(
+    settings = Settings.of(
         seed=5,
         dtype="float64",
         lr=0.01,

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import weakref
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,9 @@ import torch
 
 from weft.exchange import World
 from weft.graph import Graph
-from weft.parallel import Plan
+from weft.plan import Plan, Settings
 from weft.planner.prediction import Answer, Prediction
-from weft.training import Settings, Trainer, make_model
+from weft.training import Trainer, make_model
 from weft.training import trial as trials
 from weft.training.pace import Pace
 from weft.training.trial import Trial
@@ -35,13 +34,13 @@ PLANS = [
     Plan(("local", "local"), seeds="home", models="migrate", merge="none"),
 ]
 SWITCHES = 30
-SETTINGS = Settings(
+SETTINGS = Settings.of(
     hidden=8, fanouts=(4, 3), epochs=5, dtype="float64", lr=0.01, dropout=0.2, threads=1, batch_size=20, plan="gdp"
 )
 
 
 def trainer_for(graph, world, listen=None, **changed):
-    settings = replace(SETTINGS, **changed)
+    settings = SETTINGS.changed(**changed)
     return Trainer(graph, make_model(settings, graph), settings, listen, world)
 
 

@@ -117,20 +117,22 @@ def by_pyg(graph, case):
     for epoch in range(EPOCHS):
         losses, terms = 0.0, 0
         model.train()
-        for number, batch in enumerate(objective.batches(None if settings.full_graph else BATCH).of(epoch)):
+        for number, batch in enumerate(objective.batches(None if settings.sampling.full_graph else BATCH).of(epoch)):
             pairs = objective.pairs(batch, epoch, number)
             scores = model(x, edge_index, in_rows(pairs.heads, pairs.tails)).view(pairs.tails.shape)
             own, others = scores[:, :1], scores[:, 1:]
-            if settings.loss == "bce":
+            if settings.task.loss == "bce":
                 labels = torch.zeros_like(scores)
                 labels[:, 0] = 1
                 loss = F.binary_cross_entropy_with_logits(scores, labels)
             else:
-                loss = F.margin_ranking_loss(own.expand_as(others), others, torch.ones_like(others), settings.margin)
+                loss = F.margin_ranking_loss(
+                    own.expand_as(others), others, torch.ones_like(others), settings.task.margin
+                )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            count = (scores if settings.loss == "bce" else others).numel()
+            count = (scores if settings.task.loss == "bce" else others).numel()
             losses, terms = losses + float(loss.detach()) * count, terms + count
         model.eval()
         seen += [losses / terms, *figures(graph, settings, lambda pairs: model(x, edge_index, pairs).detach())]
@@ -144,16 +146,20 @@ def in_rows(heads, tails):
 
 def figures(graph, settings, score):
     """MRR, Hits@k and AUC of the validation links, the slow way."""
-    links = split_links(graph, settings.link_split, settings.seed)
+    links = split_links(graph, settings.task.link_split, settings.optimisation.seed)
     held = links.parts["validation"]
     at = np.arange(len(held))
     heads, tails = held.ends(at)
-    when = (settings.seed, SPLITS["validation"])
-    drawn = uniform_negatives(held, at, settings.eval_negatives, when, links.all, Stream.EVALUATE)
+    when = (settings.optimisation.seed, SPLITS["validation"])
+    drawn = uniform_negatives(held, at, settings.task.eval_negatives, when, links.all, Stream.EVALUATE)
     scores = score(in_rows(heads, np.column_stack([tails, drawn]))).view(len(held), -1).numpy()
     ranks = [1 + (row[1:] > row[0]).sum() + (row[1:] == row[0]).sum() / 2 for row in scores]
     pairs = [(own > other) + (own == other) / 2 for own in scores[:, 0] for other in scores[:, 1]]
-    return np.mean([1 / rank for rank in ranks]), np.mean([rank <= settings.hits for rank in ranks]), np.mean(pairs)
+    return (
+        np.mean([1 / rank for rank in ranks]),
+        np.mean([rank <= settings.task.hits for rank in ranks]),
+        np.mean(pairs),
+    )
 
 
 @pytest.fixture(scope="module")

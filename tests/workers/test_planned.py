@@ -7,8 +7,8 @@ from safetensors.torch import load_file
 
 from weft import cli
 from weft.graph import communities
-from weft.parallel import Plan
 from weft.partition import allocate, write_partitioned
+from weft.plan import Plan
 from weft.planner.cluster_file import read_cluster
 from weft.planner.work import KINDS
 

@@ -12,8 +12,8 @@ import pytest
 from switching import PLANS, SWITCHES
 
 from weft.graph import communities
-from weft.parallel import Plan
 from weft.partition import allocate, write_partitioned
+from weft.plan import Plan
 
 WORKER = Path(__file__).parent / "switching.py"
 

@@ -12,8 +12,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from protocol import serve
 
 from weft.graph import Graph
+from weft.plan import Settings
 from weft.sampling import NeighborSampler
-from weft.training import Settings, Trainer, make_model
+from weft.training import Trainer, make_model
 
 
 def sampling(job):
@@ -41,7 +42,7 @@ def sampling(job):
 
 def epoch(job):
     graph = Graph.open(job["graph"])
-    settings = Settings(
+    settings = Settings.of(
         model=job["model"],
         hidden=job["hidden"],
         fanouts=tuple(job["fanouts"]),

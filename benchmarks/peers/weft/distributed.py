@@ -9,7 +9,8 @@ import torch
 
 from weft.exchange import World
 from weft.graph import Graph
-from weft.training import Settings, Trainer, make_model
+from weft.plan import Settings
+from weft.training import Trainer, make_model
 from weft.training.events import EpochEnded
 
 
@@ -24,7 +25,7 @@ def main(job):
     world = World.join(300, job["options"].get("transport", "sockets"))
     graph = Graph.open(job["graph"])
     batches = {"fanouts": tuple(job["fanouts"]), "batch_size": job["batch_size"]} if "fanouts" in job else {}
-    settings = Settings(model=job["model"], hidden=job["hidden"], threads=1, **batches, **job["options"])
+    settings = Settings.of(model=job["model"], hidden=job["hidden"], threads=1, **batches, **job["options"])
     trainer = Trainer(graph, make_model(settings, graph), settings, told, world)
     if job.get("evaluates"):
         trainer.fit()

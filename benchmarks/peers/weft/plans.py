@@ -11,15 +11,15 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from weft.exchange import World
 from weft.graph import Graph
-from weft.parallel import NAMED, Plan, mixed
-from weft.training import Settings, Trainer, make_model
+from weft.plan import NAMED, Plan, Settings, mixed
+from weft.training import Trainer, make_model
 
 _FIELD = 3  # plans that the planner finds fastest, which are measured beside the named ones
 
@@ -27,13 +27,18 @@ _FIELD = 3  # plans that the planner finds fastest, which are measured beside th
 def main(job):
     world = World.join(300)
     graph = Graph.open(job["graph"])
-    settings = Settings(
+    settings = Settings.of(
         threads=1, epochs=job.get("run", 1), **job["settings"] | {"fanouts": tuple(job["settings"]["fanouts"])}
     )
     model = make_model(settings, graph)
-    trainer = Trainer(graph, model, replace(settings, plan="gdp"), world=world)
+    trainer = Trainer(graph, model, settings.changed(plan="gdp"), world=world)
     trainer.prepare()
-    usual = named(len(settings.fanouts), cache=settings.cache, slack=settings.slack, prefetch=settings.prefetch)
+    usual = named(
+        len(settings.sampling.fanouts),
+        cache=settings.plan.cache,
+        slack=settings.plan.slack,
+        prefetch=settings.plan.prefetch,
+    )
     wanted = [usual[name] for name in job.get("named", usual)] + [*map(Plan.from_dict, job.get("plans", ()))]
     known = [Plan.from_dict(plan) for plan in job["known"]]
     asked, found = None, []

@@ -6,11 +6,11 @@ from pathlib import Path
 from weft.commands.lists import whole_numbers, words
 from weft.errors import ConfigError
 from weft.graph import Graph
-from weft.parallel import NAMED, mixed
 from weft.partition import TrainingTask, equal_hosts
+from weft.plan import NAMED, mixed
 from weft.planner.cluster import NEVER, Cluster, Host
 from weft.planner.cluster_file import read_cluster
-from weft.planner.units import bandwidth_of
+from weft.quantities import bandwidth_of
 
 _NO_MATTER = ("gdp", "nfp")  # plans for which it hardly matters where vertices are
 _WHOLE = "halo"  # the full graph

@@ -45,13 +45,13 @@ def run(args: argparse.Namespace) -> int:
         raise StorageError(f"{args.out} exists already: choose another name, or replace it with --overwrite")
     graph = Graph.open(args.graph)
     model, settings = load_model(args.model, graph)
-    if settings.task == "link" and args.what != "embeddings":
+    if settings.task.name == "link" and args.what != "embeddings":
         raise ConfigError(f"--what {args.what}: a model of links tells no classes: write its embeddings")
     torch.set_num_threads(args.threads)
-    dtype = torch.float64 if settings.dtype == "float64" else torch.float32
+    dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
     inference = infer(encoder_of(model).to(dtype), graph, dtype=dtype, threads=args.threads)
     if args.what == "embeddings":
-        values = inference.outputs if settings.task == "link" else inference.embeddings
+        values = inference.outputs if settings.task.name == "link" else inference.embeddings
     else:
         shares = probabilities(torch.from_numpy(inference.outputs), graph.multi_label)
         predicted = (shares > 0.5).to(torch.uint8) if graph.multi_label else shares.argmax(1).int()

@@ -7,15 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.cluster import launch
-from weft.config import add_flags, flags_given, make, read_toml
+from weft.commands.flags import add_settings, settings_given
 from weft.errors import ConfigError
 from weft.exchange import World
 from weft.graph import Graph
+from weft.plan import Settings
 from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import read_cluster
 from weft.planner.prediction import Answer
 from weft.report import StageProgress, answer_as_dict, print_answer, write_page
-from weft.training import Settings, Trainer, make_model
+from weft.training import Trainer, make_model
 from weft.training.measuring import measured
 from weft.training.planning import planner_for
 from weft.training.what_if import WhatIf
@@ -28,7 +29,6 @@ HELP = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft plan`."""
     parser.add_argument("graph", type=Path, help="a graph directory, partitioned or not")
-    parser.add_argument("--config", type=Path, help="a TOML file of settings, as for weft train; flags override it")
     parser.add_argument("--hosts", help="numbers of hosts to predict for, such as 1..64 (powers of two) or 2,3,4")
     parser.add_argument("--method", default="metis", help="how to partition for other numbers of hosts (default metis)")
     parser.add_argument(
@@ -43,27 +43,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers of this machine, or as torchrun starts them",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    add_flags(parser, Settings)
+    add_settings(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Dry-run, predict, and show."""
-    from_file = read_toml(args.config) if args.config else {}
-    settings = make(Settings, from_file | flags_given(args, Settings), "weft plan")
-    if settings.cluster is None:
+    settings = settings_given(args, "weft plan")
+    file = settings.parallel.cluster
+    if file is None:
         raise ConfigError(
             "weft plan needs to know the cluster: measure it with `weft probe --out cluster.toml` on its hosts, or write "
             "the file by hand (docs/planner.md), and give it with --cluster"
         )
-    cluster = read_cluster(settings.cluster)
+    cluster = read_cluster(file)
     if not cluster.work:
         raise ConfigError(
-            f"{settings.cluster} does not say what work takes: copy the table [work] from a file that `weft probe --out` "
+            f"{file} does not say what work takes: copy the table [work] from a file that `weft probe --out` "
             f"wrote, on machines like those if there are any"
         )
     graph = Graph.open(args.graph)
-    if args.measure and settings.workers > 1 and "RANK" not in os.environ:
-        return launch(args.argv, settings.workers)
+    if args.measure and settings.parallel.workers > 1 and "RANK" not in os.environ:
+        return launch(args.argv, settings.parallel.workers)
     with StageProgress() as progress:
         what_if = WhatIf(graph, settings, args.method, progress)
         if args.measure:
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _measured(graph: Graph, settings: Settings, cluster: Cluster, epochs: int) -> Answer | None:
     """The answer with measured epochs, of the first worker; the others only take part."""
-    world = World.join(settings.timeout, settings.transport)
+    world = World.join(settings.parallel.timeout, settings.parallel.transport)
     if world.size == 1:
         raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
     try:

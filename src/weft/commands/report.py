@@ -12,8 +12,8 @@ import numpy as np
 from weft.commands.asked import add_flags, cluster_asked, parts_asked, task_asked
 from weft.errors import ConfigError
 from weft.graph import MANIFEST, Graph, ProgressCallback
-from weft.parallel import Plan
 from weft.partition import TrainingTask, allocate
+from weft.plan import Plan
 from weft.planner.allocations import Comparer, owners_in, read_measured
 from weft.planner.cluster import Cluster
 from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of

@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 from weft.cluster import launch
-from weft.config import add_flags, flags_given, make, read_toml
+from weft.commands.flags import add_settings, settings_given
 from weft.errors import ClusterError
 from weft.exchange import World
 from weft.graph import Graph
+from weft.plan import Settings
 from weft.report import listener_for
-from weft.training import Interrupted, Settings, make_model
+from weft.training import Interrupted, make_model
 from weft.training.saved import save_model
 from weft.training.start import described, trainer_for
 from weft.training.team import check_plan
@@ -22,23 +23,20 @@ HELP = "Train a model on a graph."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft train`."""
     parser.add_argument("graph", type=Path, help="a graph directory")
-    parser.add_argument("--config", type=Path, help="a TOML file of settings; flags override it")
     parser.add_argument("--out", type=Path, help="where to save the trained model")
-    add_flags(parser, Settings)
+    add_settings(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, tell how it goes, and save the model."""
-    from_file = read_toml(args.config) if args.config else {}
-    make(Settings, from_file, str(args.config))
-    settings = make(Settings, from_file | flags_given(args, Settings), "weft train")
+    settings = settings_given(args, "weft train")
     graph = Graph.open(args.graph)
-    if settings.workers > 1 and "RANK" not in os.environ:
+    if settings.parallel.workers > 1 and "RANK" not in os.environ:
         check_plan(settings, graph, make_model(settings, graph))
-        if settings.cluster is not None and settings.plan == "auto":
-            described(settings.cluster, [settings.workers])
-        return launch(args.argv, settings.workers)
-    world = World.join(settings.timeout, settings.transport)
+        if settings.parallel.cluster is not None and settings.plan.name == "auto":
+            described(settings.parallel.cluster, [settings.parallel.workers])
+        return launch(args.argv, settings.parallel.workers)
+    world = World.join(settings.parallel.timeout, settings.parallel.transport)
     try:
         return _train(args, settings, graph, world)
     except Interrupted as stop:
@@ -58,7 +56,7 @@ def _train(args: argparse.Namespace, settings: Settings, graph: Graph, world: Wo
         trainer_for(graph, model, settings, listen, world).fit()
     if args.out and world.rank == 0:
         save_model(args.out, model, settings, graph)
-        if settings.log == "human":
+        if settings.report.log == "human":
             print(
                 f"saved to {args.out}; write embeddings or predictions with `weft embed {args.graph} --model {args.out}`"
             )

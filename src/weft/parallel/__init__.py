@@ -1,6 +1,5 @@
-"""Plans as data, and how a batch is gone through."""
+"""How a batch is gone through: whole, in pieces, or by time steps of models that migrate."""
 
-from weft.parallel.plan import NAMED, OF_GRAPH, PLACEMENTS, Plan, mixed
 from weft.parallel.turns import Merging, Pieces, TimeSteps, Turns
 
-__all__ = ["NAMED", "OF_GRAPH", "PLACEMENTS", "Merging", "Pieces", "Plan", "TimeSteps", "Turns", "mixed"]
+__all__ = ["Merging", "Pieces", "TimeSteps", "Turns"]

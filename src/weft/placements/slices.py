@@ -14,10 +14,10 @@ from torch import Tensor
 
 from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Owners, Route, SliceLayout
-from weft.parallel.plan import Plan
 from weft.placements.halo import whole_block
 from weft.placements.layer import Edges, Inputs, Layer, Merge
 from weft.placements.program import Program
+from weft.plan import Plan
 from weft.sampling import Block, Topology, keys_of
 
 # Rounds where nothing else says how many: the first one's rows come before anything is computed, the last one's results go

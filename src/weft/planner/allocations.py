@@ -18,8 +18,8 @@ import numpy as np
 from weft import _kernels
 from weft.errors import InputError, StorageError
 from weft.graph import Graph, ProgressCallback
-from weft.parallel import Plan
 from weft.partition import Traces, TrainingTask, add_batch, expected_draws, measure, rows_between, seeds_of
+from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.machines import apart, hosts_of, link_seconds, shares_of
 

@@ -13,8 +13,8 @@ from typing import Any
 from weft.errors import ConfigError, StorageError
 from weft.planner.cluster import NEVER, Cluster, Host, Link
 from weft.planner.cluster_text import VERSION, cluster_text
-from weft.planner.units import bandwidth_of, size_of
 from weft.planner.work import KINDS
+from weft.quantities import bandwidth_of, size_of
 
 _TOP = ("version", "host", "link", "exchange", "work")
 _HOST = ("name", "workers", "cores", "busy_cores", "speed", "bandwidth", "burst", "memory")

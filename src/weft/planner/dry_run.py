@@ -13,7 +13,7 @@ import torch
 from weft.exchange import Communicator, Owners
 from weft.features.cache import rooms
 from weft.graph import Graph, ProgressCallback, out_degrees
-from weft.parallel import Plan
+from weft.plan import Plan
 from weft.planner.counts import Cell, Counts
 from weft.planner.task import Sampling
 from weft.planner.walk import Team, Walk

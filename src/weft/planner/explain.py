@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.errors import ConfigError
-from weft.parallel import PLACEMENTS, Plan
+from weft.plan import PLACEMENTS, Plan
 from weft.planner.prediction import Prediction
 
 IN_WORDS = {

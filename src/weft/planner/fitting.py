@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.parallel import Plan
+from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import PARTS, Price, held_up
 from weft.planner.planner import Planner

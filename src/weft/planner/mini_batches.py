@@ -11,7 +11,7 @@ from torch import nn
 from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
 from weft.nn import crossing_costs
-from weft.parallel import NAMED, PLACEMENTS, Plan
+from weft.plan import NAMED, PLACEMENTS, Plan
 from weft.planner.cost import Price
 from weft.planner.counts import Counts
 from weft.planner.dry_run import DryRun

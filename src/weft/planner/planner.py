@@ -12,7 +12,7 @@ from torch import nn
 from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
-from weft.parallel import Plan
+from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, epoch_seconds
 from weft.planner.explain import reasons, worth

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from weft.parallel import Plan
+from weft.plan import Plan
 
 LIMITS = ("processors", "links", "training", "preparing")  # what may hold an epoch up
 STAGES = ("sample", "fetch", "exchange", "compute", "sync")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from weft.parallel import Plan
+from weft.plan import Plan
 from weft.planner.cost import Price
 from weft.planner.counts import HOME, OWNER, SPREAD
 from weft.planner.work import Piece

@@ -15,7 +15,7 @@ from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.nn.binding import takes_types
 from weft.nn.block_model import walk
-from weft.parallel import Plan
+from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, Prices
 from weft.planner.counts import Counts

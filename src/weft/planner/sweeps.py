@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from weft.parallel import Plan
+from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.planner import Planner
 from weft.planner.prediction import Sweep

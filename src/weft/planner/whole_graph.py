@@ -21,7 +21,7 @@ from weft.nn.block_model import walk
 from weft.nn.costs import row_costs
 from weft.nn.decoupled import Decoupled
 from weft.nn.ranges import needs
-from weft.parallel import OF_GRAPH, Plan
+from weft.plan import OF_GRAPH, Plan
 from weft.planner.cost import Price
 from weft.planner.counts import OWNER, Counts
 from weft.planner.graph_counts import count_graph

@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.exchange import sent_whole
 from weft.graph import Graph
-from weft.parallel import Plan
 from weft.placements import EXACT_UP_TO
+from weft.plan import Plan
 from weft.planner.counts import HOME, OWNER, SPREAD, Cell, Counts, Key
 from weft.planner.crossings import Message
 from weft.planner.layers import LayerCost

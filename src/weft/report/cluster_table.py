@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.planner.cluster import NEVER, Cluster
-from weft.planner.units import as_bits, as_seconds, as_size
+from weft.quantities import as_bits, as_seconds, as_size
 
 
 def print_cluster(cluster: Cluster) -> None:

@@ -16,9 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from weft.errors import ConfigError
+from weft.plan import Settings
 from weft.report.plan_json import answer_as_dict
 from weft.report.plan_table import print_answer
-from weft.training import Settings
 from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
 
 RECORD_VERSION = 1
@@ -32,9 +32,11 @@ def listener_for(settings: Settings, quiet: bool = False) -> Iterator[Listener]:
         yield lambda event: None
         return
     with ExitStack() as stack:
-        listeners: list[Listener] = [JsonLines() if settings.log == "json" else stack.enter_context(Human().shown())]
-        if settings.tensorboard is not None:
-            listeners.append(TensorBoard(settings.tensorboard))
+        listeners: list[Listener] = [
+            JsonLines() if settings.report.log == "json" else stack.enter_context(Human().shown())
+        ]
+        if settings.report.tensorboard is not None:
+            listeners.append(TensorBoard(settings.report.tensorboard))
 
         def notify(event: Event) -> None:
             for listener in listeners:

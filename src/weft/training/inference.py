@@ -15,8 +15,8 @@ from weft.nn import LayerwiseRunner
 from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
 from weft.nn.layerwise import Pending
-from weft.parallel.plan import tp_decoupled
 from weft.placements import tensor_program
+from weft.plan import tp_decoupled
 from weft.sampling import NeighborSampler
 
 _ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time

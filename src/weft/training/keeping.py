@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.graph import Graph
+from weft.plan import Settings
 from weft.training import checkpoint
 from weft.training.events import Event, Notice
 from weft.training.resuming import Progress, check_same_run, newest
-from weft.training.settings import Settings
 
 
 class Keeper:
@@ -31,8 +31,8 @@ class Keeper:
         self._model, self._optimizer, self._settings = model, optimizer, settings
         self._graph, self._batch_size, self._comm, self._tell = graph, batch_size, comm, tell
         self._best: dict[str, Tensor] | None = None
-        folder = settings.checkpoint
-        self._checkpoints = checkpoint.Checkpoints(folder, settings.keep) if folder else None
+        folder = settings.checkpoint.folder
+        self._checkpoints = checkpoint.Checkpoints(folder, settings.checkpoint.keep) if folder else None
 
     @property
     def writes(self) -> bool:
@@ -62,7 +62,7 @@ class Keeper:
         tensors |= checkpoint.pack_optimizer(self._optimizer)
         state = {
             "progress": asdict(progress),
-            "settings": self._settings.as_json(),
+            "settings": self._settings.flat(),
             "batch_size": self._batch_size,
             "graph": self._graph.identity,
         }
@@ -73,9 +73,9 @@ class Keeper:
         found = None if self._checkpoints is None else newest(self._checkpoints, self._comm)
         if found is None:
             return None
-        if not self._settings.resume:
+        if not self._settings.checkpoint.resume:
             raise TrainingError(
-                f"{self._settings.checkpoint} holds checkpoints of an earlier run: go on from them with --resume, or "
+                f"{self._settings.checkpoint.folder} holds checkpoints of an earlier run: go on from them with --resume, or "
                 f"choose another folder"
             )
         for problem in found.problems:

@@ -12,9 +12,9 @@ from weft.graph import SPLITS, Graph, Links, split_links
 from weft.keys import Stream
 from weft.nn.links import LinkPredictor, link_loss, loss_terms, make_decoder
 from weft.placements import Ends, Pairs, Program, meet
+from weft.plan import Settings
 from weft.sampling import Batches, VerticesByType, WholeBatch, batch_negatives, uniform_negatives
 from weft.training.metrics import auc, ranks
-from weft.training.settings import Settings
 
 _SCORES = 1 << 17  # that a worker computes at once
 
@@ -24,9 +24,9 @@ class LinkObjective:
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
         self._settings = settings
-        self._links = split_links(graph, settings.link_split, settings.seed)
+        self._links = split_links(graph, settings.task.link_split, settings.optimisation.seed)
         self.graph = self._links.messages
-        self.metric = {"mrr": "MRR", "hits": f"Hits@{settings.hits}", "auc": "AUC"}[settings.metric]
+        self.metric = {"mrr": "MRR", "hits": f"Hits@{settings.task.hits}", "auc": "AUC"}[settings.task.metric]
         self._here: np.ndarray | None = None  # [vertices] where each original id is now
         if graph.original_ids is not None:
             self._here = _by_original_id(np.arange(graph.num_vertices, dtype=graph.indices.dtype), graph)
@@ -40,13 +40,15 @@ class LinkObjective:
         s = self._settings
         if isinstance(model, LinkPredictor):
             return model
-        return LinkPredictor(model, make_decoder(s.decoder, s.hidden, s.seed))
+        return LinkPredictor(model, make_decoder(s.task.decoder, s.model.hidden, s.optimisation.seed))
 
     def describe(self) -> str:
         """What is trained on, in words."""
         s = self._settings
-        negatives = f"{s.num_negatives} negative{'s' if s.num_negatives > 1 else ''} each ({s.negatives})"
-        return f"{self.count('train'):,} links with {negatives}, {s.decoder}, {s.loss}"
+        negatives = (
+            f"{s.task.num_negatives} negative{'s' if s.task.num_negatives > 1 else ''} each ({s.task.negatives})"
+        )
+        return f"{self.count('train'):,} links with {negatives}, {s.task.decoder}, {s.task.loss}"
 
     def count(self, split: str) -> int:
         """How many links a split has."""
@@ -55,23 +57,25 @@ class LinkObjective:
     def batches(self, size: int | None) -> Batches | WholeBatch:
         """The training links in batches of a size; None: all at once."""
         links = np.arange(self.count("train"))
-        return WholeBatch(links) if size is None else Batches(links, None, size, self._settings.seed)
+        return WholeBatch(links) if size is None else Batches(links, None, size, self._settings.optimisation.seed)
 
     def terms(self, links: int) -> int:
         """How many terms the loss of a batch of so many links has: it is divided by that."""
         s = self._settings
-        each = 0 if s.negatives == "batch" and links == 1 else s.num_negatives
-        return max(1, loss_terms(links, each, s.loss))
+        each = 0 if s.task.negatives == "batch" and links == 1 else s.task.num_negatives
+        return max(1, loss_terms(links, each, s.task.loss))
 
     def pairs(self, batch: np.ndarray, epoch: int, number: int, chosen: np.ndarray | None = None) -> Pairs:
         """The pairs of a batch of all workers, or of the links at some places in it."""
         s, train = self._settings, self._links.parts["train"]
         chosen = np.arange(len(batch)) if chosen is None else chosen
-        if s.negatives == "batch":
-            drawn = batch_negatives(train, batch, chosen, s.num_negatives, (s.seed, epoch, number), train)
+        if s.task.negatives == "batch":
+            drawn = batch_negatives(
+                train, batch, chosen, s.task.num_negatives, (s.optimisation.seed, epoch, number), train
+            )
         else:
-            when = (s.seed, epoch)
-            drawn = uniform_negatives(train, batch[chosen], s.num_negatives, when, train, alike=self._alike)
+            when = (s.optimisation.seed, epoch)
+            drawn = uniform_negatives(train, batch[chosen], s.task.num_negatives, when, train, alike=self._alike)
         return self._paired(train, batch[chosen], drawn)
 
     def ends_alone(self, batch: np.ndarray, epoch: int) -> Ends:
@@ -95,7 +99,7 @@ class LinkObjective:
         there = ends.pull(rows, program.comm)
 
         def part(rows: Tensor, first: int, end: int) -> Tensor:
-            return link_loss(decoder(*ends.of(rows, first, end)), s.loss, s.margin)
+            return link_loss(decoder(*ends.of(rows, first, end)), s.task.loss, s.task.margin)
 
         size = max(1, _SCORES // ends.tails.shape[1])
         if len(ends) <= size:
@@ -134,24 +138,24 @@ class LinkObjective:
             if len(mine):
                 scores = model.decoder(*ends.of(there, 0, len(mine)))
                 place = ranks(scores).cpu()
-                counted += torch.stack([1 / place, (place <= self._settings.hits).double(), place.sign()]).sum(1)
+                counted += torch.stack([1 / place, (place <= self._settings.task.hits).double(), place.sign()]).sum(1)
                 scored.append(scores[:, :2].double().cpu().numpy())
         mrr, hits, whole = comm.sum(counted).tolist()
         links, others = _of_all(np.concatenate(scored), comm).T
-        figures = {"MRR": mrr / whole, f"Hits@{self._settings.hits}": hits / whole}
+        figures = {"MRR": mrr / whole, f"Hits@{self._settings.task.hits}": hits / whole}
         return figures | {"AUC": auc(links, others)}
 
     def _pieces(self, split: str, workers: int) -> Iterable[np.ndarray]:
         """The places of a split's links, as many at a time as all workers score at once."""
-        size = max(1, workers * _SCORES // (1 + self._settings.eval_negatives))
+        size = max(1, workers * _SCORES // (1 + self._settings.task.eval_negatives))
         for first in range(0, self.count(split), size):
             yield np.arange(first, min(first + size, self.count(split)))
 
     def evaluated(self, split: str, at: np.ndarray) -> Pairs:
         """Links of a split with the negatives that they are ranked among: the same in every epoch, linked in no split."""
         s, links = self._settings, self._links.parts[split]
-        when = (s.seed, SPLITS[split])
-        drawn = uniform_negatives(links, at, s.eval_negatives, when, self._links.all, Stream.EVALUATE, self._alike)
+        when = (s.optimisation.seed, SPLITS[split])
+        drawn = uniform_negatives(links, at, s.task.eval_negatives, when, self._links.all, Stream.EVALUATE, self._alike)
         return self._paired(links, at, drawn)
 
     def _paired(self, links: Links, at: np.ndarray, drawn: np.ndarray) -> Pairs:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from weft.exchange import Communicator
-from weft.parallel import Plan
+from weft.plan import Plan
 from weft.planner.fitting import Observation
 from weft.planner.planner import Planner
 from weft.planner.prediction import Answer

@@ -11,15 +11,17 @@ from weft.keys import Stream, seeded
 from weft.nn import DEFAULT_LAYERS, BlockModel, LinkPredictor, build
 from weft.nn.decoupled import Decoupled
 from weft.nn.links import encoder_of, make_decoder
-from weft.training.settings import Settings
+from weft.plan import Settings
 
 
 def make_model(settings: Settings, graph: Graph) -> nn.Module:
     """The model that the settings name, for this graph's features and classes, or with a decoder for its links."""
-    if settings.task == "vertex":
+    if settings.task.name == "vertex":
         return variant_of(_named(settings, graph, graph.num_classes), settings)
-    encoder = variant_of(_named(settings, graph, settings.hidden), settings)
-    return LinkPredictor(encoder, make_decoder(settings.decoder, settings.hidden, settings.seed))
+    encoder = variant_of(_named(settings, graph, settings.model.hidden), settings)
+    return LinkPredictor(
+        encoder, make_decoder(settings.task.decoder, settings.model.hidden, settings.optimisation.seed)
+    )
 
 
 def variant_of(model: nn.Module, settings: Settings) -> nn.Module:
@@ -37,26 +39,26 @@ def depth_of(model: nn.Module, graph: Graph) -> int:
 
 
 def _named(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:
-    if settings.model.endswith(".py") or ".py:" in settings.model:
-        return _from_file(settings.model, graph, out_channels, settings.seed)
-    layers = settings.layers
-    if layers is None and settings.fanouts is not None and len(settings.fanouts) > 1:
-        layers = len(settings.fanouts)
+    if settings.model.name.endswith(".py") or ".py:" in settings.model.name:
+        return _from_file(settings.model.name, graph, out_channels, settings.optimisation.seed)
+    layers = settings.model.layers
+    if layers is None and settings.sampling.fanouts is not None and len(settings.sampling.fanouts) > 1:
+        layers = len(settings.sampling.fanouts)
     return build(
-        settings.model,
+        settings.model.name,
         graph.num_features,
-        settings.hidden,
+        settings.model.hidden,
         out_channels,
-        layers or DEFAULT_LAYERS.get(settings.model),
-        heads=settings.heads,
-        dropout=settings.dropout,
-        norm=None if settings.norm == "none" else settings.norm,
-        jk=None if settings.jk == "none" else settings.jk,
-        seed=settings.seed,
+        layers or DEFAULT_LAYERS.get(settings.model.name),
+        heads=settings.model.heads,
+        dropout=settings.model.dropout,
+        norm=None if settings.model.norm == "none" else settings.model.norm,
+        jk=None if settings.model.jk == "none" else settings.model.jk,
+        seed=settings.optimisation.seed,
         relations=0 if graph.edge_type is None else graph.num_edge_types,
         widths=graph.feature_widths,
-        bases=settings.bases,
-        blocks=settings.blocks,
+        bases=settings.model.bases,
+        blocks=settings.model.blocks,
     )
 
 

@@ -11,10 +11,10 @@ from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.placements import Program
+from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
 from weft.training import metrics
 from weft.training.link_objective import LinkObjective
-from weft.training.settings import Settings
 
 
 class Objective(Protocol):
@@ -57,7 +57,7 @@ class VertexObjective:
     """Learns labels of vertices."""
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
-        self.graph, self._seed = graph, settings.seed
+        self.graph, self._seed = graph, settings.optimisation.seed
         self._seeds = {split: graph.seeds(split) for split in ("train", "validation", "test")}
         if not self.count("train"):
             raise TrainingError(
@@ -114,4 +114,4 @@ class VertexObjective:
 
 def objective_for(graph: Graph, settings: Settings) -> Objective:
     """What the settings say is to be learned."""
-    return LinkObjective(graph, settings) if settings.task == "link" else VertexObjective(graph, settings)
+    return LinkObjective(graph, settings) if settings.task.name == "link" else VertexObjective(graph, settings)

@@ -9,12 +9,13 @@ from weft import _kernels
 from weft.exchange import Communicator, World
 from weft.graph import Graph
 from weft.nn.links import encoder_of
+from weft.plan import Settings
+from weft.plan.settings import DEFAULTS
 from weft.planner.planner import Planner
 from weft.planner.space import Communicators
 from weft.planner.task import Sampling, Task
 from weft.training.models import depth_of
 from weft.training.objective import Objective, objective_for
-from weft.training.settings import Settings
 from weft.training.team import owners_of
 
 # Fields of a plan that settings decide, where they are not as usual.
@@ -23,27 +24,24 @@ _DECIDED = ("seeds", "group", "topology", "cache", "wire", "replicate", "overlap
 
 def task_of(settings: Settings, depth: int, batch: int) -> Task:
     """What the planner needs to know of a run; `batch`: the seeds of all workers' batches."""
-    usual = Settings()
-    choices: dict[str, tuple[Any, ...]] = {"cache_by": (settings.cache_by,), "slack": (settings.slack,)}
-    choices |= {
-        name: (getattr(settings, name),) for name in _DECIDED if getattr(settings, name) != getattr(usual, name)
-    }
-    choices["prefetch"] = tuple(range(settings.prefetch, -1, -1))  # the planner takes fewer where memory is short
-    if settings.wire == "auto":
+    choices: dict[str, tuple[Any, ...]] = {"cache_by": (settings.plan.cache_by,), "slack": (settings.plan.slack,)}
+    choices |= {key: (settings[key],) for key in _DECIDED if settings[key] != DEFAULTS[key]}
+    choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))  # the planner takes fewer where memory is short
+    if settings.plan.wire == "auto":
         choices["wire"] = ("float32", "float16")
     sampling = Sampling(
         fanouts=tuple(settings.fanouts_for(depth)),
-        batch_size=max(1, batch // settings.micro_batches),
-        sampler=settings.sampler,
-        replace=settings.replace,
-        weighted=settings.weighted,
-        seed=settings.seed,
-        loaders=settings.loaders or 2,
+        batch_size=max(1, batch // settings.parallel.micro_batches),
+        sampler=settings.sampling.sampler,
+        replace=settings.sampling.replace,
+        weighted=settings.sampling.weighted,
+        seed=settings.optimisation.seed,
+        loaders=settings.parallel.loaders or 2,
     )
     return Task(
-        sampling=None if settings.full_graph else sampling,
-        dtype=settings.dtype,
-        epochs=settings.epochs,
+        sampling=None if settings.sampling.full_graph else sampling,
+        dtype=settings.model.dtype,
+        epochs=settings.optimisation.epochs,
         memory=settings.budget,
         choices=choices,
     )
@@ -51,10 +49,11 @@ def task_of(settings: Settings, depth: int, batch: int) -> Task:
 
 def title_of(settings: Settings, depth: int, batch: int, workers: int) -> str:
     """The run in one line."""
-    if settings.full_graph:
-        return f"{settings.model}, hidden {settings.hidden}, {depth} layers, the full graph on {workers} workers"
+    model = f"{settings.model.name}, hidden {settings.model.hidden}"
+    if settings.sampling.full_graph:
+        return f"{model}, {depth} layers, the full graph on {workers} workers"
     fanouts = ",".join("full" if fanout < 0 else str(fanout) for fanout in settings.fanouts_for(depth))
-    return f"{settings.model}, hidden {settings.hidden}, fanouts {fanouts}, batches of {batch:,} on {workers} workers"
+    return f"{model}, fanouts {fanouts}, batches of {batch:,} on {workers} workers"
 
 
 def planner_for(
@@ -70,10 +69,10 @@ def planner_for(
     owners = owners_of(graph, world.size)
     several = 1 < len(set(world.hosts)) < world.size
     comms = Communicators(world.communicator("all"), world.communicator("host") if several else Communicator())
-    title = title_of(settings, depth, settings.batch_size * world.size, world.size)
-    task = task_of(settings, depth, settings.batch_size * world.size)
+    title = title_of(settings, depth, settings.sampling.batch_size * world.size, world.size)
+    task = task_of(settings, depth, settings.sampling.batch_size * world.size)
     threads = torch.get_num_threads()
-    torch.set_num_threads(settings.threads or 1)
+    torch.set_num_threads(settings.parallel.threads or 1)
     if settings.budget is None:
         _kernels.keep_freed_memory()  # as in training: layers are timed
     try:

@@ -11,13 +11,12 @@ import torch
 
 from weft.exchange import World
 from weft.graph import Graph, communities
-from weft.parallel import Plan
+from weft.plan import Plan, Settings
 from weft.planner.cluster import Cluster
 from weft.planner.fitting import fit
 from weft.training.measuring import observed
 from weft.training.models import make_model
 from weft.training.planning import planner_for
-from weft.training.settings import Settings
 from weft.training.trainer import Trainer
 
 # Small, but with every kind of work in it, and more rows than processors keep near them.
@@ -55,7 +54,7 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
         )
         comm, seen = world.communicator(), []
         for batch_size, hidden, plans, epochs in _SCENES * rounds:
-            settings = Settings(
+            settings = Settings.of(
                 hidden=hidden, fanouts=_FANOUTS, batch_size=batch_size, threads=1, plan="gdp", slack=0.0, cache=1.0
             )
             model = make_model(settings, graph)

@@ -12,8 +12,8 @@ from torch import Tensor
 from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.graph import Graph
+from weft.plan.settings import MAY_CHANGE, Settings
 from weft.training.checkpoint import Checkpoints
-from weft.training.settings import MAY_CHANGE, Settings
 
 
 @dataclass
@@ -70,7 +70,7 @@ def check_same_run(found: Found, settings: Settings, graph: Graph, batch_size: i
             f"the checkpoint {name} was written with batches of {state['batch_size']} seeds over all workers, now they "
             f"are {batch_size}: set batch_size so that workers x batch_size is {state['batch_size']}"
         )
-    now, then = settings.as_json(), state["settings"]
+    now, then = settings.flat(), state["settings"]
     different = [k for k in now if k not in MAY_CHANGE and _plain(now[k]) != _plain(then.get(k))]
     if settings.decoupled != (then.get("plan") == "tp-decoupled"):  # the one plan that trains another model
         different.append("plan")

@@ -4,17 +4,16 @@ from pathlib import Path
 
 from torch import nn
 
-from weft.config import make
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
+from weft.plan import Settings
 from weft.training import checkpoint
 from weft.training.models import make_model
-from weft.training.settings import Settings
 
 
 def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph) -> None:
     """Write a trained model, all or nothing."""
-    facts = {"settings": settings.as_json(), "features": graph.num_features, "classes": graph.num_classes}
+    facts = {"settings": settings.flat(), "features": graph.num_features, "classes": graph.num_classes}
     checkpoint.save(folder, dict(model.state_dict()), facts)
 
 
@@ -29,10 +28,10 @@ def load_model(folder: Path, graph: Graph) -> tuple[nn.Module, Settings]:
             f"the model in {folder} takes {wanted[0]} features and tells {wanted[1]} classes, the graph has {there[0]} and "
             f"{there[1]}: use the graph it was trained for, or one made in the same way"
         )
-    settings = make(Settings, facts["settings"], str(folder))
+    settings = Settings.restored(facts["settings"], str(folder))
     model = make_model(settings, graph)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
-        raise ModelError(f"the parameters in {folder} do not fit {settings.model}: {error}") from None
+        raise ModelError(f"the parameters in {folder} do not fit {settings.model.name}: {error}") from None
     return model, settings

@@ -12,6 +12,7 @@ from weft.errors import ConfigError
 from weft.exchange import Traffic, World
 from weft.graph import Graph
 from weft.meter import Meter
+from weft.plan import Settings
 from weft.planner.changes import changes
 from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import read_cluster
@@ -22,7 +23,6 @@ from weft.training.events import Event, Notice, Planned
 from weft.training.objective import objective_for
 from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
-from weft.training.settings import Settings
 from weft.training.trainer import Trainer
 from weft.training.trial import Trial, rivals
 from weft.training.watch import Watch
@@ -37,7 +37,7 @@ def trainer_for(
 ) -> Trainer:
     """A trainer with its plan: the one that the settings name, or the fastest one. All workers call this together."""
     world = world or World()
-    if world.size == 1 or settings.plan != "auto":
+    if world.size == 1 or settings.plan.name != "auto":
         return Trainer(graph, model, settings, listen, world)
     tell = listen if listen is not None and world.rank == 0 else _nobody
     with _aside(world):
@@ -48,7 +48,7 @@ def trainer_for(
     tell(Planned(answer))
     start = time.perf_counter()
     trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.reads, objective)
-    if settings.watch:
+    if settings.parallel.watch:
         trainer.watch = watch_over(trainer, planner, cluster, answer, time.perf_counter() - start)
     return trainer
 
@@ -59,7 +59,7 @@ def watch_over(trainer: Trainer, planner: Planner, cluster: Cluster, answer: Ans
     `change`: seconds that it takes to get ready for a plan. All workers call this together.
     """
     again, settings = _Again(trainer, planner, cluster), trainer.settings
-    trial = None if settings.full_graph else Trial(rivals(answer), settings.epochs, change)
+    trial = None if settings.sampling.full_graph else Trial(rivals(answer), settings.optimisation.epochs, change)
     return Watch(answer.best, again.plan, again.describe, trial)
 
 
@@ -105,7 +105,7 @@ def measured_cluster(world: World, tell: Callable[[str], None] | None = None, ro
 def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> Cluster:
     """The cluster of the settings' file; without one, or where that does not say what work takes, measured now."""
     start = time.perf_counter()
-    if settings.cluster is None:
+    if settings.parallel.cluster is None:
         cluster = measured_cluster(world)
         tell(
             Notice(
@@ -114,7 +114,7 @@ def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) ->
             )
         )
         return cluster
-    cluster = described(settings.cluster, world.workers)
+    cluster = described(settings.parallel.cluster, world.workers)
     return cluster if cluster.work else rehearse(world, cluster)
 
 

@@ -21,7 +21,7 @@ from weft.nn.conv import BlackBox, check_adds_up, convolution_of
 from weft.nn.costs import row_costs
 from weft.nn.links import encoder_of
 from weft.nn.ranges import needs
-from weft.parallel import NAMED, OF_GRAPH, Pieces, Plan, TimeSteps, Turns, mixed
+from weft.parallel import Pieces, TimeSteps, Turns
 from weft.placements import (
     ColumnSpan,
     Cooperation,
@@ -36,11 +36,11 @@ from weft.placements import (
     tensor_program,
     vertices_to_replicate,
 )
+from weft.plan import NAMED, OF_GRAPH, Plan, Settings, mixed
 from weft.plugins import SAMPLERS
 from weft.sampling import SeedBalance, dealt, make_sampler
 from weft.training.link_objective import LinkObjective
 from weft.training.models import depth_of
-from weft.training.settings import Settings
 
 # A batch's seeds (or links), epoch, number, stream and a turn to this worker's program for that turn.
 Programmer = Callable[[np.ndarray, int, int, Stream, int], Program]
@@ -55,14 +55,14 @@ _DRY_RUN = 8  # batches whose accesses decide what is cached
 
 def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
     """The plan that the settings name."""
-    options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
-    if settings.wire == "auto":
+    options: dict[str, Any] = {name: settings[name] for name in _OPTIONS}
+    if settings.plan.wire == "auto":
         options["wire"] = "float32"
-    if settings.full_graph:
+    if settings.sampling.full_graph:
         return _graph_plan(settings, model, depth, {name: options[name] for name in ("topology", "wire")})
-    if settings.seeds != "auto":
-        options["seeds"] = settings.seeds
-    name = settings.plan
+    if settings.plan.seeds != "auto":
+        options["seeds"] = settings.plan.seeds
+    name = settings.plan.name
     if name.endswith((".toml", ".json")):
         return _read_plan(Path(name), settings, depth)
     if name == "auto":  # nobody planned
@@ -74,13 +74,13 @@ def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
 
 def _graph_plan(settings: Settings, model: nn.Module, depth: int, options: dict[str, Any]) -> Plan:
     """The plan of the full graph that the settings name; without a name, all at the owners."""
-    name = settings.plan
+    name = settings.plan.name
     if name.endswith((".toml", ".json")):
         return _read_plan(Path(name), settings, depth)
-    options |= {option: getattr(settings, option) for option in _OF_GRAPH}
+    options |= {option: settings[option] for option in _OF_GRAPH}
     if name in ("tp", "tp-decoupled"):
         return OF_GRAPH[name](depth, **options)
-    if settings.memory is not None:
+    if settings.parallel.memory is not None:
         raise ConfigError(f"memory means nothing to plan = {name!r}: choose tp or tp-decoupled, or drop it")
     if name in ("halo", "auto"):
         return OF_GRAPH["halo"](depth, "cover" if _all_fast(model) else "pull", **options)
@@ -107,13 +107,13 @@ def _placements(name: str, named: Iterable[str], depth: int) -> tuple[str, ...]:
 def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
     usual = Settings()
     for option in ("seeds", *_OPTIONS, *_OF_GRAPH):
-        if getattr(settings, option) != getattr(usual, option):
+        if settings[option] != usual[option]:
             raise ConfigError(f"plan = {path} is a file and {option} is set besides: say {option} in the plan's file")
     plan = Plan.read(path)
     if len(plan.layers) != depth:
         raise ConfigError(f"{path} has {len(plan.layers)} placements for {depth} convolutions: give one for each")
-    if (plan.scope == "graph") != settings.full_graph:
-        but = "drop" if settings.full_graph else "set"
+    if (plan.scope == "graph") != settings.sampling.full_graph:
+        but = "drop" if settings.sampling.full_graph else "set"
         raise ConfigError(f"{path} is a plan of scope = {plan.scope!r}: {but} full_graph, or choose another plan")
     if plan.decoupled:
         raise ConfigError(
@@ -126,13 +126,13 @@ def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
     """Refuse what workers would refuse, before they are started."""
     model = encoder_of(model)
     check_sampler(settings, model)
-    owners_of(graph, settings.workers)
+    owners_of(graph, settings.parallel.workers)
     plan_for(settings, model, len(settings.fanouts_for(depth_of(model, graph))))
 
 
 def check_sampler(settings: Settings, model: nn.Module) -> None:
     """Refuse a model that the sampler can't serve."""
-    if not SAMPLERS.get(settings.sampler).equal_edges:
+    if not SAMPLERS.get(settings.sampling.sampler).equal_edges:
         check_adds_up(model)
 
 
@@ -141,14 +141,14 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int], links: LinkObjec
 
     def programmer() -> Programmer:
         sampler = make_sampler(
-            settings.sampler,
+            settings.sampling.sampler,
             graph,
             fanouts,
-            replace=settings.replace,
-            weighted=settings.weighted,
-            seed=settings.seed,
+            replace=settings.sampling.replace,
+            weighted=settings.sampling.weighted,
+            seed=settings.optimisation.seed,
         )
-        pieces = Pieces(settings.micro_batches)
+        pieces = Pieces(settings.parallel.micro_batches)
 
         def program(seeds: np.ndarray, epoch: int, batch: int, stream: Stream, turn: int) -> Program:
             if links is not None and stream == Stream.SAMPLE:
@@ -162,7 +162,7 @@ def alone(graph: Graph, settings: Settings, fanouts: list[int], links: LinkObjec
 
         return program
 
-    return [programmer() for _ in range(settings.loaders or 1)]
+    return [programmer() for _ in range(settings.parallel.loaders or 1)]
 
 
 def whole_alone(graph: Graph, plan: Plan, settings: Settings, model: nn.Module) -> Program:
@@ -177,7 +177,7 @@ def ranges_for(settings: Settings, plan: Plan, model: nn.Module, graph: Graph, o
     """In how many ranges destinations are gone through under tp, where the plan leaves it to the budget."""
     if settings.budget is None or not plan.tensor_parallel or plan.decoupled or plan.chunks:
         return 1
-    number = 8 if settings.dtype == "float64" else 4
+    number = 8 if settings.model.dtype == "float64" else 4
     return needs(model, graph.num_features, len(graph.indices), owners.bounds.tolist(), number).within(settings.budget)
 
 
@@ -204,7 +204,7 @@ class Team:
                 "topology = partitioned needs group = all: a host's workers answer for all neighbour lists"
             )
         owners = everybody.among(members)
-        half, lanes = plan.wire == "float16", range(1 if plan.scope == "graph" else settings.loaders or 2)
+        half, lanes = plan.wire == "float16", range(1 if plan.scope == "graph" else settings.parallel.loaders or 2)
         self.compute = world.communicator(plan.group, half)
         self._ahead = ahead = [world.communicator(plan.group, half) for _ in lanes]
         self.ahead = ahead[0]  # on the full graph free for another thread, once the program and its inputs are there
@@ -219,7 +219,7 @@ class Team:
         if plan.replicate:
             assert costs is not None
             span = (int(owners.bounds[world.rank]), int(owners.bounds[world.rank + 1]))
-            self._cooperations[0].team.besides = vertices_to_replicate(graph, span, costs, settings.epochs)
+            self._cooperations[0].team.besides = vertices_to_replicate(graph, span, costs, settings.optimisation.epochs)
         of_group = world.hosts if plan.group == "host" else [0] * world.size
         self._group = sorted(set(of_group)).index(of_group[world.rank])
         self._shares = np.bincount(np.unique(of_group, return_inverse=True)[1], everybody.shares)  # of each group
@@ -251,10 +251,10 @@ class Team:
             types=graph.edge_type is not None and takes_types(model),
             costs=costs,
             width=graph.num_features,
-            sampler=settings.sampler,
-            seed=settings.seed,
-            replace=settings.replace,
-            weighted=settings.weighted,
+            sampler=settings.sampling.sampler,
+            seed=settings.optimisation.seed,
+            replace=settings.sampling.replace,
+            weighted=settings.sampling.weighted,
         )
         return [make(comm) for comm in self._ahead]
 
@@ -368,8 +368,8 @@ class Team:
 def turns_for(plan: Plan, settings: Settings, workers: int) -> Turns:
     """How batches are gone through."""
     if plan.models == "stay":
-        return Pieces(settings.micro_batches)
-    if settings.micro_batches > 1:
+        return Pieces(settings.parallel.micro_batches)
+    if settings.parallel.micro_batches > 1:
         raise ConfigError("micro_batches means nothing to models that migrate, which go through a batch by time steps")
     return TimeSteps(workers, plan.gather == "batch")
 

@@ -23,7 +23,8 @@ from weft.nn import BlockModel
 from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
 from weft.nn.links import encoder_of
-from weft.parallel import Merging, Pieces, Plan, TimeSteps
+from weft.parallel import Merging, Pieces, TimeSteps
+from weft.plan import Plan, Settings
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
 from weft.training.full_graph import FullGraph
 from weft.training.inference import infer
@@ -37,7 +38,6 @@ from weft.training.objective import Objective, objective_for
 from weft.training.optimisation import make_optimizer, rate
 from weft.training.result import Result
 from weft.training.resuming import Progress
-from weft.training.settings import Settings
 from weft.training.team import UNPARTITIONED, Team, alone, check_sampler, plan_for, whole_alone
 from weft.training.watch import Watch
 
@@ -68,10 +68,10 @@ class Trainer:
         self.meter = self.world.meter
         self.progress = Progress()
         self._tell: Callable[[Event], None] = listen if listen and self.world.rank == 0 else (lambda event: None)
-        self._dtype = torch.float64 if settings.dtype == "float64" else torch.float32
+        self._dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
         self.model.to(self._dtype)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
-        self._threads = settings.threads or max(1, (os.cpu_count() or 1) // local)
+        self._threads = settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
         self._encoder = encoder_of(self.model)
         check_sampler(settings, self._encoder)
         self._block_model: BlockModel | DecoupledModel = BlockModel(self._encoder, graph.num_features)
@@ -79,8 +79,9 @@ class Trainer:
         if isinstance(self._encoder, Decoupled):
             self._block_model = DecoupledModel(self._encoder, meter=self.meter, budget=settings.budget)
         self._links = self.objective if isinstance(self.objective, LinkObjective) else None
-        many = self.objective.count("train") if settings.full_graph else settings.batch_size * self.world.size
-        self.batch_size, self._batches = many, self.objective.batches(None if settings.full_graph else many)
+        sampling, parallel = settings.sampling, settings.parallel
+        many = self.objective.count("train") if sampling.full_graph else sampling.batch_size * self.world.size
+        self.batch_size, self._batches = many, self.objective.batches(None if sampling.full_graph else many)
         self.parallel: Plan | None = None
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._team: Team | None = None
@@ -90,15 +91,15 @@ class Trainer:
             self._features = FeatureStore(graph.features, threads=1, dtype=self._dtype)
             messages, links = self.objective.graph, self._links
             self._loader: Loader | FullGraph
-            if settings.full_graph:
+            if sampling.full_graph:
                 alone_by = plan or plan_for(settings, self._encoder, len(self._fanouts))
                 ends = None if links is None else links.ends_alone
                 self._loader = FullGraph(
                     lambda: whole_alone(messages, alone_by, settings, self._encoder), self._features, self.meter, ends
                 )
             else:
-                programmers, turns = alone(messages, settings, self._fanouts, links), Pieces(settings.micro_batches)
-                self._loader = Loader(programmers, self._features, self.meter, settings.prefetch, turns)
+                programmers, turns = alone(messages, settings, self._fanouts, links), Pieces(parallel.micro_batches)
+                self._loader = Loader(programmers, self._features, self.meter, settings.plan.prefetch, turns)
         else:
             self._sync = self.world.communicator()
             self.use(plan or plan_for(settings, self._encoder, len(self._fanouts)))
@@ -129,7 +130,8 @@ class Trainer:
         # With neither, only the threads that prepare batches wait for others.
         exchanges = self._links is not None or set(plan.layers) != {"local"}
         self._loader = Loader(team.programmers, self._features, self.meter, plan.prefetch, turns, yields=exchanges)
-        self._merging = Merging(turns, plan.merge, self.settings.seed) if isinstance(turns, TimeSteps) else None
+        seed = self.settings.optimisation.seed
+        self._merging = Merging(turns, plan.merge, seed) if isinstance(turns, TimeSteps) else None
 
     @property
     def time_steps(self) -> list[int]:
@@ -140,22 +142,22 @@ class Trainer:
         """The one-line plan."""
         s = self.settings
         kind = type(self._encoder.model if isinstance(self._encoder, Decoupled) else self._encoder).__name__
-        name = s.model if s.model in kind.lower() or ".py" in s.model else kind
+        name = s.model.name if s.model.name in kind.lower() or ".py" in s.model.name else kind
         workers = "one worker" if self.world.size == 1 else f"{self.world.size} workers: {self.parallel}"
         seeds, many = self.objective.describe(), len(self._batches)
         parts = [
             f"{workers}, {self._threads} thread{'s' if self._threads > 1 else ''}",
             f"{name}, {self._layers()}",
         ]
-        if s.full_graph:
+        if s.sampling.full_graph:
             size = f"all {self.graph.num_vertices:,} vertices and {self.graph.num_edges:,} edges at once"
             return " | ".join([*parts, f"{seeds}, {size}"])
         parts += [
-            ("" if s.sampler == "neighbor" else f"{s.sampler} sampling, ")
+            ("" if s.sampling.sampler == "neighbor" else f"{s.sampling.sampler} sampling, ")
             + "fanouts "
             + ",".join("full" if f < 0 else str(f) for f in self._fanouts),
             f"{seeds} in {many} batches of {self.batch_size:,}",
-            f"{s.prefetch if self.parallel is None else self.parallel.prefetch} batches ahead",
+            f"{s.plan.prefetch if self.parallel is None else self.parallel.prefetch} batches ahead",
         ]
         return " | ".join(parts)
 
@@ -175,10 +177,10 @@ class Trainer:
             with Interrupts() as interrupts:
                 self._resume()
                 p, s = self.progress, self.settings
-                self._tell(Started(self.plan(), s.as_json(), s.epochs, len(self._batches), p.epoch, p.batch))
+                self._tell(Started(self.plan(), s.flat(), s.optimisation.epochs, len(self._batches), p.epoch, p.batch))
                 if self.parallel is not None and self.graph.bounds is None and not self.parallel.tensor_parallel:
                     self._tell(Notice(UNPARTITIONED))
-                while p.epoch < s.epochs and not p.stopped:
+                while p.epoch < s.optimisation.epochs and not p.stopped:
                     self._epoch(interrupts)
             result = self._finish()
             self.close()
@@ -225,14 +227,14 @@ class Trainer:
     def _epoch(self, interrupts: Interrupts) -> None:
         p, clock = self.progress, [time.perf_counter()]
         self.model.train()
-        then = None if p.epoch + 1 == self.settings.epochs else self._after(p.epoch)
+        then = None if p.epoch + 1 == self.settings.optimisation.epochs else self._after(p.epoch)
         for batch in self._loader.batches(self._batches.of(p.epoch), p.epoch, p.batch, then=then):
             loss, edges, signum = self._step(batch, interrupts.signum)
             terms = self.objective.terms(batch.size)
             p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + terms, p.batch + 1, p.step + 1
             clock.append(time.perf_counter())
             self._tell(Stepped(p.epoch, p.batch, loss / terms, batch.size, edges))
-            every = self.settings.checkpoint_every
+            every = self.settings.checkpoint.every
             if signum or (every and p.step % every == 0 and p.batch < len(self._batches)):
                 self._checkpoint()
             if signum:
@@ -244,7 +246,7 @@ class Trainer:
     def _look(self, clock: list[float]) -> None:
         """After an epoch with batches done at these times: try another plan, or plan again if they were not as expected."""
         p, s, settled = self.progress, self.settings, self._merging is None or self._merging.settled
-        if self.watch is None or not s.watch or not settled or p.stopped or p.epoch == s.epochs:
+        if self.watch is None or not s.parallel.watch or not settled or p.stopped or p.epoch == s.optimisation.epochs:
             return
         steps = [end - start for start, end in itertools.pairwise(clock)]
         change = self.watch.look(p.epoch, steps, len(self._batches), self._sync, self._loader.rest)
@@ -279,14 +281,15 @@ class Trainer:
         with self.meter.stage("compute"):
             for group in self._optimizer.param_groups:
                 group["lr"] = rate(s, p.step, len(self._batches))
-            seed_torch(Stream.TORCH, s.seed, p.epoch, batch.index)
+            seed_torch(Stream.TORCH, s.optimisation.seed, p.epoch, batch.index)
             self._optimizer.zero_grad(set_to_none=True)
             total, edges = 0.0, 0
             for piece in batch.pieces:
                 pass_on(self.model, self._sync, piece.move)
                 if self._merging is not None and not len(piece.program.vertices[-1]):
                     continue  # a model without seeds here is only passed on
-                out = self._block_model(piece.rows, piece.program, key(Stream.DROPOUT, s.seed, p.epoch, batch.index))
+                dropout = key(Stream.DROPOUT, s.optimisation.seed, p.epoch, batch.index)
+                out = self._block_model(piece.rows, piece.program, dropout)
                 self._loader.merge = piece.program.asked
                 loss = self.objective.loss(self.model, *piece.seeds(out), piece.program)
                 (loss / self.objective.terms(batch.size)).backward()
@@ -294,11 +297,11 @@ class Trainer:
             total, edges, signum = self._summed(total, edges, signum or 0)
             if not np.isfinite(total):
                 raise TrainingError(
-                    f"the loss is {total} in epoch {p.epoch + 1}, batch {batch.index + 1}: lower lr (it is {s.lr}), set "
-                    f"clip_norm, or look at the features with `weft info --verify`"
+                    f"the loss is {total} in epoch {p.epoch + 1}, batch {batch.index + 1}: lower lr (it is "
+                    f"{s.optimisation.lr}), set clip_norm, or look at the features with `weft info --verify`"
                 )
-            if s.clip_norm:
-                nn.utils.clip_grad_norm_(self.model.parameters(), s.clip_norm)
+            if s.optimisation.clip_norm:
+                nn.utils.clip_grad_norm_(self.model.parameters(), s.optimisation.clip_norm)
             self._optimizer.step()
         return total, edges, signum
 
@@ -315,9 +318,9 @@ class Trainer:
         """Evaluate, remember the best model, decide whether to go on, checkpoint."""
         p, s = self.progress, self.settings
         validation, best, figures = None, False, {}
-        last = p.epoch + 1 == s.epochs
+        last = p.epoch + 1 == s.optimisation.epochs
         if self.objective.count("validation") and (
-            last or (s.evaluate_every and (p.epoch + 1) % s.evaluate_every == 0)
+            last or (s.evaluation.every and (p.epoch + 1) % s.evaluation.every == 0)
         ):
             figures = self.measure("validation")
             validation = figures[self.objective.metric]
@@ -326,7 +329,7 @@ class Trainer:
             if best:
                 p.best, p.best_epoch = validation, p.epoch
                 self._keeper.keep_best(p.epoch, validation)
-            p.stopped = bool(s.patience) and p.waited >= s.patience
+            p.stopped = bool(s.evaluation.patience) and p.waited >= s.evaluation.patience
         loss = p.loss / p.seeds
         p.history.append({"epoch": p.epoch, "loss": loss, "validation": validation, "figures": figures})
         self._tell(EpochEnded(p.epoch, loss, seconds, validation, best, figures))
@@ -359,12 +362,13 @@ class Trainer:
         self.model.eval()
         with self.meter.stage("evaluate"), torch.no_grad():
             vertices = self.objective.vertices(split)
-            outputs = self._exact(vertices) if self.settings.evaluation == "exact" else self._sampled(vertices)
+            outputs = self._exact(vertices) if self.settings.evaluation.how == "exact" else self._sampled(vertices)
             return self.objective.measure(self.model, split, outputs, self._sync)
 
     def _sampled(self, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Vertices and their rows, of this worker, a batch at a time."""
-        size = len(vertices) if self.settings.full_graph else self.settings.eval_batch_size * self.world.size
+        s, workers = self.settings, self.world.size
+        size = len(vertices) if s.sampling.full_graph else s.evaluation.batch_size * workers
         parts = [vertices[first : first + size] for first in range(0, len(vertices), size)]
         for batch in self._loader.batches(parts, 0, stream=Stream.EVALUATE):
             for piece in batch.pieces:

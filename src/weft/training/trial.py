@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from weft.parallel import Plan
+from weft.plan import Plan
 from weft.planner.prediction import Answer, Prediction
 
 EPOCHS = 2  # that a plan trains for: the first one opens connections and fills caches, the second one counts

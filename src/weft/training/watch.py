@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.exchange import Communicator
-from weft.parallel import Plan
+from weft.plan import Plan
 from weft.planner.prediction import Answer, Prediction
 from weft.training.pace import Pace, epoch_seconds
 from weft.training.trial import EPOCHS, WORTH, Trial, rivals, short

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
 from weft.nn.links import encoder_of
 from weft.partition import allocate, write_partitioned
+from weft.plan import Settings
 from weft.planner.cluster import Cluster
 from weft.planner.machines import shares_of
 from weft.planner.planner import Planner
@@ -22,7 +22,6 @@ from weft.planner.sweeps import link_sweep, sweep
 from weft.training.models import depth_of, make_model
 from weft.training.objective import objective_for
 from weft.training.planning import task_of, title_of
-from weft.training.settings import Settings
 from weft.training.team import owners_of
 
 _WIDTHS = (8, 16, 32, 64, 128, 256, 512)
@@ -43,11 +42,11 @@ class WhatIf:
 
     def answer(self, cluster: Cluster) -> Answer:
         """The planner's answer for a cluster."""
-        return self.planner(cluster, self._settings.batch_size * cluster.workers).answer(cluster)
+        return self.planner(cluster, self._settings.sampling.batch_size * cluster.workers).answer(cluster)
 
     def hosts(self, cluster: Cluster, counts: Sequence[int]) -> Sweep:
         """Answers for other numbers of such hosts, at the same batch over all workers."""
-        batch, self._partitions = self._settings.batch_size * cluster.workers, True
+        batch, self._partitions = self._settings.sampling.batch_size * cluster.workers, True
         points = []
         for count in counts:
             scaled = cluster.scaled_to(count)
@@ -56,17 +55,17 @@ class WhatIf:
 
     def sensitivity(self, cluster: Cluster) -> list[Sweep]:
         """By the speed of links, and by the hidden width where the model is one that settings name."""
-        planner = self.planner(cluster, self._settings.batch_size * cluster.workers)
+        planner = self.planner(cluster, self._settings.sampling.batch_size * cluster.workers)
         sweeps = [link_sweep(planner, cluster)]
-        if ".py" not in self._settings.model:
-            models = {width: make_model(replace(self._settings, hidden=width), self._graph) for width in self._widths()}
+        if ".py" not in self._settings.model.name:
+            models = {width: make_model(self._settings.changed(hidden=width), self._graph) for width in self._widths()}
             points = [(float(width), planner.of(encoder_of(model)), cluster) for width, model in models.items()]
-            sweeps.append(sweep("hidden", points, float(self._settings.hidden)))
+            sweeps.append(sweep("hidden", points, float(self._settings.model.hidden)))
         return sweeps
 
     def _widths(self) -> list[int]:
-        heads = self._settings.heads
-        return [width for width in sorted({*_WIDTHS, self._settings.hidden}) if width % heads == 0]
+        heads = self._settings.model.heads
+        return [width for width in sorted({*_WIDTHS, self._settings.model.hidden}) if width % heads == 0]
 
     def planner(self, cluster: Cluster, batch: int) -> Planner:
         """A planner for as many workers, hosts and seeds in a batch."""
@@ -74,7 +73,7 @@ class WhatIf:
         shares = shares_of(cluster)
         key = (self._partitions, batch, shares, *hosts)
         if key not in self._planners:
-            torch.set_num_threads(self._settings.threads or 1)
+            torch.set_num_threads(self._settings.parallel.threads or 1)
             title = title_of(self._settings, self._depth, batch, len(hosts))
             with tempfile.TemporaryDirectory() as folder:
                 graph = self._partitioned(len(hosts), shares, Path(folder))

@@ -17,8 +17,8 @@ from weft.nn import activations
 from weft.nn.budget import Fit
 from weft.nn.decoupled import Decoupled
 from weft.nn.decoupled_model import DecoupledModel
-from weft.parallel.plan import tp_decoupled
 from weft.placements import tensor_program
+from weft.plan import tp_decoupled
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, made, of, on_workers, parameters

@@ -17,8 +17,8 @@ from weft.errors import ConfigError, ModelError
 from weft.exchange import Background, Communicator, Owners
 from weft.graph import Graph
 from weft.nn import BlockModel, build
-from weft.parallel.plan import tp
 from weft.placements import ranges_of, tensor_program
+from weft.plan import tp
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
 from test_communicator import comms

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from weft.errors import ConfigError
-from weft.parallel import Merging, Pieces, Plan, TimeSteps
-from weft.parallel.plan import migrate
+from weft.parallel import Merging, Pieces, TimeSteps
+from weft.plan import Plan, migrate
 
 
 @pytest.mark.parametrize(("seeds", "number", "turns"), [(10, 1, 1), (10, 3, 3), (2, 5, 2), (0, 4, 1)])

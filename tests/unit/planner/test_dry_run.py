@@ -5,7 +5,7 @@ import pytest
 
 from weft.exchange import Owners
 from weft.graph import communities
-from weft.parallel import Plan
+from weft.plan import Plan
 from weft.planner.counts import HOME, OWNER, SPREAD
 from weft.planner.dry_run import DryRun
 from weft.planner.task import Sampling

@@ -7,12 +7,11 @@ import pytest
 
 from weft.errors import ConfigError
 from weft.graph import Graph, communities, rmat
-from weft.parallel.plan import tp
 from weft.partition import allocate, write_partitioned
+from weft.plan import Settings, tp
 from weft.planner.cluster import Cluster, Host
 from weft.planner.work import KINDS
 from weft.report import answer_as_dict
-from weft.training import Settings
 from weft.training.what_if import WhatIf
 
 WORK = dict.fromkeys(KINDS, 1e-9) | {"busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
@@ -24,7 +23,7 @@ def cluster(bandwidth, memory=1e9, workers=3):
 
 def what_if(graph, folder, method="metis", **given):
     write_partitioned(graph, allocate(graph, 3, method), 3, folder / "parts")
-    settings = Settings(**{"full_graph": True, "hidden": 16, "layers": 3, "threads": 1, "epochs": 100} | given)
+    settings = Settings.of(**{"full_graph": True, "hidden": 16, "layers": 3, "threads": 1, "epochs": 100} | given)
     return WhatIf(Graph.open(folder / "parts"), settings)
 
 

@@ -8,10 +8,11 @@ from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
+from weft.plan import Settings
 from weft.planner.cluster import Cluster, Host
 from weft.planner.planner import Planner
 from weft.planner.work import KINDS
-from weft.training import Settings, make_model
+from weft.training import make_model
 from weft.training.planning import task_of
 
 WORK = dict.fromkeys(KINDS, 1e-9) | {
@@ -38,7 +39,7 @@ def asked(graph):
     first = []
 
     def asked(**options):
-        settings = Settings(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, **options)
+        settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, **options)
         planner = Planner(graph, make_model(settings, graph), task_of(settings, 2, 120), Owners(graph.bounds), [0, 1])
         first.append(planner.space.model)
         planner.space.model = first[0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft.errors import ConfigError
-from weft.parallel import PLACEMENTS, Plan
+from weft.plan import PLACEMENTS, Plan
 from weft.planner.cost import Price, epoch_seconds
 from weft.planner.search import best_plans
 from weft.planner.work import pieces

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from test_dry_run import WORKERS, counts, graph  # noqa: F401 (a fixture)
 
-from weft.parallel import Plan
+from weft.plan import Plan
 from weft.planner.counts import HOME, OWNER
 from weft.planner.crossings import Message
 from weft.planner.work import Loads, Setting, pieces

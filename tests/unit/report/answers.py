@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from weft.parallel import Plan
-from weft.parallel.plan import NAMED
+from weft.plan import NAMED, Plan
 from weft.planner.prediction import Answer, Prediction, Sweep
 
 GB, MBIT = 1e9, 1e6 / 8

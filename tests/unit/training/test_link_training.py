@@ -14,11 +14,11 @@ from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.graph import communities, split_links
 from weft.nn import BlockModel, LinkPredictor
-from weft.parallel import Plan
 from weft.partition import allocate, write_partitioned
+from weft.plan import Plan, Settings
 from weft.planner.dry_run import DryRun
 from weft.planner.task import Sampling
-from weft.training import Settings, Trainer, make_model
+from weft.training import Trainer, make_model
 from weft.training import link_objective as module
 from weft.training.events import EpochEnded, Finished, Started, Stepped
 from weft.training.link_objective import LinkObjective
@@ -42,7 +42,7 @@ def graph(folder):
 def settings(**given):
     usual = {"task": "link", "hidden": 16, "epochs": 2, "threads": 1, "eval_negatives": 20, "metric": "auc", "lr": 0.01}
     batches = {} if given.get("full_graph") else {"fanouts": (5, 5), "batch_size": 512}
-    return Settings(**usual | batches | given)
+    return Settings.of(**usual | batches | given)
 
 
 def run(graph, **given):
@@ -203,7 +203,7 @@ def test_the_command(folder, tmp_path, capsys):
 )
 def test_contradictions(given, match):
     with pytest.raises(ConfigError, match=match):
-        Settings(**given)
+        Settings.of(**given)
 
 
 def test_the_dry_run_walks_from_the_ends_of_links(graph, tmp_path):

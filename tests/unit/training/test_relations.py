@@ -11,7 +11,8 @@ import torch
 import weft
 from weft.cli import main
 from weft.errors import ConfigError, ModelError
-from weft.training import Settings, Trainer, infer, make_model
+from weft.plan import Settings
+from weft.training import Trainer, infer, make_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
 from hetero_data import make_data
@@ -24,7 +25,7 @@ def graph():
 
 def settings(**given):
     usual = {"model": "rgcn", "hidden": 16, "batch_size": 200, "epochs": 6, "threads": 1, "lr": 0.01}
-    return Settings(**usual | given)
+    return Settings.of(**usual | given)
 
 
 def run(graph, **given):
@@ -40,7 +41,7 @@ def run(graph, **given):
 def test_papers_learn_from_their_authors(graph, given):
     """A paper's own features tell next to nothing of its topic; its author's do."""
     if given.get("full_graph"):
-        chosen = Settings(model="rgcn", hidden=16, threads=1, lr=0.01, **given)
+        chosen = Settings.of(model="rgcn", hidden=16, threads=1, lr=0.01, **given)
         result = Trainer(graph, make_model(chosen, graph), chosen).fit()
     else:
         result = run(graph, **given)
@@ -81,9 +82,9 @@ def test_models_without_relations_ignore_types(graph):
 class TestMistakes:
     def test_settings(self):
         with pytest.raises(ConfigError, match="bases means nothing to the model sage"):
-            Settings(model="sage", bases=2)
+            Settings.of(model="sage", bases=2)
         with pytest.raises(ConfigError, match="set one of them"):
-            Settings(model="rgcn", bases=2, blocks=2)
+            Settings.of(model="rgcn", bases=2, blocks=2)
 
     def test_no_relations(self, graph):
         plain = weft.Graph(graph.indptr, graph.indices, features=graph.features[:], labels=graph.labels)

@@ -17,8 +17,9 @@ import weft
 from weft.errors import ConfigError, ModelError, StorageError, TrainingError
 from weft.graph import communities
 from weft.nn import functional
+from weft.plan import Settings
 from weft.sampling import Batches, NeighborSampler
-from weft.training import Settings, Trainer, infer, make_model
+from weft.training import Trainer, infer, make_model
 from weft.training.events import EpochEnded, Finished, Started, Stepped
 from weft.training.loader import Loader
 from weft.training.team import check_plan
@@ -37,7 +38,7 @@ def graph(folder):
 
 
 def settings(**given):
-    return Settings(
+    return Settings.of(
         **{"hidden": 16, "fanouts": (4, 4), "batch_size": 100, "epochs": 2, "threads": 1, "dropout": 0.2} | given
     )
 
@@ -119,7 +120,7 @@ def test_inputs_merged_ahead_are_those_that_the_model_merges(graph, change, samp
     def train():
         torch.manual_seed(0)
         model = Convs(graph.num_features, graph.num_classes, change)
-        return state(Trainer(graph, model, Settings(**sampling, batch_size=32, epochs=2, threads=1)).fit().model)
+        return state(Trainer(graph, model, Settings.of(**sampling, batch_size=32, epochs=2, threads=1)).fit().model)
 
     calls, original = [], functional.merged
     monkeypatch.setattr(functional, "merged", lambda *given: calls.append(given) or original(*given))
@@ -428,7 +429,7 @@ class TestMistakes:
     )
     def test_contradictions(self, given, match):
         with pytest.raises(ConfigError, match=match):
-            Settings(**given)
+            Settings.of(**given)
 
     @pytest.mark.parametrize("workers", [1, 2])
     @pytest.mark.parametrize(

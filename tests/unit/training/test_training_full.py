@@ -13,8 +13,8 @@ import weft
 from weft.errors import ConfigError, ModelError, TrainingError
 from weft.graph import communities
 from weft.nn.merges import Sums
-from weft.parallel import Plan
-from weft.training import Settings, Trainer, make_model
+from weft.plan import Plan, Settings
+from weft.training import Trainer, make_model
 from weft.training.events import EpochEnded, Finished, Started, Stepped
 from weft.training.saved import load_model, save_model
 from weft.training.team import plan_for
@@ -28,7 +28,7 @@ def graph(tmp_path_factory):
 
 def settings(**given):
     usual = {"full_graph": True, "hidden": 16, "layers": 2, "epochs": 4, "threads": 1, "dropout": 0.2}
-    return Settings(**usual | given)
+    return Settings.of(**usual | given)
 
 
 def run(graph, **given):
@@ -172,7 +172,7 @@ def test_plans_of_files(graph, tmp_path):
     file.write_text(json.dumps(wanted.as_dict()))
     assert plan_for(settings(plan=str(file)), model, 2) == wanted
     with pytest.raises(ConfigError, match="is a plan of scope = 'graph': set full_graph"):
-        plan_for(Settings(plan=str(file)), model, 2)
+        plan_for(Settings.of(plan=str(file)), model, 2)
     file.write_text(json.dumps({"layers": ["local", "local"]}))
     with pytest.raises(ConfigError, match="is a plan of scope = 'batches': drop full_graph"):
         plan_for(settings(plan=str(file)), model, 2)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from test_watch import GDP, SNP, SPLIT, Run, answer, predicted
 
-from weft.parallel.plan import dnp
+from weft.plan import dnp
 from weft.training.trial import Trial, differences, rivals
 
 DNP = dnp(2)

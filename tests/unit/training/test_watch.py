@@ -6,7 +6,7 @@ import random
 import pytest
 
 from weft.exchange import Communicator
-from weft.parallel.plan import Plan, gdp, snp, split
+from weft.plan import Plan, gdp, snp, split
 from weft.planner.changes import changes
 from weft.planner.cluster import Cluster, Host, Link
 from weft.planner.prediction import Answer, Prediction

@@ -1,0 +1,39 @@
+"""What a run is told and what is decided, as data: its settings, and the plan that says where each layer is computed."""
+
+from weft.plan.plan import (
+    NAMED,
+    OF_GRAPH,
+    PLACEMENTS,
+    Plan,
+    dnp,
+    gdp,
+    halo,
+    leap,
+    migrate,
+    mixed,
+    nfp,
+    snp,
+    split,
+    tp,
+    tp_decoupled,
+)
+from weft.plan.settings import Settings
+
+__all__ = [
+    "NAMED",
+    "OF_GRAPH",
+    "PLACEMENTS",
+    "Plan",
+    "Settings",
+    "dnp",
+    "gdp",
+    "halo",
+    "leap",
+    "migrate",
+    "mixed",
+    "nfp",
+    "snp",
+    "split",
+    "tp",
+    "tp_decoupled",
+]

@@ -1,0 +1,183 @@
+"""The settings of a run, group by group: types, usual values, help texts and limits, each written once, here."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.config import Group, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings(Group):
+    """The model that is built."""
+
+    name: str = setting(
+        "sage", "a name (gcn sage gat gatv2 gin deepgcn film rgcn rgat) or FILE.py:FUNCTION", key="model"
+    )
+    hidden: int = setting(128, "width between layers", low=1)
+    layers: int | None = setting(None, "convolutions; none: as many as fanouts, or the model's own number", low=1)
+    heads: int = setting(4, "attention heads (gat, gatv2, rgat)", low=1)
+    bases: int = setting(0, "rgcn, rgat: matrices that relations share and mix; 0: each has its own", low=0)
+    blocks: int = setting(0, "rgcn, rgat: blocks along the diagonal of relations' matrices; 0: full", low=0)
+    dropout: float = setting(0.0, "share of values dropped in training", low=0.0, high=0.99)
+    norm: str = setting("none", "normalisation between layers", choices=("none", "layer", "batch"))
+    jk: str = setting("none", "jumping knowledge", choices=("none", "cat", "max", "lstm", "last"))
+    dtype: str = setting("float32", "arithmetic", choices=("float32", "float64"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSettings(Group):
+    """What is learned."""
+
+    name: str = setting(
+        "vertex", "labels of vertices, or which are linked (edges of the graph)", key="task", choices=("vertex", "link")
+    )
+    decoder: str = setting("dot", "links: how two rows (of width hidden) make a score", choices=("dot", "mlp"))
+    loss: str = setting("bce", "links: binary cross-entropy, or a margin over each negative", choices=("bce", "margin"))
+    margin: float = setting(1.0, "links, loss margin: how much higher a link is to score", low=0.0)
+    negatives: str = setting(
+        "uniform",
+        "links: other tails drawn from all vertices, or from the tails of the same batch",
+        choices=("uniform", "batch"),
+    )
+    num_negatives: int = setting(1, "links: negatives for each link in training", low=1)
+    link_split: str = setting("90/5/5", "links: train/validation/test in per cent")
+    metric: str = setting("mrr", "links: by which figure the best model is known", choices=("mrr", "hits", "auc"))
+    hits: int = setting(10, "links: the k of Hits@k", low=1)
+    eval_negatives: int = setting(100, "links: negatives that each link is ranked among in evaluation", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingSettings(Group):
+    """How batches are drawn, if any are."""
+
+    fanouts: tuple[int, ...] | None = setting(
+        None, "neighbours drawn, from the seeds outwards: 10,10,5 or full", low=-1
+    )
+    sampler: str = setting(
+        "neighbor",
+        "each vertex draws neighbours for itself (neighbor), all draw the same ones (labor), fanouts say how many vertices "
+        "of the whole graph a layer draws (layer), or a plugin's name",
+    )
+    replace: bool = setting(False, "draw neighbours with replacement")
+    weighted: bool = setting(False, "draw neighbours in proportion to edge weights")
+    batch_size: int = setting(1024, "seeds in a batch, for each worker", low=1)
+    full_graph: bool = setting(False, "no batches: each epoch is one update on all vertices with all their neighbours")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimisationSettings(Group):
+    """How the model is trained."""
+
+    epochs: int = setting(10, "passes over the training vertices", low=1)
+    optimizer: str = setting("adam", "the optimiser", choices=("adam", "adamw", "sgd"))
+    lr: float = setting(0.003, "learning rate", low=0.0)
+    weight_decay: float = setting(0.0, "weight decay", low=0.0)
+    momentum: float = setting(0.9, "momentum (sgd)", low=0.0, high=1.0)
+    schedule: str = setting("constant", "how the rate falls", choices=("constant", "cosine", "linear"))
+    warmup: float = setting(0.0, "epochs over which the rate rises from zero", low=0.0)
+    clip_norm: float = setting(0.0, "largest gradient norm; 0: no limit", low=0.0)
+    seed: int = setting(0, "seed of everything random", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings(Group):
+    """How the work is spread over the workers; what is not given here, the planner decides where the plan is auto."""
+
+    name: str = setting(
+        "auto",
+        "gdp nfp snp dnp split leap migrate, (full graph: halo tp tp-decoupled), a placement a layer such as "
+        "push,pull,local (inputs first), or a plan's file; auto: the one that the planner finds fastest",
+        key="plan",
+    )
+    seeds: str = setting(
+        "auto", "spread over the workers, or at home; auto: as the plan has it", choices=("auto", "spread", "home")
+    )
+    group: str = setting("all", "who shares a batch: all, or each host by itself", choices=("all", "host"))
+    topology: str = setting(
+        "replicated", "every worker reads all neighbour lists, or only its own", choices=("replicated", "partitioned")
+    )
+    cache: float = setting(0.0, "others' feature rows that a worker keeps: a share of all (up to 1), or bytes", low=0.0)
+    cache_by: str = setting(
+        "reads", "which rows: the most read in a dry run, or of most out-edges", choices=("reads", "degree")
+    )
+    wire: str = setting(
+        "float32",
+        "how rows travel; float16 gives up exactness; auto: float16 where the planner finds it faster",
+        choices=("float32", "float16", "auto"),
+    )
+    slack: float = setting(
+        0.1,
+        "seeds at home (leap): how far above its share a worker's may be before some move to where they miss least",
+        low=0.0,
+    )
+    gather: str = setting(
+        "batch", "plan migrate: one fetch for all time steps of a batch, or one a step", choices=("batch", "step")
+    )
+    merge: str = setting(
+        "fewest",
+        "plan migrate: the time step that is dropped while epochs get faster: of fewest seeds, a random one; or none",
+        choices=("fewest", "random", "none"),
+    )
+    prefetch: int = setting(
+        2, "batches (or pieces of them) prepared ahead; the planner takes fewer where memory is short", low=0
+    )
+    replicate: bool = setting(
+        False, "full graph, halo: compute others' rows again where that moves less than sending them"
+    )
+    overlap: bool = setting(True, "full graph, tp: exchanges go on while something else is computed")
+    chunks: int = setting(
+        0, "full graph, tp: pieces that all vertices are gone through in; 0: by the memory budget", low=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelSettings(Group):
+    """The workers, and what each of them uses."""
+
+    workers: int = setting(1, "workers on this machine; under torchrun, as many as it starts", low=1)
+    threads: int = setting(0, "threads; 0: one a core", low=0)
+    loaders: int = setting(
+        0, "threads that prepare batches, each a batch of its own; 0: one, or two with other workers", low=0
+    )
+    micro_batches: int = setting(
+        1, "pieces that a batch is computed in, one after the other: the same model from less memory", low=1
+    )
+    memory: str | None = setting(None, "full graph, tp: what a worker may use, such as 2GB; none: no limit")
+    cluster: Path | None = setting(None, "a cluster file (weft probe) to choose a plan by; none: measured at the start")
+    watch: bool = setting(
+        True, "try plans that may be the fastest, and plan again when epochs and predictions drift apart"
+    )
+    transport: str = setting(
+        "sockets", "how rows in host memory travel; gloo: by torch.distributed", choices=("sockets", "gloo")
+    )
+    timeout: float = setting(300.0, "seconds to wait for other workers before giving up", low=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(Group):
+    """When and how the model is evaluated."""
+
+    every: int = setting(1, "epochs between evaluations; 0: only at the end", key="evaluate_every", low=0)
+    how: str = setting(
+        "sampled", "by sampled batches, or exact over all neighbours", key="evaluation", choices=("sampled", "exact")
+    )
+    batch_size: int = setting(4096, "vertices in a batch of sampled evaluation", key="eval_batch_size", low=1)
+    patience: int = setting(0, "evaluations without a better one before stopping; 0: never", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSettings(Group):
+    """What is kept, to go on from."""
+
+    folder: Path | None = setting(None, "folder of checkpoints; none: no checkpoints", key="checkpoint")
+    every: int = setting(0, "batches between checkpoints; 0: one an epoch", key="checkpoint_every", low=0)
+    keep: int = setting(3, "newest checkpoints to keep", low=1)
+    resume: bool = setting(False, "go on from the newest checkpoint, if there is one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings(Group):
+    """Who is told how the run goes."""
+
+    log: str = setting("human", "progress for people, or a JSON object a line", choices=("human", "json"))
+    tensorboard: Path | None = setting(None, "folder for TensorBoard; none: off")

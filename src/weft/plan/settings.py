@@ -1,0 +1,235 @@
+"""The settings of a run: groups of them, that are the same in Python, on the command line and in TOML.
+
+A setting has a group and a name (`optimisation.lr`), and a key that is unique over all groups (`lr`), by which it can
+be given without its group: `weft.train(graph, lr=0.01)`, `--lr 0.01`, or `lr = 0.01` above the tables of a TOML file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Self
+
+from weft.config import Group, checked, key_of, near
+from weft.errors import ConfigError
+from weft.plan.groups import (
+    CheckpointSettings,
+    EvaluationSettings,
+    ModelSettings,
+    OptimisationSettings,
+    ParallelSettings,
+    PlanSettings,
+    ReportSettings,
+    SamplingSettings,
+    TaskSettings,
+)
+from weft.plan.plan import NAMED, OF_GRAPH
+from weft.plugins import SAMPLERS
+from weft.quantities import size_of
+
+_ATTENTION = ("gat", "gatv2", "rgat")
+_RELATIONAL = ("rgcn", "rgat")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that a run can be told, in groups. `given`: the keys that were set, to whatever value."""
+
+    model: ModelSettings = ModelSettings()
+    task: TaskSettings = TaskSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    optimisation: OptimisationSettings = OptimisationSettings()
+    plan: PlanSettings = PlanSettings()
+    parallel: ParallelSettings = ParallelSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    report: ReportSettings = ReportSettings()
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @classmethod
+    def of(cls, **given: object) -> Self:
+        """Settings by key: `Settings.of(model="gcn", lr=0.01)`."""
+        return cls.read(given)
+
+    @classmethod
+    def read(cls, given: Mapping[str, object], where: str = "settings") -> Self:
+        """Settings by key, or in tables by group and name. `where`: they come from, for errors."""
+        values = flattened(given, where)
+        groups: dict[str, dict[str, object]] = {}
+        for key, value in values.items():
+            group, name = PLACES[key]
+            groups.setdefault(group, {})[name] = value
+        made = {group: GROUPS[group](**names) for group, names in groups.items()}
+        return cls(**made, given=frozenset(values))  # type: ignore[arg-type]
+
+    @classmethod
+    def restored(cls, flat: Mapping[str, object], where: str) -> Self:
+        """Settings as `flat` wrote them; those with their usual values do not count as given."""
+        return cls.read({key: value for key, value in flat.items() if DEFAULTS.get(key) != value}, where)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "given", self.given | {key for key in PLACES if self[key] != DEFAULTS[key]})
+        self._check_model()
+        self._check_sampling()
+        self._check_kept()
+        self._check_scope()
+        self._check_task()
+
+    def __getitem__(self, key: str) -> object:
+        """A setting by its key."""
+        group, name = PLACES[key]
+        return getattr(getattr(self, group), name)
+
+    def changed(self, **given: object) -> Self:
+        """The same settings but for some keys."""
+        return type(self).read({key: self[key] for key in self.given} | given)
+
+    def flat(self) -> dict[str, object]:
+        """All settings by key as plain values, for logs and checkpoints."""
+        return {key: str(self[key]) if isinstance(self[key], Path) else self[key] for key in PLACES}
+
+    @property
+    def decoupled(self) -> bool:
+        """Is the model's decoupled variant trained, in place of the model itself?"""
+        return self.sampling.full_graph and self.plan.name == "tp-decoupled"
+
+    @property
+    def budget(self) -> float | None:
+        """Bytes that a worker may use, if they are limited."""
+        return None if self.parallel.memory is None else size_of(self.parallel.memory)
+
+    def fanouts_for(self, depth: int) -> list[int]:
+        """A fanout for each of `depth` convolutions."""
+        fanouts = self.sampling.fanouts
+        if self.sampling.full_graph:
+            return [-1] * depth
+        if fanouts is None:
+            return [10] * depth
+        if len(fanouts) == 1:
+            return list(fanouts) * depth
+        if len(fanouts) != depth:
+            raise ConfigError(
+                f"{len(fanouts)} fanouts for a model that is {depth} convolutions deep: give {depth}, or one for all"
+            )
+        return list(fanouts)
+
+    def _check_sampling(self) -> None:
+        fanouts, layers, sampling = self.sampling.fanouts, self.model.layers, self.sampling
+        if fanouts is not None and 0 in fanouts:
+            raise ConfigError("fanouts hold a 0: give a positive number, or -1 (or the word full) for all neighbours")
+        if fanouts is not None and layers is not None and len(fanouts) not in (1, layers):
+            raise ConfigError(
+                f"layers = {layers} and {len(fanouts)} fanouts contradict each other: give one fanout a layer, or "
+                f"drop one of the settings"
+            )
+        sampler = SAMPLERS.get(sampling.sampler) if sampling != SamplingSettings() else None
+        for name in ("replace", "weighted"):
+            if sampler and getattr(sampling, name) and name not in sampler.options:
+                raise ConfigError(
+                    f"{name} = true is not possible with sampler = {sampling.sampler!r}: drop it, or choose another sampler"
+                )
+        if sampler and sampler.budgets and fanouts is None:
+            raise ConfigError(
+                f"sampler = {sampling.sampler!r} needs fanouts: how many vertices of the whole graph each layer draws, such "
+                f"as 4096"
+            )
+
+    def _check_kept(self) -> None:
+        if self.evaluation.patience and not self.evaluation.every:
+            raise ConfigError("patience needs evaluations: set evaluate_every to at least 1")
+        for key in ("resume", "checkpoint_every"):
+            if self[key] and self.checkpoint.folder is None:
+                raise ConfigError(f"{key} needs the folder of checkpoints: set checkpoint")
+
+    def _check_scope(self) -> None:
+        name, full_graph = self.plan.name, self.sampling.full_graph
+        for key in _OF_BATCHES if full_graph else _OF_GRAPH:
+            if self[key] != DEFAULTS[key]:
+                whom, but = ("the full graph", "drop") if full_graph else ("batches", "set")
+                raise ConfigError(f"{key} means nothing to training on {whom}: drop it, or {but} full_graph")
+        if not full_graph and name in OF_GRAPH:
+            raise ConfigError(f"plan = {name!r} is for the full graph: set full_graph, or choose another plan")
+        if full_graph and name in NAMED:
+            raise ConfigError(f"plan = {name!r} is for batches: drop full_graph, or choose {', '.join(OF_GRAPH)}")
+        if self.parallel.memory is not None and not size_of(self.parallel.memory):
+            raise ConfigError(f"memory = {self.parallel.memory!r} is no size: give one such as 2GB or 512MiB")
+
+    def _check_task(self) -> None:
+        for key in _OF_LINKS if self.task.name == "vertex" else ():
+            if self[key] != DEFAULTS[key]:
+                raise ConfigError(f"{key} means nothing to labels of vertices: drop it, or set task = 'link'")
+        if self.task.loss != "margin" and self.task.margin != DEFAULTS["margin"]:
+            raise ConfigError(f"margin means nothing to loss = {self.task.loss!r}: drop it, or set loss = 'margin'")
+
+    def _check_model(self) -> None:
+        model = self.model.name
+        ignored = {
+            "heads": model not in _ATTENTION,
+            "norm": model in ("deepgcn", "film"),
+            "jk": model in ("deepgcn", "film", *_RELATIONAL),
+            "bases": model not in _RELATIONAL,
+            "blocks": model not in _RELATIONAL,
+        }
+        for key, is_ignored in ignored.items():
+            if is_ignored and ".py" not in model and self[key] != DEFAULTS[key]:
+                raise ConfigError(f"{key} means nothing to the model {model}: drop it, or choose another model")
+        if self.model.bases and self.model.blocks:
+            raise ConfigError("bases and blocks are two ways to make relations' matrices: set one of them")
+        if self.optimisation.momentum != DEFAULTS["momentum"] and self.optimisation.optimizer != "sgd":
+            raise ConfigError(
+                f"momentum means nothing to {self.optimisation.optimizer}: drop it, or set optimizer = 'sgd'"
+            )
+
+
+GROUPS: dict[str, type[Group]] = {
+    one.name: one.type for one in fields(Settings) if isinstance(one.type, type) and issubclass(one.type, Group)
+}
+# Where each key stands: its group, and its name there.
+PLACES = {key_of(one): (group, one.name) for group, kind in GROUPS.items() for one in fields(kind)}
+FIELDS = {key_of(one): one for kind in GROUPS.values() for one in fields(kind)}
+DEFAULTS = {key: one.default for key, one in FIELDS.items()}
+
+# What means nothing without batches, and what means nothing with them.
+_OF_BATCHES = (
+    *("fanouts", "sampler", "replace", "weighted", "batch_size", "evaluation", "eval_batch_size", "seeds", "group"),
+    *("cache", "cache_by", "slack", "gather", "merge", "loaders", "prefetch", "micro_batches"),
+)
+_OF_GRAPH = ("replicate", "overlap", "chunks", "memory")
+_OF_LINKS = (
+    *("decoder", "loss", "margin", "negatives", "num_negatives", "link_split"),
+    *("metric", "hits", "eval_negatives"),
+)
+
+# What may differ between a run and the one that resumes it: none of it changes the model that comes out.
+MAY_CHANGE = {"batch_size"} | {
+    key for key, (group, _) in PLACES.items() if group in ("plan", "parallel", "checkpoint", "report") and key != "wire"
+}
+
+
+def flattened(given: Mapping[str, object], where: str) -> dict[str, object]:
+    """Settings by key, checked one by one, of what may hold tables by group."""
+    flat: dict[str, object] = {}
+    for name, value in given.items():
+        table = _keys(name, value, where) if name in GROUPS and isinstance(value, Mapping) else {name: value}
+        for key, of in table.items():
+            if key not in FIELDS:
+                hint = near(key, FIELDS) or f"known ones are {', '.join(FIELDS)}"
+                raise ConfigError(f"{where}: there is no setting {key!r}; {hint.rstrip()}")
+            if key in flat:
+                raise ConfigError(f"{where}: {key} is set twice: in the table [{PLACES[key][0]}], and by itself")
+            try:
+                flat[key] = checked(FIELDS[key], of)
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error}") from None
+    return flat
+
+
+def _keys(group: str, table: Mapping[str, object], where: str) -> dict[str, object]:
+    """A group's table by key."""
+    keys = {one.name: key_of(one) for one in fields(GROUPS[group])}
+    for name in table:
+        if name not in keys:
+            there, known = PLACES.get(name, (group, ""))
+            hint = f"did you mean {known!r}?" if known else near(name, keys) or f"known ones are {', '.join(keys)}"
+            hint = hint if there == group else f"it is in the table [{there}]"
+            raise ConfigError(f"{where}: the table [{group}] has no setting {name!r}; {hint.rstrip()}")
+    return {keys[name]: value for name, value in table.items()}
