@@ -6,9 +6,9 @@ from torch_geometric.nn import GraphSAGE
 
 from weft.graph import Graph, communities
 from weft.keys import seeded
-from weft.parallel import Plan
 from weft.partition import allocate, write_partitioned
-from weft.training import Settings, Trainer
+from weft.plan import Plan, Settings
+from weft.training import Trainer
 
 HOME = {"seeds": "home"}
 
@@ -39,7 +39,7 @@ def trained(world, path, make_model, plan, settings):
         "threads": 1,
         "seed": 5,
     }
-    trainer = Trainer(graph, model, Settings(**usual | settings), world=world, plan=plan and Plan.from_dict(plan))
+    trainer = Trainer(graph, model, Settings.of(**usual | settings), world=world, plan=plan and Plan.from_dict(plan))
     losses = [trainer.train_epoch(epoch)[1] for epoch in range(2)]
     trainer.close()
     return np.array(losses), torch.cat([p.detach().flatten() for p in model.parameters()])
