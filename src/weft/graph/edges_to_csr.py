@@ -204,7 +204,7 @@ def _make(
 def _clean(lists: _Lists, first: int, options: EdgeOptions) -> _Lists:
     """Drop repeated edges and self-loops, or add them; `lists.lengths` holds offsets on the way in.
 
-    _Lists that only get shorter are cleaned where they are.
+    Lists that only get shorter are cleaned where they are.
     """
     rows = len(lists.lengths) - 1
     if not options.cleans:

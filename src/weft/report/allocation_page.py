@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from weft.planner.allocations import PLANS, Compared, Comparison
-from weft.report.allocation_text import FLOW, SHAPE, beside, flow_cells, rests_on, shape_cells, title
+from weft.report.allocation_text import FLOW, SHAPE, beside, flow_cells, basis, shape_cells, title
 from weft.report.formats import amount
 from weft.report.html import boxed, document, element, section, text
 from weft.report.stage_bars import axis, tick_step, track
@@ -42,7 +42,7 @@ def _head(comparison: Comparison) -> str:
         element("p", "Weft’s comparison of allocations", class_="eyebrow"),
         element("h1", text(title(comparison))),
         element("dl", shown),
-        element("p", text(rests_on(comparison)), class_="note"),
+        element("p", text(basis(comparison)), class_="note"),
     )
 
 

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.planner.allocations import PLANS, Comparison
-from weft.report.allocation_text import FLOW, SHAPE, flow_cells, rests_on, shape_cells, title
+from weft.report.allocation_text import FLOW, SHAPE, flow_cells, basis, shape_cells, title
 
 
 def print_allocations(comparison: Comparison, console: Console | None = None) -> None:
@@ -34,7 +34,7 @@ def print_allocations(comparison: Comparison, console: Console | None = None) ->
             flows.add_row(Text("" if number else plan), Text(allocation.name), *cells, style=style)
         flows.add_section()
     console.print(flows)
-    console.print(Text(rests_on(comparison)))
+    console.print(Text(basis(comparison)))
 
 
 def _table(*columns: str) -> Table:

@@ -18,7 +18,7 @@ def title(comparison: Comparison) -> str:
     return f"{PurePath(comparison.graph).name}, {where}"
 
 
-def rests_on(comparison: Comparison) -> str:
+def basis(comparison: Comparison) -> str:
     """What the figures are based on, in a sentence."""
     fanouts = ",".join("full" if fanout < 0 else str(fanout) for fanout in comparison.fanouts)
     return (
