@@ -19,7 +19,8 @@ WIDTH, HEIGHT, GAP_X, GAP_Y, TOP, LEFT = 290, 76, 76, 32, 92, 24
 STYLE = """
   text { font: 13px system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1b1b1a; }
   .title { font-size: 19px; font-weight: 600; } .lane { font-size: 13px; font-weight: 600; fill: #55544f; }
-  .head { font-weight: 600; } .file { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 11.5px; fill: #1f5fb4; }
+  .head { font-weight: 600; }
+  .file { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 11.5px; fill: #1f5fb4; }
   .note { font-size: 12px; fill: #55544f; } .label { font-size: 12px; fill: #8a4b00; }
   .page { fill: #ffffff; } .strip { fill: #f4f4f1; } .box { fill: #ffffff; stroke: #a9a8a1; }
   .line { fill: none; stroke: #8a4b00; stroke-width: 1.5; marker-end: url(#head); }
@@ -89,7 +90,9 @@ def svg(source: str) -> str:
     ]
     for number, lane in enumerate(lanes):
         x = LEFT + number * (WIDTH + GAP_X)
-        parts.append(f'<rect class="strip" x="{x - 12}" y="52" width="{WIDTH + 24}" height="{height - 60:.0f}" rx="8"/>')
+        parts.append(
+            f'<rect class="strip" x="{x - 12}" y="52" width="{WIDTH + 24}" height="{height - 60:.0f}" rx="8"/>'
+        )
         parts.append(text(x, 76, lane, "lane"))
     parts += [draw_arrow(arrow) for arrow in arrows] + [draw_box(box) for box in boxes]
     return "\n".join([*parts, "</svg>", ""])

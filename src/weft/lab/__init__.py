@@ -1,4 +1,4 @@
-"""What a paper's reader or a tester needs and a user does not: a sandbox, studies of locality, AdaGL as published."""
+"""What a reader of papers or a tester needs and a user does not: a cluster in a box, studies of locality, AdaGL."""
 
 from typing import TYPE_CHECKING
 

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.planner.allocations import PLANS, Comparison
-from weft.report.allocation_text import FLOW, SHAPE, flow_cells, basis, shape_cells, title
+from weft.report.allocation_text import FLOW, SHAPE, basis, flow_cells, shape_cells, title
 
 
 def print_allocations(comparison: Comparison, console: Console | None = None) -> None:
