@@ -7,15 +7,19 @@ if TYPE_CHECKING:
     from weft.api import train
     from weft.errors import WeftError
     from weft.graph import Graph
-    from weft.nn import LinkPredictor, Split, check_split
+    from weft.nn import Convolution, LinkPredictor, MessageConvolution, Split, check_split
+    from weft.placements import Placement
     from weft.plan import Plan, Settings
     from weft.plugins import register
     from weft.training import Result, Trainer, infer
 
 __version__ = "0.1.0"
 __all__ = [
+    "Convolution",
     "Graph",
     "LinkPredictor",
+    "MessageConvolution",
+    "Placement",
     "Plan",
     "Result",
     "Settings",
@@ -29,6 +33,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Convolution": "weft.nn",
+    "MessageConvolution": "weft.nn",
+    "Placement": "weft.placements",
     "Graph": "weft.graph",
     "LinkPredictor": "weft.nn",
     "Plan": "weft.plan",

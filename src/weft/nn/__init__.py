@@ -2,7 +2,7 @@
 
 import weft.nn.generated  # noqa: F401  (before any model is made)
 from weft.nn.block_model import BlockModel
-from weft.nn.conv import Convolution, Split, check_split
+from weft.nn.conv import Convolution, MessageConvolution, Split, check_split
 from weft.nn.costs import crossing_costs
 from weft.nn.layerwise import LayerwiseRunner
 from weft.nn.links import LinkPredictor
@@ -14,6 +14,7 @@ __all__ = [
     "Convolution",
     "LayerwiseRunner",
     "LinkPredictor",
+    "MessageConvolution",
     "Split",
     "build",
     "check_split",

@@ -9,10 +9,12 @@ from weft.nn.call import Call
 from weft.nn.conv.base import Convolution, Sliced
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, Split, check_split, split_of
+from weft.nn.conv.messages import MessageConvolution
 
 __all__ = [
     "BlackBox",
     "Convolution",
+    "MessageConvolution",
     "Sliced",
     "Split",
     "check_adds_up",

@@ -49,6 +49,19 @@ class Run:
         return some.reshape(len(rows), self.heads, -1) if len(rows) else some.reshape(0, self.heads, 1)
 
 
+def join_by_softmax(layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
+    """Rows [destinations, heads, columns] of parts that were each made by a soft-max, and the logs of its sums."""
+    rows, lse = here
+    arrived = layer.carried(torch.cat([there[0].flatten(1), there[1]], 1))
+    at, heads = layer.at, lse.shape[1]
+    their_rows, their_lse = arrived[:, :-heads].reshape(-1, *rows.shape[1:]), arrived[:, -heads:]
+    top = lse.detach().scatter_reduce(0, at[:, None].expand_as(their_lse), their_lse.detach(), "amax")
+    share, their_share = (lse - top).exp(), (their_lse - top[at]).exp()
+    whole = share.index_add(0, at, their_share)
+    total = (rows * share[:, :, None]).index_add(0, at, their_rows * their_share[:, :, None])
+    return total / whole[:, :, None]
+
+
 class Attention(PartialMerge):
     """What attention convolutions share: self-loops, dropout of edges, and the joins. One for each call."""
 
@@ -71,15 +84,7 @@ class Attention(PartialMerge):
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
         """By online soft-max."""
-        rows, lse = here
-        arrived = layer.carried(torch.cat([there[0].flatten(1), there[1]], 1))
-        at, heads = layer.at, lse.shape[1]
-        their_rows, their_lse = arrived[:, :-heads].reshape(-1, *rows.shape[1:]), arrived[:, -heads:]
-        top = lse.detach().scatter_reduce(0, at[:, None].expand_as(their_lse), their_lse.detach(), "amax")
-        share, their_share = (lse - top).exp(), (their_lse - top[at]).exp()
-        whole = share.index_add(0, at, their_share)
-        total = (rows * share[:, :, None]).index_add(0, at, their_rows * their_share[:, :, None])
-        return total / whole[:, :, None]
+        return join_by_softmax(layer, here, there)
 
     def attended(
         self, layer: SliceLayer, block: Block, spread: SliceLayout, attend: Callable[..., Tensor], *tensors: Tensor

@@ -40,9 +40,13 @@ class PartialMerge(ABC):
         """The rows that edges are gone over with: the sources; with self-loops, also the destinations' own."""
         return sources
 
+    def over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
+        """Of whole lists, whose destinations' own rows are these: the part is all."""
+        return self.partial(edges, sources, self.given(own))[0]
+
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
-        """Of whole lists the part is all."""
-        return self.partial(edges, sources, self.given(sources[: edges.block.num_dst]))[0]
+        """Of whole lists, whose destinations are first among the sources."""
+        return self.over(edges, sources, sources[: edges.block.num_dst])
 
     def whole_with_own(self, edges: Edges, sources: Tensor) -> tuple[Tensor, Tensor]:
         """The same, and the destinations' own rows."""
@@ -66,13 +70,15 @@ class PartialMerge(ABC):
             raise ModelError(
                 f"{self} needs whole rows, so its layer can't be placed by columns: place it local, pull or push"
             )
-        return layer.put_together(self.whole(layer.here, x), self.whole(layer.there, x))
+        here, there = (self.over(edges, x, x[edges.own_at]) for edges in (layer.here, layer.there))
+        return layer.put_together(here, there)
 
     def columns_with_own(self, layer: ColumnLayer, x: Tensor) -> tuple[Tensor, Tensor]:
         """The same, and the destinations' own rows, in one message."""
         if not self.columnwise:
             return self.columns(layer, x), layer.own(x)
-        here, there = (torch.cat([self.whole(edges, x), x[edges.own_at]], 1) for edges in (layer.here, layer.there))
+        owns = [(edges, x[edges.own_at]) for edges in (layer.here, layer.there)]
+        here, there = (torch.cat([self.over(edges, x, own), own], 1) for edges, own in owns)
         theirs = layer.carry.push(there, layer.comm)
         pairs = zip(here.chunk(2, 1), theirs.chunk(2, 1), strict=True)
         merged, own = (layer.columns.join(mine, others) for mine, others in pairs)
@@ -94,7 +100,7 @@ class PartialMerge(ABC):
         columns = to_columns(rows, spread, layer.comm)
 
         def merged(piece: Piece, columns: Tensor) -> Tensor:
-            return self.whole(Edges(piece.block), columns)
+            return self.over(Edges(piece.block), columns, columns[piece.rows])
 
         out = in_ranges(pieces_of(layer, columns), merged, columns)
         return to_owners(out, spread, layer.comm).view(-1, *x.shape[1:])

@@ -37,7 +37,7 @@ class Sums(PartialMerge):
         total = here[0] + layer.summed(there[0])
         return total * functional.inverse(layer.degrees, total) if self._mean else total
 
-    def whole(self, edges: Edges, sources: Tensor) -> Tensor:
+    def over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
         """By one kernel, whose own division serves where all edges count the same."""
         weight = self._weights(edges, sources)
         if edges.drawn is None:
