@@ -11,26 +11,24 @@ from typing import Protocol, cast
 from weft import __version__
 from weft.errors import WeftError
 
-# The module of each command, in the order of a user's day. A module has HELP, add_arguments(parser) and run(args).
+# Each command in the order of a user's day, with its help. Its module has add_arguments(parser) and run(args).
 COMMANDS = {
-    "import": "weft.commands.import_",
-    "generate": "weft.commands.generate",
-    "info": "weft.commands.info",
-    "partition": "weft.commands.partition",
-    "locality": "weft.commands.locality",
-    "probe": "weft.commands.probe",
-    "plan": "weft.commands.plan",
-    "report": "weft.commands.report",
-    "train": "weft.commands.train",
-    "embed": "weft.commands.embed",
-    "sandbox": "weft.commands.sandbox",
+    "import": "Import a graph: .npy folder, CSV/TSV/Parquet tables, PyG data, an OGB data set, or a built-in one.",
+    "generate": "Generate a graph by a seed: rmat (skewed degrees) or communities (classes that neighbours tell).",
+    "info": "Show what a graph holds: sizes, degree skew, homophily, splits; verify it with --verify.",
+    "partition": "Allocate a graph's vertices to owners, and renumber it so that each owner's are contiguous.",
+    "locality": "Say before training how much of what workers read would be their own, under several allocations.",
+    "probe": "Measure the cluster: processors, memory and links, and what work takes. Run it as training will run.",
+    "plan": "Predict what an epoch takes by every plan, on this cluster or another, and say which is fastest and why.",
+    "report": "Compare allocations of a graph: cut, balance, halos, and what training would send under each.",
+    "train": "Train a model on a graph.",
+    "embed": "Write embeddings, predictions or probabilities of all vertices (exact, over all neighbours).",
+    "sandbox": "Run a command as every worker of a cluster in a box: hosts with shaped links on this machine (needs root).",
 }
 
 
 class Command(Protocol):
     """What a module in weft/commands offers."""
-
-    HELP: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the command's arguments."""
@@ -59,15 +57,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(called: str | None) -> argparse.ArgumentParser:
-    """The parser; only the called command's module is imported, unless help is asked for."""
+    """The parser; only the called command's module is imported."""
     parser = argparse.ArgumentParser(prog="weft", description="Train graph neural networks on many workers.")
     parser.add_argument("--version", action="version", version=f"weft {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [called] if called in COMMANDS else COMMANDS:
-        command = cast(Command, import_module(COMMANDS[name]))
-        sub = commands.add_parser(name, help=command.HELP, description=command.HELP)
-        command.add_arguments(sub)
-        sub.set_defaults(run=command.run)
+        sub = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
+        if name == called:
+            command = cast(Command, import_module(f"weft.commands.{'import_' if name == 'import' else name}"))
+            command.add_arguments(sub)
+            sub.set_defaults(run=command.run)
     return parser
 
 

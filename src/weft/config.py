@@ -29,9 +29,13 @@ def setting(
     choices: tuple[str, ...] = (),
     low: float | None = None,
     high: float | None = None,
+    usual: bool = False,
 ) -> T:
-    """A field of a group of settings. `key`: its name where groups are not named, if that is another one."""
-    metadata = {"help": help, "key": key, "choices": choices, "low": low, "high": high}
+    """A field of a group of settings.
+
+    `key`: its name where groups are not named, if that is another one. `usual`: is it shown in a command's first help?
+    """
+    metadata = {"help": help, "key": key, "choices": choices, "low": low, "high": high, "usual": usual}
     return dataclasses.field(default=default, metadata=metadata)
 
 

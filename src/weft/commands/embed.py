@@ -16,8 +16,6 @@ from weft.training import infer
 from weft.training.metrics import probabilities
 from weft.training.saved import load_model
 
-HELP = "Write embeddings, predictions or probabilities of all vertices (exact, over all neighbours)."
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft embed`."""

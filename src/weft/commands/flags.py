@@ -1,36 +1,76 @@
-"""The settings of a run as flags of a command."""
+"""The settings of a run as flags of a command: the usual ones in its first help, all of them in --help-all."""
 
 import argparse
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import Field, fields
 from pathlib import Path
 
 from weft.config import key_of, read_toml, types_of
-from weft.plan import Settings
-from weft.plan.settings import GROUPS, PLACES, flattened
+from weft.errors import ConfigError
+from weft.plan import GROUPS, PLACES, Settings, flattened
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """A flag for each setting, in groups; none has a default here, so that a TOML file's values stand."""
     parser.add_argument("--config", type=Path, help="a TOML file of settings; flags override it")
+    parser.add_argument(
+        "--set", metavar="GROUP.NAME=VALUE", action="append", default=[], help="any setting; may be repeated"
+    )
+    hidden: dict[argparse.Action, str] = {}
+    parser.add_argument("--help-all", action=_HelpAll, nargs=0, hidden=hidden, help="show the flags of all settings")
     for group, kind in GROUPS.items():
         flags = parser.add_argument_group(group, kind.__doc__)
         for field in fields(kind):
-            key = key_of(field)
-            flag = "--" + key.replace("_", "-")
-            text = f"{field.metadata['help']} (default {_shown(field.default)})".replace("%", "%%")
-            if bool in types_of(field):
-                flags.add_argument(flag, dest=key, help=text, action=argparse.BooleanOptionalAction, default=None)
-            else:
-                choices = field.metadata["choices"]
-                metavar = "{" + ",".join(choices) + "}" if choices else key.upper()
-                flags.add_argument(flag, dest=key, help=text, metavar=metavar)
+            flag = _add(flags, field)
+            if not field.metadata["usual"]:
+                hidden[flag], flag.help = flag.help or "", argparse.SUPPRESS
 
 
 def settings_given(args: argparse.Namespace, where: str) -> Settings:
     """The settings that the file and the flags say; flags win. `where`: they were given, for errors."""
     from_file = flattened(read_toml(args.config), str(args.config)) if args.config else {}
     flags = {key: value for key in PLACES if (value := getattr(args, key)) is not None}
-    return Settings.read(from_file | flags, where)
+    tables: dict[str, dict[str, str]] = {}
+    for text in args.set:
+        place, is_set, value = text.partition("=")
+        group, dot, name = place.partition(".")
+        if not (is_set and dot and group in GROUPS):
+            known = f"--set {'.'.join(PLACES[place])}={value}" if place in PLACES else "--set optimisation.lr=0.01"
+            raise ConfigError(f"{where}: --set {text} is not GROUP.NAME=VALUE: write it like {known}")
+        tables.setdefault(group, {})[name] = value
+    return Settings.read(from_file | flattened(flags | tables, where), where)
+
+
+class _HelpAll(argparse.Action):
+    """Shows the help with the flags that are hidden at first."""
+
+    def __init__(self, hidden: dict[argparse.Action, str], **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
+        self._hidden = hidden
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        for flag, text in self._hidden.items():
+            flag.help = text
+        parser.print_help()
+        parser.exit()
+
+
+def _add(flags: argparse._ArgumentGroup, field: Field) -> argparse.Action:
+    key = key_of(field)
+    name = "--" + key.replace("_", "-")
+    text = f"{field.metadata['help']} (default {_shown(field.default)})".replace("%", "%%")
+    if bool in types_of(field):
+        return flags.add_argument(name, dest=key, help=text, action=argparse.BooleanOptionalAction, default=None)
+    choices = field.metadata["choices"]
+    return flags.add_argument(
+        name, dest=key, help=text, metavar="{" + ",".join(choices) + "}" if choices else key.upper()
+    )
 
 
 def _shown(value: object) -> str:

@@ -6,8 +6,6 @@ from pathlib import Path
 from weft.graph import communities, graph_statistics, rmat
 from weft.report import StageProgress, print_graph
 
-HELP = "Generate a graph by a seed: rmat (skewed degrees) or communities (classes that neighbours tell)."
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft generate`."""

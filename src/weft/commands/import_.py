@@ -22,8 +22,6 @@ from weft.graph import (
 )
 from weft.report import StageProgress, print_graph
 
-HELP = "Import a graph: .npy folder, CSV/TSV/Parquet tables, PyG Data or HeteroData, OGB data set, or a built-in one."
-
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".zst")
 
 

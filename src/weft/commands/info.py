@@ -7,8 +7,6 @@ from pathlib import Path
 from weft.graph import Graph, graph_statistics
 from weft.report import StageProgress, print_graph
 
-HELP = "Show what a graph holds: sizes, degree skew, homophily, splits; verify it with --verify."
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft info`."""

@@ -12,8 +12,6 @@ from weft.lab import LocalityStudy, locality
 from weft.plugins import SAMPLERS
 from weft.report import StageProgress, print_locality
 
-HELP = "Say before training how much of what workers read would be their own, under several allocations."
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft locality`."""

@@ -37,8 +37,6 @@ from weft.report.progress import StageProgress
 
 _NO_MATTER = ("run", "argv", "graph", "out", "json", "overwrite", "threads", "minutes")  # to who owns what
 
-HELP = "Allocate a graph's vertices to owners, and renumber it so that each owner's are contiguous."
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft partition`."""

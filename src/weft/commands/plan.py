@@ -21,10 +21,6 @@ from weft.training.measuring import measured
 from weft.training.planning import planner_for
 from weft.training.what_if import WhatIf
 
-HELP = (
-    "Predict what an epoch takes by every plan, on a cluster that is here or not, and say which is the fastest and why."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft plan`."""

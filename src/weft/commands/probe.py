@@ -14,10 +14,6 @@ from weft.planner.cluster_file import write_cluster
 from weft.report import print_cluster
 from weft.training.start import described, measured_cluster
 
-HELP = (
-    "Measure the cluster: processors, memory and links of each host, and what work takes. Run it as training will run."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft probe`."""

@@ -22,10 +22,6 @@ from weft.report.allocation_page import write_allocations
 from weft.report.allocation_table import print_allocations
 from weft.report.progress import StageProgress
 
-HELP = (
-    "Compare allocations of a graph: cut, balance, halos, and what training would send under each (report partition)."
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft report`."""

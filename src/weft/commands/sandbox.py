@@ -7,8 +7,6 @@ from weft.errors import ConfigError
 from weft.lab import Sandbox
 from weft.report import print_traffic
 
-HELP = "Run a command as every worker of a cluster in a box: hosts with shaped links on this machine (needs root)."
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft sandbox`."""

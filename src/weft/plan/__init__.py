@@ -17,15 +17,20 @@ from weft.plan.plan import (
     tp,
     tp_decoupled,
 )
-from weft.plan.settings import Settings
+from weft.plan.settings import DEFAULTS, GROUPS, MAY_CHANGE, PLACES, Settings, flattened
 
 __all__ = [
+    "DEFAULTS",
+    "GROUPS",
+    "MAY_CHANGE",
     "NAMED",
     "OF_GRAPH",
     "PLACEMENTS",
+    "PLACES",
     "Plan",
     "Settings",
     "dnp",
+    "flattened",
     "gdp",
     "halo",
     "leap",

@@ -11,17 +11,22 @@ class ModelSettings(Group):
     """The model that is built."""
 
     name: str = setting(
-        "sage", "a name (gcn sage gat gatv2 gin deepgcn film rgcn rgat) or FILE.py:FUNCTION", key="model"
+        "sage",
+        "a name (gcn sage gat gatv2 gin deepgcn film rgcn rgat) or FILE.py:FUNCTION",
+        key="model",
+        usual=True,
     )
-    hidden: int = setting(128, "width between layers", low=1)
-    layers: int | None = setting(None, "convolutions; none: as many as fanouts, or the model's own number", low=1)
-    heads: int = setting(4, "attention heads (gat, gatv2, rgat)", low=1)
+    hidden: int = setting(128, "width between layers", low=1, usual=True)
+    layers: int | None = setting(
+        None, "convolutions; none: as many as fanouts, or the model's own number", low=1, usual=True
+    )
+    heads: int = setting(4, "attention heads (gat, gatv2, rgat)", low=1, usual=True)
     bases: int = setting(0, "rgcn, rgat: matrices that relations share and mix; 0: each has its own", low=0)
     blocks: int = setting(0, "rgcn, rgat: blocks along the diagonal of relations' matrices; 0: full", low=0)
-    dropout: float = setting(0.0, "share of values dropped in training", low=0.0, high=0.99)
+    dropout: float = setting(0.0, "share of values dropped in training", low=0.0, high=0.99, usual=True)
     norm: str = setting("none", "normalisation between layers", choices=("none", "layer", "batch"))
     jk: str = setting("none", "jumping knowledge", choices=("none", "cat", "max", "lstm", "last"))
-    dtype: str = setting("float32", "arithmetic", choices=("float32", "float64"))
+    dtype: str = setting("float32", "arithmetic", choices=("float32", "float64"), usual=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +34,11 @@ class TaskSettings(Group):
     """What is learned."""
 
     name: str = setting(
-        "vertex", "labels of vertices, or which are linked (edges of the graph)", key="task", choices=("vertex", "link")
+        "vertex",
+        "labels of vertices, or which are linked (edges of the graph)",
+        key="task",
+        choices=("vertex", "link"),
+        usual=True,
     )
     decoder: str = setting("dot", "links: how two rows (of width hidden) make a score", choices=("dot", "mlp"))
     loss: str = setting("bce", "links: binary cross-entropy, or a margin over each negative", choices=("bce", "margin"))
@@ -41,7 +50,9 @@ class TaskSettings(Group):
     )
     num_negatives: int = setting(1, "links: negatives for each link in training", low=1)
     link_split: str = setting("90/5/5", "links: train/validation/test in per cent")
-    metric: str = setting("mrr", "links: by which figure the best model is known", choices=("mrr", "hits", "auc"))
+    metric: str = setting(
+        "mrr", "links: by which figure the best model is known", choices=("mrr", "hits", "auc"), usual=True
+    )
     hits: int = setting(10, "links: the k of Hits@k", low=1)
     eval_negatives: int = setting(100, "links: negatives that each link is ranked among in evaluation", low=1)
 
@@ -51,32 +62,38 @@ class SamplingSettings(Group):
     """How batches are drawn, if any are."""
 
     fanouts: tuple[int, ...] | None = setting(
-        None, "neighbours drawn, from the seeds outwards: 10,10,5 or full", low=-1
+        None,
+        "neighbours drawn, from the seeds outwards: 10,10,5 or full",
+        low=-1,
+        usual=True,
     )
     sampler: str = setting(
         "neighbor",
         "each vertex draws neighbours for itself (neighbor), all draw the same ones (labor), fanouts say how many vertices "
         "of the whole graph a layer draws (layer), or a plugin's name",
+        usual=True,
     )
     replace: bool = setting(False, "draw neighbours with replacement")
     weighted: bool = setting(False, "draw neighbours in proportion to edge weights")
-    batch_size: int = setting(1024, "seeds in a batch, for each worker", low=1)
-    full_graph: bool = setting(False, "no batches: each epoch is one update on all vertices with all their neighbours")
+    batch_size: int = setting(1024, "seeds in a batch, for each worker", low=1, usual=True)
+    full_graph: bool = setting(
+        False, "no batches: each epoch is one update on all vertices with all their neighbours", usual=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimisationSettings(Group):
     """How the model is trained."""
 
-    epochs: int = setting(10, "passes over the training vertices", low=1)
-    optimizer: str = setting("adam", "the optimiser", choices=("adam", "adamw", "sgd"))
-    lr: float = setting(0.003, "learning rate", low=0.0)
-    weight_decay: float = setting(0.0, "weight decay", low=0.0)
+    epochs: int = setting(10, "passes over the training vertices", low=1, usual=True)
+    optimizer: str = setting("adam", "the optimiser", choices=("adam", "adamw", "sgd"), usual=True)
+    lr: float = setting(0.003, "learning rate", low=0.0, usual=True)
+    weight_decay: float = setting(0.0, "weight decay", low=0.0, usual=True)
     momentum: float = setting(0.9, "momentum (sgd)", low=0.0, high=1.0)
-    schedule: str = setting("constant", "how the rate falls", choices=("constant", "cosine", "linear"))
+    schedule: str = setting("constant", "how the rate falls", choices=("constant", "cosine", "linear"), usual=True)
     warmup: float = setting(0.0, "epochs over which the rate rises from zero", low=0.0)
     clip_norm: float = setting(0.0, "largest gradient norm; 0: no limit", low=0.0)
-    seed: int = setting(0, "seed of everything random", low=0)
+    seed: int = setting(0, "seed of everything random", low=0, usual=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +105,7 @@ class PlanSettings(Group):
         "gdp nfp snp dnp split leap migrate, (full graph: halo tp tp-decoupled), a placement a layer such as "
         "push,pull,local (inputs first), or a plan's file; auto: the one that the planner finds fastest",
         key="plan",
+        usual=True,
     )
     seeds: str = setting(
         "auto", "spread over the workers, or at home; auto: as the plan has it", choices=("auto", "spread", "home")
@@ -96,7 +114,9 @@ class PlanSettings(Group):
     topology: str = setting(
         "replicated", "every worker reads all neighbour lists, or only its own", choices=("replicated", "partitioned")
     )
-    cache: float = setting(0.0, "others' feature rows that a worker keeps: a share of all (up to 1), or bytes", low=0.0)
+    cache: float = setting(
+        0.0, "others' feature rows that a worker keeps: a share of all (up to 1), or bytes", low=0.0, usual=True
+    )
     cache_by: str = setting(
         "reads", "which rows: the most read in a dry run, or of most out-edges", choices=("reads", "degree")
     )
@@ -104,6 +124,7 @@ class PlanSettings(Group):
         "float32",
         "how rows travel; float16 gives up exactness; auto: float16 where the planner finds it faster",
         choices=("float32", "float16", "auto"),
+        usual=True,
     )
     slack: float = setting(
         0.1,
@@ -134,16 +155,18 @@ class PlanSettings(Group):
 class ParallelSettings(Group):
     """The workers, and what each of them uses."""
 
-    workers: int = setting(1, "workers on this machine; under torchrun, as many as it starts", low=1)
-    threads: int = setting(0, "threads; 0: one a core", low=0)
+    workers: int = setting(1, "workers on this machine; under torchrun, as many as it starts", low=1, usual=True)
+    threads: int = setting(0, "threads; 0: one a core", low=0, usual=True)
     loaders: int = setting(
         0, "threads that prepare batches, each a batch of its own; 0: one, or two with other workers", low=0
     )
     micro_batches: int = setting(
         1, "pieces that a batch is computed in, one after the other: the same model from less memory", low=1
     )
-    memory: str | None = setting(None, "full graph, tp: what a worker may use, such as 2GB; none: no limit")
-    cluster: Path | None = setting(None, "a cluster file (weft probe) to choose a plan by; none: measured at the start")
+    memory: str | None = setting(None, "full graph, tp: what a worker may use, such as 2GB; none: no limit", usual=True)
+    cluster: Path | None = setting(
+        None, "a cluster file (weft probe) to choose a plan by; none: measured at the start", usual=True
+    )
     watch: bool = setting(
         True, "try plans that may be the fastest, and plan again when epochs and predictions drift apart"
     )
@@ -157,27 +180,31 @@ class ParallelSettings(Group):
 class EvaluationSettings(Group):
     """When and how the model is evaluated."""
 
-    every: int = setting(1, "epochs between evaluations; 0: only at the end", key="evaluate_every", low=0)
+    every: int = setting(1, "epochs between evaluations; 0: only at the end", key="evaluate_every", low=0, usual=True)
     how: str = setting(
-        "sampled", "by sampled batches, or exact over all neighbours", key="evaluation", choices=("sampled", "exact")
+        "sampled",
+        "by sampled batches, or exact over all neighbours",
+        key="evaluation",
+        choices=("sampled", "exact"),
+        usual=True,
     )
     batch_size: int = setting(4096, "vertices in a batch of sampled evaluation", key="eval_batch_size", low=1)
-    patience: int = setting(0, "evaluations without a better one before stopping; 0: never", low=0)
+    patience: int = setting(0, "evaluations without a better one before stopping; 0: never", low=0, usual=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSettings(Group):
     """What is kept, to go on from."""
 
-    folder: Path | None = setting(None, "folder of checkpoints; none: no checkpoints", key="checkpoint")
+    folder: Path | None = setting(None, "folder of checkpoints; none: no checkpoints", key="checkpoint", usual=True)
     every: int = setting(0, "batches between checkpoints; 0: one an epoch", key="checkpoint_every", low=0)
     keep: int = setting(3, "newest checkpoints to keep", low=1)
-    resume: bool = setting(False, "go on from the newest checkpoint, if there is one")
+    resume: bool = setting(False, "go on from the newest checkpoint, if there is one", usual=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSettings(Group):
     """Who is told how the run goes."""
 
-    log: str = setting("human", "progress for people, or a JSON object a line", choices=("human", "json"))
-    tensorboard: Path | None = setting(None, "folder for TensorBoard; none: off")
+    log: str = setting("human", "progress for people, or a JSON object a line", choices=("human", "json"), usual=True)
+    tensorboard: Path | None = setting(None, "folder for TensorBoard; none: off", usual=True)

@@ -9,8 +9,7 @@ from weft import _kernels
 from weft.exchange import Communicator, World
 from weft.graph import Graph
 from weft.nn.links import encoder_of
-from weft.plan import Settings
-from weft.plan.settings import DEFAULTS
+from weft.plan import DEFAULTS, Settings
 from weft.planner.planner import Planner
 from weft.planner.space import Communicators
 from weft.planner.task import Sampling, Task

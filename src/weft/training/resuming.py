@@ -12,7 +12,7 @@ from torch import Tensor
 from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.graph import Graph
-from weft.plan.settings import MAY_CHANGE, Settings
+from weft.plan import MAY_CHANGE, Settings
 from weft.training.checkpoint import Checkpoints
 
 

@@ -35,15 +35,6 @@ def test_keys_of_a_run():
     assert len(PLACES) == len(places)
 
 
-def test_flags_of_train(capsys):
-    for flag in ("--config", "--out", *(f"--{key.replace('_', '-')}" for key in PLACES)):
-        try:
-            cli.main(["train", "--help"])
-        except SystemExit as end:
-            assert end.code == 0
-        assert flag in capsys.readouterr().out
-
-
 def test_toml_and_flags(tmp_path, capsys):
     config = tmp_path / "run.toml"
     config.write_text("epoks = 3\n")

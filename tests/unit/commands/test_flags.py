@@ -1,0 +1,61 @@
+"""The flags of the command line: few at first, all of them on request, and shown without waiting for PyTorch."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from weft import cli
+from weft.plan import DEFAULTS, PLACES
+
+OWN = {
+    "train": ["--config", "--help", "--help-all", "--out", "--set"],
+    "plan": ["--config", "--help", "--help-all", "--hosts", "--html", "--json", "--measure", "--method", "--set"],
+}
+
+
+def flags_in_help(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        cli.main([*words])
+    assert end.value.code == 0
+    lines = re.findall(r"^  (-.*)", capsys.readouterr().out, re.M)
+    return [flag for line in lines for flag in re.findall(r"(?<!\S)--[a-z-]+", line.split("   ")[0])]
+
+
+@pytest.mark.parametrize("command", OWN)
+def test_first_help_is_short_and_the_other_complete(capsys, command):
+    first, whole = flags_in_help(capsys, command, "--help"), flags_in_help(capsys, command, "--help-all")
+    assert len(first) <= 40 or command != "train"
+    settings = [f"--{key.replace('_', '-')}" for key in PLACES]
+    negated = [f"--no-{key.replace('_', '-')}" for key, usual in DEFAULTS.items() if isinstance(usual, bool)]
+    assert sorted(whole) == sorted([*OWN[command], *settings, *negated])
+    assert set(first) < set(whole)
+
+
+def test_any_setting_can_be_set(tmp_path, capsys):
+    config = tmp_path / "run.toml"
+    config.write_text("[sampling]\nfanouts = [3, 3]\n[optimisation]\nlr = 0.5\n")
+
+    def refused(*words):
+        assert cli.main(["train", str(tmp_path / "none"), "--config", str(config), *words]) == 2
+        return capsys.readouterr().err
+
+    assert "there is no graph at" in refused("--set", "optimisation.lr=0.1", "--set", "parallel.watch=off")
+    assert "lr = -1.0 is out of range" in refused("--set", "optimisation.lr=-1")
+    assert "write it like --set optimisation.lr=0.1" in refused("--set", "lr=0.1")
+    assert "write it like --set optimisation.lr=0.01" in refused("--set", "nonsense")
+    assert "lr is set twice" in refused("--lr", "0.2", "--set", "optimisation.lr=0.1")
+    assert "the table [plan] has no setting 'slac'; did you mean 'slack'?" in refused("--set", "plan.slac=1")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["train", "--help-all"]])
+def test_help_does_not_wait_for_torch(words):
+    script = (
+        "import sys; from weft import cli\n"
+        f"try: cli.main({words})\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'torch_geometric', 'numpy', 'pyarrow', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
