@@ -9,8 +9,8 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph, ProgressCallback
 from weft.partition.checkpoints import CheckpointedSteps, without_checkpoints
+from weft.placements import OWNER, placement_named
 
-_PLACEMENTS = ("local", "pull", "push", "cover")
 _UNITS = 1000  # of weight that a vertex has on average: partitioners want whole numbers
 
 
@@ -73,15 +73,17 @@ class TrainingTask:
             raise ConfigError(f"cache = {self.cache} is out of range: it is the share of rows kept, from 0 to 1")
         if self.whole and self.cache:
             raise ConfigError("on the full graph nothing is cached: leave out the cache")
-        if self.whole and set(self.placements) != {"pull"}:
+        if self.whole and not (self.placements and all(map(_pulled, self.placements))):
             raise ConfigError("on the full graph rows are pulled: give pull for each layer")
         layers = len(self.fanouts)
         if self.placements and len(self.placements) != layers:
             raise ConfigError(f"{len(self.placements)} placements do not fit {layers} fanouts: give one for each layer")
         for placement in self.placements:
-            if placement not in _PLACEMENTS:
-                raise ConfigError(f"placement {placement!r} is not possible here: choose {', '.join(_PLACEMENTS)}")
-        if any(p != "local" for p in self.placements[self.lowest_local :]):
+            if placement_named(placement).only_first:
+                raise ConfigError(
+                    f"placement {placement!r} reads all rows, whoever owns them: allocate for another one"
+                )
+        if not all(map(_by_request, self.placements[self.lowest_local :])):
             raise ConfigError(
                 f"placements {', '.join(self.placements)} are not possible: above a local layer all are local"
             )
@@ -93,7 +95,7 @@ class TrainingTask:
     @property
     def lowest_local(self) -> int:
         """The layer from which on rows are held where they are requested."""
-        local = [layer for layer, placement in enumerate(self.placements) if placement == "local"]
+        local = [layer for layer, placement in enumerate(self.placements) if _by_request(placement)]
         return min(local, default=len(self.fanouts) if self.placements else 0)
 
     def crossing(self, layer: int) -> float:
@@ -192,6 +194,16 @@ class PartitionGoal:
                 raise ConfigError(
                     f"{name} has shape {values.shape}: give one number for each of {graph.num_vertices} vertices"
                 )
+
+
+def _by_request(placement: str) -> bool:
+    """Are a layer's rows made where they are requested, by more than one worker maybe?"""
+    return OWNER not in placement_named(placement).leaves
+
+
+def _pulled(placement: str) -> bool:
+    """Are a layer's rows made at their owners, of sources' rows that come?"""
+    return not _by_request(placement) and not placement_named(placement).splits
 
 
 def part_limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.ndarray:

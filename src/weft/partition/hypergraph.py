@@ -15,6 +15,7 @@ from weft.graph import Graph, ProgressCallback, running_sum
 from weft.partition.goal import TrainingTask
 from weft.partition.simulator import seeds_of
 from weft.partition.streaming import keyed_order
+from weft.placements import placement_named
 from weft.sampling import Batches, NeighborSampler, Sample
 
 _ID = np.int32
@@ -105,15 +106,16 @@ def add_batch(nets: "_kernels.Nets", sample: Sample, task: TrainingTask, like: n
         pull, push = task.crossing(layer), task.crossing_sums(layer)
         indptr, src, rows = block.indptr.numpy(), block.src.numpy(), vertices[: block.num_src]
         come, go = (layer + 1 if layer else _FETCH), layer + 1
-        if placement == "pull":
+        kind = placement_named(placement)
+        if not kind.splits:  # sources' rows come to the destinations' owners
             nets.start(rows[: block.num_dst])
             nets.hop(indptr, src, block.num_src)
             nets.finish(rows, pull, come)
-        elif placement == "push":
+        elif not kind.pulls:  # partial sums go there from the sources' owners
             nets.start(rows)
             nets.gather(indptr, src)
             nets.finish(rows[: block.num_dst], push, go)
-        else:
+        else:  # either, as is cheaper
             nets.cover(indptr, src, rows, like, int(like.max(initial=0)) + 1, (pull, push), (come, go))
 
 

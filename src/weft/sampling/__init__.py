@@ -2,7 +2,7 @@
 
 from weft.sampling.balance import SeedBalance, balance_seeds, count_misses, of_full_homes, seed_limits
 from weft.sampling.batches import Batches, WholeBatch, dealt
-from weft.sampling.block import Block, Piece, Sample, Topology, edge_values, keys_of
+from weft.sampling.block import Block, BlockRange, Sample, Topology, edge_values, keys_of
 from weft.sampling.labor import LaborSampler
 from weft.sampling.layer import LayerSampler
 from weft.sampling.lists import ListSampler, counted
@@ -14,12 +14,12 @@ from weft.sampling.sampler import Sampler, check_options, make_sampler
 __all__ = [
     "Batches",
     "Block",
+    "BlockRange",
     "LaborSampler",
     "LayerSampler",
     "ListSampler",
     "NeighborSampler",
     "Numbering",
-    "Piece",
     "Sample",
     "Sampler",
     "SeedBalance",

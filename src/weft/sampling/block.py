@@ -93,13 +93,13 @@ class Block:
             self._cache["looped places"] = marked.with_self_loops().edge_ids
         return self._cache["looped places"]
 
-    def pieces(self, bounds: tuple[int, ...]) -> "list[Piece]":
+    def ranges(self, bounds: tuple[int, ...]) -> "list[BlockRange]":
         """The block in ranges of its destinations; the whole block, where there is one range."""
         if len(bounds) == 2:
-            return [Piece(self, slice(0, self.num_dst), slice(0, self.num_edges))]
-        key = f"pieces {bounds}"
+            return [BlockRange(self, slice(0, self.num_dst), slice(0, self.num_edges))]
+        key = f"ranges {bounds}"
         if key not in self._cache:
-            self._cache[key] = [_piece(self, *ends) for ends in pairwise(bounds)]
+            self._cache[key] = [_range(self, *ends) for ends in pairwise(bounds)]
         return self._cache[key]
 
     def to(self, device: torch.device | str) -> Self:
@@ -110,7 +110,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Piece:
+class BlockRange:
     """The edges into a range of a block's destinations, from all of its sources; a destination is no source here."""
 
     block: Block
@@ -161,10 +161,10 @@ def keys_of(graph: Topology, vertices: np.ndarray) -> Tensor:
     return torch.from_numpy(vertices.astype(np.int64) if ids is None else np.asarray(ids[vertices]))
 
 
-def _piece(block: Block, first: int, end: int) -> Piece:
+def _range(block: Block, first: int, end: int) -> BlockRange:
     indptr = block.indptr[first : end + 1]
     edges = slice(int(indptr[0]), int(indptr[-1]))
-    return Piece(Block(indptr - indptr[0], block.src[edges], block.num_src), slice(first, end), edges)
+    return BlockRange(Block(indptr - indptr[0], block.src[edges], block.num_src), slice(first, end), edges)
 
 
 def _destinations(block: Block) -> Tensor:

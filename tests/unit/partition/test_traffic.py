@@ -492,7 +492,7 @@ class TestBadInput:
         ("settings", "message"),
         [
             ({"placements": ("pull",)}, "1 placements do not fit 2 fanouts"),
-            ({"placements": ("pull", "columns")}, "'columns' is not possible here"),
+            ({"placements": ("pull", "columns")}, "placement 'columns' reads all rows"),
             ({"placements": ("local", "pull")}, "above a local layer all are local"),
             ({"whole": True, "placements": ("pull", "push")}, "on the full graph rows are pulled"),
             ({"whole": True, "cache": 0.1, "placements": ("pull", "pull")}, "on the full graph nothing is cached"),

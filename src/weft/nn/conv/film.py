@@ -12,7 +12,7 @@ from weft.nn.call import REDUCE, Call, dense
 from weft.nn.conv.base import Convolution, Sliced
 from weft.nn.merges import PartialMerge, in_ranges, pieces_of
 from weft.placements import Edges, SliceLayer, SplitLayer
-from weft.sampling import Piece
+from weft.sampling import BlockRange
 
 
 class Film(Convolution):
@@ -74,7 +74,7 @@ class _Modulated(PartialMerge):
         spread = layer.span.spread(x.shape[1])
         columns = [to_columns(part, spread, layer.comm) for part in (x, self._gamma, self._beta)]
 
-        def modulated(piece: Piece, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+        def modulated(piece: BlockRange, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
             return functional.film(piece.block, x, gamma[piece.rows], beta[piece.rows], self._reduce)
 
         return to_owners(in_ranges(pieces_of(layer, x), modulated, *columns), spread, layer.comm)

@@ -13,7 +13,7 @@ from weft.nn.call import Call, dense
 from weft.nn.conv.base import Convolution, Sliced
 from weft.nn.merges import LinearAttention, Run, cut_heads, runs_of
 from weft.placements import Edges, SliceLayer
-from weft.sampling import Piece
+from weft.sampling import BlockRange
 
 
 class Gat(Convolution):
@@ -117,7 +117,7 @@ class _GatAttention(LinearAttention):
             ]
             sides.append(torch.cat([terms[:, :0], *parts], 1))
 
-        def attend(piece: Piece, run: Run, keep: Tensor | None, columns: Tensor, *others: Tensor) -> Tensor:
+        def attend(piece: BlockRange, run: Run, keep: Tensor | None, columns: Tensor, *others: Tensor) -> Tensor:
             a_src, a_dst = (side[:, run.here].contiguous() for side in others[:2])
             logits = (a_src, a_dst[piece.rows])
             return functional.attention_part(piece.block, run.of(columns), logits, self._slope, keep)[0]

@@ -16,7 +16,7 @@ from weft.nn.conv.base import Convolution, Sliced
 from weft.nn.conv.gat import finished, without_edge_features
 from weft.nn.merges import Attention, Run, Summed, cut_heads, part_of_head
 from weft.placements import Edges, SliceLayer
-from weft.sampling import Block, Piece
+from weft.sampling import Block, BlockRange
 
 _NUMBERS = 1 << 22  # of joined rows that logits hold at a time
 
@@ -88,7 +88,7 @@ class _JoinedAttention(Attention):
                 parts.append(_JoinedLogits.apply(block, rows, joined, att[head : head + 1, within], slope))
             logits = Summed.apply(torch.cat(parts, 1), layer.comm)
 
-        def attend(piece: Piece, run: Run, keep: Tensor | None, columns: Tensor, *others: Tensor) -> Tensor:
+        def attend(piece: BlockRange, run: Run, keep: Tensor | None, columns: Tensor, *others: Tensor) -> Tensor:
             to_rows, logits, att = others
             if run.whole:
                 to = run.of(to_rows[piece.rows])

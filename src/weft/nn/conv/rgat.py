@@ -20,7 +20,7 @@ from weft.nn.conv.relations import BySource, by_source, matrices_of, products, s
 from weft.nn.linear import linear
 from weft.nn.merges import LinearAttention, Run
 from weft.placements import ColumnLayer, Edges, SliceLayer, everyones
-from weft.sampling import Block, Piece
+from weft.sampling import Block, BlockRange
 
 
 class Rgat(Convolution):
@@ -104,7 +104,7 @@ class _RelationAttention(LinearAttention):
         to = _terms(x, self._matrices, conv.q)
         a_dst = span.to_all.pull(to, layer.comm).view(-1, self._heads)  # by vertex and relation
 
-        def attend(piece: Piece, run: Run, keep: Tensor | None, columns: Tensor, *terms: Tensor) -> Tensor:
+        def attend(piece: BlockRange, run: Run, keep: Tensor | None, columns: Tensor, *terms: Tensor) -> Tensor:
             a_src, a_dst = terms
             dst = piece.block.dst().long() + piece.rows.start
             of_dst = a_dst[dst * relations + types[piece.edges].long(), run.all]

@@ -142,7 +142,7 @@ class _RelationSums(PartialMerge):
         spread = SliceLayout(mapping.bounds, span.rank, span.size, own.shape[1])
         weight = _shares(layer.here.block, merging.pairs).to(own.dtype) if self._reduce == "mean" else None
         columns = to_columns(own, spread, layer.comm)
-        sums = sums_in_ranges(columns, mapping.block.pieces(span.chunks), weight)
+        sums = sums_in_ranges(columns, mapping.block.ranges(span.chunks), weight)
         return to_owners(sums, span.spread(own.shape[1]), layer.comm)
 
 
@@ -159,7 +159,7 @@ class _Merging:
 
 def _merging(block: Block, span: SliceSpan, types: Tensor, relations: int) -> _Merging:
     pairs = by_destination(block, lambda: types, relations)
-    piece = block.pieces(span.bounds)[span.rank]
+    piece = block.ranges(span.bounds)[span.rank]
     own = by_destination(piece.block, lambda: types[piece.edges], relations)
     at = own.join.src.long()  # by destination, as they come
     back = torch.empty_like(at)

@@ -20,7 +20,7 @@ from weft.nn.call import Call, edge_mask
 from weft.nn.merges.base import PartialMerge
 from weft.nn.merges.ranges import in_ranges
 from weft.placements import ColumnLayer, Edges, SliceLayer, SplitLayer
-from weft.sampling import Block, Piece
+from weft.sampling import Block, BlockRange
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Attention(PartialMerge):
         places = None if key is None else self.edges_of(layer).places()
         padding = spread.width - spread.columns(spread.rank)
 
-        def merge(piece: Piece, *tensors: Tensor) -> Tensor:
+        def merge(piece: BlockRange, *tensors: Tensor) -> Tensor:
             keep = None
             if key is not None and places is not None:
                 dst, at, keys = piece.block.dst(), places[piece.edges], span.keys[piece.rows]
@@ -109,7 +109,7 @@ class Attention(PartialMerge):
             parts += [tensors[0].new_zeros(piece.block.num_dst, padding)] if padding else []
             return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
-        return to_owners(in_ranges(block.pieces(span.chunks), merge, *tensors), spread, layer.comm)
+        return to_owners(in_ranges(block.ranges(span.chunks), merge, *tensors), spread, layer.comm)
 
     def edges_of(self, layer: SliceLayer) -> Block:
         """The whole graph's edges that attention goes over."""

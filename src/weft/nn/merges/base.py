@@ -11,7 +11,7 @@ from weft.errors import ModelError
 from weft.exchange import to_columns, to_owners
 from weft.nn.merges.ranges import in_ranges, pieces_of
 from weft.placements import ColumnLayer, Edges, SliceLayer, SplitLayer
-from weft.sampling import Piece
+from weft.sampling import BlockRange
 
 
 class PartialMerge(ABC):
@@ -99,7 +99,7 @@ class PartialMerge(ABC):
         spread = layer.span.spread(rows.shape[1])
         columns = to_columns(rows, spread, layer.comm)
 
-        def merged(piece: Piece, columns: Tensor) -> Tensor:
+        def merged(piece: BlockRange, columns: Tensor) -> Tensor:
             return self.over(Edges(piece.block), columns, columns[piece.rows])
 
         out = in_ranges(pieces_of(layer, columns), merged, columns)

@@ -12,10 +12,10 @@ from torch.autograd.function import once_differentiable
 
 from weft.nn import functional
 from weft.placements import SliceLayer
-from weft.sampling import Piece
+from weft.sampling import BlockRange
 
 
-def in_ranges(pieces: list[Piece], make: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+def in_ranges(pieces: list[BlockRange], make: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     """make(piece, *tensors) of ranges of destinations, together. Several are made again backward, one at a time.
 
     `make` takes no other tensors that have a gradient. All that are given get one, be it zero: whether or not this worker
@@ -24,13 +24,13 @@ def in_ranges(pieces: list[Piece], make: Callable[..., Tensor], *tensors: Tensor
     return _InRanges.apply(pieces, make, *tensors)
 
 
-def pieces_of(layer: SliceLayer, x: Tensor) -> list[Piece]:
+def pieces_of(layer: SliceLayer, x: Tensor) -> list[BlockRange]:
     """The ranges for what keeps nothing an edge on the CPU."""
     block = layer.here.block
-    return block.pieces((0, block.num_dst) if x.is_cpu else layer.span.chunks)
+    return block.ranges((0, block.num_dst) if x.is_cpu else layer.span.chunks)
 
 
-def sums_in_ranges(x: Tensor, pieces: list[Piece], weight: Tensor | None = None, mean: bool = False) -> Tensor:
+def sums_in_ranges(x: Tensor, pieces: list[BlockRange], weight: Tensor | None = None, mean: bool = False) -> Tensor:
     """Weighted sums (means) of sources' rows by destination, range by range; weights have no gradient."""
     return _SumsInRanges.apply(x, weight, pieces, mean)
 
@@ -39,7 +39,7 @@ class _InRanges(torch.autograd.Function):
     """Forward: ranges one after the other; of a single one all is kept for its gradient. Backward: added up in place."""
 
     @staticmethod
-    def forward(ctx: Any, pieces: list[Piece], make: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, pieces: list[BlockRange], make: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         ctx.pieces, ctx.make, ctx.kept = pieces, make, None
         ctx.save_for_backward(*tensors)
         if len(pieces) > 1:
@@ -69,7 +69,7 @@ class _InRanges(torch.autograd.Function):
         return None, None, *(torch.zeros_like(t) if need and total is None else total for t, total, need in zeros)
 
 
-def _recorded(make: Callable[..., Tensor], piece: Piece, tensors: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+def _recorded(make: Callable[..., Tensor], piece: BlockRange, tensors: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
     """What `make` gives, recorded for its gradient by tensors in place of these."""
     leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
     with torch.enable_grad():
@@ -80,7 +80,7 @@ class _SumsInRanges(torch.autograd.Function):
     """Forward: sums (means) by destination, range by range. Backward: added up by source, the ranges in the same order."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, pieces: list[Piece], mean: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, pieces: list[BlockRange], mean: bool) -> Tensor:
         ctx.pieces, ctx.mean = pieces, mean
         ctx.save_for_backward(weight)
         return torch.cat([functional.sums(piece.block, x, _of(weight, piece), mean) for piece in pieces])
@@ -97,5 +97,5 @@ class _SumsInRanges(torch.autograd.Function):
         return gx, None, None, None
 
 
-def _of(weight: Tensor | None, piece: Piece) -> Tensor | None:
+def _of(weight: Tensor | None, piece: BlockRange) -> Tensor | None:
     return None if weight is None else weight[piece.edges]
