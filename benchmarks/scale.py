@@ -21,7 +21,7 @@ import watch
 
 from weft.graph import communities_source
 from weft.memory import available_memory
-from weft.planner.cluster_file import read_cluster, write_cluster
+from weft.planner import read_cluster, write_cluster
 from weft.quantities import bandwidth_of
 
 DEGREE, WIDTH, TRAIN = 25, 8, 0.01  # edges a vertex, float16 features, share of training vertices: as of papers100M's

@@ -13,7 +13,7 @@ import torch
 from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import Plan, Settings
-from weft.planner.cluster import Cluster, Host
+from weft.planner import Cluster, Host
 from weft.planner.work import KINDS
 from weft.training import Trainer, make_model
 from weft.training.planning import planner_for

@@ -18,7 +18,7 @@ import torch
 from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import Plan, Settings
-from weft.planner.prediction import Answer, Prediction
+from weft.planner import Answer, Prediction
 from weft.training import Trainer, make_model
 from weft.training import trial as trials
 from weft.training.pace import Pace

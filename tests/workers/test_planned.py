@@ -9,7 +9,7 @@ from weft import cli
 from weft.graph import communities
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan
-from weft.planner.cluster_file import read_cluster
+from weft.planner import read_cluster
 from weft.planner.work import KINDS
 
 RUN = ["--hidden", "8", "--fanouts", "4,4", "--batch-size", "60", "--threads", "1"]

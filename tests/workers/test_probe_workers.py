@@ -9,8 +9,7 @@ import pytest
 
 from weft import cli
 from weft.commands import probe as commands_probe
-from weft.planner.cluster import NEVER, Cluster, Host
-from weft.planner.cluster_file import read_cluster, write_cluster
+from weft.planner import NEVER, Cluster, Host, read_cluster, write_cluster
 from weft.planner.work import KINDS
 
 

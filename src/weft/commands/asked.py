@@ -8,8 +8,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.partition import TrainingTask, equal_hosts
 from weft.plan import NAMED, mixed
-from weft.planner.cluster import NEVER, Cluster, Host
-from weft.planner.cluster_file import read_cluster
+from weft.planner import NEVER, Cluster, Host, read_cluster
 from weft.quantities import bandwidth_of
 
 _NO_MATTER = ("gdp", "nfp")  # plans for which it hardly matters where vertices are

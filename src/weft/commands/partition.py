@@ -29,8 +29,7 @@ from weft.partition import (
     too_large,
     write_partitioned,
 )
-from weft.planner.cluster_file import read_cluster
-from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of
+from weft.planner import bandwidths_of, pairs_of, read_cluster, shares_of, workers_of
 from weft.plugins import PARTITION_METHODS
 from weft.report.partition_table import print_partition
 from weft.report.progress import StageProgress

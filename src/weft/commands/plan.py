@@ -12,9 +12,7 @@ from weft.errors import ConfigError
 from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import Settings
-from weft.planner.cluster import Cluster
-from weft.planner.cluster_file import read_cluster
-from weft.planner.prediction import Answer
+from weft.planner import Answer, Cluster, read_cluster
 from weft.report import StageProgress, answer_as_dict, print_answer, write_page
 from weft.training import Trainer, make_model
 from weft.training.measuring import measured

@@ -10,7 +10,7 @@ from pathlib import Path
 from weft.cluster import launch
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import World
-from weft.planner.cluster_file import write_cluster
+from weft.planner import write_cluster
 from weft.report import print_cluster
 from weft.training.start import described, measured_cluster
 

@@ -14,9 +14,7 @@ from weft.errors import ConfigError
 from weft.graph import MANIFEST, Graph, ProgressCallback
 from weft.partition import TrainingTask, allocate
 from weft.plan import Plan
-from weft.planner.allocations import Comparer, owners_in, read_measured
-from weft.planner.cluster import Cluster
-from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of
+from weft.planner import Cluster, Comparer, bandwidths_of, owners_in, pairs_of, read_measured, shares_of, workers_of
 from weft.plugins import PARTITION_METHODS
 from weft.report.allocation_page import write_allocations
 from weft.report.allocation_table import print_allocations

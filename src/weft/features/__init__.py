@@ -1,6 +1,22 @@
 """Vertex ids to rows of features."""
 
-from weft.features.remote import Sharing
-from weft.features.store import FeatureStore, gather
+from typing import TYPE_CHECKING
 
-__all__ = ["FeatureStore", "Sharing", "gather"]
+from weft.lazy import lazy_face
+
+if TYPE_CHECKING:
+    from weft.features.cache import by_reads, edges_from, hottest, rooms
+    from weft.features.remote import Sharing
+    from weft.features.store import FeatureStore, gather
+else:
+    __getattr__ = lazy_face(__name__)
+
+__all__ = [
+    "FeatureStore",
+    "Sharing",
+    "by_reads",
+    "edges_from",
+    "gather",
+    "hottest",
+    "rooms",
+]

@@ -1,1 +1,52 @@
 """The measured cluster, a counted epoch, and the plan that they make fastest."""
+
+from typing import TYPE_CHECKING
+
+from weft.lazy import lazy_face
+
+if TYPE_CHECKING:
+    from weft.planner.allocations import PLANS, Compared, Comparer, Comparison, Flow, owners_in, read_measured
+    from weft.planner.cluster import NEVER, Cluster, Host
+    from weft.planner.cluster_file import read_cluster, write_cluster
+    from weft.planner.fitting import Observation, fit
+    from weft.planner.machines import bandwidths_of, pairs_of, shares_of, workers_of
+    from weft.planner.planner import Planner
+    from weft.planner.prediction import STAGES, Answer, Prediction, Sweep
+    from weft.planner.probe import probe_again
+    from weft.planner.space import Communicators
+    from weft.planner.sweeps import link_sweep, sweep
+    from weft.planner.task import Sampling, Task
+else:
+    __getattr__ = lazy_face(__name__)
+
+__all__ = [
+    "NEVER",
+    "PLANS",
+    "STAGES",
+    "Answer",
+    "Cluster",
+    "Communicators",
+    "Compared",
+    "Comparer",
+    "Comparison",
+    "Flow",
+    "Host",
+    "Observation",
+    "Planner",
+    "Prediction",
+    "Sampling",
+    "Sweep",
+    "Task",
+    "bandwidths_of",
+    "fit",
+    "link_sweep",
+    "owners_in",
+    "pairs_of",
+    "probe_again",
+    "read_cluster",
+    "read_measured",
+    "shares_of",
+    "sweep",
+    "workers_of",
+    "write_cluster",
+]

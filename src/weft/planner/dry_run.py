@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from weft.exchange import Communicator, Owners
-from weft.features.cache import rooms
+from weft.features import rooms
 from weft.graph import Graph, ProgressCallback, out_degrees
 from weft.plan import Plan
 from weft.planner.counts import Cell, Counts

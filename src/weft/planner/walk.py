@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.exchange import Owners
-from weft.features.cache import by_reads, edges_from, hottest
+from weft.features import by_reads, edges_from, hottest
 from weft.placements import cheapest_cover, cut
 from weft.planner.counts import HOME, OWNER, SPREAD, STATES, Cell, Key
 from weft.sampling import Block, Sampler, balance_seeds, count_misses, dealt, of_full_homes, seed_limits

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from weft.planner.allocations import PLANS, Compared, Comparison
+from weft.planner import PLANS, Compared, Comparison
 from weft.report.allocation_text import FLOW, SHAPE, basis, beside, flow_cells, shape_cells, title
 from weft.report.formats import amount
 from weft.report.html import boxed, document, element, section, text

@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from weft.planner.allocations import PLANS, Comparison
+from weft.planner import PLANS, Comparison
 from weft.report.allocation_text import FLOW, SHAPE, basis, flow_cells, shape_cells, title
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import PurePath
 
-from weft.planner.allocations import Compared, Comparison, Flow
+from weft.planner import Compared, Comparison, Flow
 from weft.report.formats import NONE, amount, error_of_seconds, figure, share
 
 KINDS = ("vertices", "training", "edges", "work")  # of which the balance is shown

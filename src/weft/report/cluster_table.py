@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from weft.planner.cluster import NEVER, Cluster
+from weft.planner import NEVER, Cluster
 from weft.quantities import as_bits, as_seconds, as_size
 
 

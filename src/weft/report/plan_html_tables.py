@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from weft.planner.prediction import STAGES, Answer, Prediction, Sweep
+from weft.planner import STAGES, Answer, Prediction, Sweep
 from weft.report.formats import NONE, amount, figure
 from weft.report.html import boxed, element, text
 from weft.report.plan_text import (

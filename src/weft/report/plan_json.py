@@ -5,7 +5,7 @@ from math import isfinite
 
 import numpy as np
 
-from weft.planner.prediction import Answer, Prediction
+from weft.planner import Answer, Prediction
 
 Json = dict[str, "Json"] | list["Json"] | str | float | bool | None
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from weft.planner.prediction import Answer, Sweep
+from weft.planner import Answer, Sweep
 from weft.report.formats import amount, seconds
 from weft.report.html import document, element, section, text
 from weft.report.plan_html_tables import plan_figures, sweep_figures

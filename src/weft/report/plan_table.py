@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from weft.planner.prediction import STAGES, Answer, Prediction, Sweep
+from weft.planner import STAGES, Answer, Prediction, Sweep
 from weft.report.formats import NONE, amount, figure, seconds, share
 from weft.report.plan_text import (
     OTHER,

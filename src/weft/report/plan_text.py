@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from math import isfinite
 
-from weft.planner.prediction import STAGES, Answer, Prediction
+from weft.planner import STAGES, Answer, Prediction
 from weft.report.formats import NONE, amount, error_of_seconds, seconds, share
 
 OTHER = "other"  # measured stages that predictions do not have

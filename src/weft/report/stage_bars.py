@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from math import floor, isfinite, log10
 
-from weft.planner.prediction import STAGES, Answer, Prediction
+from weft.planner import STAGES, Answer, Prediction
 from weft.report.formats import figure, seconds
 from weft.report.html import element, text
 from weft.report.plan_text import (

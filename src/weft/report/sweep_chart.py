@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import floor, isfinite, log, log10
 
-from weft.planner.prediction import Sweep
+from weft.planner import Sweep
 from weft.report.formats import figure, seconds
 from weft.report.html import element, text
 from weft.report.stage_bars import tick_step

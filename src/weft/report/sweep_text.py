@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, exp, isfinite, log, nan
 
-from weft.planner.prediction import Sweep
+from weft.planner import Sweep
 from weft.report.formats import figure
 
 

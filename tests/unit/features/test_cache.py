@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weft.exchange import Owners
-from weft.features.cache import hottest
+from weft.features import hottest
 
 BOUNDS = np.array([0, 30, 50, 90, 100])
 

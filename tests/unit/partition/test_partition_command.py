@@ -9,8 +9,7 @@ import pytest
 
 from weft import cli
 from weft.graph import Graph, communities
-from weft.planner.cluster import Cluster, Host
-from weft.planner.cluster_file import write_cluster
+from weft.planner import Cluster, Host, write_cluster
 
 pytestmark = pytest.mark.usefixtures("few_batches")
 

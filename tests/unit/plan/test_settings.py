@@ -3,9 +3,8 @@
 import dataclasses
 
 from weft import cli
-from weft.plan import Settings
+from weft.plan import GROUPS, PLACES, Settings
 from weft.plan.groups import EvaluationSettings, ModelSettings, OptimisationSettings
-from weft.plan.settings import GROUPS, PLACES
 
 KEYS = {
     "model": "name hidden layers heads bases blocks dropout norm jk dtype",

@@ -9,8 +9,7 @@ import pytest
 from weft.errors import InputError, StorageError
 from weft.graph import Graph, communities
 from weft.partition import Traces, TrainingTask, allocate, measure, write_partitioned
-from weft.planner.allocations import Comparer, owners_in, read_measured
-from weft.planner.cluster import NEVER, Cluster, Host
+from weft.planner import NEVER, Cluster, Comparer, Host, owners_in, read_measured
 from weft.sampling import Batches, NeighborSampler, dealt
 
 TASK = TrainingTask((4, 3), 120, 5, widths=(24.0, 32.0, 20.0))  # of a layer, pulling is cheaper below and pushing above

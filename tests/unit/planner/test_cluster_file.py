@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from weft.errors import ConfigError, StorageError
-from weft.planner.cluster import NEVER, Cluster, Host, Link
-from weft.planner.cluster_file import cluster_of, read_cluster, write_cluster
+from weft.planner import NEVER, Cluster, Host, read_cluster, write_cluster
+from weft.planner.cluster import Link
+from weft.planner.cluster_file import cluster_of
 from weft.planner.cluster_text import cluster_text
 from weft.planner.work import KINDS
 

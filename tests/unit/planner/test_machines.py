@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from weft.planner.cluster import NEVER, Cluster, Host, Link
-from weft.planner.machines import apart, bandwidths_of, hosts_of, link_seconds, pairs_of, shares_of, workers_of
+from weft.planner import NEVER, Cluster, Host, bandwidths_of, pairs_of, shares_of, workers_of
+from weft.planner.cluster import Link
+from weft.planner.machines import apart, hosts_of, link_seconds
 
 
 def cluster(*hosts, links=(), near=1e9):

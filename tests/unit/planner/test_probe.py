@@ -12,8 +12,8 @@ import pytest
 from weft.errors import ConfigError
 from weft.exchange import Communicator, SocketTransport, Traffic, World
 from weft.memory import available_memory
-from weft.planner.cluster import NEVER
-from weft.planner.probe import probe, probe_again
+from weft.planner import NEVER, probe_again
+from weft.planner.probe import probe
 from weft.planner.probe_links import _rounds, best_of_each, kept_together, pair_bandwidths
 from weft.planner.probe_processors import busy
 from weft.planner.work import KINDS

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from answers import NASTY
 
-from weft.planner.allocations import PLANS, Compared, Comparison, Flow
+from weft.planner import PLANS, Compared, Comparison, Flow
 
 
 def allocation(name, seconds, measured=None, training=True):

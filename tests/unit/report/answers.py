@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from weft.plan import NAMED, Plan
-from weft.planner.prediction import Answer, Prediction, Sweep
+from weft.planner import Answer, Prediction, Sweep
 
 GB, MBIT = 1e9, 1e6 / 8
 BY_COLUMN = "layer 1 is a GATConv, which can't be split by columns"

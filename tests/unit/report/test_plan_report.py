@@ -8,7 +8,7 @@ import pytest
 from answers import NASTY, alone, answer, nasty
 from rich.console import Console
 
-from weft.planner.prediction import Sweep
+from weft.planner import Sweep
 from weft.report import answer_as_dict, print_answer, write_page
 from weft.report.formats import amount, figure, share
 from weft.report.plan_page import page

@@ -16,8 +16,8 @@ from weft.graph import communities, split_links
 from weft.nn import BlockModel, LinkPredictor
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings
+from weft.planner import Sampling
 from weft.planner.dry_run import DryRun
-from weft.planner.task import Sampling
 from weft.training import Trainer, make_model
 from weft.training import link_objective as module
 from weft.training.events import EpochEnded, Finished, Started, Stepped

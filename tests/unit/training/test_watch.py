@@ -7,9 +7,9 @@ import pytest
 
 from weft.exchange import Communicator
 from weft.plan import Plan, gdp, snp, split
+from weft.planner import Answer, Cluster, Host, Prediction
 from weft.planner.changes import changes
-from weft.planner.cluster import Cluster, Host, Link
-from weft.planner.prediction import Answer, Prediction
+from weft.planner.cluster import Link
 from weft.training.pace import epoch_seconds
 from weft.training.watch import Watch
 
