@@ -17,8 +17,8 @@ from scipy.sparse import csr_array
 from weft.commands.flags import add_settings, settings_given
 from weft.graph import BUILT_IN, EdgeOptions, Graph, from_folder, import_graph
 from weft.training import Trainer, make_model
-from weft.training.link_objective import LinkObjective
 from weft.training.metrics import auc, ranks
+from weft.training.objectives.links import LinkObjective
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
@@ -48,7 +48,7 @@ def main():
 
 
 def run(graph, settings):
-    objective = LinkObjective(graph, settings)
+    objective = LinkObjective().setup(graph, settings)
     result = Trainer(graph, make_model(settings, graph), settings, objective=objective).fit()
     figures = {settings.model.name: result.figures, "common neighbours": common_neighbours(objective, settings)}
     for name, values in figures.items():

@@ -145,7 +145,14 @@ PARTITION_METHODS: Door[Any] = Door(
         "traffic": "weft.partition.methods.traffic:TrafficMethod",
     },
 )
-OBJECTIVES: Door[Any] = Door("objective", "weft.training:Objective", {})
+OBJECTIVES: Door[Any] = Door(
+    "objective",
+    "weft.training:Objective",
+    {
+        "vertex": "weft.training.objectives.vertices:VertexObjective",
+        "link": "weft.training.objectives.links:LinkObjective",
+    },
+)
 
 DOORS = (PLACEMENTS, CONVOLUTIONS, SAMPLERS, PARTITION_METHODS, OBJECTIVES)
 

@@ -20,9 +20,9 @@ def main(job):
     for epoch in range(job["epochs"]):
         trainer.train_epoch(epoch)
     sent = {stage: sum(by_peer) for stage, by_peer in world.traffic.sent().items()}
-    rows = trainer._features.read["remote"] * graph.num_features * 4
+    rows = trainer.loader.read["remote"] * graph.num_features * 4
     mine = [sent.get("exchange", 0), rows, sum(sent.values())]
-    exchange, fetched, everything = trainer._sync.sum(torch.tensor(mine, dtype=torch.float64)).tolist()
+    exchange, fetched, everything = trainer.run.comm.sum(torch.tensor(mine, dtype=torch.float64)).tolist()
     if world.rank == 0:
         print(json.dumps({"exchange": exchange, "fetch_rows": fetched, "all": everything}))
     trainer.close()

@@ -48,7 +48,7 @@ def main(rank, size, port, job, out):
             trainer.train_epoch(1 if settings.sampling.full_graph else 0)
             stages = {stage: count - before.get(stage, 0) for stage, count in sent(world).items()}
             mine = torch.tensor([float(stages.get(stage, 0)) for stage in predicted.sent], dtype=torch.float64)
-            whole = torch.stack(trainer._sync.gather(mine)).sum(0).tolist()
+            whole = torch.stack(trainer.run.comm.gather(mine)).sum(0).tolist()
             told.append([model, str(plan), predicted.sent, dict(zip(predicted.sent, whole, strict=True))])
         answer = planner.answer(cluster)
         told.append([model, "best", answer.best.name, {}])

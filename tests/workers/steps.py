@@ -1,6 +1,7 @@
 """What each worker of an exactness test does: some steps under each case's plan; losses and parameters come of it."""
 
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import torch
@@ -8,15 +9,13 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
-from weft.features import FeatureStore
 from weft.graph import Graph
-from weft.keys import Stream, key, seeded
-from weft.nn import BlockModel, Split
+from weft.keys import seeded
+from weft.nn import Split
 from weft.nn.models import build
 from weft.plan import Plan, Settings
 from weft.sampling import Batches
-from weft.training import Trainer
-from weft.training.team import Team, alone
+from weft.training import Loader, Trainer, parallel
 
 
 class OwnConv(MessagePassing):
@@ -124,39 +123,23 @@ def train(case, world):
 
 
 def train_steps(case, world):
-    """Losses by step, and the parameters after them."""
+    """Losses by step, and the parameters after them: a loop of one's own."""
     graph = open_graph(case["graph"])
     model = model_for(case["model"], graph.num_features, graph.num_classes, graph.feature_widths).double()
-    fanouts = tuple(case["fanouts"])
-    settings = Settings.of(seed=case.get("seed", 5), dtype="float64", fanouts=fanouts, **case.get("sampling", {}))
-    batches = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5).of(0)
-    comm = world.communicator()
-    if world.size == 1:
-        features = FeatureStore(graph.features, dtype=torch.float64)
-        (programmer,) = alone(graph, settings, case["fanouts"])
-    else:
-        team = Team(graph, settings, Plan.from_dict(case["plan"]), case["fanouts"], world, model)
-        features = FeatureStore(graph.features, dtype=torch.float64, sharing=team.sharing)
-        team.prepare(batches, features)
-        programmer = team.programmers[0]
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    run, losses = BlockModel(model), []
-    labels = torch.from_numpy(graph.labels.astype(np.int64))
-    for index, seeds in enumerate(batches[:5]):
-        program = programmer(seeds, 0, index, Stream.SAMPLE, 0)
-        x = features.fetch(program.vertices[0], 0, program.here)
-        out = run(x, program, key(Stream.DROPOUT, settings.optimisation.seed, 0, index))
-        held = program.vertices[-1].long()
-        loss = nn.functional.cross_entropy(out, labels[held], reduction="sum") / len(seeds)
+    options = {"seed": case.get("seed", 5), "dtype": "float64", **case.get("sampling", {})}
+    plan = Plan.from_dict(case["plan"])
+    loader = Loader(graph, case["fanouts"], plan=plan, world=world, **options)
+    loader.mode.order = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5)
+    run = parallel(model, loader)
+    optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
+    for batch in islice(loader, 5):
         optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(run(batch), batch.y, reduction="sum") / batch.size
         loss.backward()
-        features.release(x)
-        for parameter in model.parameters():
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            comm.sum(parameter.grad)
-        losses.append(float(comm.sum(loss.detach().clone())))
+        run.sync()
+        losses.append(float(run.sum(loss.detach().clone())))
         optimizer.step()
+    run.close()
     return losses, torch.cat([p.detach().flatten() for p in model.parameters()])
 
 

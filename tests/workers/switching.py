@@ -71,7 +71,7 @@ def switch(graph, world):
     trainer.prepare()
     trainer.train_epoch(0)
     for epoch in range(1, SWITCHES + 1):
-        before = [weakref.ref(one) for one in (trainer._features, trainer._loader, trainer._team)]
+        before = [weakref.ref(one) for one in (trainer.loader._placed.store, trainer.loader.feed, trainer.loader.team)]
         trainer.use(PLANS[epoch % len(PLANS)])
         left += sum(one() is not None for one in before)
         trainer.train_epoch(epoch)
@@ -94,7 +94,7 @@ def watched(graph, world, plan, folder, resume=False, **changed):
 
     def replan():
         comm = world.communicator()  # as a probe does: all together, and no batch is on its way meanwhile
-        assert all(ready.done() for _, ready in trainer._loader._begun)
+        assert all(ready.done() for _, ready in trainer.loader.feed._begun)
         comm.barrier()
         comm.close()
         return answer_of((first, 1.0), (other, 0.5))

@@ -15,7 +15,7 @@ from weft.graph import SPLITS, Graph, communities, split_links
 from weft.keys import Stream
 from weft.partition import allocate, write_partitioned
 from weft.sampling import uniform_negatives
-from weft.training.link_objective import LinkObjective
+from weft.training.objectives.links import LinkObjective
 
 FULL, SAMPLED, BATCH = [-1, -1], [4, 3], 360
 
@@ -109,7 +109,7 @@ def by_one_worker(model, name, learned):
 def by_pyg(graph, case):
     """The slow, obvious version: the model on the whole graph for each batch, torch's losses, ranks one by one."""
     settings = link_settings(case, 1)
-    objective, x = LinkObjective(graph, settings), torch.from_numpy(np.array(graph.features)).double()
+    objective, x = LinkObjective().setup(graph, settings), torch.from_numpy(np.array(graph.features)).double()
     messages, model = objective.graph, link_model(case["model"], graph.num_features, 0.0, settings)
     dst = np.repeat(np.arange(graph.num_vertices), np.diff(messages.indptr))
     edge_index = torch.from_numpy(np.stack([messages.indices.astype(np.int64), dst]))

@@ -32,7 +32,7 @@ def main(job):
         world.leave()
         return
     trainer.prepare()
-    comm = trainer._sync
+    comm = trainer.run.comm
     for epoch in range(job["epochs"]):
         comm.barrier()
         stages, sent = trainer.meter.seconds(), sum(map(sum, world.traffic.sent().values()))
@@ -44,12 +44,13 @@ def main(job):
         totals = comm.sum(torch.tensor([time.process_time() - cpu, float(now - sent)], dtype=torch.float64)).tolist()
         if world.rank == 0:
             spent = {name: value - stages.get(name, 0) for name, value in trainer.meter.seconds().items()}
+            steps = trainer.loader.schedule_state  # of models that migrate
             figures = {
                 "epoch": epoch,
                 "seconds": seconds,
                 "cpu_seconds": totals[0],
                 "megabytes": totals[1] / 1e6,
-                "steps": len(trainer.time_steps),
+                "steps": 0 if steps is None else steps["workers"] - len(steps["dropped"]),
                 **spent,
             }
             print(json.dumps(figures), flush=True)

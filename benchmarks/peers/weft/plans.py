@@ -82,7 +82,7 @@ def ask(trainer, settings, graph, model, world, file):
     from weft.training.planning import planner_for
     from weft.training.start import watch_over
 
-    cluster, comm = read_cluster(Path(file)), trainer._sync
+    cluster, comm = read_cluster(Path(file)), trainer.run.comm
     comm.barrier()
     start = time.perf_counter()
     planner = planner_for(settings, graph, model, world)
@@ -135,7 +135,7 @@ def a_round(trainer, plan, job):
     trainer.train_epoch(0)
     timed = []
     for epoch in range(1, job["epochs"] + 1):
-        timed.append(gathered(trainer._sync, epoch_figures(trainer, epoch)))
+        timed.append(gathered(trainer.run.comm, epoch_figures(trainer, epoch)))
         if sum(map(elapsed, timed)) >= job["enough"]:
             break
     return timed
@@ -147,7 +147,7 @@ def elapsed(workers):
 
 def epoch_figures(trainer, epoch):
     """One epoch: elapsed and processor seconds of this worker, and by stage both and the bytes it sent."""
-    comm = trainer._sync
+    comm = trainer.run.comm
     comm.barrier()
     before = counted(trainer)
     start, cpu = time.perf_counter(), time.process_time()

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from weft.placements.hops import RELATION_COUNT, Hop, cut, ranges, sent_with_edges
     from weft.placements.layer import ColumnEdges, Edges, EdgesById, Inputs, Layer, Merge, OthersEdges, WholeLayer
     from weft.placements.local import Local
-    from weft.placements.pair_programs import program_for_pairs, program_for_pairs_alone
-    from weft.placements.pairs import Ends, Pairs, meet
     from weft.placements.placement import OWNER, REQUEST, Placement, Position
     from weft.placements.program import Program
     from weft.placements.pull import Pull
@@ -43,7 +41,6 @@ __all__ = [
     "EdgeLists",
     "Edges",
     "EdgesById",
-    "Ends",
     "Hop",
     "Inputs",
     "Layer",
@@ -51,7 +48,6 @@ __all__ = [
     "Merge",
     "New",
     "OthersEdges",
-    "Pairs",
     "PartialWays",
     "Placement",
     "Position",
@@ -71,11 +67,8 @@ __all__ = [
     "column_layer",
     "cut",
     "everyones",
-    "meet",
     "placement_named",
     "program_alone",
-    "program_for_pairs",
-    "program_for_pairs_alone",
     "program_together",
     "ranges",
     "ranges_of",

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from weft.exchange import Communicator
 from weft.placements.layer import Layer, Merge, WholeLayer
-from weft.placements.pairs import Ends
 from weft.sampling import Block, Sample, Topology, edge_values, keys_of
 from weft.threads import cached_property
 
@@ -24,7 +23,6 @@ class Program:
     here: bool = False  # are all rows to fetch this worker's own, or in its cache?
     reached: Tensor | None = None  # the sources of the first layer's edges before it was settled who computes what,
     drawn: Block | None = None  # and these edges
-    ends: Ends | None = None  # where links are learned: the pairs that this worker scores
 
     @classmethod
     def of(cls, sample: Sample) -> "Program":

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -35,3 +36,16 @@ class Interrupts:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
+
+
+_SIGNALS = 65
+
+
+def flags(signum: int | None) -> list[float]:
+    """A signal as numbers that workers add up: a sum of signals' own numbers would not tell which they were."""
+    return [float(number == signum) for number in range(_SIGNALS)]
+
+
+def signal_of(summed: Sequence[float]) -> int:
+    """A signal that some worker was sent; 0: none."""
+    return next((number for number, times in enumerate(summed) if number and times), 0)

@@ -1,180 +1,253 @@
-"""Batches prepared ahead: sampling and fetching run in background threads while the model computes."""
+"""Batches of a graph for a training loop: one's own, or Weft's."""
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from itertools import islice
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from weft.errors import ConfigError
+from weft.exchange import World
 from weft.features import FeatureStore
+from weft.graph import Graph
 from weft.keys import Stream
-from weft.meter import Meter
-from weft.parallel import Turns
-from weft.placements import Merge, Program
-from weft.threads import yield_to_others
-from weft.training.team import Programmer
+from weft.nn.links import encoder_of
+from weft.plan import Plan, Settings
+from weft.threads import cached_property
+from weft.training.batch import Batch
+from weft.training.feed import BatchRange, Feed
+from weft.training.forward import depth_of
+from weft.training.joining import joined
+from weft.training.modes import Placed, mode_of
+from weft.training.named_plans import plan_for
+from weft.training.objectives import ChosenVertices, Examples, Objective, VertexExamples, objective_named
+from weft.training.team import TrainingTeam, team_for
 
-
-@dataclass
-class Piece:
-    """What is computed at once: this worker's program, and the rows of its inputs."""
-
-    program: Program
-    rows: Tensor
-    move: int  # before it: how many workers further on the models go
-    at: Tensor | None = None  # [seeds here] int64: which of the program's last rows are the seeds'; None: all
-
-    def seeds(self, out: Tensor) -> tuple[Tensor, Tensor]:
-        """The seeds' rows of the model's outputs, and their ids."""
-        ids = self.program.vertices[-1].long()
-        return (out, ids) if self.at is None else (out[self.at], ids[self.at])
-
-
-@dataclass
-class Batch:
-    """All that a step needs: the batch's pieces, each there until the next one is asked for."""
-
-    index: int
-    size: int  # seeds of all workers
-    pieces: Iterator[Piece]
-
-
-@dataclass(frozen=True)
-class Order:
-    """Some turns of a batch, which are made ready together."""
-
-    epoch: int
-    stream: Stream
-    batch: int
-    seeds: np.ndarray
-    turns: range
-
-    @property
-    def when(self) -> tuple[int, Stream]:
-        """The pass over seeds that it belongs to."""
-        return self.epoch, self.stream
+Reads = Callable[[Plan], np.ndarray | None]  # how often a dry run read each vertex under a plan
 
 
 class Loader:
-    """Makes batches of seeds ready, in order. `prefetch` orders wait at most; 0 prepares each when it is asked for.
+    """Goes over the training vertices of a graph in batches, an epoch a `for` loop, with any number of workers.
 
-    Each programmer serves one thread, its lane, so as many orders are in the making at once as there are programmers.
-    They go to them in turn: on all workers, the same one is made by the same lane. Batches of the next epoch are begun
-    while the last ones of this are used, so that an epoch does not start with a wait.
+        loader = weft.Loader(graph, fanouts=[10, 10], batch_size=1024, plan="split")
+        run = weft.parallel(model, loader)
+        for batch in loader:
+            out = run(batch)  # a row for each of batch.seeds, whose labels are batch.y
 
-    `turns`: how a batch of training is gone through; others are in one piece. `yields`: the threads run where those that
-    train leave the processor free, as they do when they wait for others.
+    The batches are those of `weft.train` with the same settings. A loader goes on where it stopped: in the middle of an
+    epoch if the loop was left there, and elsewhere by `state_dict` and `load_state_dict`.
     """
 
     def __init__(
         self,
-        programmers: Sequence[Programmer],
-        features: FeatureStore,
-        meter: Meter,
-        prefetch: int,
-        turns: Turns,
-        yields: bool = False,
+        graph: Graph | str | Path,
+        fanouts: Sequence[int] | None = None,
+        batch_size: int | None = None,
+        plan: str | Plan | None = None,
+        *,
+        seeds: np.ndarray | Tensor | None = None,
+        split: str = "train",
+        device: str | torch.device = "cpu",
+        objective: Objective | None = None,
+        world: World | None = None,
+        settings: Settings | None = None,
+        notify: Callable[[str], None] | None = None,
+        **options: Any,
     ) -> None:
-        self._programmers = list(programmers)
-        self._features = features
-        self._meter = meter
-        self._prefetch = prefetch
-        self._turns = turns
-        begin = yield_to_others if yields else None
-        self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(len(self._programmers))]
-        self._ordered = 0
-        self.merge: Merge | None = (
-            None  # how the model merges its inputs first of all: done ahead, as no parameter is in it
-        )
-        self._begun: deque[tuple[Order, Future[list[Piece]]]] = deque()
+        """`batch_size`: for each worker. `plan`: a name, a file or a `Plan`. `seeds`: vertices, in place of a `split`'s.
 
-    def batches(
-        self,
-        seeds: list[np.ndarray],
-        epoch: int,
-        first: int = 0,
-        stream: Stream = Stream.SAMPLE,
-        then: list[np.ndarray] | None = None,
-    ) -> Iterator[Batch]:
-        """The batches from number `first` on; `then` are those of the epoch after.
-
-        A piece's rows are given back when the next one is asked for.
+        `options`: of `weft.train`, such as seed, prefetch or sampler; or all of them as `settings`. `objective`: what is
+        learned, if not labels; set up already. `world`: the workers; None: as the environment says (torchrun).
         """
-        orders = [list(self._orders(epoch, stream, n, seeds[n])) for n in range(first, len(seeds))]
-        later = [order for n, part in enumerate(then or []) for order in self._orders(epoch + 1, stream, n, part)]
-        ready = self._ready([order for of_batch in orders for order in of_batch], later)
-        for of_batch in orders:
-            number = of_batch[0].batch
-            yield Batch(number, len(seeds[number]), self._pieces(ready, len(of_batch)))
+        graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+        given = {"fanouts": fanouts, "batch_size": batch_size, "plan": None if isinstance(plan, Plan) else plan}
+        given = {name: value for name, value in given.items() if value is not None}
+        self.settings = settings or Settings.read(given | options, "Loader")
+        self.device = checked_device(device)
+        self.graph = graph
+        self.world = world or joined(self.settings.parallel.timeout, self.settings.parallel.transport)
+        if objective is None:
+            chosen = _chosen(graph, seeds, split)
+            of_run = objective_named(self.settings) if chosen is None else ChosenVertices(chosen)
+            objective = of_run.setup(graph, self.settings)
+        self.objective = objective
+        self.mode = mode_of(self.settings, objective, self.world.size)
+        self.comm = self.world.communicator()
+        self.dtype = torch.float64 if self.settings.model.dtype == "float64" else torch.float32
+        self.seconds: list[float] = []  # of the steps of the last epoch
+        self.plan = plan if isinstance(plan, Plan) else None  # None: as the settings name it, once the model is known
+        self._notify = notify or (lambda text: None)
+        self._epoch, self._batch = 0, 0  # where it stands
+        self._schedule_state: dict[str, Any] | None = None
+        self._placed: Placed | None = None
+        self._feed: Feed | None = None
+        self._read: Counter[str] = Counter()  # rows of stores that were closed
 
-    def rest(self) -> None:
-        """Wait until what was begun of the next epoch is ready: then no thread works, or talks to other workers."""
-        wait([ready for _, ready in self._begun])
+    def place(self, model: nn.Module, plan: Plan | None = None, reads: Reads | None = None) -> None:
+        """Get ready for a model by a plan (None: the one that was named). All workers call this together.
+
+        `reads`: what is known of how often features are read. The next epoch goes by the new plan: the batches are the same.
+        """
+        encoder = encoder_of(model)
+        self.fanouts = self.settings.fanouts_for(depth_of(encoder, self.graph))
+        plan = plan or self.plan or plan_for(self.settings, encoder, len(self.fanouts))
+        state = self._schedule_state
+        self.close()
+        graph = self.objective.graph
+        team = team_for(graph, self.settings, plan, self.fanouts, self.world, encoder, self.objective.exchanges)
+        store = FeatureStore(graph.features, threads=1, dtype=self.dtype, sharing=team.sharing)
+        known = None if reads is None else reads(plan)
+        self.plan, self._placed = (
+            team.plan,
+            Placed(model, team, store, self.comm, self.world.meter, known, self._notify),
+        )
+        self._feed = self.mode.feed(self._placed)
+        self._feed.schedule.restore(state)
+
+    def __len__(self) -> int:
+        """How many batches an epoch has."""
+        return len(self.mode.order)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The rest of the epoch where the loader stands: a whole one, unless it was left or resumed in the middle."""
+        for batch in self.epoch(self._epoch, self._batch):
+            self._batch = batch.index + 1
+            yield batch
+        self._epoch, self._batch = self._epoch + 1, 0
+
+    def epoch(self, number: int, first: int = 0, last: bool = False) -> Iterator[Batch]:
+        """The batches of an epoch from number `first` on; `last`: those of the next one need not be begun meanwhile."""
+        schedule, batches = self.feed.schedule, self._examples(number)
+        then = self._examples(number + 1) if schedule.settled and not last else []
+        self.seconds, before = [], time.perf_counter()
+        for batch in self.feed.batches(BatchRange(number, batches, first, then=then)):
+            yield batch
+            batch.finish()
+            before, since = time.perf_counter(), before
+            self.seconds.append(before - since)
+        schedule.ended_epoch(self.seconds, batches)
+
+    def over(self, vertices: np.ndarray | str) -> Iterator[Batch]:
+        """Vertices (or those of a split) in their order, to evaluate a model: each draws neighbours, the same every time."""
+        vertices = self.graph.seeds(vertices) if isinstance(vertices, str) else vertices
+        size = self.mode.evaluation_size
+        parts = [VertexExamples(vertices[first : first + size]) for first in range(0, len(vertices), size)]
+        return self.feed.batches(BatchRange(0, parts, stream=Stream.EVALUATE))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, as plain data: the batches that were given out are done."""
+        where = {"epoch": self._epoch, "batch": self._batch, "schedule": self.schedule_state}
+        return where | {
+            "graph": self.identity,
+            "batch_size": self.mode.batch_size,
+            "seed": self.settings.optimisation.seed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a loader stood: of the same batches, whatever their plan and number of workers."""
+        here = self.state_dict()
+        for name in ("graph", "batch_size", "seed"):
+            if state[name] != here[name]:
+                raise ConfigError(
+                    f"this state is of a loader with {name} = {state[name]}, here it is {here[name]} (batch_size over all "
+                    f"workers): make the loader as it was made then"
+                )
+        self._epoch, self._batch = state["epoch"], state["batch"]
+        self.restore_schedule(state["schedule"])
+
+    @property
+    def schedule_state(self) -> dict[str, Any] | None:
+        """What a checkpoint must say of how batches are gone through."""
+        return self._schedule_state if self._feed is None else self._feed.schedule.state()
+
+    def restore_schedule(self, state: dict[str, Any] | None) -> None:
+        """Go on as a checkpoint says."""
+        self._schedule_state = state
+        if self._feed is not None:
+            self._feed.schedule.restore(state)
+
+    @cached_property
+    def identity(self) -> str:
+        """What tells the graph from others, however it is partitioned."""
+        return self.graph.identity
+
+    @property
+    def settled(self) -> bool:
+        """Is it known how the next epoch's batches will be gone through?"""
+        return self.feed.schedule.settled
+
+    @property
+    def feed(self) -> Feed:
+        """What makes batches ready."""
+        if self._feed is None:
+            raise ConfigError(
+                "this loader has no model yet, on which its plan depends: call run = weft.parallel(model, loader) first"
+            )
+        return self._feed
+
+    @property
+    def team(self) -> TrainingTeam:
+        """The workers of the plan."""
+        assert self._placed is not None, "after `place`"
+        return self._placed.team
+
+    def rows_read(self) -> dict[str, int]:
+        """Feature rows that all workers read so far: their own, cached and remote ones; none, if all are here.
+
+        All workers call this together.
+        """
+        if self.team.sharing is None:
+            return {}
+        places = ("own", "cache", "remote")
+        counted = self.comm.sum(torch.tensor([self.read[place] for place in places]))
+        return dict(zip(places, counted.tolist(), strict=True))
+
+    @property
+    def read(self) -> Counter[str]:
+        """Feature rows that this worker read so far, by where they were."""
+        return self._read if self._placed is None else self._read + self._placed.store.read
 
     def close(self) -> None:
-        """End the threads. What was begun is finished, for other workers may be in the midst of the same batch."""
-        for lane in self._lanes:
-            lane.shutdown(wait=True)
-        self._begun.clear()
+        """End the threads that prepare batches, and hang up. All workers call this together."""
+        self._read = self.read
+        if self._feed is not None:
+            self._feed.close()
+            self.team.close()
+            self._schedule_state = None
+        self._feed = self._placed = None
 
-    def abandon(self, wait: bool) -> None:
-        """End the threads after a failure, without what they had not begun; they may wait for workers that are gone."""
-        for lane in self._lanes:
-            lane.shutdown(wait=wait, cancel_futures=True)
+    def abandon(self) -> None:
+        """End the threads after a failure, which others may not know of."""
+        if self._feed is not None:
+            self._feed.abandon()
 
-    def _orders(self, epoch: int, stream: Stream, batch: int, seeds: np.ndarray) -> Iterator[Order]:
-        turns = self._turns.count(seeds) if stream == Stream.SAMPLE else 1
-        each = turns if self._turns.gathered else 1
-        for first in range(0, turns, each):
-            yield Order(epoch, stream, batch, seeds, range(first, first + each))
+    def _examples(self, epoch: int) -> list[Examples]:
+        return [self.objective.examples(chosen, epoch, at) for at, chosen in enumerate(self.mode.order.of(epoch))]
 
-    def _pieces(self, ready: Iterator[list[Piece]], orders: int) -> Iterator[Piece]:
-        for pieces in islice(ready, orders):
-            for piece in pieces:
-                try:
-                    yield piece
-                finally:
-                    self._features.release(piece.rows)
 
-    def _ready(self, orders: list[Order], later: list[Order]) -> Iterator[list[Piece]]:
-        """What was ordered, in order; later orders are begun when these are all under way."""
-        if not self._prefetch:
-            yield from (self._prepare(order, 0) for order in orders)
-            return
-        mine: deque[Future[list[Piece]]] = deque()
-        while self._begun and orders and self._begun[0][0].when == orders[0].when:
-            mine.append(self._begun.popleft()[1])
-        left, after = deque(orders[len(mine) :]), deque(later)
-        for _ in orders:
-            while len(mine) + len(self._begun) <= self._prefetch and (left or after):
-                if left:
-                    mine.append(self._send(left.popleft()))
-                else:
-                    order = after.popleft()
-                    self._begun.append((order, self._send(order)))
-            with self._meter.stage("wait"):
-                pieces = mine.popleft().result()
-            yield pieces
+def _chosen(graph: Graph, seeds: np.ndarray | Tensor | None, split: str) -> np.ndarray | None:
+    """The vertices to go over, if they are not those of the training split."""
+    if seeds is None:
+        return None if split == "train" else graph.seeds(split)
+    given = np.asarray(seeds)
+    chosen = np.flatnonzero(given) if given.dtype == bool else given
+    if len(chosen) and not 0 <= chosen.min() <= chosen.max() < graph.num_vertices:
+        raise ConfigError(
+            f"seeds run from {chosen.min()} to {chosen.max()}, but there are {graph.num_vertices} vertices"
+        )
+    return chosen.astype(graph.indices.dtype)
 
-    def _send(self, order: Order) -> "Future[list[Piece]]":
-        lane = self._ordered % len(self._lanes)
-        self._ordered += 1
-        return self._lanes[lane].submit(self._prepare, order, lane)
 
-    def _prepare(self, order: Order, lane: int) -> list[Piece]:
-        with self._meter.stage("sample"):
-            programs = [
-                self._programmers[lane](order.seeds, order.epoch, order.batch, order.stream, turn)
-                for turn in order.turns
-            ]
-        with self._meter.stage("fetch"):
-            inputs = [program.vertices[0] for program in programs]
-            fetched = self._features.fetch_all(inputs, lane, all(program.here for program in programs))
-        for program, rows in zip(programs, fetched, strict=True):
-            with self._meter.stage("compute"):
-                program.fetched(rows, self.merge)
-        moves = [self._turns.move(turn) if order.stream == Stream.SAMPLE else 0 for turn in order.turns]
-        return [Piece(*made) for made in zip(programs, fetched, moves, strict=True)]
+def checked_device(device: str | torch.device) -> torch.device:
+    """The device, if it is one that is here."""
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"device {str(device)!r} is not here ({reason}): choose device='cpu'") from None
+    return found

@@ -8,20 +8,20 @@ from torch import nn
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
 from weft.keys import Stream, seeded
-from weft.nn import DEFAULT_LAYERS, BlockModel, LinkPredictor, build
+from weft.nn import DEFAULT_LAYERS, LinkPredictor, build
+from weft.nn.conv import check_adds_up
 from weft.nn.decoupled import Decoupled
-from weft.nn.links import encoder_of, make_decoder
+from weft.nn.links import encoder_of
 from weft.plan import Settings
+from weft.plugins import SAMPLERS
+from weft.training.objectives import Objective, objective_named
 
 
-def make_model(settings: Settings, graph: Graph) -> nn.Module:
-    """The model that the settings name, for this graph's features and classes, or with a decoder for its links."""
-    if settings.task.name == "vertex":
-        return variant_of(_named(settings, graph, graph.num_classes), settings)
-    encoder = variant_of(_named(settings, graph, settings.model.hidden), settings)
-    return LinkPredictor(
-        encoder, make_decoder(settings.task.decoder, settings.model.hidden, settings.optimisation.seed)
-    )
+def make_model(settings: Settings, graph: Graph, objective: Objective | None = None) -> nn.Module:
+    """The model that the settings name, for this graph's features and what is learned, with all that is trained besides."""
+    objective = objective or objective_named(settings)
+    encoder = variant_of(_named(settings, graph, objective.width(graph, settings)), settings)
+    return objective.wrapped(encoder, settings)
 
 
 def variant_of(model: nn.Module, settings: Settings) -> nn.Module:
@@ -33,9 +33,10 @@ def variant_of(model: nn.Module, settings: Settings) -> nn.Module:
     return Decoupled(model)
 
 
-def depth_of(model: nn.Module, graph: Graph) -> int:
-    """How many convolutions, or aggregations of a decoupled model, lie between inputs and outputs."""
-    return model.depth if isinstance(model, Decoupled) else BlockModel(model, graph.num_features).depth
+def check_sampler(settings: Settings, model: nn.Module) -> None:
+    """Refuse a model that the sampler can't serve."""
+    if not SAMPLERS.get(settings.sampling.sampler).equal_edges:
+        check_adds_up(model)
 
 
 def _named(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:

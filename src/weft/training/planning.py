@@ -13,8 +13,8 @@ from weft.plan import DEFAULTS, Settings
 from weft.planner.planner import Planner
 from weft.planner.space import Communicators
 from weft.planner.task import Sampling, Task
-from weft.training.models import depth_of
-from weft.training.objective import Objective, objective_for
+from weft.training.forward import depth_of
+from weft.training.objectives import Objective, objective_for
 from weft.training.team import owners_of
 
 # Fields of a plan that settings decide, where they are not as usual.

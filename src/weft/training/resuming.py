@@ -11,7 +11,6 @@ from torch import Tensor
 
 from weft.errors import TrainingError
 from weft.exchange import Communicator
-from weft.graph import Graph
 from weft.plan import MAY_CHANGE, Settings
 from weft.training.checkpoint import Checkpoints
 
@@ -60,10 +59,10 @@ def newest(checkpoints: Checkpoints, comm: Communicator) -> Found | None:
     return Found(Path(told[0]), load_tensors(data), told[1], told[2])
 
 
-def check_same_run(found: Found, settings: Settings, graph: Graph, batch_size: int) -> None:
-    """A checkpoint goes on only in the run that wrote it."""
+def check_same_run(found: Found, settings: Settings, graph: str, batch_size: int) -> None:
+    """A checkpoint goes on only in the run that wrote it; `graph`: what identifies its graph."""
     name, state = found.folder.name, found.state
-    if state["graph"] != graph.identity:
+    if state["graph"] != graph:
         raise TrainingError(f"the checkpoint {name} is of another graph: train on that one, or choose another folder")
     if state["batch_size"] != batch_size:
         raise TrainingError(

@@ -20,7 +20,7 @@ from weft.planner.planner import Planner
 from weft.planner.prediction import Answer
 from weft.planner.probe import probe, probe_again
 from weft.training.events import Event, Notice, Planned
-from weft.training.objective import objective_for
+from weft.training.objectives import objective_for
 from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
 from weft.training.trainer import Trainer

@@ -19,8 +19,9 @@ from weft.planner.machines import shares_of
 from weft.planner.planner import Planner
 from weft.planner.prediction import Answer, Sweep
 from weft.planner.sweeps import link_sweep, sweep
-from weft.training.models import depth_of, make_model
-from weft.training.objective import objective_for
+from weft.training.forward import depth_of
+from weft.training.models import make_model
+from weft.training.objectives import objective_for
 from weft.training.planning import task_of, title_of
 from weft.training.team import owners_of
 

@@ -6,7 +6,8 @@ import torch
 from test_connections import meshed, together
 
 from weft.exchange import Communicator, SocketTransport, Traffic, add_rows, gather_rows
-from weft.training.moving import packed, pass_on, unpack
+from weft.training.gradients import pack, unpack
+from weft.training.migration import pass_on
 
 
 def comms(ends, half=False):
@@ -188,7 +189,7 @@ def test_a_gradient_that_one_worker_has_is_everyones():
     parameters = [[torch.nn.Parameter(torch.ones(2)) for _ in range(3)] for _ in range(2)]
     parameters[0][0].grad = torch.tensor([1.0, 2.0])
     parameters[1][0].grad, parameters[1][1].grad = torch.tensor([3.0, 4.0]), torch.tensor([5.0, 6.0])
-    whole = packed(parameters[0]) + packed(parameters[1])
+    whole = pack(parameters[0]) + pack(parameters[1])
     unpack(whole, parameters[0])
     assert parameters[0][0].grad.tolist() == [4.0, 6.0]
     assert parameters[0][1].grad.tolist() == [5.0, 6.0]

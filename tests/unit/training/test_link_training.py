@@ -19,10 +19,10 @@ from weft.plan import Plan, Settings
 from weft.planner import Sampling
 from weft.planner.dry_run import DryRun
 from weft.training import Trainer, make_model
-from weft.training import link_objective as module
 from weft.training.events import EpochEnded, Finished, Started, Stepped
-from weft.training.link_objective import LinkObjective
 from weft.training.metrics import auc, ranks
+from weft.training.objectives import links as module
+from weft.training.objectives.links import LinkObjective
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,9 @@ def test_batches_are_the_same_for_any_partition(graph, tmp_path):
     write_partitioned(graph, allocate(graph, 3, "metis"), 3, tmp_path / "parts")
     parts = weft.Graph.open(tmp_path / "parts")
     for negatives in ("uniform", "batch"):
-        one, other = (LinkObjective(of, settings(negatives=negatives, num_negatives=2)) for of in (graph, parts))
+        one, other = (
+            LinkObjective().setup(of, settings(negatives=negatives, num_negatives=2)) for of in (graph, parts)
+        )
         for number, (mine, theirs) in enumerate(zip(one.batches(200).of(1), other.batches(200).of(1), strict=True)):
             assert np.array_equal(mine, theirs)
             here, there = one.pairs(mine, 1, number), other.pairs(theirs, 1, number)
@@ -210,7 +212,7 @@ def test_the_dry_run_walks_from_the_ends_of_links(graph, tmp_path):
     """Its batches are the vertices that each batch of links computes, drawn over messages alone."""
     write_partitioned(graph, allocate(graph, 2, "random"), 2, tmp_path / "parts")
     parts = weft.Graph.open(tmp_path / "parts")
-    objective = LinkObjective(parts, settings())
+    objective = LinkObjective().setup(parts, settings())
     ends = [objective.pairs(batch, 0, n).ends() for n, batch in enumerate(objective.batches(300).of(0))]
     sampling, plan, owners = Sampling((-1, -1), 300), Plan(("local",)), Owners(parts.bounds)
     costs, batches = [(1.0, 1.0)] * 2, objective.computed(300)

@@ -21,8 +21,8 @@ from weft.plan import Settings
 from weft.sampling import Batches, NeighborSampler
 from weft.training import Trainer, infer, make_model
 from weft.training.events import EpochEnded, Finished, Started, Stepped
-from weft.training.loader import Loader
-from weft.training.team import check_plan
+from weft.training.named_plans import check_plan
+from weft.training.prefetching import PrefetchingFeed
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,9 @@ def test_inputs_merged_ahead_are_those_that_the_model_merges(graph, change, samp
     monkeypatch.setattr(functional, "merged", lambda *given: calls.append(given) or original(*given))
     ahead = train()
     assert bool(calls) is not change  # changed inputs are not what was fetched
-    monkeypatch.setattr(Loader, "merge", property(lambda loader: None, lambda loader, asked: None), raising=False)
+    monkeypatch.setattr(
+        PrefetchingFeed, "merge", property(lambda loader: None, lambda loader, asked: None), raising=False
+    )
     calls.clear()
     assert same_bits(ahead, train())
     assert not calls

@@ -16,8 +16,8 @@ from weft.nn.merges import Sums
 from weft.plan import Plan, Settings
 from weft.training import Trainer, make_model
 from weft.training.events import EpochEnded, Finished, Started, Stepped
+from weft.training.named_plans import plan_for
 from weft.training.saved import load_model, save_model
-from weft.training.team import plan_for
 
 
 @pytest.fixture(scope="module")

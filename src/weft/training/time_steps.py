@@ -1,35 +1,14 @@
-"""How a batch is gone through: in one go, in pieces, or in the time steps of models that migrate (LeapGNN).
+"""The time steps of models that migrate (LeapGNN), as data: which model trains where on what, and what is dropped.
 
-Gradients are a sum over seeds, so all of these train the same model; they differ in what is held and moved at once.
+Gradients are a sum over examples, so that the same model is trained whatever the steps are.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
 from weft.keys import Stream, mix64_array
 from weft.keys import key as make_key
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """A batch in so many pieces, one after the other; all workers share each piece."""
-
-    number: int = 1
-    gathered: ClassVar[bool] = False  # are all turns' rows fetched at once?
-
-    def count(self, seeds: np.ndarray) -> int:
-        """The turns that a batch takes; none is empty on all workers."""
-        return max(1, min(self.number, len(seeds)))
-
-    def part(self, seeds: np.ndarray, turn: int) -> np.ndarray:
-        """All workers' seeds of a turn."""
-        return np.array_split(seeds, self.count(seeds))[turn]
-
-    def move(self, turn: int) -> int:
-        """How many workers further on the models go before a turn."""
-        return 0
 
 
 @dataclass
@@ -40,7 +19,6 @@ class TimeSteps:
     """
 
     workers: int
-    gathered: bool = True  # are all turns' rows fetched at once?
     dropped: list[int] = field(default_factory=list)
 
     @property
@@ -48,23 +26,19 @@ class TimeSteps:
         """The time steps that are left."""
         return [step for step in range(self.workers) if step not in self.dropped]
 
-    def count(self, seeds: np.ndarray) -> int:
-        """The turns that a batch takes."""
-        return len(self.kept)
-
-    def move(self, turn: int) -> int:
-        """How many workers further on the models go before a turn."""
+    def move(self, part: int) -> int:
+        """How many workers further on the models go before a batch's part: the kept steps are its parts."""
         kept = self.kept
-        return kept[turn] - (kept[turn - 1] if turn else 0)
+        return kept[part] - (kept[part - 1] if part else 0)
 
     @property
     def back(self) -> int:
-        """How many workers further on each model is at home again, after the last turn."""
+        """How many workers further on each model is at home again, after the last part."""
         return -self.kept[-1] % self.workers
 
-    def own(self, seeds: np.ndarray, homes: np.ndarray, worker: int, turn: int) -> np.ndarray:
-        """One worker's seeds of a turn, from those of the whole batch: of the model that is there."""
-        step = self.kept[turn]
+    def own(self, seeds: np.ndarray, homes: np.ndarray, worker: int, part: int) -> np.ndarray:
+        """One worker's seeds of a part, from those of the whole batch: of the model that is there."""
+        step = self.kept[part]
         return self.by_step(seeds, homes)[step][(worker - step) % self.workers]
 
     def by_step(self, seeds: np.ndarray, homes: np.ndarray) -> dict[int, list[np.ndarray]]:
@@ -78,9 +52,6 @@ class TimeSteps:
             for number, t in enumerate(steps):
                 steps[t] = [np.concatenate([own, rest[m][number]]) for m, own in enumerate(steps[t])]
         return steps
-
-
-Turns = Pieces | TimeSteps
 
 
 class Merging:

@@ -1,6 +1,8 @@
 """Links as what is learned: pairs with negatives for each batch, their loss, and how high links rank in evaluation."""
 
 from collections.abc import Iterable
+from functools import partial
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -11,18 +13,25 @@ from weft.exchange import Communicator
 from weft.graph import SPLITS, Graph, Links, split_links
 from weft.keys import Stream
 from weft.nn.links import LinkPredictor, link_loss, loss_terms, make_decoder
-from weft.placements import Ends, Pairs, Program, meet
 from weft.plan import Settings
 from weft.sampling import Batches, VerticesByType, WholeBatch, batch_negatives, uniform_negatives
 from weft.training.metrics import auc, ranks
+from weft.training.objectives.examples import Targets
+from weft.training.objectives.objective import Objective, Outputs
+from weft.training.objectives.pairs import PairExamples, Pairs, PairTargets, meet, places_in
 
 _SCORES = 1 << 17  # that a worker computes at once
 
 
-class LinkObjective:
+class LinkObjective(Objective):
     """Learns which vertices are linked. Batches are of links, by their places among those of the training split."""
 
-    def __init__(self, graph: Graph, settings: Settings) -> None:
+    name: ClassVar[str] = "link"
+    help: ClassVar[str] = "which vertices are linked: edges of the graph"
+    exchanges: ClassVar[bool] = True
+
+    def setup(self, graph: Graph, settings: Settings) -> Self:
+        """Split the links; messages go over those of the training split only."""
         self._settings = settings
         self._links = split_links(graph, settings.task.link_split, settings.optimisation.seed)
         self.graph = self._links.messages
@@ -34,13 +43,19 @@ class LinkObjective:
             None if graph.vertex_type is None else VerticesByType.of(_by_original_id(graph.vertex_type, graph))
         )
         self._vertices: dict[str, np.ndarray] = {}
+        return self
 
-    def wrapped(self, model: nn.Module) -> nn.Module:
+    def width(self, graph: Graph, settings: Settings) -> int:
+        """As wide as between layers: the decoder makes a score of two such rows."""
+        return settings.model.hidden
+
+    def wrapped(self, model: nn.Module, settings: Settings) -> nn.Module:
         """The model with the decoder that the settings name, unless it has one."""
-        s = self._settings
         if isinstance(model, LinkPredictor):
             return model
-        return LinkPredictor(model, make_decoder(s.task.decoder, s.model.hidden, s.optimisation.seed))
+        return LinkPredictor(
+            model, make_decoder(settings.task.decoder, settings.model.hidden, settings.optimisation.seed)
+        )
 
     def describe(self) -> str:
         """What is trained on, in words."""
@@ -78,35 +93,25 @@ class LinkObjective:
             drawn = uniform_negatives(train, batch[chosen], s.task.num_negatives, when, train, alike=self._alike)
         return self._paired(train, batch[chosen], drawn)
 
-    def ends_alone(self, batch: np.ndarray, epoch: int) -> Ends:
-        """The pairs of a batch, where one worker has the rows of all vertices."""
-        pairs = self.pairs(batch, epoch, 0)
-        heads, tails = (torch.from_numpy(ids.astype(np.int64)) for ids in (pairs.heads, pairs.tails))
-        return Ends(heads, tails, None)
+    def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> PairExamples:
+        """The links of a batch, whose negatives are drawn for those that are needed."""
+        heads = self._ids(self._links.parts["train"].ends(chosen)[0])
+        return PairExamples(heads, partial(self.pairs, chosen, epoch, batch))
 
-    def heads(self, batch: np.ndarray) -> np.ndarray:
-        """The heads of a batch's links."""
-        return self._ids(self._links.parts["train"].ends(batch)[0])
-
-    def computed(self, size: int) -> list[np.ndarray]:
-        """The vertices that each batch of the first epoch computes."""
-        return [self.pairs(batch, 0, number).ends() for number, batch in enumerate(self.batches(size).of(0))]
-
-    def loss(self, model: nn.Module, rows: Tensor, vertices: Tensor, program: Program) -> Tensor:
-        """The loss of this worker's pairs of a batch, summed over its terms; `rows` are those that the plan left here."""
-        assert isinstance(model, LinkPredictor) and program.ends is not None
-        ends, s, decoder = program.ends, self._settings, model.decoder
-        there = ends.pull(rows, program.comm)
+    def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
+        """The loss of this worker's pairs of a batch, summed over its terms."""
+        assert isinstance(model, LinkPredictor) and isinstance(targets, PairTargets)
+        s, decoder = self._settings, model.decoder
 
         def part(rows: Tensor, first: int, end: int) -> Tensor:
-            return link_loss(decoder(*ends.of(rows, first, end)), s.task.loss, s.task.margin)
+            return link_loss(decoder(*targets.of(rows, first, end)), s.task.loss, s.task.margin)
 
-        size = max(1, _SCORES // ends.tails.shape[1])
-        if len(ends) <= size:
-            return part(there, 0, len(ends))
+        size = max(1, _SCORES // targets.tails.shape[1])
+        if len(targets) <= size:
+            return part(rows, 0, len(targets))
         # So many pairs' rows are not kept for the way back, but looked up again.
-        spans = [(first, min(first + size, len(ends))) for first in range(0, len(ends), size)]
-        losses = [torch.utils.checkpoint.checkpoint(part, there, *span, use_reentrant=False) for span in spans]
+        spans = [(first, min(first + size, len(targets))) for first in range(0, len(targets), size)]
+        losses = [torch.utils.checkpoint.checkpoint(part, rows, *span, use_reentrant=False) for span in spans]
         return torch.stack(losses).sum()
 
     def vertices(self, split: str) -> np.ndarray:
@@ -120,25 +125,23 @@ class LinkObjective:
             self._vertices[split] = chosen if ids is None else chosen[np.argsort(ids[chosen], kind="stable")]
         return self._vertices[split]
 
-    def measure(
-        self, model: nn.Module, split: str, outputs: Iterable[tuple[np.ndarray, Tensor]], comm: Communicator
-    ) -> dict[str, float]:
+    def measure(self, model: nn.Module, split: str, outputs: Outputs, comm: Communicator) -> dict[str, float]:
         """MRR and Hits@k of each link among its own negatives, and AUC with one negative a link.
 
         `outputs`: vertices and their rows, as far as this worker has them. All workers call this together.
         """
         assert isinstance(model, LinkPredictor)
         held, rows = _joined(outputs)
-        holders = self._holders(held, comm)
+        holders, place = self._holders(held, comm), places_in(held)
         counted, scored = torch.zeros(3, dtype=torch.float64), [np.empty((0, 2))]
         for at in self._pieces(split, comm.size):
             mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == comm.rank]
-            ends = meet(self.evaluated(split, mine), held, lambda ids: holders[ids], comm)
-            there = ends.pull(rows, comm)
+            pairs = meet(self.evaluated(split, mine), place, len(held), lambda ids: holders[ids], comm)
+            there = pairs.rows(rows, comm)
             if len(mine):
-                scores = model.decoder(*ends.of(there, 0, len(mine)))
-                place = ranks(scores).cpu()
-                counted += torch.stack([1 / place, (place <= self._settings.task.hits).double(), place.sign()]).sum(1)
+                scores = model.decoder(*pairs.of(there, 0, len(mine)))
+                rank = ranks(scores).cpu()
+                counted += torch.stack([1 / rank, (rank <= self._settings.task.hits).double(), rank.sign()]).sum(1)
                 scored.append(scores[:, :2].double().cpu().numpy())
         mrr, hits, whole = comm.sum(counted).tolist()
         links, others = _of_all(np.concatenate(scored), comm).T
@@ -183,7 +186,7 @@ def _by_original_id(values: np.ndarray, graph: Graph) -> np.ndarray:
     return moved
 
 
-def _joined(outputs: Iterable[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, Tensor]:
+def _joined(outputs: Outputs) -> tuple[np.ndarray, Tensor]:
     """Vertices and their rows, in one array and one tensor; of none, one of no columns."""
     ids, rows = [], []
     for vertices, out in outputs:

@@ -1,19 +1,28 @@
-"""Batches in turns: pieces, and the time steps of migrating models with the paper's merging."""
+"""How batches are gone through: in parts, and the time steps of migrating models with the paper's merging."""
 
 import numpy as np
 import pytest
 
 from weft.errors import ConfigError
-from weft.parallel import Merging, Pieces, TimeSteps
 from weft.plan import Plan, migrate
+from weft.training.objectives import VertexExamples
+from weft.training.schedule import MicroBatches
+from weft.training.time_steps import Merging, TimeSteps
 
 
-@pytest.mark.parametrize(("seeds", "number", "turns"), [(10, 1, 1), (10, 3, 3), (2, 5, 2), (0, 4, 1)])
-def test_pieces_hold_every_seed_once(seeds, number, turns):
-    pieces, batch = Pieces(number), np.arange(seeds)
-    assert pieces.count(batch) == turns
-    parts = [pieces.part(batch, turn) for turn in range(turns)]
-    assert np.concatenate(parts).tolist() == batch.tolist()
+class Everything:
+    """A member that computes all it is given, and shows what that was."""
+
+    def share(self, examples, when):
+        return examples.seeds
+
+
+@pytest.mark.parametrize(("seeds", "number", "count"), [(10, 1, 1), (10, 3, 3), (2, 5, 2), (0, 4, 1)])
+def test_micro_batches_hold_every_seed_once(seeds, number, count):
+    schedule, batch = MicroBatches(number), VertexExamples(np.arange(seeds))
+    assert schedule.count(batch) == count
+    parts = [schedule.program(batch, part, Everything(), None) for part in range(count)]
+    assert np.concatenate(parts).tolist() == list(range(seeds))
     assert all(len(part) for part in parts) or not seeds
 
 
@@ -23,16 +32,16 @@ def test_every_seed_is_computed_once_by_its_own_model(dropped):
     seeds, homes = rng.permutation(1000)[:203], rng.integers(0, 4, 203)
     steps = TimeSteps(4, dropped=dropped)
     seen = []
-    for turn in range(steps.count(seeds)):
+    for part in range(len(steps.kept)):
         for worker in range(4):
-            own = steps.own(seeds, homes, worker, turn)
-            at = (worker - sum(steps.move(t) for t in range(turn + 1))) % 4  # the model that has come here by now
+            own = steps.own(seeds, homes, worker, part)
+            at = (worker - sum(steps.move(t) for t in range(part + 1))) % 4  # the model that has come here by now
             assert set(own) <= set(seeds[at::4])
             seen += own.tolist()
             if not dropped:
                 assert (homes[np.isin(seeds, own)] == worker).all()
     assert sorted(seen) == sorted(seeds.tolist())
-    assert (sum(steps.move(t) for t in range(steps.count(seeds))) + steps.back) % 4 == 0
+    assert (sum(steps.move(t) for t in range(len(steps.kept))) + steps.back) % 4 == 0
 
 
 def test_merging_spreads_a_step_as_in_the_papers_figure():

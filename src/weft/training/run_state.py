@@ -4,35 +4,24 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from weft.errors import TrainingError
-from weft.exchange import Communicator
-from weft.graph import Graph
-from weft.plan import Settings
 from weft.training import checkpoint
 from weft.training.events import Event, Notice
 from weft.training.resuming import Progress, check_same_run, newest
+from weft.training.run import Run
 
 
-class Keeper:
-    """Keeps one run's model; only the first worker writes, and all go on from what it reads."""
+class RunState:
+    """Saves one run's model; only the first worker writes, and all go on from what it reads."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        settings: Settings,
-        graph: Graph,
-        batch_size: int,
-        comm: Communicator,
-        tell: Callable[[Event], None],
-    ) -> None:
-        self._model, self._optimizer, self._settings = model, optimizer, settings
-        self._graph, self._batch_size, self._comm, self._tell = graph, batch_size, comm, tell
+    def __init__(self, run: Run, optimizer: torch.optim.Optimizer, tell: Callable[[Event], None]) -> None:
+        self._model, self._optimizer, self._settings, self._tell = run.model, optimizer, run.settings, tell
+        self._loader, self._comm, self._meter = run.loader, run.comm, run.meter
         self._best: dict[str, Tensor] | None = None
-        folder = settings.checkpoint.folder
-        self._checkpoints = checkpoint.Checkpoints(folder, settings.checkpoint.keep) if folder else None
+        folder = run.settings.checkpoint.folder
+        self._checkpoints = checkpoint.Checkpoints(folder, run.settings.checkpoint.keep) if folder else None
 
     @property
     def writes(self) -> bool:
@@ -56,6 +45,7 @@ class Keeper:
         if not self.writes:
             return
         assert self._checkpoints is not None
+        progress.merging = self._loader.schedule_state
         tensors = {f"model.{name}": tensor for name, tensor in self._model.state_dict().items()}
         if self._best is not None:
             tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
@@ -63,10 +53,11 @@ class Keeper:
         state = {
             "progress": asdict(progress),
             "settings": self._settings.flat(),
-            "batch_size": self._batch_size,
-            "graph": self._graph.identity,
+            "batch_size": self._loader.mode.batch_size,
+            "graph": self._loader.identity,
         }
-        self._checkpoints.save(progress.step, tensors, state)
+        with self._meter.stage("checkpoint"):
+            self._checkpoints.save(progress.step, tensors, state)
 
     def resume(self) -> Progress | None:
         """Take the newest checkpoint's model and optimiser, and say where it stood; None where there is none."""
@@ -80,11 +71,12 @@ class Keeper:
             )
         for problem in found.problems:
             self._tell(Notice(problem))
-        check_same_run(found, self._settings, self._graph, self._batch_size)
+        check_same_run(found, self._settings, self._loader.identity, self._loader.mode.batch_size)
         self._model.load_state_dict(found.part("model."))
         self._best = found.part("best.") or None
         checkpoint.unpack_optimizer(self._optimizer, found.tensors)
         progress = Progress(**found.state["progress"])
+        self._loader.restore_schedule(progress.merging)
         self._tell(Notice(f"going on from {found.folder} (epoch {progress.epoch + 1}, batch {progress.batch + 1})"))
         return progress
 

@@ -1,0 +1,131 @@
+"""What an epoch goes over: mini-batches, or the whole graph at once. Chosen once for a run; nobody else asks which."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from weft.errors import ConfigError
+from weft.exchange import Communicator
+from weft.features import FeatureStore
+from weft.graph import Graph
+from weft.meter import Meter
+from weft.plan import Plan, Settings
+from weft.sampling import Batches, WholeBatch
+from weft.training.caching import fill_store
+from weft.training.feed import Feed
+from weft.training.migration import Migration
+from weft.training.objectives import Objective
+from weft.training.prefetching import PrefetchingFeed
+from weft.training.schedule import MicroBatches, Schedule
+from weft.training.team import TrainingTeam
+from weft.training.time_steps import Merging, TimeSteps
+from weft.training.whole_graph import WholeGraphFeed
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A run whose plan is decided: what batches are made with."""
+
+    model: nn.Module
+    team: TrainingTeam
+    store: FeatureStore
+    comm: Communicator  # to all workers, of the computing thread
+    meter: Meter
+    reads: np.ndarray | None  # how often a dry run read each vertex's features; None: to be counted
+    notify: Callable[[str], None]  # tells the user
+
+
+class Mode(ABC):
+    """How a run goes over its graph."""
+
+    batch_size: int  # examples of all workers
+    order: Batches | WholeBatch  # which examples are in each batch, by epoch
+    evaluation_size: int  # vertices of all workers in a batch of sampled evaluation
+
+    def __init__(self, settings: Settings, objective: Objective) -> None:
+        self.settings, self.objective = settings, objective
+
+    @abstractmethod
+    def feed(self, placed: Placed) -> Feed:
+        """Where batches come from. All workers call this together."""
+
+    @abstractmethod
+    def describe(self, plan: Plan, fanouts: list[int]) -> list[str]:
+        """What an epoch goes over, in words."""
+
+
+class MiniBatchMode(Mode):
+    """Batches of seeds (or links) and the neighbours they draw."""
+
+    def __init__(self, settings: Settings, objective: Objective, workers: int) -> None:
+        super().__init__(settings, objective)
+        self.batch_size = settings.sampling.batch_size * workers
+        self.order = objective.batches(self.batch_size)
+        self.evaluation_size = settings.evaluation.batch_size * workers
+
+    def feed(self, placed: Placed) -> Feed:
+        """Prepared ahead by threads."""
+        plan, team, objective = placed.team.plan, placed.team, self.objective
+        schedule = self._schedule(placed)
+        batches = [objective.examples(chosen, 0, number) for number, chosen in enumerate(self.order.of(0))]
+        fill_store(placed.store, objective.graph, team, schedule, batches, placed.reads)
+        return PrefetchingFeed(
+            team, schedule, placed.store, placed.meter, plan.prefetch, self.settings.optimisation.seed, objective.labels
+        )
+
+    def _schedule(self, placed: Placed) -> Schedule:
+        plan, number = placed.team.plan, self.settings.parallel.micro_batches
+        if plan.models == "stay":
+            return MicroBatches(number)
+        if number > 1:
+            raise ConfigError(
+                "micro_batches means nothing to models that migrate, which go through a batch by time steps"
+            )
+        merging = Merging(TimeSteps(placed.comm.size), plan.merge, self.settings.optimisation.seed)
+        return Migration(placed.model, placed.comm, placed.team.homes, merging, plan.gather == "batch", placed.notify)
+
+    def describe(self, plan: Plan, fanouts: list[int]) -> list[str]:
+        """How neighbours are drawn, the batches, and how many are prepared ahead."""
+        sampler, drawn = (
+            self.settings.sampling.sampler,
+            ",".join("full" if fanout < 0 else str(fanout) for fanout in fanouts),
+        )
+        return [
+            ("" if sampler == "neighbor" else f"{sampler} sampling, ") + f"fanouts {drawn}",
+            f"{self.objective.describe()} in {len(self.order)} batches of {self.batch_size:,}",
+            f"{plan.prefetch} batches ahead",
+        ]
+
+
+class FullGraphMode(Mode):
+    """Each epoch is one update on all vertices with all their neighbours."""
+
+    def __init__(self, settings: Settings, objective: Objective) -> None:
+        super().__init__(settings, objective)
+        self.batch_size = objective.count("train")
+        self.order = objective.batches(None)
+        self.evaluation_size = objective.graph.num_vertices
+
+    def feed(self, placed: Placed) -> Feed:
+        """Made ready once."""
+        return WholeGraphFeed(
+            placed.team, placed.store, placed.meter, self.settings.optimisation.seed, self.objective.labels
+        )
+
+    def describe(self, plan: Plan, fanouts: list[int]) -> list[str]:
+        """How large the graph is."""
+        graph: Graph = self.objective.graph
+        size = f"all {graph.num_vertices:,} vertices and {graph.num_edges:,} edges at once"
+        return [f"{self.objective.describe()}, {size}"]
+
+
+def mode_of(settings: Settings, objective: Objective, workers: int) -> Mode:
+    """What the settings' epochs go over."""
+    return (
+        FullGraphMode(settings, objective)
+        if settings.sampling.full_graph
+        else MiniBatchMode(settings, objective, workers)
+    )

@@ -1,0 +1,88 @@
+"""What a run learns. A trainer knows no objective but through this class; `vertices` and `links` come with Weft.
+
+An objective of one's own is a class with a `name`, registered by `weft.register` (then `weft train --task NAME` finds it)
+or passed as `weft.train(graph, model, objective=MyObjective())`. Most derive from `VertexObjective` and say what each
+vertex's loss is; who derives from `Objective` itself says what the examples are, and how a model is measured.
+
+Weft keeps an objective exact over any number of workers as long as its loss is a sum over examples: each worker adds up its
+own, gradients are summed over workers, and the sum is divided by the number of terms of the whole batch.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar, Self
+
+import numpy as np
+from torch import Tensor, nn
+
+from weft.exchange import Communicator
+from weft.graph import Graph
+from weft.plan import Settings
+from weft.sampling import Batches, WholeBatch
+from weft.training.objectives.examples import Examples, Targets
+
+Outputs = Iterable[tuple[np.ndarray, Tensor]]  # vertices and their rows, as far as this worker has them
+
+
+class Objective(ABC):
+    """What is learned from which examples, and how good a model is at it. A split is train, validation or test."""
+
+    name: ClassVar[str]  # as settings and the command line say it
+    help: ClassVar[str] = ""
+    exchanges: ClassVar[bool] = False  # does the loss need rows that other workers compute?
+    graph: Graph  # that messages go over; set by `setup`
+    labels: Tensor | None = None  # of all vertices, where they have any; set by `setup`
+    metric: str = "score"  # the figure by which the best model is known
+
+    def setup(self, graph: Graph, settings: Settings) -> Self:
+        """Get ready to learn on a graph: called once, on every worker, before all that follows."""
+        self.graph = graph
+        return self
+
+    def width(self, graph: Graph, settings: Settings) -> int:
+        """How many columns the model's rows are to have, where Weft builds it; asked before `setup`."""
+        return graph.num_classes
+
+    def wrapped(self, model: nn.Module, settings: Settings) -> nn.Module:
+        """The model with all that is trained besides, such as a decoder; asked before `setup`."""
+        return model
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What is trained on, in words: "600 seeds"."""
+
+    @abstractmethod
+    def count(self, split: str) -> int:
+        """How many examples a split has."""
+
+    @abstractmethod
+    def batches(self, size: int | None) -> Batches | WholeBatch:
+        """The training examples in batches of a size, by number; None: all at once."""
+
+    @abstractmethod
+    def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> Examples:
+        """The examples of a batch: the same on every worker."""
+
+    def computed(self, size: int) -> list[np.ndarray]:
+        """The vertices that each batch of the first epoch computes, for planning."""
+        return [self.examples(chosen, 0, at).vertices() for at, chosen in enumerate(self.batches(size).of(0))]
+
+    def terms(self, size: int) -> int:
+        """What the loss of a batch of so many examples is divided by."""
+        return size
+
+    @abstractmethod
+    def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
+        """The loss of this worker's examples, summed; there may be none. `rows` are what `targets.rows` gave."""
+
+    @abstractmethod
+    def vertices(self, split: str) -> np.ndarray:
+        """The vertices whose rows evaluation needs."""
+
+    @abstractmethod
+    def measure(self, model: nn.Module, split: str, outputs: Outputs, comm: Communicator) -> dict[str, float]:
+        """Figures by name, `metric` among them. All workers call this together, each with the rows that it has."""
+
+    def better(self, figure: float, best: float) -> bool:
+        """Is a model of this figure better than the best so far?"""
+        return figure > best

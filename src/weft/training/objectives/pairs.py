@@ -1,0 +1,147 @@
+"""Pairs of vertices to be scored, and the way of their rows to the worker that scores them.
+
+A batch's rows are where its plan leaves them: at whoever the seeds were dealt to, or at their owners. A pair is scored where
+its head's row is; the rows of tails that others hold come over a route, each once to a worker, and their gradients go back.
+
+    before   worker 0: a b       pairs (a, c) (a, d) (b, a)   at worker 0: heads a and b are there
+             worker 1: c d       pairs (c, a)                 at worker 1
+    after    worker 0: a b | c d     worker 1: c d | a
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.exchange import Communicator, Grouped, Owners, Route
+from weft.threads import cached_property
+from weft.training.objectives.examples import Examples, Targets
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Links as heads and tails: the first tail of each is the link's own, the others are negatives."""
+
+    heads: np.ndarray  # [links] vertex ids
+    tails: np.ndarray  # [links, 1 + negatives] vertex ids
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def part(self, chosen: np.ndarray) -> "Pairs":
+        """Some of them: by place, or by a mask."""
+        return Pairs(self.heads[chosen], self.tails[chosen])
+
+    def ends(self) -> np.ndarray:
+        """Every vertex that is in a pair, once, rising."""
+        return np.unique(np.concatenate([self.heads, self.tails.ravel()]))
+
+
+@dataclass(frozen=True)
+class PairTargets(Targets):
+    """Where the rows of this worker's pairs are: among its own, with those of others behind them."""
+
+    ids: Tensor  # [links] int64: the vertices at their heads
+    heads: Tensor  # [links] int64
+    tails: Tensor  # [links, 1 + negatives] int64
+    route: Route | None  # None: all rows are this worker's own
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def rows(self, out: Tensor, comm: Communicator) -> Tensor:
+        """This worker's rows, and behind them those of others that its pairs need; all workers call this together."""
+        return out if self.route is None else self.route.pull(out, comm)
+
+    def of(self, rows: Tensor, first: int, end: int) -> tuple[Tensor, Tensor]:
+        """The rows of some of the links, [n, width] and [n, 1 + negatives, width], out of those that `rows` gave."""
+        heads, tails = self.heads[first:end].to(rows.device), self.tails[first:end].to(rows.device)
+        return rows.index_select(0, heads), rows.index_select(0, tails.ravel()).view(*tails.shape, rows.shape[1])
+
+
+class PairExamples(Examples):
+    """Links of a batch; their negatives are drawn when they are needed."""
+
+    def __init__(
+        self, heads: np.ndarray, draw: Callable[[np.ndarray], Pairs], chosen: np.ndarray | None = None
+    ) -> None:
+        """`heads`: of the whole batch. `draw`: the pairs of links at some places in it. `chosen`: the places of these."""
+        self._heads, self._draw = heads, draw
+        self._chosen = np.arange(len(heads)) if chosen is None else chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @property
+    def roots(self) -> np.ndarray:
+        """Their heads."""
+        return self._heads[self._chosen]
+
+    def take(self, chosen: np.ndarray) -> Self:
+        """Some of them."""
+        return type(self)(self._heads, self._draw, self._chosen[chosen])
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The links with their negatives."""
+        return self._draw(self._chosen)
+
+    def vertices(self) -> np.ndarray:
+        """Every vertex that is in a pair, rising."""
+        return self._ends
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        return self.pairs.ends()
+
+    def dealt(self, workers: np.ndarray, comm: Communicator) -> PairTargets:
+        """The pairs whose heads are computed here."""
+        ends = self._ends
+
+        def worker_of(ids: np.ndarray) -> np.ndarray:
+            return workers[np.searchsorted(ends, ids)]
+
+        mine = self.pairs.part(worker_of(self.pairs.heads) == comm.rank)
+        return meet(mine, places_in(ends[workers == comm.rank]), int((workers == comm.rank).sum()), worker_of, comm)
+
+    def owned(self, owners: Owners, comm: Communicator) -> PairTargets:
+        """All of them; the model's rows are those of a range of vertices."""
+        first, end = owners.bounds[comm.rank : comm.rank + 2].tolist()
+        return meet(self.pairs, lambda ids: ids.astype(np.int64) - first, end - first, owners.member_of, comm)
+
+
+Places = Callable[[np.ndarray], np.ndarray]  # of vertices, among the rows of one worker
+
+
+def places_in(held: np.ndarray) -> Places:
+    """Where vertices are among some that are held, in any order."""
+    order = np.argsort(held, kind="stable")
+    rising = held[order]
+    return lambda vertices: order[np.searchsorted(rising, vertices)]
+
+
+def meet(
+    pairs: Pairs, place: Places, held: int, worker_of: Callable[[np.ndarray], np.ndarray], comm: Communicator
+) -> PairTargets:
+    """The way of the rows that this worker's pairs lack; all workers of the comm call this together.
+
+    `place`: where this worker's vertices are among its `held` rows; the pairs' heads are among them. `worker_of`: who
+    holds the row of each vertex.
+    """
+    ids, heads = torch.from_numpy(pairs.heads.astype(np.int64)), torch.from_numpy(place(pairs.heads))
+    if comm.size == 1:
+        return PairTargets(ids, heads, torch.from_numpy(place(pairs.tails)), None)
+    wanted, at = np.unique(pairs.tails, return_inverse=True)
+    grouped = Grouped.by(worker_of(wanted), comm.size)
+    own = grouped.of(comm.rank)
+    remote, counts = grouped.without(comm.rank)
+    ((requests, request_counts),) = comm.arrays([(wanted[remote], counts)], "sample")
+    at_row = np.empty(len(wanted), dtype=np.int64)
+    at_row[own] = place(wanted[own])
+    at_row[remote] = held + np.arange(len(remote))
+    total = held + len(remote)
+    route = Route(held, total, torch.from_numpy(place(requests)), request_counts, counts, None, None)
+    return PairTargets(ids, heads, torch.from_numpy(at_row[at.reshape(pairs.tails.shape)]), route)

@@ -1,0 +1,94 @@
+"""A run, decided once: a model and a loader that fit each other, under any plan and with any number of workers."""
+
+import gc
+import os
+
+import torch
+from torch import Tensor, nn
+
+from weft import _kernels
+from weft.keys import seed_torch
+from weft.nn.links import encoder_of
+from weft.plan import Plan
+from weft.training.batch import Batch, Part
+from weft.training.forward import forward_of
+from weft.training.gradients import NoSync, SumSync
+from weft.training.loader import Loader, Reads
+from weft.training.models import check_sampler, variant_of
+
+
+class Run:
+    """A model as a function of a loader's batches: `run(batch)` is a row for each of the batch's seeds that are here.
+
+        run = weft.parallel(model, loader)
+        for batch in loader:
+            optimizer.zero_grad()
+            for part in batch:  # one, unless the plan or micro_batches say otherwise
+                loss = F.cross_entropy(run(part), part.y, reduction="sum") / batch.size
+                loss.backward()
+            run.sync()
+            optimizer.step()
+
+    A worker's losses are summed over its own seeds and divided by the size of the batch of all workers; `sync` adds up the
+    gradients of all workers. The model stays as it is: its parameters are trained in place.
+    """
+
+    def __init__(self, model: nn.Module, loader: Loader, plan: Plan | None = None, reads: Reads | None = None) -> None:
+        self.loader, self.settings, self.objective = loader, loader.settings, loader.objective
+        self.world, self.comm, self.meter, self.dtype = loader.world, loader.comm, loader.world.meter, loader.dtype
+        self.model = self.objective.wrapped(variant_of(model, self.settings), self.settings).to(self.dtype)
+        self.model.to(loader.device)
+        self.encoder = encoder_of(self.model)
+        check_sampler(self.settings, self.encoder)
+        local = self.world.hosts.count(self.world.hosts[self.world.rank])
+        self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
+        self.sync = NoSync() if self.world.size == 1 else SumSync(self.model, self.comm)
+        self._reads = reads
+        self.use(plan)
+
+    def use(self, plan: Plan | None) -> None:
+        """Train by this plan (None: the one that was named) from the next epoch on: the model is the same.
+
+        All workers call this together.
+        """
+        self.loader.place(self.model, plan, self._reads)
+        team, graph = self.loader.team, self.loader.graph
+        self.forward = forward_of(self.encoder, graph, team.background, self.meter, self.settings.budget)
+
+    def __call__(self, batch: Batch | Part) -> Tensor:
+        """The rows of the batch's seeds that are computed here, in their order. All workers call this together.
+
+        In training torch's random numbers begin anew with each batch, so that any plan draws the same ones.
+        """
+        part = batch.part if isinstance(batch, Batch) else batch
+        if part.torch_key is not None:
+            seed_torch(*part.torch_key)
+        out = self.forward(part.x, part.program, part.key)
+        self.loader.feed.merge = part.program.asked
+        return part.targets.rows(out, part.program.comm)
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over all workers of a tensor, such as how many predictions were right. All workers call this together."""
+        return self.comm.sum(value)
+
+    def prepare(self) -> None:
+        """Set this process up for training: its threads; freed memory kept for the next batch, unless memory is limited."""
+        if self.settings.budget is None:
+            _kernels.keep_freed_memory()
+        else:
+            _kernels.return_freed_memory()
+        torch.set_num_threads(self.threads)
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # what is here by now stays: going through it again and again would cost a twentieth of a step
+
+    def close(self) -> None:
+        """End the threads that prepare batches, and hang up. All workers call this together."""
+        self.loader.close()
+        self.forward.close()
+        gc.unfreeze()
+
+
+def parallel(model: nn.Module, loader: Loader) -> Run:
+    """A model as a function of a loader's batches, under the loader's plan. All workers call this together."""
+    return Run(model, loader)
