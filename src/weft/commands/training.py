@@ -12,9 +12,9 @@ from weft.graph import Graph
 from weft.plan import Settings
 from weft.report import listener_for
 from weft.training import Interrupted, make_model
+from weft.training.named_plans import check_plan
 from weft.training.saved import save_model
 from weft.training.start import described, trainer_for
-from weft.training.named_plans import check_plan
 
 
 def train(args: argparse.Namespace) -> int:

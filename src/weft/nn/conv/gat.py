@@ -11,7 +11,7 @@ from weft.exchange import to_columns
 from weft.nn import functional
 from weft.nn.call import Call, dense
 from weft.nn.conv.base import Convolution, Sliced
-from weft.nn.merges import LinearAttention, Run, cut_heads, runs_of
+from weft.nn.merges import AttentionRun, LinearAttention, cut_heads, runs_of
 from weft.placements import Edges, SliceLayer
 from weft.sampling import BlockRange
 
@@ -117,7 +117,9 @@ class _GatAttention(LinearAttention):
             ]
             sides.append(torch.cat([terms[:, :0], *parts], 1))
 
-        def attend(piece: BlockRange, run: Run, keep: Tensor | None, columns: Tensor, *others: Tensor) -> Tensor:
+        def attend(
+            piece: BlockRange, run: AttentionRun, keep: Tensor | None, columns: Tensor, *others: Tensor
+        ) -> Tensor:
             a_src, a_dst = (side[:, run.here].contiguous() for side in others[:2])
             logits = (a_src, a_dst[piece.rows])
             return functional.attention_part(piece.block, run.of(columns), logits, self._slope, keep)[0]

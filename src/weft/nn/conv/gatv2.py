@@ -14,7 +14,7 @@ from weft.nn import functional
 from weft.nn.call import Call, dense
 from weft.nn.conv.base import Convolution, Sliced
 from weft.nn.conv.gat import finished, without_edge_features
-from weft.nn.merges import Attention, Run, Summed, cut_heads, part_of_head
+from weft.nn.merges import Attention, AttentionRun, Summed, cut_heads, part_of_head
 from weft.placements import Edges, SliceLayer
 from weft.sampling import Block, BlockRange
 
@@ -88,7 +88,9 @@ class _JoinedAttention(Attention):
                 parts.append(_JoinedLogits.apply(block, rows, joined, att[head : head + 1, within], slope))
             logits = Summed.apply(torch.cat(parts, 1), layer.comm)
 
-        def attend(piece: BlockRange, run: Run, keep: Tensor | None, columns: Tensor, *others: Tensor) -> Tensor:
+        def attend(
+            piece: BlockRange, run: AttentionRun, keep: Tensor | None, columns: Tensor, *others: Tensor
+        ) -> Tensor:
             to_rows, logits, att = others
             if run.whole:
                 to = run.of(to_rows[piece.rows])

@@ -18,7 +18,7 @@ from weft.nn.call import Call
 from weft.nn.conv.base import Convolution, Sliced
 from weft.nn.conv.relations import BySource, by_source, matrices_of, products, source_pairs
 from weft.nn.linear import linear
-from weft.nn.merges import LinearAttention, Run
+from weft.nn.merges import AttentionRun, LinearAttention
 from weft.placements import ColumnLayer, Edges, SliceLayer, everyones
 from weft.sampling import Block, BlockRange
 
@@ -104,7 +104,9 @@ class _RelationAttention(LinearAttention):
         to = _terms(x, self._matrices, conv.q)
         a_dst = span.to_all.pull(to, layer.comm).view(-1, self._heads)  # by vertex and relation
 
-        def attend(piece: BlockRange, run: Run, keep: Tensor | None, columns: Tensor, *terms: Tensor) -> Tensor:
+        def attend(
+            piece: BlockRange, run: AttentionRun, keep: Tensor | None, columns: Tensor, *terms: Tensor
+        ) -> Tensor:
             a_src, a_dst = terms
             dst = piece.block.dst().long() + piece.rows.start
             of_dst = a_dst[dst * relations + types[piece.edges].long(), run.all]

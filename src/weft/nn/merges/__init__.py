@@ -2,8 +2,8 @@
 
 from weft.nn.merges.attention import (
     Attention,
+    AttentionRun,
     LinearAttention,
-    Run,
     Summed,
     cut_heads,
     join_by_softmax,
@@ -17,10 +17,10 @@ from weft.nn.merges.sums import Sums
 
 __all__ = [
     "Attention",
+    "AttentionRun",
     "Largest",
     "LinearAttention",
     "PartialMerge",
-    "Run",
     "Summed",
     "Sums",
     "cut_heads",

@@ -24,7 +24,7 @@ from weft.sampling import Block, BlockRange
 
 
 @dataclass(frozen=True)
-class Run:
+class AttentionRun:
     """Neighbouring heads in a worker's slice: whole ones, or a part of one."""
 
     first: int
@@ -150,17 +150,17 @@ class Summed(torch.autograd.Function):
         return ctx.comm.sum(g.contiguous().clone(), "exchange"), None
 
 
-def runs_of(spread: SliceLayout, width: int) -> list[Run]:
+def runs_of(spread: SliceLayout, width: int) -> list[AttentionRun]:
     """The heads of `width` columns in this worker's slice: parts of heads by themselves, whole ones together."""
     first, end = spread.span(spread.rank)
-    runs: list[Run] = []
+    runs: list[AttentionRun] = []
     at = first
     while at < end:
         head, inside = divmod(at, width)
         heads = 1 if inside else max((end - at) // width, 1)
         stop = min(at - inside + heads * width, end)
         before = sum(run.heads for run in runs)
-        runs.append(Run(head, heads, before, slice(at - first, stop - first), stop - at == heads * width))
+        runs.append(AttentionRun(head, heads, before, slice(at - first, stop - first), stop - at == heads * width))
         at = stop
     return runs
 
