@@ -12,8 +12,9 @@ import numpy as np
 
 from weft.planner.cluster import Cluster
 from weft.planner.layers import ModelCost
+from weft.planner.loads import Load, Move
 from weft.planner.prediction import STAGES
-from weft.planner.work import KINDS, Load, Move
+from weft.planner.work import KINDS
 from weft.threads import cached_property
 
 _TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;

@@ -1,30 +1,59 @@
-"""What a dry run counts: for each layer, way of holding its destinations and cache, rows and edges by worker."""
+"""What a dry run counts: for each layer, way of holding its destinations and cache, what is drawn, and what would move."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+
+from weft.planner.moves import RULES, Held, Moves
 
 # How a layer's destinations are held: by request, for seeds that were spread or are at home; or by their owners.
 SPREAD, HOME, OWNER = "spread", "home", "owner"
 STATES = (SPREAD, HOME, OWNER)
 
-Key = tuple[int, str, bool]  # the layer (0: nearest the inputs), how destinations are held, and are inputs cached?
+
+_Record = TypeVar("_Record", "Drawn", Moves)
+
+
+class Key(NamedTuple):
+    """A hop, drawn in one way."""
+
+    layer: int  # 0: nearest the inputs
+    state: str  # how destinations are held
+    cached: bool = False  # are inputs cached?
+
+
+class Placed(NamedTuple):
+    """A layer of some plans: a hop, how it is placed, and how the rows above and below it are held."""
+
+    key: Key
+    placement: str
+    above: Held
+    below: Held
+
+
+def ways(key: Key, seeds: bool = False) -> Iterator[Placed]:
+    """All layers that a hop can be drawn for; `seeds`: are its destinations seeds? At home these are held in both ways."""
+    above: tuple[Held, ...] = ("owner",) if key.state == OWNER else ("request",)
+    if key.state == OWNER and seeds:
+        above = ("owner", "request")
+    below: tuple[Held, ...] = ("owner", "request") if key.layer else ("input",)
+    for name, rule in RULES.items():
+        for over, under in product(above, below):
+            owned = key.state != OWNER or "owner" in rule.leaves
+            if owned and over in rule.leaves and under in rule.takes:
+                yield Placed(key, name, over, under)
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One layer of a batch, its destinations held in one way. Of [worker, other]: what a worker wants of another."""
+class Drawn:
+    """A hop, whatever is made of it. Of [worker, other]: of a worker, by the other one."""
 
     destinations: np.ndarray  # distinct destinations, by who answers for them
     sources: np.ndarray  # distinct sources, destinations among them, likewise; cached ones are the worker's own
     lists: np.ndarray  # edges, by who answers for their destination
-    pairs: np.ndarray  # partial rows that those who answer for sources would push
-    pushed: np.ndarray  # their edges
-    cover_sources: np.ndarray  # where vertices are pulled or pushed as is cheaper: rows pulled,
-    cover_pairs: np.ndarray  # partial rows,
-    cover_pushed: np.ndarray  # and their edges
-    inputs: np.ndarray  # sources that are in no cache, by the worker that stores them
-    cover_inputs: np.ndarray  # those of them that a cover pulls
     cached: np.ndarray  # [workers, 1]: sources of others that are in the cache
 
     @property
@@ -33,16 +62,92 @@ class Cell:
         return self.lists.sum(1)
 
 
-@dataclass(frozen=True)
-class Counts:
-    """A dry run's figures, of a mean batch."""
+@dataclass
+class CountedBatch:
+    """What one worker counted of a batch; or all workers, with rows of each."""
 
-    cells: dict[Key, Cell]
-    held: np.ndarray  # [workers, workers]: inputs that each worker holds under owners, by the worker that stores them
-    cache_rows: np.ndarray  # [workers]: the most rows that a worker's cache holds
-    uneven: float  # seeds of homes that are too full, of a batch
-    batches: int  # how many it looked at
+    held: np.ndarray  # [workers]: inputs that it holds under owners, by the worker that stores them
+    uneven: np.ndarray  # [1]: seeds of homes that are too full
+    cache_rows: np.ndarray  # [1]: what its cache holds
+    drawn: dict[Key, Drawn] = field(default_factory=dict)
+    moves: dict[Placed, Moves] = field(default_factory=dict)
+
+    def arrays(self) -> list[np.ndarray]:
+        """All figures."""
+        records: list[Drawn | Moves] = [*self.drawn.values(), *self.moves.values()]
+        return [self.held, self.uneven, self.cache_rows, *(array for one in records for array in _arrays(one).values())]
+
+    def with_figures(self, figures: np.ndarray) -> "CountedBatch":
+        """Such a batch of all workers, from a row of each, [workers, figures]."""
+        parts = iter(np.split(figures, np.cumsum([len(array) for array in self.arrays()])[:-1], axis=1))
+        found = CountedBatch(next(parts), next(parts), next(parts))
+        found.drawn = {key: _with(one, parts) for key, one in self.drawn.items()}
+        found.moves = {key: _with(one, parts) for key, one in self.moves.items()}
+        return found
+
+
+def _with(record: _Record, parts: Iterator[np.ndarray]) -> _Record:
+    """The same with other arrays."""
+    others: dict[str, Any] = {name: next(parts) for name in _arrays(record)}
+    return replace(record, **others)
+
+
+def _arrays(record: Drawn | Moves) -> dict[str, np.ndarray]:
+    return {name: value for name, value in vars(record).items() if isinstance(value, np.ndarray)}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How batches that were looked at stand for an epoch."""
+
+    batches: int  # that were looked at
     of_epoch: int
     error: float  # standard error of the rows that a batch reaches, as a share of their mean
     seeds: float  # of a batch, all workers'
+
+
+@dataclass(frozen=True)
+class Counts:
+    """All workers' figures of a mean batch."""
+
+    batch: CountedBatch
+    coverage: Coverage
     each: tuple[tuple[float, "Counts"], ...] = ()  # of each batch alone, with its share of the mean
+
+    @classmethod
+    def mean(
+        cls,
+        batches: list[list[CountedBatch]],
+        weights: np.ndarray,
+        coverage: Coverage,
+        gather: Callable[[np.ndarray], np.ndarray],
+    ) -> "Counts":
+        """`batches`: of each worker that this process counts for, of which `gather` makes those of all workers."""
+        mine = np.stack([[np.concatenate(batch.arrays()) for batch in of_worker] for of_worker in batches])
+        whole, kind = gather(mine), batches[0][0]
+        each = (cls(kind.with_figures(whole[:, number]), coverage) for number in range(len(weights)))
+        mean = kind.with_figures(np.einsum("wbf,b->wf", whole, weights))
+        return cls(mean, coverage, tuple(zip(weights.tolist(), each, strict=True)))
+
+    @property
+    def held(self) -> np.ndarray:
+        """Inputs that each worker holds under owners, by the worker that stores them, [workers, workers]."""
+        return self.batch.held
+
+    @property
+    def uneven(self) -> float:
+        """Seeds of homes that are too full."""
+        return float(self.batch.uneven.max())
+
+    def held_below(self, layer: int) -> np.ndarray:
+        """Rows that a layer takes, where their owners hold them, [workers]."""
+        return (self.batch.drawn[Key(layer - 1, OWNER)].destinations if layer else self.held).sum(1)
+
+    def moves_of(self, key: Key) -> list[Moves]:
+        """All that a hop may move."""
+        return [moves for placed, moves in self.batch.moves.items() if placed.key == key]
+
+
+def others(matrix: np.ndarray) -> np.ndarray:
+    """What goes to others: without the diagonal."""
+    return matrix * (1 - np.eye(len(matrix)))

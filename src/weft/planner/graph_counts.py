@@ -8,8 +8,8 @@ import torch
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.placements import vertices_to_replicate
-from weft.planner.counts import HOME, OWNER, Cell, Counts, Key
-from weft.planner.walk import Team, Walk
+from weft.planner.counts import HOME, OWNER, CountedBatch, Counts, Coverage, Key, ways
+from weft.planner.traversal import Members, Traversal
 from weft.sampling import NeighborSampler
 
 
@@ -27,19 +27,13 @@ def count_graph(
     """
     workers = range(owners.size) if comm is None else [comm.rank]
     sampler = NeighborSampler(graph, [-1] * len(costs))
-    mine = [_Part(graph, owners, hosts, costs, worker, sampler, epochs).cells() for worker in workers]
-    names = list(Cell.__dataclass_fields__)
-    flat = np.stack([np.concatenate([getattr(c, name) for c in cells for name in names]) for cells in mine])
-    if comm is not None:
-        flat = torch.cat(comm.gather(torch.from_numpy(flat), "sample")).numpy()
-    ends = np.cumsum([len(getattr(c, name)) for c in mine[0] for name in names])
-    arrays = np.split(flat, ends[:-1], axis=1)
-    cells: dict[Key, Cell] = {}
-    for layer in range(len(costs)):
-        cell = Cell(*arrays[layer * len(names) : (layer + 1) * len(names)])
-        cells |= {(layer, state, False): cell for state in (OWNER, HOME)}
-    own = np.diff(owners.bounds).astype(float)
-    return Counts(cells, np.diag(own), np.zeros(len(own)), 0.0, 1, 1, 0.0, float(own.sum()))
+    batches = [_Part(graph, owners, hosts, costs, worker, sampler, epochs).batch() for worker in workers]
+
+    def gather(mine: np.ndarray) -> np.ndarray:
+        return mine if comm is None else torch.cat(comm.gather(torch.from_numpy(mine), "sample")).numpy()
+
+    coverage = Coverage(batches=1, of_epoch=1, error=0.0, seeds=float(owners.bounds[-1]))
+    return Counts.mean([[batch] for batch in batches], np.ones(1), coverage, gather)
 
 
 class _Part:
@@ -57,25 +51,33 @@ class _Part:
     ) -> None:
         everybody = list(range(owners.size))
         near = frozenset(other for other in everybody if hosts[other] == hosts[worker])
-        team = Team(owners, owners, everybody, near)
+        members = Members(owners, owners, everybody, near)
         self._sampler, self._costs = sampler, costs
-        self._walk = Walk(sampler, team, worker, costs, 0.0, graph.num_vertices)
+        self._traversal = Traversal(sampler, members, worker, costs, 0.0, graph.num_vertices)
         span = int(owners.bounds[worker]), int(owners.bounds[worker + 1])
         self._own = np.arange(*span, dtype=graph.indices.dtype)
         self._copies = vertices_to_replicate(graph, span, costs, epochs) if epochs else {}
+        self._held = np.zeros(owners.size)
+        self._held[worker] = len(self._own)
 
-    def cells(self) -> list[Cell]:
-        """By layer, inputs first."""
-        found: list[Cell] = []
+    def batch(self) -> CountedBatch:
+        """All layers, inputs first."""
+        batch = CountedBatch(self._held, np.zeros(1), np.zeros(1))
         for layer in range(len(self._costs)):
-            same = not self._copies and layer > 1 and self._costs[layer] == self._costs[layer - 1]
-            found.append(found[-1] if same else self._cell(layer))
-        return found
+            key = Key(layer, OWNER)
+            if not self._copies and layer > 1 and self._costs[layer] == self._costs[layer - 1]:
+                below = Key(layer - 1, OWNER)
+                batch.drawn[key] = batch.drawn[below]
+                batch.moves |= {placed: batch.moves[placed._replace(key=below)] for placed in ways(key)}
+            else:
+                self._count(batch, key)
+            batch.drawn[Key(layer, HOME)] = batch.drawn[key]
+        return batch
 
-    def _cell(self, layer: int) -> Cell:
-        wanted = self._own
+    def _count(self, batch: CountedBatch, key: Key) -> None:
+        wanted, layer = self._own, key.layer
         if layer + 1 in self._copies:
             wanted = np.concatenate([wanted, np.flatnonzero(self._copies[layer + 1]).astype(wanted.dtype)])
         vertices, block = self._sampler.hop(wanted, 0, 0, 0)
         cached = self._copies[layer][vertices] if layer and layer in self._copies else None
-        return self._walk.count((layer, OWNER, False), vertices, block, cached)
+        self._traversal.count(batch, key, vertices, block, cached)

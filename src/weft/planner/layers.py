@@ -17,7 +17,7 @@ from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn.block_model import walk
 from weft.nn.conv import BlackBox, convolution_of
-from weft.planner.counts import HOME, OWNER, Counts
+from weft.planner.counts import HOME, OWNER, Counts, Key, others
 from weft.planner.stand import FEW, Shape, Stand, most_rows, pace, step_time
 
 
@@ -49,17 +49,15 @@ class ModelCost:
 
 
 def shapes_of(counts: Counts, depth: int) -> list[Shape]:
-    """Each layer's size on a mean worker."""
+    """Each layer's size on a mean worker; of edges and partial rows that go to others, of the placement with most."""
     shapes, workers = [], len(counts.held)
-    others = 1 - np.eye(workers)
     for layer in range(depth):
-        home, owner = (counts.cells[layer, state, False] for state in (HOME, OWNER))
-        held = counts.cells[layer - 1, OWNER, False].destinations if layer else counts.held
-        sizes = (home.sources, home.destinations, home.lists, held, home.destinations * others)
-        pushed = float((owner.pushed * others).sum() / max(1.0, owner.lists.sum()))
-        pairs = float((owner.pairs * others).sum()) / workers
+        home, owner = (counts.batch.drawn[Key(layer, state)] for state in (HOME, OWNER))
+        sizes = (home.sources, home.destinations, home.lists, counts.held_below(layer), others(home.destinations))
+        split = max(counts.moves_of(Key(layer, OWNER)), key=lambda moves: float(np.sum(moves.edges)))
+        pushed = float(np.sum(split.edges)) / max(1.0, float(owner.lists.sum()))
         sources, destinations, edges, below, away = (float(size.sum()) / workers for size in sizes)
-        shapes.append(Shape(sources, destinations, edges, below, away, pushed, pairs))
+        shapes.append(Shape(sources, destinations, edges, below, away, pushed, float(np.sum(split.pairs)) / workers))
     return shapes
 
 
@@ -84,9 +82,7 @@ def model_cost(
     told: list[list[float]] = comm.sum(mine).tolist()
     figures, paced = told[: len(runs)], min(row[0] for row in told[len(runs) :])
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
-    maps = [
-        isinstance(convolution_of(found[depth + 1][0]), BlackBox) for depth in range(len(shapes))
-    ]  # others rows too
+    maps = [isinstance(convolution_of(found[depth + 1][0]), BlackBox) for depth in range(len(shapes))]
     layers = [
         LayerCost(*(whole[:4] + split[:3] + [whole[4], whole[1] * of_all]))
         for (whole, split), of_all in zip(halves, maps, strict=True)

@@ -15,10 +15,10 @@ from weft.plan import NAMED, PLACEMENTS, Plan
 from weft.planner.cost import Price
 from weft.planner.counts import Counts
 from weft.planner.dry_run import DryRun
-from weft.planner.search import Held
+from weft.planner.loads import PlanLayer, layers_of
+from weft.planner.moves import RULES, Held
 from weft.planner.space import Communicators, Space, Variant
 from weft.planner.task import Sampling, Task
-from weft.planner.work import Piece
 
 _NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
 _OPTIONS = ("group", "topology", "cache", "cache_by", "wire", "slack", "prefetch")
@@ -67,7 +67,7 @@ class MiniBatches(Space):
             team = None if comms is None else (comms.all, comms.all if group == "all" else comms.host)
             run = DryRun(graph, self._sampling, self._first, owners, hosts, costs, group, team, computed)
             self._counts[group], self._runs[group] = run.run(progress=progress), run
-        self.batches = self.some_counts.of_epoch
+        self.batches = self.some_counts.coverage.of_epoch
         self.learn(model)
 
     @property
@@ -101,10 +101,11 @@ class MiniBatches(Space):
     def seeds(self, plan_seeds: str) -> frozenset[Held]:
         return frozenset({"request"} if plan_seeds == "spread" else {"request", "owner"})
 
-    def possible(self, piece: Piece) -> bool:
+    def possible(self, part: PlanLayer) -> bool:
+        above, rule = part.placed.above, RULES[part.placement]
         if self.workers == 1:
-            return piece.placement == "local" and not piece.below
-        return self._crossings.get((piece.layer, piece.placement, piece.by_request)) is not None
+            return above == "request" and not rule.splits and part.placed.below != "owner"
+        return self._crossings.get((part.layer, part.placement, above == "request")) is not None
 
     def lighter(self, plan: Plan) -> Iterator[Plan]:
         return (replace(plan, prefetch=depth) for depth in self.choices["prefetch"] if depth <= plan.prefetch)
@@ -112,14 +113,14 @@ class MiniBatches(Space):
     def reads(self, plan: Plan) -> np.ndarray | None:
         if self._comm is None or not plan.cache or plan.cache_by != "reads":
             return None
-        *_, first = self.pieces(plan)
-        return self._runs[plan.group].reads(first.cell[1])
+        *_, first = layers_of(plan)
+        return self._runs[plan.group].reads(first.placed.key.state)
 
     def memory(self, plan: Plan, price: Price, near: int) -> float:
         """Batches that wait and the one that is computed, the cache, and the lists that are read."""
         lists = float(self.graph.indptr.nbytes + self.graph.indices.nbytes)
         lists *= 1 / self.workers if plan.topology == "partitioned" else 1 / near
-        cached = float(self._counts[plan.group].cache_rows.max()) * self.row if plan.cache else 0.0
+        cached = float(self._counts[plan.group].batch.cache_rows.max()) * self.row if plan.cache else 0.0
         prepared, computed = price.memory.tolist()
         waiting = prepared * (plan.prefetch + 1 + (self.lanes if plan.prefetch else 0))
         return float(waiting + computed + cached + lists)

@@ -16,6 +16,7 @@ from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, epoch_seconds
 from weft.planner.explain import reasons, worth
+from weft.planner.loads import PlanLayer, layers_of
 from weft.planner.mini_batches import Batches, MiniBatches
 from weft.planner.prediction import LIMITS, STAGES, Answer, Prediction
 from weft.planner.pricing import Priced
@@ -23,7 +24,6 @@ from weft.planner.search import best_plans
 from weft.planner.space import Communicators, Space, Variant
 from weft.planner.task import Task
 from weft.planner.whole_graph import WholeGraph
-from weft.planner.work import Piece, pieces
 
 _SHOWN = 3  # the fastest plans, beside the named ones
 _CANDIDATES = 10  # the fastest plans of the search, of which those that are named already are left out
@@ -87,9 +87,9 @@ class Planner:
                 f"for each"
             )
         name = name or self.space.name_of(plan)
-        for piece in pieces(plan):
-            if not self.space.possible(piece):
-                why = f"layer {piece.layer + 1} can't be {piece.placement}: its convolution has no such split"
+        for part in layers_of(plan):
+            if not self.space.possible(part):
+                why = f"layer {part.layer + 1} can't be {part.placement}: its convolution has no such split"
                 return Prediction.none(name, plan, why)
         price, batches, lanes = self.price(plan, cluster), self.batches, self.space.lanes
         memory, room = self._memory(plan, price, cluster)
@@ -112,7 +112,7 @@ class Planner:
     def price(self, plan: Plan, cluster: Cluster) -> Price:
         """What a mean batch of a plan costs."""
         prices = self._prices(Variant.of(plan), cluster)
-        return sum((prices.layer(piece) for piece in self.space.pieces(plan)), prices.step)
+        return sum((prices.layer(part) for part in self.space.parts(plan)), prices.step)
 
     def units(self, plan: Plan, cluster: Cluster) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
         """Units of work in an epoch by stage and kind, [workers]; all workers' processor seconds in convolutions.
@@ -122,7 +122,7 @@ class Planner:
         priced = self._prices(Variant.of(plan), cluster)
         total: dict[str, dict[str, np.ndarray]] = {stage: {} for stage in STAGES}
         convolved = np.zeros(2)
-        loads = [(priced.loads.step(), None), *((priced.loads.of(p), p.layer) for p in self.space.pieces(plan))]
+        loads = [(priced.loads.step(), None), *((priced.loads.of(p), p.layer) for p in self.space.parts(plan))]
         for load, layer in loads:
             convolved += [part.sum() * self.batches for part in priced.prices.convolved(load, layer)]
             for stage, kinds in load.units.items():
@@ -144,10 +144,10 @@ class Planner:
         if ranked[0].excluded is not None:
             raise ConfigError(f"no plan fits this cluster: {ranked[0].name} {ranked[0].excluded}")
         shown = [p for at, p in enumerate(ranked) if p.name in named or at < _SHOWN or p.plan == also]
-        counts, prefetch = self.space.some_counts, self.space.choices.get("prefetch", (0,))[0]
+        coverage, prefetch = self.space.some_counts.coverage, self.space.choices.get("prefetch", (0,))[0]
         took = self.took + time.perf_counter() - start
         said = reasons(shown, lambda plan: self.predict(plan, cluster), prefetch)
-        return Answer(self._title, ranked[0], shown, said, counts.of_epoch, counts.batches, counts.error, took)
+        return Answer(self._title, ranked[0], shown, said, coverage.of_epoch, coverage.batches, coverage.error, took)
 
     def _narrowed(self, prediction: Prediction) -> Prediction:
         """Excluded, if the plan is another one than the task asks for."""
@@ -172,8 +172,8 @@ class Planner:
         space = self.space
         prices = self._prices(Variant.among(options), cluster)
 
-        def price(piece: Piece) -> Price | None:
-            return prices.layer(piece) if space.possible(piece) else None
+        def price(part: PlanLayer) -> Price | None:
+            return prices.layer(part) if space.possible(part) else None
 
         seeds = space.seeds(options["seeds"])
         for plan, cost in best_plans(space.depth, options, price, space.placements, seeds, _KEPT):

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.planner.counts import Counts
+from weft.planner.counts import OWNER, Counts, Key, others
 from weft.planner.layers import LayerCost, ModelCost
+from weft.planner.loads import DecoupledPlan, Load, Loads, Move, PlanLayer, PlanPart, Setting, SlicedPlanLayer
 from weft.planner.sliced import Sliced
-from weft.planner.work import Load, Loads, Move, Piece, Setting, others
-
-DECOUPLED = "decoupled"  # the one piece of a plan whose dense layers are apart from its mixings
 
 
 @dataclass(frozen=True)
@@ -25,23 +23,23 @@ class Seen:
 
 
 class ReadyOnce(Loads):
-    """The load of each piece of a plan, its layers at the owners or by column."""
+    """The load of each part of a plan, its layers at the owners or by column."""
 
     def __init__(self, counts: Counts, setting: Setting, half: bool, seen: Seen, model: ModelCost, item: int) -> None:
         """`item`: bytes of a number in the model."""
         super().__init__(counts, setting, half)
         self._seen, self._model, self._item = seen, model, item
         self._own = counts.held.sum(1)
-        self._edges = float(counts.cells[0, "owner", False].edges.sum())
+        self._edges = float(counts.batch.drawn[Key(0, OWNER)].edges.sum())
 
-    def of(self, piece: Piece) -> Load:
-        if piece.placement == DECOUPLED:
-            return self._decoupled(piece)
-        return self._column(piece.layer) if piece.placement == "columns" else self._at_owners(piece)
+    def of(self, part: PlanPart) -> Load:
+        if isinstance(part, DecoupledPlan):
+            return self._apart(part)
+        return self._slice(part.layer) if isinstance(part, SlicedPlanLayer) else self._at_owners(part)
 
-    def _at_owners(self, piece: Piece) -> Load:
+    def _at_owners(self, part: PlanLayer) -> Load:
         """A layer's load without what is done once: drawing, fetching, and merging inputs that stay."""
-        load, kept = super().of(piece), piece.layer == 0 and self._seen.keeps
+        load, kept = super().of(part), part.layer == 0 and self._seen.keeps
         ready = ("sample", "fetch", *(["exchange", "compute"] if kept else []))
         for stage in ready:
             load.units[stage].clear()
@@ -51,7 +49,7 @@ class ReadyOnce(Loads):
             load.sources, load.edges = load.destinations, 0.0 * load.destinations
         return load
 
-    def _column(self, layer: int) -> Load:
+    def _slice(self, layer: int) -> Load:
         """A layer by column, as it was seen to run."""
         seen = self._seen.sliced[layer]
         assert seen is not None, f"layer {layer + 1} can't be by column"
@@ -62,7 +60,7 @@ class ReadyOnce(Loads):
         load.cost = LayerCost(seen.fixed, 0.0, seen.row, seen.edge, 0.0, 0.0, 0.0, 0.0)
         return load
 
-    def _decoupled(self, piece: Piece) -> Load:
+    def _apart(self, part: DecoupledPlan) -> Load:
         """Dense layers on own rows, rows to slices, mixings (of inputs that stay one is made once), and rows again."""
         mixings, heads, layers = self._seen.mixings, self._seen.heads, self._model.layers
         forth_and_back = 4 * heads if self._workers > 1 and mixings else 0
@@ -71,7 +69,7 @@ class ReadyOnce(Loads):
         dense, fixed = sum(cost.source + cost.destination for cost in layers), sum(cost.fixed for cost in layers)
         row, edge = (each * mixings * heads for each in self._seen.mixing)
         load.cost = LayerCost(fixed, dense, row, edge, 0.0, 0.0, 0.0, 0.0)
-        load.overlaps = min(1.0, 2 / max(mixings, 1)) * piece.overlaps
+        load.overlaps = min(1.0, 2 / max(mixings, 1)) * part.overlaps
         return load
 
     def _slices(self, sent: Sequence[np.ndarray]) -> Load:

@@ -6,33 +6,16 @@ what is left at the inputs holds the best plan of all.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from weft.plan import Plan
 from weft.planner.cost import Price
-from weft.planner.counts import HOME, OWNER, SPREAD
-from weft.planner.work import Piece
-
-Held = Literal["owner", "request", "input"]  # rows are with their owners, or where they were asked for
-
-# How the rows that a placement starts from may be held, and those that it leaves.
-TAKES: dict[str, frozenset[Held]] = {
-    "local": frozenset({"input", "request", "owner"}),
-    "pull": frozenset({"input", "owner"}),
-    "push": frozenset({"input", "owner"}),
-    "cover": frozenset({"input", "owner"}),
-    "columns": frozenset({"input"}),
-}
-LEAVES: dict[str, frozenset[Held]] = {
-    "local": frozenset({"request"}),
-    "pull": frozenset({"owner"}),
-    "push": frozenset({"request", "owner"}),
-    "cover": frozenset({"owner"}),
-    "columns": frozenset({"request", "owner"}),
-}
+from weft.planner.counts import HOME, OWNER, SPREAD, Key, Placed
+from weft.planner.loads import PlanLayer
+from weft.planner.moves import RULES, Held
 
 
 @dataclass(frozen=True)
@@ -46,7 +29,7 @@ class _Beginning:
 
     def joins(self, placement: str) -> Held | None:
         """How the rows are held between a placement and the layers above it; None where it can't be below them."""
-        both = LEAVES[placement] & self.takes
+        both = RULES[placement].leaves & self.takes
         held: Held | None = "request" if "request" in both else "owner" if both else None
         return held if self.held in (held, None) else None
 
@@ -54,7 +37,7 @@ class _Beginning:
 def best_plans(
     depth: int,
     options: Mapping[str, Any],
-    price: Callable[[Piece], Price | None],
+    price: Callable[[PlanLayer], Price | None],
     placements: Callable[[int], Iterable[str]],
     seeds: frozenset[Held],
     most: int = 1 << 20,
@@ -69,11 +52,11 @@ def best_plans(
         grown = []
         for beginning in beginnings:
             for placement in placements(layer):
-                for piece, held in _extended(beginning, layer, placement, options):
-                    cost = price(piece)
+                for part, held in _extended(beginning, layer, placement, options):
+                    cost = price(part)
                     if cost is not None:
                         layers = (placement, *beginning.layers)
-                        grown.append(_Beginning(layers, TAKES[placement], held, beginning.price + cost))
+                        grown.append(_Beginning(layers, RULES[placement].takes, held, beginning.price + cost))
         beginnings = [kept for alike in _by_kind(grown) for kept in _front(alike)[:most]]
     for beginning in beginnings:
         yield Plan(beginning.layers, **options), beginning.price
@@ -81,19 +64,18 @@ def best_plans(
 
 def _extended(
     beginning: _Beginning, layer: int, placement: str, options: Mapping[str, Any]
-) -> Iterator[tuple[Piece, Held]]:
+) -> Iterator[tuple[PlanLayer, Held]]:
     """One layer more, for each way in which the rows below it may be held."""
     joins, spread = beginning.joins(placement), options["seeds"] == "spread"
     if joins is None:
         return
-    top = beginning.held is None
-    owned = joins == "owner" or (top and not spread and "owner" in LEAVES[placement])  # seeds at home are with both
-    at = OWNER if owned else SPREAD if spread else HOME
+    rule, top = RULES[placement], beginning.held is None
+    owned = joins == "owner" or (top and not spread and "owner" in rule.leaves)  # seeds at home are with both
+    key = Key(layer, OWNER if owned else SPREAD if spread else HOME, layer == 0 and options.get("cache", 0.0) > 0)
     asks = options.get("topology") == "partitioned" and joins == "request"
-    cached = layer == 0 and options.get("cache", 0.0) > 0
-    piece = Piece((layer, at, cached), placement, joins == "request", False, asks, top)
-    for held in sorted(TAKES[placement] & frozenset({"request", "owner"} if layer else {"input"})):
-        yield replace(piece, below=held == "owner"), held
+    below = {"owner", "request"} if layer else {"input"}
+    for held in sorted(rule.takes & below):
+        yield PlanLayer(Placed(key, placement, joins, held), asks, top), held
 
 
 def _by_kind(beginnings: list[_Beginning]) -> Iterator[list[_Beginning]]:

@@ -21,10 +21,10 @@ from weft.planner.cost import Price, Prices
 from weft.planner.counts import Counts
 from weft.planner.crossings import all_crossings
 from weft.planner.layers import ModelCost, model_cost, shapes_of
+from weft.planner.loads import EdgeValues, Loads, PlanLayer, PlanPart, Setting, layers_of
+from weft.planner.moves import RULES, Held
 from weft.planner.pricing import Priced
-from weft.planner.search import LEAVES, Held
 from weft.planner.task import Task
-from weft.planner.work import EdgeValues, Loads, Piece, Setting, pieces
 
 # What a plan's name says of options that are not the preferred ones.
 _IN_SHORT = {
@@ -127,16 +127,16 @@ class Space(ABC):
         """How the rows of seeds may be held."""
 
     @abstractmethod
-    def possible(self, piece: Piece) -> bool:
+    def possible(self, part: PlanLayer) -> bool:
         """Can the convolution be placed so?"""
 
     @abstractmethod
     def memory(self, plan: Plan, price: Price, near: int) -> float:
         """Bytes of the worker that needs most; `near`: how many workers its host has."""
 
-    def pieces(self, plan: Plan) -> Iterator[Piece]:
+    def parts(self, plan: Plan) -> Iterator[PlanPart]:
         """What a plan's cost is the sum of, from the seeds to the inputs."""
-        return pieces(plan)
+        return layers_of(plan)
 
     def refused(self, plan: Plan) -> str | None:
         """Why a plan is not for this model, though it has a cost."""
@@ -151,10 +151,10 @@ class Space(ABC):
         return None
 
     def prices(self, variant: Variant, cluster: Cluster) -> Priced:
-        """What the pieces of plans cost on a cluster."""
+        """What the parts of plans cost on a cluster."""
         counts, half = self.counts(variant), variant.wire == "float16" and self.task.dtype == "float32"
         prices = Prices(cluster, self.model, self.item, self.row, self._comm is not None, self._absent(cluster))
-        each = [(share, self._loads(one, half)) for share, one in counts.each or [(1.0, counts)]]
+        each = [(share, self._loads(one, half)) for share, one in counts.each]
         return Priced(self._loads(counts, half), each, prices)
 
     def _loads(self, counts: Counts, half: bool) -> Loads:
@@ -170,7 +170,7 @@ class Space(ABC):
         known = next((name for name, one in self.named().items() if one == plan), None)
         if known is not None:
             return known
-        seeds = "home" if "owner" in LEAVES[plan.layers[-1]] else "spread"
+        seeds = "home" if "owner" in RULES[plan.layers[-1]].leaves else "spread"
         usual = {name: self.choices.get(name, (getattr(Plan, name),))[0] for name in _IN_SHORT} | {"seeds": seeds}
         other = {name: getattr(plan, name) for name in usual if getattr(plan, name) != usual[name]}
         return " ".join(["+".join(plan.layers), *(_IN_SHORT[name].format(value) for name, value in other.items())])

@@ -23,14 +23,14 @@ from weft.nn.decoupled import Decoupled
 from weft.nn.ranges import needs
 from weft.plan import OF_GRAPH, Plan
 from weft.planner.cost import Price
-from weft.planner.counts import OWNER, Counts
+from weft.planner.counts import OWNER, Counts, Key
 from weft.planner.graph_counts import count_graph
-from weft.planner.ready_once import DECOUPLED, ReadyOnce, Seen
-from weft.planner.search import Held
+from weft.planner.loads import DecoupledPlan, Loads, PlanLayer, PlanPart, SlicedPlanLayer
+from weft.planner.moves import Held
+from weft.planner.ready_once import ReadyOnce, Seen
 from weft.planner.sliced import Sliced, merges_once, mixing, sliced
 from weft.planner.space import Communicators, Space, Variant
 from weft.planner.task import Task
-from weft.planner.work import Loads, Piece
 
 _OTHER_MODEL = "trains another model, the decoupled one: choose it by name"
 _COUPLED = "trains another model than the decoupled one"
@@ -133,10 +133,10 @@ class WholeGraph(Space):
     def seeds(self, plan_seeds: str) -> frozenset[Held]:
         return frozenset({"owner"})
 
-    def possible(self, piece: Piece) -> bool:
-        if self.workers > 1 and piece.placement == "columns":
-            return self._seen.sliced[piece.layer] is not None
-        return self._places_at_owners(piece.layer, piece.placement)
+    def possible(self, part: PlanLayer) -> bool:
+        if self.workers > 1 and part.placement == "columns":
+            return self._seen.sliced[part.layer] is not None
+        return self._places_at_owners(part.layer, part.placement)
 
     def _places_at_owners(self, layer: int, placement: str) -> bool:
         if self.workers == 1 or (layer == 0 and placement == "pull"):
@@ -148,11 +148,13 @@ class WholeGraph(Space):
             return None
         return _OTHER_MODEL if plan.decoupled else _COUPLED
 
-    def pieces(self, plan: Plan) -> Iterator[Piece]:
+    def parts(self, plan: Plan) -> Iterator[PlanPart]:
         """The decoupled model's layers are not priced one by one."""
-        if not plan.decoupled:
-            return super().pieces(plan)
-        return iter([Piece((0, OWNER, False), DECOUPLED, False, False, False, True, overlaps=plan.overlap)])
+        if plan.decoupled:
+            return iter([DecoupledPlan(plan.overlap)])
+        if plan.tensor_parallel:
+            return (SlicedPlanLayer(layer) for layer in reversed(range(self.depth)))
+        return super().parts(plan)
 
     def _loads(self, counts: Counts, half: bool) -> Loads:
         return ReadyOnce(counts, self._setting, half, self._seen, self.model, self.item)
@@ -160,7 +162,7 @@ class WholeGraph(Space):
     def memory(self, plan: Plan, price: Price, near: int) -> float:
         """Lists, inputs, each layer's rows with their gradients, and the model."""
         widths, own = self.model.widths, float(self._own.max())
-        cells = [self._counts[plan.replicate].cells[layer, OWNER, False] for layer in range(self.depth)]
+        drawn = [self._counts[plan.replicate].batch.drawn[Key(layer, OWNER)] for layer in range(self.depth)]
         if plan.tensor_parallel:
             if self.task.memory is not None and not plan.decoupled:
                 needs = self._needs
@@ -169,11 +171,11 @@ class WholeGraph(Space):
             rows = own * (widths[0] + 2 * sum(widths[1:])) + 3 * self.graph.num_vertices * slices
             lists = 12.0 * self.graph.num_edges + 16.0 * self.graph.num_vertices
         else:
-            below = [float(cell.sources.sum(1).max()) for cell in cells]
+            below = [float(hop.sources.sum(1).max()) for hop in drawn]
             held = zip(below[1:], widths[1:-1], strict=True)
             rows = below[0] * widths[0] + sum(2 * count * width for count, width in held)
             rows += own * (2 * sum(widths[1:]) + widths[0] * self._seen.keeps)
-            lists = 12.0 * sum(float(cell.edges.max()) for cell in cells[:2])
+            lists = 12.0 * sum(float(hop.edges.max()) for hop in drawn[:2])
         return rows * self.item + lists + 4.0 * self.model.parameters
 
 

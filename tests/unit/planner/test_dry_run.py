@@ -6,9 +6,9 @@ import pytest
 from weft.exchange import Owners
 from weft.graph import communities
 from weft.plan import Plan
-from weft.planner import Sampling
-from weft.planner.counts import HOME, OWNER, SPREAD
+from weft.planner.counts import HOME, OWNER, SPREAD, Key, Placed
 from weft.planner.dry_run import DryRun
+from weft.planner.task import Sampling
 from weft.sampling import Batches, NeighborSampler, dealt
 
 FANOUTS, WORKERS = (3, 2), 3
@@ -45,7 +45,7 @@ class Slow:
     def hop(self, state, hop):
         """What each worker wants of each other, in a hop; and the next hop's vertices."""
         shape = (WORKERS, WORKERS)
-        names = ("destinations", "sources", "lists", "pairs", "pushed")
+        names = ("destinations", "sources", "lists", "pairs", "edges")
         found = {name: np.zeros(shape) for name in names}
         reached = []
         for worker, vertices in enumerate(self.wanted[state]):
@@ -58,7 +58,7 @@ class Slow:
                 for other in {self.owner[u] for u in drawn} - {worker}:
                     found["pairs"][worker, other] += 1
                 for u in drawn:
-                    found["pushed"][worker, self.owner[u]] += self.owner[u] != worker
+                    found["edges"][worker, self.owner[u]] += self.owner[u] != worker
             for u in sources:
                 found["sources"][worker, self.owner[u]] += 1
         if state == OWNER:
@@ -66,6 +66,12 @@ class Slow:
             reached = [{u for u in union if self.owner[u] == worker} for worker in range(WORKERS)]
         self.wanted[state] = [sorted(vertices) for vertices in reached]
         return found
+
+
+def pushed(found, key):
+    """What is moved where a hop's edges are computed at the owners of their sources."""
+    above = OWNER if key.state == OWNER else "request"
+    return found.batch.moves[Placed(key, "push", above, "owner" if key.layer else "input")]
 
 
 def counts(graph, shares=None, **more):
@@ -78,9 +84,9 @@ def counts(graph, shares=None, **more):
 def test_counts_are_those_of_sets_of_vertices(graph, shares):
     owners, found = counts(graph, shares)
     batches = Batches(graph.seeds("train"), graph.original_ids, 120, 0).of(0)
-    assert found.of_epoch == len(batches)
+    assert found.coverage.of_epoch == len(batches)
     whole = [number for number, seeds in enumerate(batches) if len(seeds) == 120]
-    looked = found.batches - (len(batches) - len(whole))
+    looked = found.coverage.batches - (len(batches) - len(whole))
     weights = {n: len(whole) / looked for n in whole[:looked]} | {n: 1.0 for n in range(len(batches)) if n not in whole}
     total = {}
     held = np.zeros(WORKERS)
@@ -92,22 +98,25 @@ def test_counts_are_those_of_sets_of_vertices(graph, shares):
                     total[layer, state, name] = total.get((layer, state, name), 0) + value * weight / len(batches)
         held += np.array([len(vertices) for vertices in slow.wanted[OWNER]]) * weight / len(batches)
     for (layer, state, name), value in total.items():
-        cell = found.cells[layer, state, False]
-        np.testing.assert_allclose(getattr(cell, name), value, err_msg=f"{layer} {state} {name}")
+        key = Key(layer, state)
+        figures = found.batch.drawn[key] if name in ("destinations", "sources", "lists") else pushed(found, key)
+        np.testing.assert_allclose(getattr(figures, name), value, err_msg=f"{layer} {state} {name}")
         if state == OWNER:
-            np.testing.assert_allclose(found.cells[1, HOME, False].sources, total[1, OWNER, "sources"])
+            np.testing.assert_allclose(found.batch.drawn[Key(1, HOME)].sources, total[1, OWNER, "sources"])
     np.testing.assert_allclose(np.diag(found.held), held)
-    assert 0 < found.error < 0.05 or looked == 1
+    assert 0 < found.coverage.error < 0.05 or looked == 1
 
 
 def test_a_cover_serves_every_edge_at_no_more_than_pull_or_push_would(graph):
     _, found = counts(graph)
     for layer, (pull, push) in enumerate(COSTS):
-        cell = found.cells[layer, OWNER, False]
+        key, below = Key(layer, OWNER), "owner" if layer else "input"
+        cover, whole = (found.batch.moves[Placed(key, name, OWNER, below)] for name in ("cover", "pull"))
         off = 1 - np.eye(WORKERS)
-        cost = (cell.cover_sources * pull + cell.cover_pairs * push).sum()
-        assert cost <= (cell.sources * off * pull).sum() + 1e-9
-        assert cost <= (cell.pairs * push).sum() + 1e-9
+        pulled = cover.pulled if layer else cover.sources
+        cost = (pulled * pull + cover.pairs * push).sum()
+        assert cost <= ((whole.pulled if layer else whole.sources) * off * pull).sum() + 1e-9
+        assert cost <= (pushed(found, key).pairs * push).sum() + 1e-9
 
 
 @pytest.mark.parametrize("by", ["reads", "degree"])
@@ -115,40 +124,38 @@ def test_a_cache_takes_misses_away_and_larger_ones_more(graph, by):
     missed = []
     for cache in (0.05, 0.3):
         _, found = counts(graph, cache=cache, cache_by=by)
-        cell, bare = found.cells[0, SPREAD, True], found.cells[0, SPREAD, False]
+        keys = [Key(0, SPREAD, cached) for cached in (True, False)]
+        inputs, bare = (found.batch.moves[Placed(key, "local", "request", "input")].inputs for key in keys)
         far = 1 - np.eye(WORKERS)
-        missed.append((cell.inputs * far).sum())
-        assert missed[-1] + cell.cached.sum() == pytest.approx((bare.inputs * far).sum())
-        assert cell.pairs.sum() <= bare.pairs.sum()
-        assert found.cache_rows.max() <= cache * graph.num_vertices
+        missed.append((inputs * far).sum())
+        assert missed[-1] + found.batch.drawn[keys[0]].cached.sum() == pytest.approx((bare * far).sum())
+        assert pushed(found, keys[0]).pairs.sum() <= pushed(found, keys[1]).pairs.sum()
+        assert found.batch.cache_rows.max() <= cache * graph.num_vertices
     assert missed[1] < missed[0]
 
 
-def test_hosts_walk_for_themselves_where_only_their_workers_cooperate(graph):
+def test_hosts_count_for_themselves_where_only_their_workers_cooperate(graph):
     owners = Owners(np.array([0, 250, 450, 700, 900]), shares=(1, 1, 2, 4))
     plan = Plan(("local",), slack=100.0)
     found = DryRun(graph, Sampling(FANOUTS, 120), plan, owners, [0, 0, 1, 1], COSTS, "host").run()
-    cell = found.cells[0, OWNER, False]
-    assert not cell.pairs[:2, 2:].any() and not cell.pairs[2:, :2].any()
-    assert cell.inputs[:2, 2:].any()  # rows of other hosts are fetched all the same
-    seeds = found.cells[1, SPREAD, False].destinations.sum(1)
+    pairs = pushed(found, Key(0, OWNER)).pairs
+    assert not pairs[:2, 2:].any() and not pairs[2:, :2].any()
+    inputs = found.batch.moves[Placed(Key(0, OWNER), "pull", OWNER, "input")].inputs
+    assert inputs[:2, 2:].any()  # rows of other hosts are fetched all the same
+    seeds = found.batch.drawn[Key(1, SPREAD)].destinations.sum(1)
     assert seeds / seeds.sum() == pytest.approx([1 / 8, 1 / 8, 2 / 8, 4 / 8], rel=0.05)
 
 
 @pytest.mark.parametrize("shares", [(3, 2, 1), (1, 1, 6)])
 def test_seeds_at_home_are_evened_by_shares(graph, shares):
     plan, owners = Plan(("local",), slack=0.1), Owners(np.array([0, 250, 610, 900]), shares=shares)
-    seeds = (
-        DryRun(graph, Sampling(FANOUTS, 120), plan, owners, [0, 1, 2], COSTS)
-        .run()
-        .cells[1, HOME, False]
-        .destinations.sum(1)
-    )
+    found = DryRun(graph, Sampling(FANOUTS, 120), plan, owners, [0, 1, 2], COSTS).run()
+    seeds = found.batch.drawn[Key(1, HOME)].destinations.sum(1)
     assert (seeds <= 1.1 * owners.shares * seeds.sum() + 1).all()
 
 
 def test_an_epoch_of_one_batch_has_no_error(graph):
     owners = Owners(np.array([0, 300, 900]))
     found = DryRun(graph, Sampling(FANOUTS, 5000), Plan(("local",)), owners, [0, 1], COSTS).run()
-    assert found.batches == found.of_epoch == 1
-    assert found.error == 0
+    assert found.coverage.batches == found.coverage.of_epoch == 1
+    assert found.coverage.error == 0

@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_said(near):
     ],
 )
 def test_what_is_decided_narrows_the_search(near, name, value, means_nothing_to):
-    decided = WhatIf(near._graph, replace(near._settings, **{name: value}))
+    decided = WhatIf(near._graph, near._settings.changed(**{name: value}))
     answer = decided.answer(cluster(1e6))
     assert getattr(answer.best.plan, name) == value
     told = {p.name: p for p in answer.predictions}
@@ -109,8 +109,8 @@ def test_plans_that_need_more_than_a_worker_may_use_are_left_out(near):
     halo, tp = (next(p for p in plenty.predictions if p.name == name) for name in ("halo", "tp"))
     most = min(halo.memory, tp.memory) - 1
     with pytest.raises(ConfigError, match="no plan fits this cluster"):
-        WhatIf(near._graph, replace(near._settings, memory="1KiB")).answer(cluster(1e5))
-    less = WhatIf(near._graph, replace(near._settings, memory=f"{halo.memory / 1e9 + 1}GB"))
+        WhatIf(near._graph, near._settings.changed(memory="1KiB")).answer(cluster(1e5))
+    less = WhatIf(near._graph, near._settings.changed(memory=f"{halo.memory / 1e9 + 1}GB"))
     assert less.answer(cluster(1e5)).best.plan == plenty.best.plan
     planner = near.planner(cluster(1e5), 1)
     planner.space.task, before = replace(planner.space.task, memory=most), planner.space.task

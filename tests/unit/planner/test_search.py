@@ -8,8 +8,8 @@ import pytest
 from weft.errors import ConfigError
 from weft.plan import PLACEMENTS, Plan
 from weft.planner.cost import Price, epoch_seconds
+from weft.planner.loads import layers_of
 from weft.planner.search import best_plans
-from weft.planner.work import pieces
 
 
 class Prices:
@@ -40,7 +40,7 @@ def search(depth, seeds, prices, **more):
 
 
 def whole(plan, prices):
-    parts = [prices(piece) for piece in pieces(plan)]
+    parts = [prices(piece) for piece in layers_of(plan)]
     return None if None in parts else sum(parts, Price.nothing())
 
 

@@ -5,9 +5,9 @@ import pytest
 from test_dry_run import WORKERS, counts, graph  # noqa: F401 (a fixture)
 
 from weft.plan import Plan
-from weft.planner.counts import HOME, OWNER
+from weft.planner.counts import HOME, OWNER, Key, Placed
 from weft.planner.crossings import Message
-from weft.planner.work import Loads, Setting, pieces
+from weft.planner.loads import Loads, Setting, layers_of
 
 OFF = 1 - np.eye(WORKERS)
 
@@ -22,27 +22,29 @@ def loads(graph):  # noqa: F811
     of = Loads(found, Setting(crossings, range(WORKERS), 24.0, 4.0, 100.0))
 
     def made(*layers):
-        return found.cells, [of.of(piece) for piece in pieces(Plan(layers, seeds="home"))][::-1]
+        return found.batch, [of.of(piece) for piece in layers_of(Plan(layers, seeds="home"))][::-1]
 
     return made
 
 
 def test_rows_are_mapped_where_they_are_held(loads):
-    cells, (below, above) = loads("pull", "local")
-    np.testing.assert_allclose(below.sources, cells[0, OWNER, False].sources.sum(1))  # inputs, each where it is read
-    np.testing.assert_allclose(above.sources, cells[0, OWNER, False].destinations.sum(1))  # rows of the layer below
-    np.testing.assert_allclose(above.pulled, (cells[1, HOME, False].sources * OFF).sum(1))
+    batch, (below, above) = loads("pull", "local")
+    np.testing.assert_allclose(
+        below.sources, batch.drawn[Key(0, OWNER)].sources.sum(1)
+    )  # inputs, each where it is read
+    np.testing.assert_allclose(above.sources, batch.drawn[Key(0, OWNER)].destinations.sum(1))  # rows of the layer below
+    np.testing.assert_allclose(above.pulled, (batch.drawn[Key(1, HOME)].sources * OFF).sum(1))
     _, (below, above) = loads("local", "local")
-    np.testing.assert_allclose(above.sources, cells[1, HOME, False].sources.sum(1))  # nothing comes of others
+    np.testing.assert_allclose(above.sources, batch.drawn[Key(1, HOME)].sources.sum(1))  # nothing comes of others
     assert np.sum(above.pulled) == np.sum(below.pulled) == 0
 
 
 def test_inputs_that_a_cover_fetches_are_mapped_too(loads):
-    cells, (below, above) = loads("cover", "cover")
-    cell = cells[0, OWNER, False]
+    batch, (below, above) = loads("cover", "cover")
+    first, second = (batch.moves[Placed(Key(n, OWNER), "cover", OWNER, ("input", OWNER)[n])] for n in (0, 1))
     _, (pushed, _) = loads("push", "push")
-    np.testing.assert_allclose(below.sources - pushed.sources, (cell.cover_sources * OFF).sum(1))
-    np.testing.assert_allclose(above.pulled, (cells[1, OWNER, False].cover_sources * OFF).sum(1))
+    np.testing.assert_allclose(below.sources - pushed.sources, (first.sources * OFF).sum(1))
+    np.testing.assert_allclose(above.pulled, second.pulled.sum(1))
 
 
 def test_layers_that_cross_say_so(loads):

@@ -17,6 +17,7 @@ from weft.nn import BlockModel, LinkPredictor
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings
 from weft.planner import Sampling
+from weft.planner.counts import Key
 from weft.planner.dry_run import DryRun
 from weft.training import Trainer, make_model
 from weft.training.events import EpochEnded, Finished, Started, Stepped
@@ -217,8 +218,10 @@ def test_the_dry_run_walks_from_the_ends_of_links(graph, tmp_path):
     sampling, plan, owners = Sampling((-1, -1), 300), Plan(("local",)), Owners(parts.bounds)
     costs, batches = [(1.0, 1.0)] * 2, objective.computed(300)
     found = DryRun(objective.graph, sampling, plan, owners, [0, 1], costs, batches=batches).run()
-    assert found.of_epoch == len(ends)
-    assert found.seeds == pytest.approx(np.mean([len(batch) for batch in ends]))
+    assert found.coverage.of_epoch == len(ends)
+    assert found.coverage.seeds == pytest.approx(np.mean([len(batch) for batch in ends]))
     degrees = np.diff(objective.graph.indptr)
     lists = np.mean([degrees[batch].sum() for batch in ends])
-    assert found.cells[1, "spread", False].lists.sum() == pytest.approx(lists, rel=0.03)  # of the batches it looked at
+    assert found.batch.drawn[Key(1, "spread")].lists.sum() == pytest.approx(
+        lists, rel=0.03
+    )  # of the batches it looked at
