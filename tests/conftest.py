@@ -1,5 +1,6 @@
 """Fixtures that all tests share."""
 
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,20 @@ import pytest
 from weft.exchange import simulate
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left(tmp_path_factory):
+    """The suite fails if it leaves anything in the temporary directory."""
+    folder = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+    left = sorted(
+        path.name for path in folder.iterdir() if not path.name.startswith("pymp-")
+    )  # Python's, until its end
+    assert not left, f"left behind: {', '.join(left[:20])}"
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 
 import torch
@@ -72,6 +73,12 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def children_of(pid):
+    """The processes that one has started."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return sorted(map(int, file.read().split()))
+
+
 def command(*arguments, check=False, **environment):
     """What `weft ARGUMENTS` did; see the fixture `weft`."""
     mine, theirs = _FORKS.Pipe(duplex=False)
@@ -89,6 +96,7 @@ def command(*arguments, check=False, **environment):
 def _command(pipe, arguments, environment, folder):
     os.chdir(folder)
     os.environ |= environment
+    tempfile.tempdir = None  # to be found again, from the environment
     torch.set_num_threads(1)
     local.subprocess = _Popen
     files = [os.memfd_create(name) for name in ("out", "errors")]

@@ -41,6 +41,7 @@ LEAVES = {
     "threads",
     "plugins",
     "lazy",
+    "scratch",
     "_kernels",
 }  # anyone's
 TOP = {"__init__", "api", "cli"}  # what users and the command line come in by

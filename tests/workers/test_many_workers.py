@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from launcher import free_port
+from launcher import children_of, free_port
 from safetensors.torch import load_file
 
 from weft import cli
@@ -140,13 +140,30 @@ def test_resumed_with_other_workers_and_another_plan(weft, graphs, alone, tmp_pa
     assert far(model, alone) < 1e-10
 
 
-def test_a_killed_worker_ends_all_and_is_named(graphs):
-    command = [sys.executable, "-m", "weft.cli", "train", str(graphs / "parts-3"), *SETTINGS[:4]]
-    command += ["--workers", "3", "--epochs", "5000", "--evaluate-every", "0", "--timeout", "30", "--plan", "leap"]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for line in run.stdout:
-        if line.startswith("epoch   3"):
-            break
+def start_endless(graph, temporary, *more):
+    """A run that goes on and on, in its third epoch."""
+    command = [sys.executable, "-m", "weft.cli", "train", str(graph), *SETTINGS[:4], "--epochs", "5000"]
+    run = subprocess.Popen(
+        [*command, "--evaluate-every", "0", *map(str, more)],
+        env=os.environ | {"TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert any(line.startswith("epoch   3") for line in run.stdout)
+    return run
+
+
+def nothing_is_left_in(folder):
+    """Within some seconds, for it may be another process that clears up."""
+    end = time.monotonic() + 10
+    while list(folder.iterdir()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not list(folder.iterdir())
+
+
+def test_a_killed_worker_ends_all_and_is_named(graphs, tmp_path):
+    run = start_endless(graphs / "parts-3", tmp_path, "--workers", 3, "--timeout", 30, "--plan", "leap")
     workers = children_of(run.pid)
     assert len(workers) == 3
     os.kill(workers[1], signal.SIGKILL)
@@ -158,20 +175,31 @@ def test_a_killed_worker_ends_all_and_is_named(graphs):
     assert "worker 1 (host 0) stopped answering" in errors
     assert "Traceback" not in errors
     assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
+    assert nothing_is_left_in(tmp_path)
+
+
+def test_nothing_is_left_where_all_are_killed(graphs, tmp_path):
+    run = start_endless(graphs / "parts-2", tmp_path, "--workers", 2, "--plan", "gdp")
+    workers = children_of(run.pid)
+    run.kill()
+    run.communicate(timeout=60)
+    end = time.monotonic() + 20
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)  # they end with who started them
+    assert nothing_is_left_in(tmp_path)
 
 
 def test_interrupted_workers_stop_at_one_batch_and_go_on(graphs, tmp_path):
-    keep = ["--checkpoint", str(tmp_path / "c")]
-    command = [sys.executable, "-m", "weft.cli", "train", str(graphs / "parts-2"), *SETTINGS[:4], *keep]
-    command += ["--workers", "2", "--epochs", "5000", "--evaluate-every", "0"]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for line in run.stdout:
-        if line.startswith("epoch   3"):
-            break
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    more = ["--workers", 2, "--plan", "gdp", "--checkpoint", tmp_path / "c"]
+    run = start_endless(graphs / "parts-2", temporary, *more)
     run.send_signal(signal.SIGTERM)
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGTERM
     assert errors.count("go on with --resume") == 1
+    assert nothing_is_left_in(temporary)
 
 
 def test_a_wrong_number_of_workers_is_refused(graphs, capsys):
@@ -196,8 +224,3 @@ def test_plans_that_make_no_sense_are_explained(graphs, capsys):
         assert cli.main(["train", graph, "--workers", "2", "--plan", plan, "--fanouts", "4,4"]) == 2
         assert reason in capsys.readouterr().err
     assert Graph.open(graph).num_owners == 2
-
-
-def children_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return sorted(map(int, file.read().split()))

@@ -11,6 +11,7 @@ from weft.errors import InputError
 from weft.graph.csr import running_sum
 from weft.graph.hetero_features import Features, HeteroFeatures
 from weft.graph.left_out import check_left_out
+from weft.scratch import remove_cache_of_torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -178,6 +179,7 @@ def load(path: Path) -> "Data | HeteroData":
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
+    remove_cache_of_torch()
     safe = [Data, HeteroData, DataEdgeAttr, DataTensorAttr, BaseStorage, GlobalStorage, NodeStorage, EdgeStorage]
     try:
         with torch.serialization.safe_globals(safe):

@@ -1,4 +1,4 @@
-"""The module that PyG generates for each class of convolutions stays in memory; PyG would leave it in a temporary file."""
+"""Nothing of PyG's stays in the temporary directory: the modules that it generates for convolutions are kept in memory."""
 
 import importlib.util
 import sys
@@ -10,6 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 from torch_geometric.nn.conv import message_passing
+
+from weft.scratch import remove_cache_of_torch
 
 _LOCK = threading.Lock()
 
@@ -42,3 +44,4 @@ def module_from_template(module_name: str, template_path: str, tmp_dirname: str,
 
 
 message_passing.module_from_template = module_from_template
+remove_cache_of_torch()

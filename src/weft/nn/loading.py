@@ -11,28 +11,27 @@ from weft.errors import StorageError
 from weft.exchange import gather_rows
 from weft.nn import mixing
 from weft.placements import EdgeLists, Rounds
+from weft.scratch import scratch_array
 
 _TYPES = {torch.float32: "f4", torch.float64: "f8", torch.int32: "i4", torch.int64: "i8"}
 
 
 class Files:
-    """Makes arrays that are mapped from files of a temporary folder; it goes when this does."""
+    """Makes arrays that are mapped from temporary files of a folder; None: the system's."""
 
     def __init__(self, where: Path | None = None) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="weft-slices-", dir=where)
-        self._made = 0
+        self._where = where
 
     def __call__(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """An array of zeros."""
         if not np.prod(shape):
             return torch.zeros(shape, dtype=dtype)
-        self._made += 1
-        path = Path(self._folder.name) / str(self._made)
         try:
-            return torch.from_numpy(np.memmap(path, _TYPES[dtype], "w+", shape=tuple(shape)))
+            return torch.from_numpy(scratch_array(tuple(shape), _TYPES[dtype], self._where))
         except OSError as error:
+            folder = self._where or tempfile.gettempdir()
             raise StorageError(
-                f"the slices can't be put into {path.parent} ({error.strerror}): make room on its disk, or set TMPDIR to a "
+                f"the slices can't be put into {folder} ({error.strerror}): make room on its disk, or set TMPDIR to a "
                 f"folder with more"
             ) from None
 

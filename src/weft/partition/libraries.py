@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -14,6 +13,7 @@ import numpy as np
 
 from weft.errors import ConfigError
 from weft.partition.goal import PartitionGoal, part_limits
+from weft.scratch import scratch_folder
 
 SEEDS = 0x7FFFFFFF  # libraries take 31 bits
 _MEMORY_FOLDER = Path("/dev/shm")
@@ -34,13 +34,13 @@ def most_a_part(weights: np.ndarray, goal: PartitionGoal) -> list[int] | None:
 
 
 @contextmanager
-def scratch_folder(size: int) -> Iterator[Path]:
+def folder_for(size: int) -> Iterator[Path]:
     """A folder for so many bytes: in memory where that has ample room, else on disk."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     ample = _MEMORY_FOLDER.is_dir() and size < min(shutil.disk_usage(_MEMORY_FOLDER).free, memory) // 4
     prefix = f"weft-{os.getpid()}-"  # so that one can see whose memory it is
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=_MEMORY_FOLDER if ample else None) as folder:
-        yield Path(folder)
+    with scratch_folder(prefix, _MEMORY_FOLDER if ample else None) as folder:
+        yield folder
 
 
 def import_library(name: str, title: str) -> ModuleType:

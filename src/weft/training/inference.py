@@ -1,6 +1,5 @@
 """Exact inference over the whole graph, one convolution at a time, in bounded memory."""
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from weft.nn.layerwise import Pending
 from weft.placements import tensor_program
 from weft.plan import tp_decoupled
 from weft.sampling import NeighborSampler
+from weft.scratch import scratch_array
 
 _ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time
 _EDGES = 1 << 20  # edges that a convolution goes over at a time
@@ -50,8 +50,8 @@ def infer(
         if isinstance(model, Decoupled):
             with torch.no_grad():
                 return _infer_decoupled(model, graph, dtype)
-        with torch.inference_mode(), _Store(graph.num_vertices, memory, scratch) as store:
-            return _infer(model, graph, dtype, threads, store)
+        with torch.inference_mode():
+            return _infer(model, graph, dtype, threads, _Store(graph.num_vertices, memory, scratch))
     finally:
         model.train(was_training)
 
@@ -123,14 +123,7 @@ class _Store:
     def __init__(self, rows: int, memory: int, scratch: Path | None) -> None:
         self._rows = rows
         self._left = memory
-        self._folder = tempfile.TemporaryDirectory(prefix="weft-inference-", dir=scratch)
-        self._files = 0
-
-    def __enter__(self) -> "_Store":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._folder.cleanup()
+        self._scratch = scratch
 
     def new(self, like: Tensor) -> np.ndarray:
         """An array for all vertices of rows such as these."""
@@ -140,5 +133,4 @@ class _Store:
         if size <= self._left:
             self._left -= size
             return np.empty(shape, dtype=dtype)
-        self._files += 1
-        return np.memmap(Path(self._folder.name) / f"{self._files}", dtype=dtype, mode="w+", shape=shape)
+        return scratch_array(shape, dtype, self._scratch)

@@ -1,10 +1,8 @@
 """The rehearsal: what a unit of each kind of work takes on these machines, from a small graph that is really trained."""
 
 import os
-import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,6 +12,7 @@ from weft.graph import Graph, communities
 from weft.plan import Plan, Settings
 from weft.planner.cluster import Cluster
 from weft.planner.fitting import fit
+from weft.scratch import scratch_folder
 from weft.training.measuring import observed
 from weft.training.models import make_model
 from weft.training.planning import planner_for
@@ -48,9 +47,9 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
     In large batches and in small ones, which tell what a batch takes whatever is in it; and of wide rows, of which fewer
     are near a processor. Several rounds hang less on what else the machines do in a minute. All workers call this together.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         graph = communities(
-            Path(folder) / "graph", vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0
+            folder / "graph", vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0
         )
         comm, seen = world.communicator(), []
         for batch_size, hidden, plans, epochs in _SCENES * rounds:

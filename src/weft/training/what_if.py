@@ -1,6 +1,5 @@
 """What if: answers of the planner for clusters that need not be here, from one process."""
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from weft.planner.machines import shares_of
 from weft.planner.planner import Planner
 from weft.planner.prediction import Answer, Sweep
 from weft.planner.sweeps import link_sweep, sweep
+from weft.scratch import scratch_folder
 from weft.training.forward import depth_of
 from weft.training.models import make_model
 from weft.training.objectives import objective_for
@@ -76,8 +76,8 @@ class WhatIf:
         if key not in self._planners:
             torch.set_num_threads(self._settings.parallel.threads or 1)
             title = title_of(self._settings, self._depth, batch, len(hosts))
-            with tempfile.TemporaryDirectory() as folder:
-                graph = self._partitioned(len(hosts), shares, Path(folder))
+            with scratch_folder() as folder:
+                graph = self._partitioned(len(hosts), shares, folder)
                 one = Owners(np.array([0, graph.num_vertices]))
                 owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
                 self._planners[key] = self._made(graph, owners, hosts, batch, title)

@@ -59,7 +59,7 @@ def test_large_graphs_are_compressed(monkeypatch):
 @pytest.mark.parametrize("ample", [False, True])
 def test_files_go_to_memory_where_there_is_ample_room(monkeypatch, tmp_path, ample):
     monkeypatch.setattr(libraries, "_MEMORY_FOLDER", tmp_path)
-    with libraries.scratch_folder(1000 if ample else 1 << 60) as folder:
+    with libraries.folder_for(1000 if ample else 1 << 60) as folder:
         assert (folder.parent == tmp_path) == ample
     assert not folder.exists()
 

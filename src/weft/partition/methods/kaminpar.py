@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.graph import Graph
 from weft.partition.goal import PartitionGoal
-from weft.partition.libraries import SEEDS, import_library, most_a_part, scratch_folder
+from weft.partition.libraries import SEEDS, folder_for, import_library, most_a_part
 from weft.partition.methods.method import PartitionMethod
 from weft.partition.undirected import UndirectedGraph, undirected_graph
 
@@ -50,7 +50,7 @@ class KaminparGraph:
         module = import_library("kaminpar", "KaMinPar")
         undirected = undirected_graph(graph, goal)
         weights, large = undirected.vertices, undirected.num_edges > _LARGE
-        with scratch_folder(8 * len(undirected.offsets) + 16 * len(undirected.neighbours)) as folder:
+        with folder_for(8 * len(undirected.offsets) + 16 * len(undirected.neighbours)) as folder:
             file = folder / "graph.parhip"
             write_parhip(file, undirected)
             del undirected

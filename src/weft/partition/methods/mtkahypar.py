@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.graph import Graph, vertex_ranges
 from weft.partition.goal import PartitionGoal
-from weft.partition.libraries import SEEDS, import_library, most_a_part, scaled_to, scratch_folder
+from weft.partition.libraries import SEEDS, folder_for, import_library, most_a_part, scaled_to
 from weft.partition.methods.method import PartitionMethod
 from weft.partition.undirected import UndirectedGraph, undirected_graph
 
@@ -31,7 +31,7 @@ class MtkahyparMethod(PartitionMethod):
         """The part of each vertex."""
         undirected = _narrow(undirected_graph(graph, goal))
         module, start, context = _context(undirected.vertices, goal)
-        with scratch_folder(24 * undirected.num_vertices + 16 * len(undirected.neighbours)) as folder:
+        with folder_for(24 * undirected.num_vertices + 16 * len(undirected.neighbours)) as folder:
             file = folder / "graph.metis"
             write_metis(file, undirected)
             del undirected

@@ -1,0 +1,55 @@
+"""Temporary files and folders are gone when their process is, whichever way it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from weft.scratch import scratch_array, scratch_folder
+
+HOLDS = """
+from weft.scratch import scratch_array, scratch_folder
+array = scratch_array((1000, 3), "f8")
+with scratch_folder("some-") as folder:
+    (folder / "file").write_text("here")
+    (folder / "deeper").mkdir()
+    print("ready", flush=True)
+    input()
+"""
+
+
+def test_an_array_has_no_name(tmp_path):
+    array = scratch_array((3, 4), np.float32, tmp_path)
+    array[1] = 2
+    assert array.sum() == 8 and not list(tmp_path.iterdir())
+
+
+def test_a_folder_goes_in_the_end(tmp_path):
+    with pytest.raises(ValueError, match="oh"), scratch_folder("mine-", tmp_path) as folder:
+        assert folder.parent == tmp_path and folder.name.startswith("mine-")
+        (folder / "file").write_text("here")
+        raise ValueError("oh")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_is_left_by_a_process_that_is_killed(tmp_path, signum):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDS],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout.readline() == b"ready\n"
+    assert [path.name[:5] for path in tmp_path.iterdir()] == ["some-"]
+    process.send_signal(signum)
+    process.communicate()
+    end = time.monotonic() + 20
+    while list(tmp_path.iterdir()) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not list(tmp_path.iterdir())
