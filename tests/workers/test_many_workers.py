@@ -93,7 +93,8 @@ def test_under_torchrun_by_a_plan_file(graphs, alone, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "weft.cli"]
     command += ["train", str(graphs / "parts-2"), *SETTINGS, "--batch-size", "60", "--threads", "1"]
     command += ["--plan", str(file), "--out", str(tmp_path / "m")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    elsewhere = os.environ | {"TMPDIR": str(tmp_path)}  # torchrun leaves its own logs
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=elsewhere)
     assert done.returncode == 0, done.stderr
     assert "2 workers: push+pull, seeds at home, cache 10%" in done.stdout
     assert "feature rows read" in done.stdout

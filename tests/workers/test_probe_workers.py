@@ -1,6 +1,7 @@
 """`weft probe` by workers that are processes: what it shows, what it writes, and what it refuses."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,9 +30,11 @@ def test_two_workers_write_a_file(weft, tmp_path):
 
 
 @pytest.mark.slow
-def test_under_torchrun_as_json():
+def test_under_torchrun_as_json(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run([*command, "-m", "weft.cli", "probe", "--json"], check=True, stdout=subprocess.PIPE)
+    elsewhere = os.environ | {"TMPDIR": str(tmp_path)}  # torchrun leaves its own logs
+    command += ["-m", "weft.cli", "probe", "--json"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=elsewhere)
     figures = json.loads(done.stdout)
     assert figures["hosts"][0]["workers"] == 2
     assert figures["near_bandwidth"] > 1e6
