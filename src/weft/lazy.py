@@ -14,6 +14,7 @@ def lazy_face(package: str) -> Callable[[str], object]:
     """
     face = sys.modules[package]
     homes = _homes(inspect.getsource(face))
+    face.__dict__["__all__"] = sorted(homes)
 
     def __getattr__(name: str) -> object:
         if name not in homes:

@@ -8,7 +8,3 @@ if TYPE_CHECKING:
     from weft.cluster.local import launch
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "launch",
-]

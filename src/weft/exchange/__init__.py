@@ -16,25 +16,3 @@ if TYPE_CHECKING:
     from weft.exchange.world import World
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "Background",
-    "Communicator",
-    "Grouped",
-    "Owners",
-    "Route",
-    "RowSelection",
-    "SliceLayout",
-    "SocketConnections",
-    "SocketTransport",
-    "Traffic",
-    "World",
-    "add_rows",
-    "gather_rows",
-    "send_rows",
-    "send_slices",
-    "sent_whole",
-    "simulate",
-    "to_columns",
-    "to_owners",
-]

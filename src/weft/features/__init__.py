@@ -10,13 +10,3 @@ if TYPE_CHECKING:
     from weft.features.store import FeatureStore, gather
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "FeatureStore",
-    "Sharing",
-    "by_reads",
-    "edges_from",
-    "gather",
-    "hottest",
-    "rooms",
-]

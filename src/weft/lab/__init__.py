@@ -10,13 +10,3 @@ if TYPE_CHECKING:
     from weft.lab.sandbox import Sandbox, bits_a_second
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "Locality",
-    "LocalityStudy",
-    "Micrographs",
-    "Misses",
-    "Sandbox",
-    "bits_a_second",
-    "locality",
-]

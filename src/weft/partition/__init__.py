@@ -18,33 +18,3 @@ if TYPE_CHECKING:
     from weft.partition.undirected import UndirectedGraph, undirected_graph
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "USUAL_MINUTES",
-    "BalanceWeights",
-    "CheckpointedSteps",
-    "MethodChoice",
-    "Once",
-    "PartitionGoal",
-    "PartitionMethod",
-    "ServerLinks",
-    "Traces",
-    "TrainingTask",
-    "UndirectedGraph",
-    "add_batch",
-    "allocate",
-    "choose_method",
-    "equal_hosts",
-    "expected_draws",
-    "fit",
-    "make_method",
-    "measure",
-    "part_limits",
-    "rows_between",
-    "seeds_of",
-    "too_large",
-    "undirected_graph",
-    "usual_task",
-    "without_checkpoints",
-    "write_partitioned",
-]

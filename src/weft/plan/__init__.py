@@ -25,27 +25,3 @@ if TYPE_CHECKING:
     from weft.plan.settings import DEFAULTS, GROUPS, MAY_CHANGE, PLACES, Settings, flattened
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "DEFAULTS",
-    "GROUPS",
-    "MAY_CHANGE",
-    "NAMED",
-    "OF_GRAPH",
-    "PLACEMENTS",
-    "PLACES",
-    "Plan",
-    "Settings",
-    "dnp",
-    "flattened",
-    "gdp",
-    "halo",
-    "leap",
-    "migrate",
-    "mixed",
-    "nfp",
-    "snp",
-    "split",
-    "tp",
-    "tp_decoupled",
-]

@@ -18,35 +18,3 @@ if TYPE_CHECKING:
     from weft.planner.task import Sampling, Task
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "NEVER",
-    "PLANS",
-    "STAGES",
-    "Answer",
-    "Cluster",
-    "Communicators",
-    "Compared",
-    "Comparer",
-    "Comparison",
-    "Flow",
-    "Host",
-    "Observation",
-    "Planner",
-    "Prediction",
-    "Sampling",
-    "Sweep",
-    "Task",
-    "bandwidths_of",
-    "fit",
-    "link_sweep",
-    "owners_in",
-    "pairs_of",
-    "probe_again",
-    "read_cluster",
-    "read_measured",
-    "shares_of",
-    "sweep",
-    "workers_of",
-    "write_cluster",
-]

@@ -19,18 +19,3 @@ if TYPE_CHECKING:
     from weft.report.training_log import listener_for
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "StageProgress",
-    "answer_as_dict",
-    "listener_for",
-    "print_allocations",
-    "print_answer",
-    "print_cluster",
-    "print_graph",
-    "print_locality",
-    "print_partition",
-    "print_traffic",
-    "write_allocations",
-    "write_page",
-]
