@@ -19,8 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from weft.exchange import Communicator, Owners, SocketTransport, Traffic
 from weft.graph import Graph, rmat
-from weft.nn import BlockModel, build
-from weft.nn.costs import row_costs
+from weft.nn import BlockModel, build, row_costs
 from weft.partition import allocate, write_partitioned
 from weft.placements import Cooperation, program_together, tensor_program
 from weft.plan import OF_GRAPH, Plan

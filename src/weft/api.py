@@ -10,8 +10,7 @@ from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import Settings
 from weft.report import listener_for
-from weft.training import Result, make_model
-from weft.training.start import trainer_for
+from weft.training import Result, make_model, trainer_for
 
 
 def train(graph: Graph | str | Path, model: nn.Module | None = None, **settings: Any) -> Result:

@@ -20,9 +20,9 @@ PROBE = """
 import json
 from dataclasses import asdict
 from weft.exchange import World
-from weft.planner.probe import probe
+from weft.planner.probe import probe_cluster
 world = World.join(20)
-cluster = probe(world)
+cluster = probe_cluster(world)
 if world.rank == 0:
     print(json.dumps(asdict(cluster)))
 world.leave()

@@ -4,8 +4,7 @@ import torch
 from full_steps import full_model
 from steps import open_graph
 
-from weft.nn import LinkPredictor
-from weft.nn.links import make_decoder
+from weft.nn import LinkPredictor, make_decoder
 from weft.plan import Plan, Settings
 from weft.training import Trainer
 

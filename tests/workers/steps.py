@@ -11,8 +11,7 @@ from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.graph import Graph
 from weft.keys import seeded
-from weft.nn import Split
-from weft.nn.models import build
+from weft.nn import Split, build
 from weft.plan import Plan, Settings
 from weft.sampling import Batches
 from weft.training import Loader, Trainer, parallel

@@ -13,7 +13,7 @@ from test_exact import compare, kind_of
 from test_many_workers import far
 
 from weft.graph import Graph, HeteroFeatures, communities
-from weft.nn.decoupled import Decoupled
+from weft.nn import Decoupled
 from weft.partition import allocate, write_partitioned
 
 ROUTES = ("pull", "push", "cover")

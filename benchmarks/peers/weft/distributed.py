@@ -10,8 +10,7 @@ import torch
 from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import Settings
-from weft.training import Trainer, make_model
-from weft.training.events import EpochEnded
+from weft.training import EpochEnded, Trainer, make_model
 
 
 def told(event):

@@ -79,7 +79,7 @@ def ask(trainer, settings, graph, model, world, file):
     All workers ask; they go by what the first was told.
     """
     from weft.planner import read_cluster
-    from weft.training.planning import planner_for
+    from weft.training import planner_for
     from weft.training.start import watch_over
 
     cluster, comm = read_cluster(Path(file)), trainer.run.comm

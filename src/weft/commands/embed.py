@@ -11,10 +11,8 @@ import torch
 
 from weft.errors import ConfigError, StorageError
 from weft.graph import Graph, named_errors
-from weft.nn.links import encoder_of
-from weft.training import infer
-from weft.training.metrics import probabilities
-from weft.training.saved import load_model
+from weft.nn import encoder_of
+from weft.training import infer, load_model, probabilities
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

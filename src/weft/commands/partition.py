@@ -31,8 +31,7 @@ from weft.partition import (
 )
 from weft.planner import bandwidths_of, pairs_of, read_cluster, shares_of, workers_of
 from weft.plugins import PARTITION_METHODS
-from weft.report.partition_table import print_partition
-from weft.report.progress import StageProgress
+from weft.report import StageProgress, print_partition
 
 _NO_MATTER = ("run", "argv", "graph", "out", "json", "overwrite", "threads", "minutes")  # to who owns what
 

@@ -14,10 +14,7 @@ from weft.graph import Graph
 from weft.plan import Settings
 from weft.planner import Answer, Cluster, read_cluster
 from weft.report import StageProgress, answer_as_dict, print_answer, write_page
-from weft.training import Trainer, make_model
-from weft.training.measuring import measured
-from weft.training.planning import planner_for
-from weft.training.what_if import WhatIf
+from weft.training import Trainer, WhatIf, make_model, measured, planner_for
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

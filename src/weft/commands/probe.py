@@ -12,7 +12,7 @@ from weft.errors import ClusterError, ConfigError
 from weft.exchange import World
 from weft.planner import write_cluster
 from weft.report import print_cluster
-from weft.training.start import described, measured_cluster
+from weft.training import described, measured_cluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

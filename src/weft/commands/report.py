@@ -16,9 +16,7 @@ from weft.partition import TrainingTask, allocate
 from weft.plan import Plan
 from weft.planner import Cluster, Comparer, bandwidths_of, owners_in, pairs_of, read_measured, shares_of, workers_of
 from weft.plugins import PARTITION_METHODS
-from weft.report.allocation_page import write_allocations
-from weft.report.allocation_table import print_allocations
-from weft.report.progress import StageProgress
+from weft.report import StageProgress, print_allocations, write_allocations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

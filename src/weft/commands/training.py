@@ -11,10 +11,7 @@ from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import Settings
 from weft.report import listener_for
-from weft.training import Interrupted, make_model
-from weft.training.named_plans import check_plan
-from weft.training.saved import save_model
-from weft.training.start import described, trainer_for
+from weft.training import Interrupted, check_plan, described, make_model, save_model, trainer_for
 
 
 def train(args: argparse.Namespace) -> int:

@@ -1,22 +1,31 @@
 """Running PyG models, unchanged, on blocks."""
 
-import weft.nn.generated  # noqa: F401  (before any model is made)
-from weft.nn.block_model import BlockModel
-from weft.nn.conv import Convolution, MessageConvolution, Split, check_split
-from weft.nn.costs import crossing_costs
-from weft.nn.layerwise import LayerwiseRunner
-from weft.nn.links import LinkPredictor
-from weft.nn.models import DEFAULT_LAYERS, build
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "DEFAULT_LAYERS",
-    "BlockModel",
-    "Convolution",
-    "LayerwiseRunner",
-    "LinkPredictor",
-    "MessageConvolution",
-    "Split",
-    "build",
-    "check_split",
-    "crossing_costs",
-]
+import weft.nn.generated  # before any model is made
+from weft.lazy import lazy_face
+
+if TYPE_CHECKING:
+    from weft.nn.binding import Handle, takes_types
+    from weft.nn.block_model import BlockModel, make_call, walk
+    from weft.nn.conv import (
+        BlackBox,
+        Convolution,
+        MessageConvolution,
+        Split,
+        check_adds_up,
+        check_split,
+        convolution_of,
+        convolve,
+    )
+    from weft.nn.costs import crossing_costs, row_costs
+    from weft.nn.decoupled import Decoupled
+    from weft.nn.decoupled_model import DecoupledModel
+    from weft.nn.functional import merged
+    from weft.nn.layerwise import LayerwiseRunner, Pending
+    from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
+    from weft.nn.models import DEFAULT_LAYERS, build
+    from weft.nn.ranges import needs
+    from weft.nn.rows import Pass
+else:
+    __getattr__ = lazy_face(__name__)

@@ -5,7 +5,7 @@ from weft.planner.cluster import Cluster, Host
 _NOTED = 1.25  # a smaller change is put down to the measurement
 
 
-def changes(before: Cluster, after: Cluster) -> str:
+def cluster_changes(before: Cluster, after: Cluster) -> str:
     """Such as: h2's link 1 Gbit/s -> 0.1 Gbit/s; "nothing has changed" where nothing has by more than a quarter."""
     told = []
     for then, now in zip(before.hosts, after.hosts, strict=True):

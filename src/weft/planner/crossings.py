@@ -15,12 +15,8 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.exchange import Communicator
 from weft.graph import Graph
-from weft.nn.binding import Handle
-from weft.nn.block_model import make_call
-from weft.nn.conv import convolve
-from weft.nn.rows import Pass
-from weft.placements import ColumnSpan, Layer, Program, Rehearsal, placement_named
-from weft.placements.rehearsal import HERE, OWN, PAIRS, PULLED
+from weft.nn import Handle, Pass, convolve, make_call
+from weft.placements import HERE, OWN, PAIRS, PULLED, ColumnSpan, Layer, Program, Rehearsal, placement_named
 from weft.plugins import PLACEMENTS
 
 KINDS = ("pulled", "own", "pairs", "columns", "all")

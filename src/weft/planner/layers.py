@@ -15,8 +15,7 @@ from torch import nn
 
 from weft.exchange import Communicator
 from weft.graph import Graph
-from weft.nn.block_model import walk
-from weft.nn.conv import BlackBox, convolution_of
+from weft.nn import BlackBox, convolution_of, walk
 from weft.planner.counts import HOME, OWNER, Counts, Key, others
 from weft.planner.stand import FEW, Shape, Stand, most_rows, pace, step_time
 

@@ -56,7 +56,7 @@ class _Ways:
     together: float
 
 
-def probe(world: World, tell: Tell | None = None) -> Cluster:
+def probe_cluster(world: World, tell: Tell | None = None) -> Cluster:
     """Measure the cluster of these workers; all of them call this at once, and get the same. Its `work` stays empty."""
     tell = tell or _say_nothing
     hosts, mates = Hosts(world), world.communicator("host")
@@ -91,7 +91,7 @@ def probe(world: World, tell: Tell | None = None) -> Cluster:
     return cluster
 
 
-def probe_again(world: World, cluster: Cluster) -> Cluster:
+def probe_cluster_again(world: World, cluster: Cluster) -> Cluster:
     """The cluster with what may have changed meanwhile: latency, bandwidths, links, and processors while all work.
 
     All workers call this at once, between epochs. It takes about half a second for four hosts. What hardly

@@ -13,8 +13,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
-from weft.nn.binding import takes_types
-from weft.nn.block_model import walk
+from weft.nn import takes_types, walk
 from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, Prices

@@ -18,8 +18,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.exchange import Route, gather_rows
 from weft.graph import Graph
-from weft.nn import BlockModel
-from weft.nn.functional import merged
+from weft.nn import BlockModel, merged
 from weft.placements import ColumnSpan, Edges, EdgesById, Layer, Program, WholeLayer, column_layer, split_layer
 from weft.planner.crossings import Recorder, run_layer
 from weft.sampling import Block

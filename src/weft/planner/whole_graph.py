@@ -17,10 +17,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.exchange import Owners
 from weft.graph import Graph
-from weft.nn.block_model import walk
-from weft.nn.costs import row_costs
-from weft.nn.decoupled import Decoupled
-from weft.nn.ranges import needs
+from weft.nn import Decoupled, needs, row_costs, walk
 from weft.plan import OF_GRAPH, Plan
 from weft.planner.cost import Price
 from weft.planner.counts import OWNER, Counts, Key

@@ -19,7 +19,7 @@ from weft.errors import ConfigError
 from weft.plan import Settings
 from weft.report.plan_json import answer_as_dict
 from weft.report.plan_table import print_answer
-from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
+from weft.training import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
 
 RECORD_VERSION = 1
 Listener = Callable[[Event], None]

@@ -1,24 +1,25 @@
 """Training: loaders, a model under any plan, objectives, evaluation, inference, checkpoints."""
 
-from weft.training.inference import infer
-from weft.training.interrupts import Interrupted
-from weft.training.loader import Loader
-from weft.training.models import make_model
-from weft.training.objectives import LossObjective, Objective, VertexObjective
-from weft.training.result import Result
-from weft.training.run import Run, parallel
-from weft.training.trainer import Trainer
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Interrupted",
-    "Loader",
-    "LossObjective",
-    "Objective",
-    "Result",
-    "Run",
-    "Trainer",
-    "VertexObjective",
-    "infer",
-    "make_model",
-    "parallel",
-]
+from weft.lazy import lazy_face
+
+if TYPE_CHECKING:
+    from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
+    from weft.training.inference import infer
+    from weft.training.interrupts import Interrupted
+    from weft.training.loader import Loader
+    from weft.training.measuring import measured
+    from weft.training.metrics import probabilities
+    from weft.training.models import make_model
+    from weft.training.named_plans import check_plan
+    from weft.training.objectives import LossObjective, Objective, VertexObjective
+    from weft.training.planning import planner_for
+    from weft.training.result import Result
+    from weft.training.run import Run, parallel
+    from weft.training.saved import load_model, save_model
+    from weft.training.start import described, measured_cluster, trainer_for
+    from weft.training.trainer import Trainer
+    from weft.training.what_if import WhatIf
+else:
+    __getattr__ = lazy_face(__name__)

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.features import FeatureStore
-from weft.features.cache import by_reads, edges_from, hottest, rooms
+from weft.features import FeatureStore, by_reads, edges_from, hottest, rooms
 from weft.graph import Graph, out_degrees
 from weft.keys import Stream
 from weft.placements import ColumnSpan

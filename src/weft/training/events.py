@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.planner.prediction import Answer
+from weft.planner import Answer
 
 
 @dataclass(frozen=True)

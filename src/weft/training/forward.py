@@ -7,9 +7,7 @@ from torch import Tensor, nn
 from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.meter import Meter
-from weft.nn import BlockModel
-from weft.nn.decoupled import Decoupled
-from weft.nn.decoupled_model import DecoupledModel
+from weft.nn import BlockModel, Decoupled, DecoupledModel
 from weft.placements import Program
 
 

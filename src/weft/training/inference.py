@@ -10,10 +10,7 @@ from torch import Tensor, nn
 from weft.exchange import Communicator, Owners
 from weft.features import gather
 from weft.graph import Graph, vertex_ranges
-from weft.nn import LayerwiseRunner
-from weft.nn.decoupled import Decoupled
-from weft.nn.decoupled_model import DecoupledModel
-from weft.nn.layerwise import Pending
+from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending
 from weft.placements import tensor_program
 from weft.plan import tp_decoupled
 from weft.sampling import NeighborSampler

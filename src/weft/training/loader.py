@@ -15,7 +15,7 @@ from weft.exchange import World
 from weft.features import FeatureStore
 from weft.graph import Graph
 from weft.keys import Stream
-from weft.nn.links import encoder_of
+from weft.nn import encoder_of
 from weft.plan import Plan, Settings
 from weft.threads import cached_property
 from weft.training.batch import Batch

@@ -9,9 +9,7 @@ import torch
 
 from weft.exchange import Communicator
 from weft.plan import Plan
-from weft.planner.fitting import Observation
-from weft.planner.planner import Planner
-from weft.planner.prediction import Answer
+from weft.planner import Answer, Observation, Planner
 from weft.training.trainer import Trainer
 
 

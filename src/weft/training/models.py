@@ -8,10 +8,7 @@ from torch import nn
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
 from weft.keys import Stream, seeded
-from weft.nn import DEFAULT_LAYERS, LinkPredictor, build
-from weft.nn.conv import check_adds_up
-from weft.nn.decoupled import Decoupled
-from weft.nn.links import encoder_of
+from weft.nn import DEFAULT_LAYERS, Decoupled, LinkPredictor, build, check_adds_up, encoder_of
 from weft.plan import Settings
 from weft.plugins import SAMPLERS
 from weft.training.objectives import Objective, objective_named

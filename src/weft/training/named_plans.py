@@ -9,8 +9,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.graph import Graph
-from weft.nn.conv import BlackBox, convolution_of
-from weft.nn.links import encoder_of
+from weft.nn import BlackBox, convolution_of, encoder_of
 from weft.plan import NAMED, OF_GRAPH, Plan, Settings, mixed
 from weft.training.forward import depth_of
 from weft.training.models import check_sampler

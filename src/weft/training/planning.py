@@ -8,11 +8,9 @@ from torch import nn
 from weft import _kernels
 from weft.exchange import Communicator, World
 from weft.graph import Graph
-from weft.nn.links import encoder_of
+from weft.nn import encoder_of
 from weft.plan import DEFAULTS, Settings
-from weft.planner.planner import Planner
-from weft.planner.space import Communicators
-from weft.planner.task import Sampling, Task
+from weft.planner import Communicators, Planner, Sampling, Task
 from weft.training.forward import depth_of
 from weft.training.objectives import Objective, objective_for
 from weft.training.team import owners_of

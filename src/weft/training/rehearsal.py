@@ -10,8 +10,7 @@ import torch
 from weft.exchange import World
 from weft.graph import Graph, communities
 from weft.plan import Plan, Settings
-from weft.planner.cluster import Cluster
-from weft.planner.fitting import fit
+from weft.planner import Cluster, fit
 from weft.scratch import scratch_folder
 from weft.training.measuring import observed
 from weft.training.models import make_model

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from weft import _kernels
 from weft.keys import seed_torch
-from weft.nn.links import encoder_of
+from weft.nn import encoder_of
 from weft.plan import Plan
 from weft.training.batch import Batch, Part
 from weft.training.forward import forward_of

@@ -13,12 +13,7 @@ from weft.exchange import Traffic, World
 from weft.graph import Graph
 from weft.meter import Meter
 from weft.plan import Settings
-from weft.planner.changes import changes
-from weft.planner.cluster import Cluster
-from weft.planner.cluster_file import read_cluster
-from weft.planner.planner import Planner
-from weft.planner.prediction import Answer
-from weft.planner.probe import probe, probe_again
+from weft.planner import Answer, Cluster, Planner, cluster_changes, probe_cluster, probe_cluster_again, read_cluster
 from weft.training.events import Event, Notice, Planned
 from weft.training.objectives import objective_for
 from weft.training.planning import planner_for
@@ -84,18 +79,18 @@ class _Again:
 
     def plan(self) -> Answer:
         """All workers call this together."""
-        self._before, self._now = self._now, probe_again(self._trainer.world, self._now)
+        self._before, self._now = self._now, probe_cluster_again(self._trainer.world, self._now)
         return self._planner.answer(self._now, also=self._trainer.parallel)
 
     def describe(self, answer: Answer) -> str:
         """What the last look at the cluster found."""
-        return changes(self._before, self._now)
+        return cluster_changes(self._before, self._now)
 
 
 def measured_cluster(world: World, tell: Callable[[str], None] | None = None, rounds: int = 1) -> Cluster:
     """The cluster, probed and rehearsed on for some rounds. All workers call this together."""
     tell = tell or _unheard
-    cluster = probe(world, tell)
+    cluster = probe_cluster(world, tell)
     if world.size == 1:  # there is nothing to plan
         return cluster
     tell("rehearsing: a small graph, trained by plans that have every kind of work")

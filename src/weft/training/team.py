@@ -11,10 +11,7 @@ from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Owners, World
 from weft.features import Sharing
 from weft.graph import Graph
-from weft.nn import crossing_costs
-from weft.nn.binding import takes_types
-from weft.nn.costs import row_costs
-from weft.nn.ranges import needs
+from weft.nn import crossing_costs, needs, row_costs, takes_types
 from weft.placements import (
     Cooperation,
     Program,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from weft.plan import Plan
-from weft.planner.prediction import Answer, Prediction
+from weft.planner import Answer, Prediction
 
 EPOCHS = 2  # that a plan trains for: the first one opens connections and fills caches, the second one counts
 _CLOSE = 1.15  # predicted to take so many times the best's seconds, a plan may well be the faster one

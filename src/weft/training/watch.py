@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.exchange import Communicator
 from weft.plan import Plan
-from weft.planner.prediction import Answer, Prediction
+from weft.planner import Answer, Prediction
 from weft.training.pace import Pace, epoch_seconds
 from weft.training.trial import EPOCHS, WORTH, Trial, rivals, short
 

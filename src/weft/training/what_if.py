@@ -10,14 +10,10 @@ import torch
 from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
-from weft.nn.links import encoder_of
+from weft.nn import encoder_of
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
-from weft.planner.cluster import Cluster
-from weft.planner.machines import shares_of
-from weft.planner.planner import Planner
-from weft.planner.prediction import Answer, Sweep
-from weft.planner.sweeps import link_sweep, sweep
+from weft.planner import Answer, Cluster, Planner, Sweep, link_sweep, shares_of, sweep
 from weft.scratch import scratch_folder
 from weft.training.forward import depth_of
 from weft.training.models import make_model

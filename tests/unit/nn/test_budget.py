@@ -10,7 +10,8 @@ import pytest
 
 from weft.errors import ConfigError
 from weft.nn import budget as budgets
-from weft.nn.budget import Fit, Sizes, fit, needs
+from weft.nn import needs
+from weft.nn.budget import Fit, Sizes, fit
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "budget.py"
 SIZES = Sizes(

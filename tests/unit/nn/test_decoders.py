@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch_geometric.nn.models import GraphSAGE
 
 from weft.errors import ConfigError, ModelError
-from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
+from weft.nn import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
 
 
 @pytest.mark.parametrize("name", ["dot", "mlp"])

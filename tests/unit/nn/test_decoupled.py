@@ -7,7 +7,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.errors import ModelError
-from weft.nn.decoupled import Decoupled
+from weft.nn import Decoupled
 
 VERTICES, WIDTH, CLASSES = 40, 6, 3
 

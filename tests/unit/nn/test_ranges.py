@@ -3,8 +3,7 @@
 import pytest
 
 from weft.errors import ConfigError
-from weft.nn import build
-from weft.nn.ranges import needs
+from weft.nn import build, needs
 
 BOUNDS = (0, 1000, 2500, 4000)
 

@@ -13,10 +13,8 @@ from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.exchange import Communicator, Owners
-from weft.nn import activations
+from weft.nn import Decoupled, DecoupledModel, activations
 from weft.nn.budget import Fit
-from weft.nn.decoupled import Decoupled
-from weft.nn.decoupled_model import DecoupledModel
 from weft.placements import tensor_program
 from weft.plan import tp_decoupled
 

@@ -6,7 +6,7 @@ from torch_geometric.nn.models import GAT, GraphSAGE
 
 from weft.exchange import Communicator
 from weft.graph import communities
-from weft.nn.block_model import walk
+from weft.nn import walk
 from weft.planner.crossings import Message, all_crossings
 
 WIDTH, WORKERS = 12, 3

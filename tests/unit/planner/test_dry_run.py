@@ -6,9 +6,9 @@ import pytest
 from weft.exchange import Owners
 from weft.graph import communities
 from weft.plan import Plan
+from weft.planner import Sampling
 from weft.planner.counts import HOME, OWNER, SPREAD, Key, Placed
 from weft.planner.dry_run import DryRun
-from weft.planner.task import Sampling
 from weft.sampling import Batches, NeighborSampler, dealt
 
 FANOUTS, WORKERS = (3, 2), 3

@@ -12,7 +12,7 @@ from weft.plan import Settings, tp
 from weft.planner import Cluster, Host
 from weft.planner.work import KINDS
 from weft.report import answer_as_dict
-from weft.training.what_if import WhatIf
+from weft.training import WhatIf
 
 WORK = dict.fromkeys(KINDS, 1e-9) | {"busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
 

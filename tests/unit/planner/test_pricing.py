@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from weft.planner.cluster import Cluster, Host
+from weft.planner import STAGES, Cluster, Host
 from weft.planner.cost import Prices
 from weft.planner.counts import Key, Placed
 from weft.planner.layers import LayerCost, ModelCost
 from weft.planner.loads import Load, Move, PlanLayer
-from weft.planner.prediction import LIMITS, STAGES
+from weft.planner.prediction import LIMITS
 from weft.planner.pricing import Priced
 from weft.planner.work import KINDS
 

@@ -12,8 +12,7 @@ import pytest
 from weft.errors import ConfigError
 from weft.exchange import Communicator, SocketTransport, Traffic, World
 from weft.memory import available_memory
-from weft.planner import NEVER, probe_again
-from weft.planner.probe import probe
+from weft.planner import NEVER, probe_cluster, probe_cluster_again
 from weft.planner.probe_links import _rounds, best_of_each, kept_together, pair_bandwidths
 from weft.planner.probe_processors import busy
 from weft.planner.work import KINDS
@@ -129,7 +128,7 @@ def by_all(hosts, work):
 @pytest.mark.parametrize("hosts", [[0, 0, 1, 4], [0, 0], [3, 1, 2]])
 def test_all_workers_come_to_the_same_cluster(hosts):
     told = []
-    first, *others = by_all(hosts, lambda world: probe(world, told.append if world.rank == 0 else None))
+    first, *others = by_all(hosts, lambda world: probe_cluster(world, told.append if world.rank == 0 else None))
     assert all(other == first for other in others)
     assert [host.name for host in first.hosts] == [f"h{n + 1}" for n in range(len(set(hosts)))]
     assert [host.workers for host in first.hosts] == [hosts.count(host) for host in sorted(set(hosts))]
@@ -145,11 +144,11 @@ def test_all_workers_come_to_the_same_cluster(hosts):
 
 def test_measured_again():
     def work(world):
-        before = probe(world)
+        before = probe_cluster(world)
         before = replace(before, work=WORK, hosts=tuple(replace(h, memory=5.0) for h in before.hosts))
-        after = probe_again(world, before)
+        after = probe_cluster_again(world, before)
         with pytest.raises(ConfigError, match="has 1 workers on 1 hosts, this run has 2 on 2: measure this one with"):
-            probe_again(world, before.scaled_to(1))
+            probe_cluster_again(world, before.scaled_to(1))
         return before, after
 
     (before, after), other = by_all([0, 1], work)
@@ -160,7 +159,7 @@ def test_measured_again():
 
 
 def test_one_worker():
-    cluster = probe(World())
+    cluster = probe_cluster(World())
     (host,) = cluster.hosts
     assert (host.name, host.workers, host.bandwidth, host.speed) == ("h1", 1, NEVER, 1.0)
     assert (cluster.latency, cluster.near_latency, cluster.near_bandwidth) == (0.0, 0.0, NEVER)

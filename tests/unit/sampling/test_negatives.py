@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from weft.graph import Graph, split_links
-from weft.sampling import VerticesByType
-from weft.sampling.negatives import batch_negatives, uniform_negatives
+from weft.sampling import VerticesByType, batch_negatives, uniform_negatives
 
 
 @pytest.fixture(scope="module")

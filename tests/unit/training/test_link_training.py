@@ -19,8 +19,7 @@ from weft.plan import Plan, Settings
 from weft.planner import Sampling
 from weft.planner.counts import Key
 from weft.planner.dry_run import DryRun
-from weft.training import Trainer, make_model
-from weft.training.events import EpochEnded, Finished, Started, Stepped
+from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, make_model
 from weft.training.metrics import auc, ranks
 from weft.training.objectives import links as module
 from weft.training.objectives.links import LinkObjective

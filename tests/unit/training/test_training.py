@@ -19,9 +19,7 @@ from weft.graph import communities
 from weft.nn import functional
 from weft.plan import Settings
 from weft.sampling import Batches, NeighborSampler
-from weft.training import Trainer, infer, make_model
-from weft.training.events import EpochEnded, Finished, Started, Stepped
-from weft.training.named_plans import check_plan
+from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, check_plan, infer, make_model
 from weft.training.prefetching import PrefetchingFeed
 
 

@@ -14,10 +14,8 @@ from weft.errors import ConfigError, ModelError, TrainingError
 from weft.graph import communities
 from weft.nn.merges import Sums
 from weft.plan import Plan, Settings
-from weft.training import Trainer, make_model
-from weft.training.events import EpochEnded, Finished, Started, Stepped
+from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, load_model, make_model, save_model
 from weft.training.named_plans import plan_for
-from weft.training.saved import load_model, save_model
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from weft.exchange import Communicator
 from weft.graph import SPLITS, Graph, Links, split_links
 from weft.keys import Stream
-from weft.nn.links import LinkPredictor, link_loss, loss_terms, make_decoder
+from weft.nn import LinkPredictor, link_loss, loss_terms, make_decoder
 from weft.plan import Settings
 from weft.sampling import Batches, VerticesByType, WholeBatch, batch_negatives, uniform_negatives
 from weft.training.metrics import auc, ranks
