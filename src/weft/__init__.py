@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.placements import Placement
     from weft.plan import Plan, Settings
     from weft.plugins import register
-    from weft.training import Result, Trainer, infer
+    from weft.training import Loader, Objective, Result, Run, Trainer, VertexObjective, infer, parallel
 else:
     __getattr__ = lazy_face(__name__)  # `weft info` need not wait for PyG
 

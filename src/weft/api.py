@@ -10,19 +10,24 @@ from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import Settings
 from weft.report import listener_for
-from weft.training import Result, make_model, trainer_for
+from weft.training import LossObjective, Objective, Result, make_model, objective_named, trainer_for
 
 
-def train(graph: Graph | str | Path, model: nn.Module | None = None, **settings: Any) -> Result:
+def train(
+    graph: Graph | str | Path, model: nn.Module | None = None, *, objective: Objective | None = None, **settings: Any
+) -> Result:
     """Train a PyG model, in place, on a graph or a graph directory; settings are those of `weft train`.
 
     Under torchrun every process calls this, and they train together. Without a model, `model="sage"` (or another name)
-    among the settings says which one is built.
+    among the settings says which one is built. What is learned are labels, unless `task` says otherwise, or `objective`.
+    `loss` may be a function of rows and labels that gives a number for each vertex.
     """
     if not isinstance(graph, Graph):
         graph = Graph.open(graph)
     if isinstance(model, str):
         settings, model = settings | {"model": model}, None
+    if callable(settings.get("loss")):
+        objective = LossObjective(settings.pop("loss"))
     checked = Settings.read(settings, "train")
     if checked.parallel.workers > 1:
         raise ConfigError(
@@ -31,8 +36,9 @@ def train(graph: Graph | str | Path, model: nn.Module | None = None, **settings:
     world = World.join(checked.parallel.timeout, checked.parallel.transport)
     try:
         with listener_for(checked, quiet=world.rank > 0) as listen:
-            chosen = model if model is not None else make_model(checked, graph)
-            return trainer_for(graph, chosen, checked, listen, world).fit()
+            objective = (objective or objective_named(checked)).setup(graph, checked)
+            chosen = model if model is not None else make_model(checked, graph, objective)
+            return trainer_for(graph, chosen, checked, listen, world, objective).fit()
     except ClusterError as error:
         raise world.explain(error) from error
     finally:

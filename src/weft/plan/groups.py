@@ -35,9 +35,8 @@ class TaskSettings(Group):
 
     name: str = setting(
         "vertex",
-        "labels of vertices, or which are linked (edges of the graph)",
+        "labels of vertices (vertex), which are linked (link: edges of the graph), or a plugin's name",
         key="task",
-        choices=("vertex", "link"),
         usual=True,
     )
     decoder: str = setting("dot", "links: how two rows (of width hidden) make a score", choices=("dot", "mlp"))

@@ -23,7 +23,7 @@ from weft.plan.groups import (
     TaskSettings,
 )
 from weft.plan.plan import NAMED, OF_GRAPH
-from weft.plugins import SAMPLERS
+from weft.plugins import OBJECTIVES, SAMPLERS
 from weft.quantities import size_of
 
 _ATTENTION = ("gat", "gatv2", "rgat")
@@ -154,9 +154,10 @@ class Settings:
             raise ConfigError(f"memory = {self.parallel.memory!r} is no size: give one such as 2GB or 512MiB")
 
     def _check_task(self) -> None:
-        for key in _OF_LINKS if self.task.name == "vertex" else ():
+        OBJECTIVES.check(self.task.name)
+        for key in _OF_LINKS if self.task.name != "link" else ():
             if self[key] != DEFAULTS[key]:
-                raise ConfigError(f"{key} means nothing to labels of vertices: drop it, or set task = 'link'")
+                raise ConfigError(f"{key} means nothing to task = {self.task.name!r}: drop it, or set task = 'link'")
         if self.task.loss != "margin" and self.task.margin != DEFAULTS["margin"]:
             raise ConfigError(f"margin means nothing to loss = {self.task.loss!r}: drop it, or set loss = 'margin'")
 

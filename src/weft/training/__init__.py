@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from weft.training.metrics import probabilities
     from weft.training.models import make_model
     from weft.training.named_plans import check_plan
-    from weft.training.objectives import LossObjective, Objective, VertexObjective
+    from weft.training.objectives import LossObjective, Objective, Targets, VertexObjective, objective_named
     from weft.training.planning import planner_for
     from weft.training.result import Result
     from weft.training.run import Run, parallel

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data, HeteroData
 
 from weft.errors import ConfigError
 from weft.exchange import World
@@ -44,7 +45,7 @@ class Loader:
 
     def __init__(
         self,
-        graph: Graph | str | Path,
+        graph: Graph | Data | HeteroData | str | Path,
         fanouts: Sequence[int] | None = None,
         batch_size: int | None = None,
         plan: str | Plan | None = None,
@@ -63,7 +64,7 @@ class Loader:
         `options`: of `weft.train`, such as seed, prefetch or sampler; or all of them as `settings`. `objective`: what is
         learned, if not labels; set up already. `world`: the workers; None: as the environment says (torchrun).
         """
-        graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+        graph = as_graph(graph)
         given = {"fanouts": fanouts, "batch_size": batch_size, "plan": None if isinstance(plan, Plan) else plan}
         given = {name: value for name, value in given.items() if value is not None}
         self.settings = settings or Settings.read(given | options, "Loader")
@@ -227,6 +228,13 @@ class Loader:
 
     def _examples(self, epoch: int) -> list[Examples]:
         return [self.objective.examples(chosen, epoch, at) for at, chosen in enumerate(self.mode.order.of(epoch))]
+
+
+def as_graph(graph: Graph | Data | HeteroData | str | Path) -> Graph:
+    """A graph, wherever it comes from: a directory of Weft's, or PyG."""
+    if isinstance(graph, Data | HeteroData):
+        return Graph.from_pyg(graph)
+    return graph if isinstance(graph, Graph) else Graph.open(graph)
 
 
 def _chosen(graph: Graph, seeds: np.ndarray | Tensor | None, split: str) -> np.ndarray | None:

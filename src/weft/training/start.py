@@ -15,7 +15,7 @@ from weft.meter import Meter
 from weft.plan import Settings
 from weft.planner import Answer, Cluster, Planner, cluster_changes, probe_cluster, probe_cluster_again, read_cluster
 from weft.training.events import Event, Notice, Planned
-from weft.training.objectives import objective_for
+from weft.training.objectives import Objective, objective_for
 from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
 from weft.training.trainer import Trainer
@@ -29,15 +29,18 @@ def trainer_for(
     settings: Settings,
     listen: Callable[[Event], None] | None = None,
     world: World | None = None,
+    objective: Objective | None = None,
 ) -> Trainer:
-    """A trainer with its plan: the one that the settings name, or the fastest one. All workers call this together."""
-    world = world or World()
+    """A trainer with its plan: the one that the settings name, or the fastest one. All workers call this together.
+
+    `objective`: what is learned, set up for the graph; None: what the settings name.
+    """
+    world, objective = world or World(), objective or objective_for(graph, settings)
     if world.size == 1 or settings.plan.name != "auto":
-        return Trainer(graph, model, settings, listen, world)
+        return Trainer(graph, model, settings, listen, world, objective=objective)
     tell = listen if listen is not None and world.rank == 0 else _nobody
     with _aside(world):
         cluster = _cluster(settings, world, tell)
-        objective = objective_for(graph, settings)
         planner = planner_for(settings, graph, model, world, objective)
     answer = planner.answer(cluster)
     tell(Planned(answer))

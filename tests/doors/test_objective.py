@@ -1,0 +1,106 @@
+"""An objective from outside: exact on several workers, known to the command line, passed as an object; a loss function."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from exactness import HOME, check_exact, make_parts, sage
+from torch_geometric.nn import GraphSAGE
+
+import weft
+from weft import cli
+from weft.errors import ConfigError, TrainingError
+from weft.graph import Graph
+from weft.keys import seeded
+from weft.plugins import OBJECTIVES
+
+PLANS = {
+    "gdp": {"layers": ["local", "local"]},
+    "nfp": {"layers": ["columns", "local"]},
+    "split, partitioned": {"layers": ["cover", "cover"], "topology": "partitioned", **HOME},
+    "migrate": {"layers": ["local", "local"], "models": "migrate", "merge": "none", **HOME},
+}
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    return make_parts(tmp_path_factory.mktemp("graphs"))
+
+
+def one_column(width, classes):
+    return GraphSAGE(width, 8, 2, 1, dropout=0.3)
+
+
+def test_it_is_known_by_its_name():
+    assert OBJECTIVES.names() == ("vertex", "link", "degree")
+    assert OBJECTIVES.help()["degree"] == "the logarithm of a vertex's in-degree"
+    with pytest.raises(ConfigError, match="objective 'degres' is not known: did you mean 'degree'"):
+        weft.Settings.of(task="degres")
+    with pytest.raises(ConfigError, match="decoder means nothing to task = 'degree'"):
+        weft.Settings.of(task="degree", decoder="mlp")
+
+
+def test_every_plan_trains_what_one_worker_trains(ranks, parts):
+    losses, _ = check_exact(ranks, parts, one_column, PLANS, task="degree")
+    assert losses[-1] < losses[0]
+
+
+def test_the_command_takes_it(parts, tmp_path, capsys):
+    flags = [
+        "--task",
+        "degree",
+        "--hidden",
+        "16",
+        "--fanouts",
+        "full",
+        "--epochs",
+        "30",
+        "--lr",
+        "0.01",
+        "--threads",
+        "1",
+    ]
+    assert cli.main(["train", str(parts[1]), *flags, "--log", "json", "--out", str(tmp_path / "model")]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    errors = [record["validation"] for record in records if record["record"] == "EpochEnded"]
+    assert errors[-1] < 0.2 * errors[0]
+    assert records[-1]["metric"] == "squared error"
+    assert records[-1]["validation"] == min(errors)  # the smallest is the best
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help-all"])
+    assert "plugin's name" in capsys.readouterr().out
+
+
+def test_it_is_passed_as_an_object(parts):
+    from weft_stranger.objective import DegreeObjective
+
+    common = {"fanouts": [4, 3], "epochs": 2, "hidden": 8, "threads": 1, "log": "json"}
+    one = weft.train(parts[1], objective=DegreeObjective(), **common)
+    other = weft.train(parts[1], task="degree", **common)
+    assert one.history == other.history
+    assert list(one.figures) == ["squared error"]
+
+
+def focal(rows, labels):
+    chance = F.log_softmax(rows, 1).gather(1, labels[:, None])[:, 0]
+    return -((1 - chance.exp()) ** 2) * chance
+
+
+def test_a_loss_is_a_function(parts):
+    graph = Graph.open(parts[1])
+
+    def trained(**options):
+        with seeded(3):
+            model = sage(graph.num_features, graph.num_classes)
+        common = {"fanouts": [4, 3], "epochs": 3, "batch_size": 50, "lr": 0.01, "threads": 1, "log": "json"}
+        return weft.train(graph, model, **common, **options)
+
+    by_focal, usual = trained(loss=focal), trained()
+    same = trained(loss=lambda rows, labels: F.cross_entropy(rows, labels, reduction="none"))
+    assert by_focal.history[-1]["loss"] < by_focal.history[0]["loss"] < usual.history[0]["loss"]
+    np.testing.assert_allclose([one["loss"] for one in same.history], [one["loss"] for one in usual.history], rtol=1e-5)
+    assert not torch.equal(*(next(iter(one.model.parameters())) for one in (by_focal, usual)))
+    with pytest.raises(TrainingError, match=r"gave a tensor of shape \(\) for 50 vertices: .*reduction='none'"):
+        trained(loss=F.cross_entropy)

@@ -1,0 +1,208 @@
+"""A loop of one's own trains what `weft.train` trains: the same bits, on one worker and on several, by every plan."""
+
+import os
+import subprocess
+import sys
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_geometric.data import Data
+from torch_geometric.nn import GraphSAGE
+
+import weft
+from weft.errors import ConfigError
+from weft.graph import Graph, communities
+from weft.keys import seeded
+from weft.partition import allocate, write_partitioned
+from weft.plan import NAMED, OF_GRAPH, Settings
+from weft.training import Trainer
+
+EPOCHS = 2
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+open_graph = cache(Graph.open)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    whole = communities(folder / "1", vertices=500, edges=5000, width=6, classes=4, train=0.4, block=50)
+    write_partitioned(whole, allocate(whole, 3, "metis", seed=3), 3, folder / "3")
+    write_partitioned(whole, allocate(whole, 2, "metis", seed=3), 2, folder / "2")
+    return folder
+
+
+def make_model(graph):
+    with seeded(11):
+        return GraphSAGE(graph.num_features, 8, 2, graph.num_classes, dropout=0.3)
+
+
+def settings_of(world, options):
+    batches = {} if "full_graph" in options else {"fanouts": (4, 3), "batch_size": 60 // world.size}
+    return {"seed": 5, "threads": 1} | batches | options
+
+
+def by_weft(world, folder, options):
+    """The model after some epochs of a trainer."""
+    graph = open_graph(folder / str(world.size))
+    trainer = Trainer(graph, make_model(graph), Settings.of(lr=0.01, **settings_of(world, options)), world=world)
+    losses = [trainer.train_epoch(epoch)[1] for epoch in range(EPOCHS)]
+    trainer.close()
+    return losses, trainer.model.state_dict()
+
+
+def by_hand(world, folder, options):
+    """The same, as anyone would write it."""
+    graph = open_graph(folder / str(world.size))
+    model, losses = make_model(graph), []
+    loader = weft.Loader(graph, world=world, **settings_of(world, options))
+    run = weft.parallel(model, loader)
+    optimizer = torch.optim.Adam(run.model.parameters(), lr=0.01)
+    for _ in range(EPOCHS):
+        total, seeds = 0.0, 0
+        for batch in loader:
+            optimizer.zero_grad()
+            own = 0.0
+            for part in batch:
+                loss = F.cross_entropy(run(part), part.y, reduction="sum")
+                (loss / batch.size).backward()
+                own += float(loss.detach())
+            (of_all,) = run.sync(own)
+            optimizer.step()
+            total, seeds = total + of_all, seeds + batch.size
+        losses.append(total / seeds)
+    run.close()
+    return losses, run.model.state_dict()
+
+
+CASES = [{"plan": name} for name in NAMED] + [{"plan": name, "full_graph": True} for name in OF_GRAPH]
+CASES += [{"plan": "gdp", "micro_batches": 3}, {"plan": "push,push", "sampler": "labor"}]
+
+
+@pytest.mark.parametrize("options", CASES, ids=lambda options: " ".join(map(str, options.values())))
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_same_bits(ranks, parts, workers, options):
+    wanted, got = (ranks(workers, train, parts, options) for train in (by_weft, by_hand))
+    for (losses, model), (other_losses, other) in zip(wanted, got, strict=True):
+        assert losses == other_losses
+        assert model.keys() == other.keys()
+        assert all(torch.equal(model[name], other[name]) for name in model)
+
+
+def test_batches_have_seeds_rows_labels_and_blocks(ranks, parts):
+    def look(world):
+        graph = open_graph(parts / str(world.size))
+        loader = weft.Loader(graph, [4, 3], 60 // world.size, "split", world=world, seed=5, threads=1)
+        run, seen = weft.parallel(make_model(graph), loader), []
+        for batch in loader:
+            assert batch.size == (60 if batch.index + 1 < len(loader) else 200 % 60)
+            assert torch.equal(batch.y, torch.from_numpy(graph.labels)[batch.seeds].long())
+            assert batch.x.shape == (len(batch.part.program.vertices[0]), 6)
+            assert [block.num_dst for block in batch.blocks][-1] == len(batch.seeds) == len(run(batch))
+            seen.append(
+                batch.seeds if graph.original_ids is None else torch.from_numpy(graph.original_ids)[batch.seeds]
+            )
+        assert len(seen) == len(loader) == 4
+        return seen
+
+    alone = ranks(1, look)[0]
+    three = ranks(3, look)
+    for number, seeds in enumerate(alone):
+        assert torch.cat([of[number] for of in three]).sort()[0].tolist() == seeds.sort()[0].tolist()
+    assert len(set(torch.cat(alone).tolist())) == 200
+
+
+def test_a_loader_goes_on_in_the_middle_of_an_epoch(ranks, parts):
+    def go_on(world):
+        graph = open_graph(parts / str(world.size))
+
+        def made():
+            loader = weft.Loader(graph, [4, 3], 60 // world.size, "leap", world=world, seed=5, threads=1)
+            return loader, weft.parallel(make_model(graph), loader)
+
+        loader, run = made()
+        whole = [(batch.epoch, batch.index, run(batch).detach()) for _ in range(2) for batch in loader]
+        run.close()
+        loader, run = made()
+        begun = [(batch.epoch, batch.index, run(batch).detach()) for _ in range(1) for batch in islice(loader, 3)]
+        begun += [
+            (batch.epoch, batch.index, run(batch).detach()) for batch in loader
+        ]  # the rest, after a loop was left
+        begun += [(batch.epoch, batch.index, run(batch).detach()) for batch in islice(loader, 1)]
+        state = loader.state_dict()
+        assert (state["epoch"], state["batch"]) == (1, 1)
+        run.close()
+        loader, run = made()
+        loader.load_state_dict(state)
+        begun += [(batch.epoch, batch.index, run(batch).detach()) for batch in loader]
+        with pytest.raises(ConfigError, match="a loader with seed = 5, here it is 6"):
+            weft.Loader(graph, [4, 3], 60 // world.size, world=world, seed=6).load_state_dict(state)
+        run.close()
+        assert [one[:2] for one in whole] == [one[:2] for one in begun]
+        assert all(torch.equal(one[2], other[2]) for one, other in zip(whole, begun, strict=True))
+
+    ranks(1, go_on)
+    ranks(3, go_on)
+
+
+def test_chosen_vertices_and_evaluation(ranks, parts):
+    graph = open_graph(parts / "1")
+    chosen = torch.zeros(500, dtype=torch.bool)
+    chosen[::7] = True
+    loader = weft.Loader(graph, [-1, -1], 20, seeds=chosen)
+    run = weft.parallel(make_model(graph).eval(), loader)
+    assert torch.cat([batch.seeds for batch in loader]).sort()[0].tolist() == list(range(0, 500, 7))
+    rows = torch.cat([run(batch).detach() for batch in loader.over("validation")])
+    seeds = torch.cat([batch.seeds for batch in loader.over("validation")])
+    assert seeds.tolist() == graph.seeds("validation").tolist()
+    exact = weft.infer(run.model, graph).outputs
+    torch.testing.assert_close(rows, torch.from_numpy(exact[seeds.numpy()]), rtol=1e-4, atol=1e-5)
+    run.close()
+
+
+def test_mistakes(parts):
+    graph = open_graph(parts / "1")
+    loader = weft.Loader(graph, [4, 3], micro_batches=2)
+    with pytest.raises(ConfigError, match=r"no model yet, on which its plan depends: call run = weft.parallel"):
+        next(iter(loader))
+    run = weft.parallel(make_model(graph), loader)
+    with pytest.raises(ConfigError, match=r"in 2 parts .*compute each of them, as in `for part in batch"):
+        run(next(iter(loader)))
+    run.close()
+    with pytest.raises(ConfigError, match=r"device 'cuda:7' is not here \(.*\): choose device='cpu'"):
+        weft.Loader(graph, [4, 3], device="cuda:7")
+    with pytest.raises(ConfigError, match="seeds run from 3 to 500, but there are 500 vertices"):
+        weft.Loader(graph, [4, 3], seeds=torch.tensor([3, 500]))
+    with pytest.raises(ConfigError, match="Loader: there is no setting 'fanout'; did you mean 'fanouts'"):
+        weft.Loader(graph, fanout=3)
+
+
+def example(folder, name, *arguments, workers=1):
+    """Losses that an example prints; what PyG and torchrun leave in the temporary directory comes into a folder."""
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(workers)] if workers > 1 else []
+    command = [sys.executable, *launcher, str(EXAMPLES / name), *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [float(line.split()[3]) for line in done.stdout.splitlines() if line.startswith("epoch ")]
+
+
+def test_the_example_on_one_worker_and_under_torchrun(parts, tmp_path):
+    losses = example(tmp_path, "own_loop.py", parts / "1", "gdp")
+    assert losses[-1] < losses[0]
+    assert example(tmp_path, "own_loop.py", parts / "2", "split", workers=2) == pytest.approx(losses, abs=2e-4)
+
+
+def test_a_pyg_script_ports_by_its_loader(parts, tmp_path):
+    graph = open_graph(parts / "1")
+    dst = torch.arange(500).repeat_interleave(torch.from_numpy(graph.indptr[1:] - graph.indptr[:-1]))
+    edges = torch.stack([torch.from_numpy(graph.indices).long(), dst])
+    data = Data(x=torch.from_numpy(graph.features), y=torch.from_numpy(graph.labels).long(), edge_index=edges)
+    split = torch.from_numpy(graph.split)
+    data.train_mask, data.val_mask, data.test_mask = (split == number for number in range(3))
+    torch.save(data, tmp_path / "data.pt")
+    losses = example(tmp_path, "port_from_pyg.py", tmp_path / "data.pt")
+    assert len(losses) == 5 and losses[-1] < 0.7 * losses[0]
