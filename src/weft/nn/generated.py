@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 import threading
+from importlib import import_module
 from importlib.abc import InspectLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -43,5 +44,6 @@ def module_from_template(module_name: str, template_path: str, tmp_dirname: str,
         return sys.modules[module_name]
 
 
-message_passing.module_from_template = module_from_template
+for user in (message_passing, import_module("torch_geometric.nn.sequential")):
+    vars(user)["module_from_template"] = module_from_template
 remove_cache_of_torch()
