@@ -6,11 +6,9 @@ import weft.nn.generated  # before any model is made
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.nn.binding import Handle, takes_types
-    from weft.nn.block_model import BlockModel, make_call, walk
+    from weft.nn.block_model import BlockModel, Handle, make_call, takes_types, walk
     from weft.nn.conv import (
         BlackBox,
-        Convolution,
         MessageConvolution,
         Split,
         check_adds_up,
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
         convolution_of,
         convolve,
     )
+    from weft.nn.convolution import Convolution
     from weft.nn.costs import crossing_costs, row_costs
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel

@@ -1,6 +1,8 @@
 """Running an unchanged PyG model on a batch's blocks."""
 
 import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -8,9 +10,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.nn.binding import EDGE_ARGUMENTS, Handle, call_model
-from weft.nn.call import Call
 from weft.nn.conv import BlackBox, convolution_of, convolve
+from weft.nn.convolution import Call
 from weft.nn.rows import Pass, Rows
 from weft.placements import Program
 from weft.sampling import Sample
@@ -25,7 +26,10 @@ class BlockModel:
 
     def __init__(self, model: nn.Module, width: int | None = None) -> None:
         self.model, self._width = model, width  # of the inputs; None: as the model's first layer says
-        _check(model)
+        convs = {name: module for name, module in model.named_modules() if isinstance(module, MessagePassing)}
+        for name, conv in convs.items():
+            _check(name, conv)
+        self._convolutions = {conv: convolution_of(conv) for conv in convs.values()}
 
     def __call__(self, x: Tensor, batch: Program | Sample, key: int | None = None) -> Tensor:
         """The model's rows for the seeds; `key` is the batch's key, from which dropout is drawn."""
@@ -41,7 +45,7 @@ class BlockModel:
                     "layer 1 local, pull or push"
                 )
             call = make_call(conv, rows.plain(), rows.depth, program, run, given)
-            return Rows.of(convolve(call), rows.depth + 1, run)
+            return Rows.of(convolve(call, self._convolutions.get(conv)), rows.depth + 1, run)
 
         of_rows = _types_of(program)
         out = call_model(self.model, Rows.of(x, 0, run), on_block, _available(program), of_rows)
@@ -62,10 +66,8 @@ class BlockModel:
     def describe(self) -> list[str]:
         """A line for each convolution: what it is, and whether a fast path serves it."""
         convs = {name: module for name, module in self.model.named_modules() if isinstance(module, MessagePassing)}
-        boxes = {name for name, conv in convs.items() if isinstance(convolution_of(conv), BlackBox)}
-        return [
-            f"{name or 'model'}: {conv} ({'black box' if name in boxes else 'fast'})" for name, conv in convs.items()
-        ]
+        kinds = {conv: "black box" if isinstance(of, BlackBox) else "fast" for conv, of in self._convolutions.items()}
+        return [f"{name or 'model'}: {conv} ({kinds[conv]})" for name, conv in convs.items()]
 
 
 def make_call(conv: MessagePassing, x: Tensor, depth: int, program: Program, run: Pass, given: dict[str, Any]) -> Call:
@@ -141,12 +143,9 @@ def _types_of(program: Program) -> Tensor | None:
     return torch.from_numpy(types[inputs.cpu().numpy()]).to(inputs.device)
 
 
-def _check(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        if isinstance(module, MessagePassing) and getattr(module, "cached", False):
-            raise ModelError(
-                f"{name}: cached=True keeps one batch's graph for all others; build {module} with cached=False"
-            )
+def _check(name: str, conv: MessagePassing) -> None:
+    if getattr(conv, "cached", False):
+        raise ModelError(f"{name}: cached=True keeps one batch's graph for all others; build {conv} with cached=False")
 
 
 def _depth_message(depth: int, blocks: int, more: str = "") -> str:
@@ -158,3 +157,102 @@ def _depth_message(depth: int, blocks: int, more: str = "") -> str:
 
 def _shape(out: Any) -> str:
     return f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
+
+
+# What a convolution is given in place of the graph: (module, rows, named arguments) -> rows one deeper.
+Convolve = Callable[[MessagePassing, Rows, dict[str, Any]], Rows]
+
+
+class Handle(Tensor):
+    """Stands for `edge_index` (or edge weights, types) on the way from the model's forward to its convolutions."""
+
+    stands_for: str
+
+    @staticmethod
+    def of(name: str) -> "Handle":
+        """The handle of an edge argument; isinstance(handle, Tensor) holds, but there is nothing in it to compute with."""
+        shape = (2, 0) if name == "edge_index" else (0,)
+        handle = torch.empty(shape, dtype=torch.int64).as_subclass(Handle)
+        handle.stands_for = name
+        return handle
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Refuse: the whole graph's edges do not exist here."""
+        if getattr(func, "__name__", "") in ("__get__", "as_subclass", "dim", "size"):
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        raise ModelError(
+            f"the model computes with the graph's edges outside of a convolution ({getattr(func, '__name__', func)}): on "
+            f"blocks the edges differ from layer to layer. Move that computation into a MessagePassing convolution"
+        )
+
+
+EDGE_ARGUMENTS = ("edge_weight", "edge_type")
+
+
+def call_model(
+    model: nn.Module, x: Rows, convolve: Convolve, available: dict[str, bool], node_type: Tensor | None = None
+) -> Any:
+    """Run the model's forward on rows, its convolutions answered by `convolve`; `node_type`: of each row, if known."""
+    accepted = inspect.signature(model.forward).parameters
+    given: dict[str, Tensor] = {
+        name: Handle.of(name) for name in EDGE_ARGUMENTS if available.get(name) and name in accepted
+    }
+    if node_type is not None and "node_type" in accepted:
+        given["node_type"] = Rows.of(node_type.long(), x.depth, x.run)
+    with _bound(model, convolve):
+        return model(x, Handle.of("edge_index"), **given)
+
+
+def takes_types(model: nn.Module) -> bool:
+    """Does the model's forward ask for the types of edges?"""
+    return "edge_type" in inspect.signature(model.forward).parameters
+
+
+@contextmanager
+def _bound(model: nn.Module, convolve: Convolve) -> Iterator[None]:
+    """While this lasts, the forward of each convolution hands over to `convolve` when it is given the handle."""
+    convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
+    if not convs:
+        raise ModelError(
+            f"{type(model).__name__} has no MessagePassing convolution: there is nothing to run on a graph"
+        )
+    try:
+        for conv in convs:
+            conv.__dict__["forward"] = _Bound(conv, convolve)
+        yield
+    finally:
+        for conv in convs:
+            conv.__dict__.pop("forward", None)
+
+
+class _Bound:
+    """The forward of one convolution for one pass."""
+
+    def __init__(self, conv: MessagePassing, convolve: Convolve) -> None:
+        self._conv = conv
+        self._convolve = convolve
+        self._parameters = list(inspect.signature(type(conv).forward).parameters)[1:]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(self._parameters, args, strict=False)) | kwargs
+        edge_index = next((name for name, value in given.items() if _is_edge_index(value)), None)
+        if edge_index is None:  # a convolution inside another's own code, on edges that are real
+            return type(self._conv).forward(self._conv, *args, **kwargs)
+        del given[edge_index]
+        x = given.pop(self._parameters[0])
+        if isinstance(x, tuple | list) and len(x) == 2 and x[0] is x[1]:
+            x = x[0]
+        if not isinstance(x, Rows):
+            raise ModelError(
+                f"{self._conv} was called with {type(x).__name__} in place of the vertices' rows: pass it the rows that "
+                f"came into the model's forward, or what row-wise operations and convolutions made of them"
+            )
+        return self._convolve(self._conv, x, {name: value for name, value in given.items() if value is not None})
+
+
+def _is_edge_index(value: Any) -> bool:
+    return isinstance(value, Handle) and value.stands_for == "edge_index"

@@ -11,7 +11,7 @@ from weft.exchange import Background, Communicator
 from weft.meter import Meter
 from weft.nn import budget as memory
 from weft.nn.activations import Spilled, again, by_rows, kept_by
-from weft.nn.binding import Handle
+from weft.nn.block_model import Handle
 from weft.nn.coefficients import Coefficients
 from weft.nn.decoupled import Decoupled, Dense, Propagate, Scores, Step
 from weft.nn.loading import Files, resident

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.nn.binding import EDGE_ARGUMENTS, call_model
-from weft.nn.block_model import make_call
+from weft.nn.block_model import EDGE_ARGUMENTS, call_model, make_call
 from weft.nn.conv import convolve
 from weft.nn.rows import Pass, Rows
 from weft.placements import Program

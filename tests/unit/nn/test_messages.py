@@ -62,7 +62,7 @@ def test_it_equals_the_module(join, monkeypatch):
     wanted = conv(x, edge_index)[seeds]
     gradients = torch.autograd.grad(wanted.sin().sum(), [x, *conv.parameters()])
 
-    monkeypatch.setattr("weft.nn.conv.plugins.CONVOLUTIONS.find", lambda name: serving(join))
+    monkeypatch.setattr("weft.plugins.CONVOLUTIONS.find", lambda name: serving(join))
     model = nn.ModuleList([conv])
     model.forward = lambda x, edge_index: conv(x, edge_index)
     sample = NeighborSampler(graph, [-1]).sample(seeds.numpy(), 0, 0)

@@ -10,9 +10,8 @@ from torch.overrides import TorchFunctionMode
 
 from weft.errors import ModelError
 from weft.nn import functional
-from weft.nn.binding import Handle
-from weft.nn.call import Call, edge_mask
-from weft.nn.conv.base import Convolution
+from weft.nn.block_model import Handle
+from weft.nn.convolution import Call, Convolution, edge_mask
 from weft.nn.merges import PartialMerge
 from weft.placements import Edges, SplitLayer
 from weft.sampling import Block

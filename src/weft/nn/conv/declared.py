@@ -9,8 +9,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.nn.call import REDUCE, Call
-from weft.nn.conv.base import Convolution
+from weft.nn.convolution import REDUCE, Call, Convolution
 from weft.nn.merges import Largest, Sums
 from weft.nn.rows import Rows
 

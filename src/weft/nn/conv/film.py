@@ -8,8 +8,7 @@ from torch_geometric.nn import FiLMConv
 
 from weft.exchange import to_columns, to_owners
 from weft.nn import functional
-from weft.nn.call import REDUCE, Call, dense
-from weft.nn.conv.base import Convolution, Sliced
+from weft.nn.convolution import REDUCE, Call, Convolution, Sliced, dense
 from weft.nn.merges import PartialMerge, in_ranges, pieces_of
 from weft.placements import Edges, SliceLayer, SplitLayer
 from weft.sampling import BlockRange

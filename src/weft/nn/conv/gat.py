@@ -9,8 +9,7 @@ from torch_geometric.nn import GATConv
 
 from weft.exchange import to_columns
 from weft.nn import functional
-from weft.nn.call import Call, dense
-from weft.nn.conv.base import Convolution, Sliced
+from weft.nn.convolution import Call, Convolution, Sliced, dense
 from weft.nn.merges import AttentionRun, LinearAttention, cut_heads, runs_of
 from weft.placements import Edges, SliceLayer
 from weft.sampling import BlockRange

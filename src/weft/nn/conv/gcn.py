@@ -7,8 +7,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from weft.errors import ModelError
-from weft.nn.call import Call, dense
-from weft.nn.conv.base import Convolution, cheaper_mapped
+from weft.nn.convolution import Call, Convolution, cheaper_mapped, dense
 from weft.nn.merges import Sums
 
 

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch_geometric.nn import GINConv
 
-from weft.nn.call import REDUCE, Call
-from weft.nn.conv.base import Convolution, merge_by
+from weft.nn.convolution import REDUCE, Call, Convolution
+from weft.nn.merges import merge_by
 from weft.nn.rows import Rows
 
 

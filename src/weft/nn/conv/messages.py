@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from weft.nn import functional
-from weft.nn.call import Call
-from weft.nn.conv.base import Convolution
+from weft.nn.convolution import Call, Convolution
 from weft.nn.merges import PartialMerge, join_by_softmax, split_max
 from weft.nn.rows import Rows
 from weft.placements import Edges, SplitLayer

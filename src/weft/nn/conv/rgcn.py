@@ -18,8 +18,6 @@ from torch_geometric.nn import RGCNConv
 
 from weft.exchange import SliceLayout, to_columns, to_owners
 from weft.nn import functional
-from weft.nn.call import REDUCE, Call
-from weft.nn.conv.base import Convolution
 from weft.nn.conv.relations import (
     ByDestination,
     SourcePairs,
@@ -29,6 +27,7 @@ from weft.nn.conv.relations import (
     products,
     source_pairs,
 )
+from weft.nn.convolution import REDUCE, Call, Convolution
 from weft.nn.linear import linear
 from weft.nn.merges import PartialMerge, sums_in_ranges
 from weft.placements import RELATION_COUNT, ColumnLayer, Edges, SliceLayer, SliceSpan, SplitLayer

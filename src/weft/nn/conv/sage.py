@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
-from weft.nn.call import REDUCE, Call, dense, plain_linear
-from weft.nn.conv.base import Convolution, cheaper_mapped, merge_by
+from weft.nn.convolution import REDUCE, Call, Convolution, cheaper_mapped, dense, plain_linear
 from weft.nn.linear import linear, linear_of_two, linear_pair
+from weft.nn.merges import merge_by
 
 
 class Sage(Convolution):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from weft.exchange import Communicator, SliceLayout, to_owners
-from weft.nn.call import Call, edge_mask
+from weft.nn.convolution import Call, edge_mask
 from weft.nn.merges.base import PartialMerge
 from weft.nn.merges.ranges import in_ranges
 from weft.placements import ColumnLayer, Edges, SliceLayer, SplitLayer

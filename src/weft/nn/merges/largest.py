@@ -7,7 +7,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from weft.nn import functional
+from weft.nn.convolution import REDUCE
 from weft.nn.merges.base import PartialMerge
+from weft.nn.merges.sums import Sums
 from weft.placements import Edges, SplitLayer
 from weft.sampling import Block
 
@@ -28,6 +30,11 @@ class Largest(PartialMerge):
     def split(self, layer: SplitLayer, x: Tensor) -> Tensor:
         """The largest of what is here and of what others made."""
         return split_max(layer, layer.sources(x), x, layer.here.block, layer.there.block)
+
+
+def merge_by(aggr: str) -> PartialMerge:
+    """The merge of one of PyG's aggregations, without weights."""
+    return Largest() if REDUCE[aggr] == "max" else Sums(REDUCE[aggr])
 
 
 def split_max(layer: SplitLayer, sources: Tensor, x: Tensor, here: Block, there: Block) -> Tensor:
