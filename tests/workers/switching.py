@@ -1,21 +1,13 @@
-"""One worker of the tests of switching: trains by one plan and by many, watched and not, and writes what it saw.
+"""What each worker of the tests of switching does: trains by one plan and by many, watched and not, and says what it saw."""
 
-python switching.py RANK SIZE PORT GRAPH OUT — started by test_switching.py.
-"""
-
-import json
 import os
 import shutil
-import sys
 import threading
 import time
 import weakref
-from pathlib import Path
 
-import numpy as np
 import torch
 
-from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import Plan, Settings
 from weft.planner import Answer, Prediction
@@ -121,12 +113,8 @@ def tried(graph, world):
     return parameters(trainer), [getattr(event, "text", "") for event in told], str(trainer.parallel)
 
 
-def main():
-    rank, size, port, graph, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], Path(sys.argv[5])
-    torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank), "WORLD_SIZE": str(size)}
-    os.environ["GROUP_RANK"] = str(rank // 2)  # as if two workers shared a host
-    world = World.join(60, os.environ.get("WEFT_TEST_TRANSPORT", "sockets"))
+def train_and_switch(world, graph, out):
+    """Parameters, and what was said and held, by what was done."""
     graph = Graph.open(graph)
     arrays, said = {"stayed": stay(graph, world)}, {}
     arrays["switched"], said["held"], said["left"] = switch(graph, world)
@@ -141,13 +129,9 @@ def main():
     for number in (2, 5):
         folder = out / f"watched-{number}"
         arrays[folder.name], *said[folder.name] = watched(graph, world, PLANS[number], folder)
-    for step in sorted(folder.glob("step-*"))[2:] if rank == 0 else []:  # as if it had been lost in the third epoch
+    for step in (
+        sorted(folder.glob("step-*"))[2:] if world.rank == 0 else []
+    ):  # as if it had been lost in the third epoch
         shutil.rmtree(step)
     arrays["resumed"], *said["resumed"] = watched(graph, world, PLANS[2], folder, resume=True)
-    np.savez(out / f"{rank}.npz", **arrays)
-    (out / f"{rank}.json").write_text(json.dumps(said))
-    world.leave()
-
-
-if __name__ == "__main__":
-    main()
+    return arrays, said

@@ -1,14 +1,10 @@
 """What the planner says will travel is what travels, under every kind of plan and model; all workers choose the same."""
 
-import json
-import socket
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from predict import predict
 
 from weft.graph import communities
 from weft.partition import allocate, write_partitioned
@@ -57,55 +53,50 @@ OF_GRAPH = [
 ]
 
 
-def test_so_they_are_on_the_full_graph(tmp_path):
+def test_so_they_are_on_the_full_graph(ranks, tmp_path):
     plans = [plan | {"scope": "graph", "seeds": "home"} for plan in OF_GRAPH]
-    told = run(tmp_path, plans, ["sage", "gcn", "gat", "gin"], {"full_graph": True, "layers": 3, "plan": "halo"})
+    told = run(ranks, tmp_path, plans, ["sage", "gcn", "gat", "gin"], {"full_graph": True, "layers": 3, "plan": "halo"})
     assert compared(told[0]) == 4 * len(OF_GRAPH)
     assert all(figures == told[0] for figures in told[1:])
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("predictions"), PLANS, ["sage", "gcn", "gat", "gin", "film"], of_batches(100.0))
+def told(ranks, tmp_path_factory):
+    return run(
+        ranks,
+        tmp_path_factory.mktemp("predictions"),
+        PLANS,
+        ["sage", "gcn", "gat", "gin", "film"],
+        of_batches(100.0),
+    )
 
 
 def of_batches(slack):
     return {"fanouts": (4, 3), "batch_size": 80, "plan": "gdp", "slack": slack, "cache": 0.2, "cache_by": "degree"}
 
 
-def run(folder, plans, models, settings, shares=None, relations=0):
+def run(ranks, folder, plans, models, settings, shares=None, relations=0):
     """What each worker predicts of each plan, and what all of them then send."""
     graph = communities(folder / "g", vertices=1500, edges=20_000, width=10, classes=5, train=0.4, block=100)
     if relations:
         graph = replace(graph, edge_type=np.arange(graph.num_edges, dtype=np.int32) % relations)
     write_partitioned(graph, allocate(graph, WORKERS, "metis"), WORKERS, folder / "parts", shares=shares)
-    job = {"graph": str(folder / "parts"), "plans": plans, "models": models, "settings": settings}
-    (folder / "job.json").write_text(json.dumps(job))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    script, files = str(Path(__file__).with_name("predict.py")), [folder / f"{rank}.json" for rank in range(WORKERS)]
-    workers = [
-        subprocess.Popen([sys.executable, script, str(rank), str(WORKERS), port, str(folder / "job.json"), str(file)])
-        for rank, file in enumerate(files)
-    ]
-    assert [worker.wait(240) for worker in workers] == [0] * WORKERS
-    return [json.loads(file.read_text()) for file in files]
+    return ranks(WORKERS, predict, folder / "parts", models, plans, settings, hosts=range(WORKERS))
 
 
 def test_bytes_by_stage_are_those_predicted(told):
     assert compared(told[0]) >= 80
 
 
-def test_so_they_are_where_shares_are_uneven(tmp_path):
-    told = run(tmp_path, UNEQUAL, ["sage"], of_batches(SLACK), (4, 2, 1))
+def test_so_they_are_where_shares_are_uneven(ranks, tmp_path):
+    told = run(ranks, tmp_path, UNEQUAL, ["sage"], of_batches(SLACK), (4, 2, 1))
     assert compared(told[0]) == len(UNEQUAL)
     assert all(figures == told[0] for figures in told[1:])
 
 
-def test_so_they_are_over_relations(tmp_path):
+def test_so_they_are_over_relations(ranks, tmp_path):
     chosen = [PLANS[at] for at in (0, 2, 3, 5, 7, 9, 12)]
-    told = run(tmp_path, chosen, ["rgcn", "rgat"], of_batches(100.0), relations=3)
+    told = run(ranks, tmp_path, chosen, ["rgcn", "rgat"], of_batches(100.0), relations=3)
     assert compared(told[0]) == 2 * len(chosen)
 
 

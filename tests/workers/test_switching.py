@@ -1,47 +1,24 @@
 """Plans are switched in the middle of a run: the same model, nothing left open, and all workers by the same plan."""
 
-import json
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from switching import PLANS, SWITCHES
+from switching import PLANS, SWITCHES, train_and_switch
 
 from weft.graph import communities
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan
 
-WORKER = Path(__file__).parent / "switching.py"
-
 
 @pytest.fixture(scope="module", params=[(3, "sockets"), (2, "gloo")], ids=lambda given: f"{given[0]} {given[1]}")
-def seen(request, tmp_path_factory):
-    """What each worker wrote: its arrays, and what it said."""
+def seen(request, processes, tmp_path_factory):
+    """What each worker made: its arrays, and what it said."""
     workers, transport = request.param
     folder = tmp_path_factory.mktemp("switching")
     graph = communities(folder / "whole", vertices=600, edges=5000, width=6, classes=4, train=0.3, block=100)
     write_partitioned(graph, allocate(graph, workers, "metis"), workers, folder / "parts")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), str(workers), str(port), str(folder / "parts"), str(folder)],
-            stderr=subprocess.PIPE,
-            env=os.environ | {"WEFT_TEST_TRANSPORT": transport},
-        )
-        for rank in range(workers)
-    ]
-    errors = [process.communicate(timeout=250)[1].decode() for process in processes]
-    assert all(process.returncode == 0 for process in processes), "\n".join(errors)[-3000:]
-    return [
-        (dict(np.load(folder / f"{rank}.npz")), json.loads((folder / f"{rank}.json").read_text()))
-        for rank in range(workers)
-    ]
+    hosts = [rank // 2 for rank in range(workers)]  # as if two workers shared a host
+    where = folder / "parts", folder
+    return processes(workers, train_and_switch, *where, hosts=hosts, transport=transport, timeout=250)
 
 
 def test_switching_leaves_the_model_as_it_was(seen):
@@ -50,10 +27,11 @@ def test_switching_leaves_the_model_as_it_was(seen):
 
 
 def test_switching_leaves_nothing_behind(seen):
-    """No connection, no thread, no cache: each plan holds as much the last time as the second time."""
+    """No connection, no thread, no cache: each plan holds no more the last time than the second time."""
     for _, said in seen:
         assert len(said["held"]) == SWITCHES
-        assert said["held"][-len(PLANS) :] == said["held"][len(PLANS) : 2 * len(PLANS)]
+        second, last = said["held"][len(PLANS) : 2 * len(PLANS)], said["held"][-len(PLANS) :]
+        assert (np.array(last) <= np.array(second)).all()  # in the second, some of the first may still be ending
         assert said["left"] == 0
 
 
