@@ -1,6 +1,6 @@
 """Draws an SVG from a text: boxes in lanes, and arrows between them.
 
-    python docs/pictures/draw.py docs/pictures/batch.txt        writes docs/pictures/batch.svg
+    python docs/pictures/draw.py docs/pictures/batch.txt        writes docs/pictures/batch.svg (--print: prints it)
 
 A line of the text is one of
     title: what is shown
@@ -131,5 +131,7 @@ def text(x: float, y: float, words: str, kind: str) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        Path(name).with_suffix(".svg").write_text(svg(Path(name).read_text(encoding="utf-8")), encoding="utf-8")
+    show, names = "--print" in sys.argv, [Path(name) for name in sys.argv[1:] if name != "--print"]
+    for name in names:
+        drawn = svg(name.read_text(encoding="utf-8"))
+        sys.stdout.write(drawn) if show else name.with_suffix(".svg").write_text(drawn, encoding="utf-8")

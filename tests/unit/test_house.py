@@ -1,6 +1,7 @@
 """The house: rooms in their order, reached through their faces; short files; one name for one thing."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -14,6 +15,8 @@ import pytest
 import weft
 
 ROOT = Path(weft.__file__).parent
+REPOSITORY = Path(__file__).resolve().parents[2]
+PICTURES = REPOSITORY / "docs" / "pictures"
 # From top to bottom: a room imports only from those before it. Docs of each are in its face, its __init__.
 ROOMS = [
     "graph",
@@ -248,3 +251,22 @@ def is_from_functools(node: ast.AST) -> bool:
         and node.module == "functools"
         and any(alias.name == "cached_property" for alias in node.names)
     )
+
+
+def test_the_design_names_files_that_are_there():
+    known = {path.relative_to(ROOT).as_posix() for path in modules()} | {
+        path.relative_to(REPOSITORY).as_posix()
+        for path in (*REPOSITORY.glob("kernels/*"), *REPOSITORY.glob("tests/**/*"))
+    }
+    known |= {name.rsplit("/", 1)[-1] for name in known} | {f"pictures/{path.name}" for path in PICTURES.iterdir()}
+    named = set(re.findall(r"`([\w/]+\.(?:py|cpp|h|txt))`", (REPOSITORY / "docs" / "design.md").read_text()))
+    named |= set(re.findall(r"\w+/[\w/]+\.py", (PICTURES / "batch.txt").read_text()))
+    named |= set(re.findall(r"`([\w/]+\.py)`", (REPOSITORY / "CONTRIBUTING.md").read_text()))
+    missing = {name for name in named if name not in known and name.removeprefix("src/weft/") not in known}
+    assert not {name for name in missing if not (REPOSITORY / name).exists()}
+
+
+def test_pictures_are_what_their_text_says():
+    for text in PICTURES.glob("*.txt"):
+        drawn = subprocess.run([sys.executable, PICTURES / "draw.py", "--print", text], check=True, capture_output=True)
+        assert text.with_suffix(".svg").read_bytes() == drawn.stdout, f"run python docs/pictures/draw.py {text}"
