@@ -6,7 +6,7 @@ import weft.nn.generated  # before any model is made
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.nn.block_model import BlockModel, Handle, make_call, takes_types, walk
+    from weft.nn.block_model import BlockModel, make_call, takes_types, walk
     from weft.nn.conv import (
         BlackBox,
         MessageConvolution,
@@ -25,6 +25,6 @@ if TYPE_CHECKING:
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build
     from weft.nn.ranges import needs
-    from weft.nn.rows import Pass
+    from weft.nn.rows import Handle, Pass
 else:
     __getattr__ = lazy_face(__name__)

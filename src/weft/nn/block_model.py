@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.nn.conv import BlackBox, convolution_of, convolve
 from weft.nn.convolution import Call
-from weft.nn.rows import Pass, Rows
+from weft.nn.rows import Handle, Pass, Rows
 from weft.placements import Program
 from weft.sampling import Sample
 
@@ -161,33 +161,6 @@ def _shape(out: Any) -> str:
 
 # What a convolution is given in place of the graph: (module, rows, named arguments) -> rows one deeper.
 Convolve = Callable[[MessagePassing, Rows, dict[str, Any]], Rows]
-
-
-class Handle(Tensor):
-    """Stands for `edge_index` (or edge weights, types) on the way from the model's forward to its convolutions."""
-
-    stands_for: str
-
-    @staticmethod
-    def of(name: str) -> "Handle":
-        """The handle of an edge argument; isinstance(handle, Tensor) holds, but there is nothing in it to compute with."""
-        shape = (2, 0) if name == "edge_index" else (0,)
-        handle = torch.empty(shape, dtype=torch.int64).as_subclass(Handle)
-        handle.stands_for = name
-        return handle
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Refuse: the whole graph's edges do not exist here."""
-        if getattr(func, "__name__", "") in ("__get__", "as_subclass", "dim", "size"):
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **(kwargs or {}))
-        raise ModelError(
-            f"the model computes with the graph's edges outside of a convolution ({getattr(func, '__name__', func)}): on "
-            f"blocks the edges differ from layer to layer. Move that computation into a MessagePassing convolution"
-        )
 
 
 EDGE_ARGUMENTS = ("edge_weight", "edge_type")

@@ -11,12 +11,11 @@ from weft.exchange import Background, Communicator
 from weft.meter import Meter
 from weft.nn import budget as memory
 from weft.nn.activations import Spilled, again, by_rows, kept_by
-from weft.nn.block_model import Handle
 from weft.nn.coefficients import Coefficients
 from weft.nn.decoupled import Decoupled, Dense, Propagate, Scores, Step
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
-from weft.nn.rows import Pass, Rows
+from weft.nn.rows import Handle, Pass, Rows
 from weft.placements import ROUNDS, EdgeLists, Layer, Program, Rounds, SliceLayer
 
 _SAMPLE = 512  # rows of which it is seen what dense layers keep

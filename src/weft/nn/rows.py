@@ -92,6 +92,33 @@ class Rows(Tensor):
             return _marked(result, depth, size, run)
 
 
+class Handle(Tensor):
+    """Stands for `edge_index` (or edge weights, types) on the way from the model's forward to its convolutions."""
+
+    stands_for: str
+
+    @staticmethod
+    def of(name: str) -> "Handle":
+        """The handle of an edge argument; isinstance(handle, Tensor) holds, but there is nothing in it to compute with."""
+        shape = (2, 0) if name == "edge_index" else (0,)
+        handle = torch.empty(shape, dtype=torch.int64).as_subclass(Handle)
+        handle.stands_for = name
+        return handle
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Refuse: the whole graph's edges do not exist here."""
+        if getattr(func, "__name__", "") in ("__get__", "as_subclass", "dim", "size"):
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        raise ModelError(
+            f"the model computes with the graph's edges outside of a convolution ({getattr(func, '__name__', func)}): on "
+            f"blocks the edges differ from layer to layer. Move that computation into a MessagePassing convolution"
+        )
+
+
 def edge_keys(dst_keys: Tensor, dst: Tensor, places: Tensor) -> Tensor:
     """A key for each edge, of its destination and its place in the destination's list: the same on any worker."""
     return dst_keys[dst.long()] * 0x9E3779B97F4A7C1 + places

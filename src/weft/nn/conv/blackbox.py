@@ -10,9 +10,9 @@ from torch.overrides import TorchFunctionMode
 
 from weft.errors import ModelError
 from weft.nn import functional
-from weft.nn.block_model import Handle
 from weft.nn.convolution import Call, Convolution, edge_mask
 from weft.nn.merges import PartialMerge
+from weft.nn.rows import Handle
 from weft.placements import Edges, SplitLayer
 from weft.sampling import Block
 
