@@ -51,8 +51,15 @@ def test_every_plan_trains_what_one_worker_trains(ranks, parts):
     assert np.abs(losses - other_losses).max() > 1e-4 and not torch.equal(parameters, other)  # another sample, though
 
 
-def test_commands_take_it(parts, capsys):
+def test_commands_take_it(parts, tmp_path, capsys):
+    run = ["--sampler", "window", "--fanouts", "4,3", "--batch-size", "60", "--hidden", "8", "--threads", "1"]
+    assert cli.main(["train", str(parts[1]), *run, "--epochs", "1", "--out", str(tmp_path / "out")]) == 0
+    assert "window sampling" in capsys.readouterr().out
     study = ["--methods", "random", "--parts", "2", "--layers", "2", "--roots", "20", "--batches", "1", "--json"]
     assert cli.main(["locality", str(parts[1]), "--samplers", "neighbor,window", *study]) == 0
     rows = json.loads(capsys.readouterr().out)["micrographs"]
     assert [row["sampler"] for row in rows] == ["neighbor", "window"]
+    assert cli.main(["train", str(parts[1]), *run[2:], "--sampler", "windows", "--epochs", "1"]) == 2
+    assert "sampler 'windows' is not known: did you mean 'window'?" in capsys.readouterr().err
+    assert cli.main(["train", str(parts[1]), *run, "--replace", "--epochs", "1"]) == 2
+    assert "replace = true is not possible with sampler = 'window'" in capsys.readouterr().err

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from weft.placements.hops import RELATION_COUNT, Hop, cut, ranges, sent_with_edges
     from weft.placements.layer import ColumnEdges, Edges, EdgesById, Inputs, Layer, Merge, OthersEdges, WholeLayer
     from weft.placements.local import Local
-    from weft.placements.placement import OWNER, REQUEST, Placement, Position
+    from weft.placements.moves import Moves, View, split_moves, whole_moves
+    from weft.placements.placement import Placement
+    from weft.placements.position import INPUT, OWNER, REQUEST, Held, Position
     from weft.placements.program import Program
     from weft.placements.pull import Pull
     from weft.placements.push import Push

@@ -17,7 +17,9 @@ from weft.exchange import Communicator
 from weft.graph import running_sum
 from weft.placements.hops import RELATION_COUNT, Hop, relabelled, ways_home
 from weft.placements.layer import ColumnEdges, Edges, Inputs, Layer, Merge, Product
-from weft.placements.placement import OWNER, REQUEST, Placement, Position
+from weft.placements.moves import Moves, View
+from weft.placements.placement import Placement
+from weft.placements.position import INPUT, OWNER, REQUEST, Position
 from weft.placements.split import PartialWays
 from weft.placements.team import Team
 from weft.sampling import Block, edge_values, keys_of
@@ -149,9 +151,8 @@ class Columns(Placement):
 
     name: ClassVar[str] = "columns"
     help: ClassVar[str] = "everywhere, each worker on a slice of the features' columns"
-    takes: ClassVar[frozenset[str]] = frozenset()
+    takes: ClassVar[frozenset[str]] = frozenset({INPUT})
     leaves: ClassVar[frozenset[str]] = frozenset({OWNER, REQUEST})
-    only_first: ClassVar[bool] = True
     splits: ClassVar[bool] = True
 
     def build(self, hop: Hop, position: Position, team: Team) -> tuple[ColumnLayer, np.ndarray]:
@@ -197,3 +198,8 @@ class Columns(Placement):
         sent = [destinations * other for other in comm.others]
         ways = PartialWays(*ways_home(destinations, at, sent, counts), at)
         return ColumnLayer(here, there, ways, ColumnSpan(comm.rank, comm.size, team.width), team.compute), needed
+
+    def count(self, view: View, position: Position) -> Moves:
+        """Everyone computes all edges, on slices; slices of destinations' rows come from everyone."""
+        edges, rows, own = (view.everyone(n) for n in (view.block.num_edges, len(view.vertices), view.block.num_dst))
+        return Moves(columns=own, copied_edges=edges, copied_rows=rows, held=True, slices=1 / view.workers)

@@ -12,7 +12,7 @@ from weft.graph import running_sum
 from weft.keys import Stream
 from weft.placements.hops import DrawnLists, Hop, ranges, sent_with_edges
 from weft.placements.layer import Layer
-from weft.placements.placement import OWNER, REQUEST, Position
+from weft.placements.position import OWNER, REQUEST, Position
 from weft.placements.program import Program
 from weft.placements.registry import placement_named
 from weft.placements.team import Team

@@ -4,6 +4,7 @@ The edges between two owners form a bipartite graph; a choice that serves every 
 is a minimum cut. Where a pair of owners shares very many edges, a greedy cover comes close at a fraction of the time.
 """
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,9 @@ import numpy as np
 from weft import _kernels
 from weft.graph import running_sum
 from weft.placements.hops import Hop
-from weft.placements.placement import OWNER, Placement, Position
+from weft.placements.moves import Moves, View, split_moves
+from weft.placements.placement import Placement
+from weft.placements.position import INPUT, OWNER, Position
 from weft.placements.split import SplitLayer, build_split
 from weft.placements.team import Team
 from weft.sampling import Block
@@ -24,7 +27,7 @@ class Cover(Placement):
 
     name: ClassVar[str] = "cover"
     help: ClassVar[str] = "at the destination's owner or the source's, whichever is cheaper for each vertex"
-    takes: ClassVar[frozenset[str]] = frozenset({OWNER})
+    takes: ClassVar[frozenset[str]] = frozenset({INPUT, OWNER})
     leaves: ClassVar[frozenset[str]] = frozenset({OWNER})
     splits: ClassVar[bool] = True
     by_cost: ClassVar[bool] = True
@@ -36,6 +39,13 @@ class Cover(Placement):
         return build_split(
             hop, position, team, cheapest_cover(hop.block, member, team.comm.rank, team.comm.size, *costs)
         )
+
+    def count(self, view: View, position: Position) -> Moves:
+        """Of each source its row, or partial rows of its edges, whichever is cheaper; and what it takes to find that out."""
+        pulled = cheapest_cover(view.block, view.holder, view.rank, len(view.members), *view.costs)
+        remote = view.all_parts[1].sum()
+        solved = np.array([remote if remote <= EXACT_UP_TO else 0.0])
+        return replace(split_moves(view, position, pulled), solved=solved)
 
 
 def cheapest_cover(

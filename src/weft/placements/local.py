@@ -10,7 +10,9 @@ import torch
 
 from weft.placements.hops import Hop
 from weft.placements.layer import WholeLayer
-from weft.placements.placement import OWNER, REQUEST, Placement, Position
+from weft.placements.moves import Moves, View, whole_moves
+from weft.placements.placement import Placement
+from weft.placements.position import INPUT, OWNER, REQUEST, Position
 from weft.placements.team import Team
 
 
@@ -19,7 +21,7 @@ class Local(Placement):
 
     name: ClassVar[str] = "local"
     help: ClassVar[str] = "at the worker that asks; rows it lacks are fetched"
-    takes: ClassVar[frozenset[str]] = frozenset({REQUEST, OWNER})
+    takes: ClassVar[frozenset[str]] = frozenset({INPUT, REQUEST, OWNER})
     leaves: ClassVar[frozenset[str]] = frozenset({REQUEST})
 
     def build(self, hop: Hop, position: Position, team: Team) -> tuple[WholeLayer, np.ndarray]:
@@ -29,3 +31,7 @@ class Local(Placement):
             return WholeLayer(hop.block, ids, comm=team.compute), hop.vertices
         sources, own, here = team.routes_from_owners(hop.vertices, len(hop.destinations))
         return WholeLayer(hop.block, ids, sources, own, team.compute), here
+
+    def count(self, view: View, position: Position) -> Moves:
+        """Rows that are not there."""
+        return whole_moves(view, position)

@@ -5,31 +5,15 @@ A placement turns a drawn hop into this worker's layer (`build`), and counts wha
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from weft.placements.hops import Hop
 from weft.placements.layer import Layer
+from weft.placements.moves import Moves, View
+from weft.placements.position import INPUT, Held, Position
 from weft.placements.team import Team
-
-# How rows are held between two layers: by their owners, each once; or where they were asked for.
-OWNER, REQUEST = "owner", "request"
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where a layer stands in a plan."""
-
-    index: int  # 0: nearest the inputs
-    above: str  # how the rows that it makes are held: OWNER or REQUEST
-    below: str  # how the rows that it takes are; inputs are fetched wherever they are needed
-
-    @property
-    def first(self) -> bool:
-        """Does it take the inputs?"""
-        return self.index == 0
 
 
 class Placement(ABC):
@@ -37,9 +21,8 @@ class Placement(ABC):
 
     name: ClassVar[str]
     help: ClassVar[str]  # a line for tables and `--help`
-    takes: ClassVar[frozenset[str]]  # how the rows below it may be held
-    leaves: ClassVar[frozenset[str]]  # how the rows that it makes may be
-    only_first: ClassVar[bool] = False  # is it for the first layer alone, for it takes slices of the inputs' columns?
+    takes: ClassVar[frozenset[Held]]  # how the rows below it may be held; INPUT: it may be the first layer
+    leaves: ClassVar[frozenset[Held]]  # how the rows that it makes may be
     pulls: ClassVar[bool] = True  # do source rows of others come, but for inputs?
     splits: ClassVar[bool] = False  # are edges computed apart from their destinations, so that convolutions must split?
     fetches: ClassVar[bool] = True  # as the first layer: may it need inputs of other workers?
@@ -51,6 +34,15 @@ class Placement(ABC):
 
         All workers of the team call this together, each with its own hop.
         """
+
+    @abstractmethod
+    def count(self, view: View, position: Position) -> Moves:
+        """What `build` would move for the hop of a worker, without moving it: plans are priced by it."""
+
+    @property
+    def only_first(self) -> bool:
+        """Is it for the first layer alone?"""
+        return self.takes == {INPUT}
 
     def once_more(self, layer: Layer, first: bool) -> Layer | None:
         """On the full graph: the layer below one that is placed alike, whose vertices are the same; None: to be built anew.

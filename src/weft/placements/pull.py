@@ -11,7 +11,9 @@ import torch
 from weft.exchange import Route
 from weft.placements.hops import Hop, long, relabelled
 from weft.placements.layer import Layer, WholeLayer
-from weft.placements.placement import OWNER, Placement, Position
+from weft.placements.moves import Moves, View, whole_moves
+from weft.placements.placement import Placement
+from weft.placements.position import INPUT, OWNER, Position
 from weft.placements.team import Team
 
 
@@ -20,7 +22,7 @@ class Pull(Placement):
 
     name: ClassVar[str] = "pull"
     help: ClassVar[str] = "at the owner of the destination; source rows come"
-    takes: ClassVar[frozenset[str]] = frozenset({OWNER})
+    takes: ClassVar[frozenset[str]] = frozenset({INPUT, OWNER})
     leaves: ClassVar[frozenset[str]] = frozenset({OWNER})
 
     def build(self, hop: Hop, position: Position, team: Team) -> tuple[WholeLayer, np.ndarray]:
@@ -42,6 +44,10 @@ class Pull(Placement):
         route = Route(len(here), total, long(slots[2]), request_counts, ask_counts, None, None)
         sources = torch.from_numpy(np.concatenate([here, hop.vertices[remote]]))
         return WholeLayer(relabelled(hop.block, place, total), sources, route, comm=team.compute), here
+
+    def count(self, view: View, position: Position) -> Moves:
+        """Rows that others own."""
+        return whole_moves(view, position)
 
     def once_more(self, layer: Layer, first: bool) -> Layer | None:
         """Inputs are fetched to where the route above would put them."""

@@ -9,7 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from weft.placements.hops import Hop
-from weft.placements.placement import OWNER, REQUEST, Placement, Position
+from weft.placements.moves import Moves, View, split_moves
+from weft.placements.placement import Placement
+from weft.placements.position import INPUT, OWNER, REQUEST, Position
 from weft.placements.split import SplitLayer, build_split
 from weft.placements.team import Team
 
@@ -19,7 +21,7 @@ class Push(Placement):
 
     name: ClassVar[str] = "push"
     help: ClassVar[str] = "at the owner of the source; partial sums go"
-    takes: ClassVar[frozenset[str]] = frozenset({OWNER})
+    takes: ClassVar[frozenset[str]] = frozenset({INPUT, OWNER})
     leaves: ClassVar[frozenset[str]] = frozenset({OWNER, REQUEST})
     pulls: ClassVar[bool] = False
     splits: ClassVar[bool] = True
@@ -28,3 +30,7 @@ class Push(Placement):
     def build(self, hop: Hop, position: Position, team: Team) -> tuple[SplitLayer, np.ndarray]:
         """Own edges here, those of others' sources at their owners."""
         return build_split(hop, position, team)
+
+    def count(self, view: View, position: Position) -> Moves:
+        """Partial rows that others compute."""
+        return split_moves(view, position)

@@ -24,7 +24,7 @@ from weft.placements.hops import (
     ways_home,
 )
 from weft.placements.layer import Edges, EdgesById, Inputs, Layer, Merge, OthersEdges
-from weft.placements.placement import Position
+from weft.placements.position import Position
 from weft.placements.team import Team
 from weft.sampling import Block, edge_values, keys_of
 

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from weft.plan.plan import (
         NAMED,
         OF_GRAPH,
-        PLACEMENTS,
         Plan,
         dnp,
         gdp,

@@ -8,16 +8,9 @@ from typing import Any, Self
 
 from weft.config import read_toml
 from weft.errors import ConfigError, StorageError
+from weft.plugins import PLACEMENTS
 
-# Where a layer's edges are computed, and whose rows come or go.
-PLACEMENTS = {
-    "local": "at the worker that asks; rows it lacks are fetched",
-    "pull": "at the owner of the destination; source rows come",
-    "push": "at the owner of the source; partial sums go",
-    "cover": "at the destination's owner or the source's, whichever is cheaper for each vertex",
-    "columns": "everywhere, each worker on a slice of the features' columns",
-}
-_AT_OWNERS = ("pull", "push", "cover")
+_OWNER, _REQUEST, _INPUT = "owner", "request", "input"  # how rows are held between layers, or fetched below them
 
 
 @dataclass(frozen=True)
@@ -84,11 +77,8 @@ class Plan:
         """How the rows of a depth (0: inputs) are held: by their `owner`, or by `request`: where they are needed."""
         if self.scope == "graph":
             return "owner"
-        last = depth == len(self.layers)
-        below, above = self.layers[depth - 1], None if last else self.layers[depth]
-        if below in ("pull", "cover"):
-            return "owner"
-        return "owner" if below != "local" and above in _AT_OWNERS else "request"
+        possible = _held(self.layers, depth)
+        return _REQUEST if _REQUEST in possible else _OWNER
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain data, for JSON and TOML."""
@@ -212,7 +202,7 @@ def tp_decoupled(depth: int, **options: Any) -> Plan:
 
 def mixed(*layers: str, **options: Any) -> Plan:
     """A placement for each layer."""
-    at_owners = bool(layers) and layers[-1] in ("pull", "cover")
+    at_owners = bool(layers) and _REQUEST not in PLACEMENTS.get(layers[-1]).leaves
     return Plan(layers, **({"seeds": "home" if at_owners else "spread"} | options))
 
 
@@ -231,20 +221,23 @@ OF_GRAPH: dict[str, Callable[..., Plan]] = {"halo": halo, "tp": tp, "tp-decouple
 def _check_known(layers: tuple[str, ...]) -> None:
     if not layers:
         raise ConfigError("plan: it needs a placement for each layer of the model")
-    for number, placement in enumerate(layers):
-        if placement not in PLACEMENTS:
-            raise ConfigError(
-                f"plan: layer {number + 1} is {placement!r}, which is no placement: choose one of {', '.join(PLACEMENTS)}"
-            )
+    for placement in layers:
+        PLACEMENTS.check(placement)
+
+
+def _held(layers: tuple[str, ...], depth: int) -> frozenset[str]:
+    """How the rows above so many layers may be held, by what the one below leaves and the one above takes."""
+    leaves: frozenset[str] = PLACEMENTS.get(layers[depth - 1]).leaves
+    return leaves if depth == len(layers) else leaves & PLACEMENTS.get(layers[depth]).takes
 
 
 def _check_graph(plan: Plan) -> None:
     _check_known(plan.layers)
     by_column = set(plan.layers) == {"columns"}
-    if not by_column and not set(plan.layers) <= set(_AT_OWNERS):
+    if not by_column and not all(_at_owners(placement) for placement in plan.layers):
         raise ConfigError(
             f"plan: {', '.join(plan.layers)} is not possible on the whole graph: place all layers at owners ("
-            f"{', '.join(_AT_OWNERS)}), or all of them by columns"
+            f"{', '.join(filter(_at_owners, PLACEMENTS.names()))}), or all of them by columns"
         )
     for name, usual, why in (
         ("seeds", "home", "every vertex is computed at its owner"),
@@ -280,18 +273,26 @@ def _check_batches(plan: Plan) -> None:
 
 def _check_layers(layers: tuple[str, ...], seeds: str) -> None:
     _check_known(layers)
-    for number, placement in enumerate(layers):
-        if placement == "columns" and number:
+    if _INPUT not in PLACEMENTS.get(layers[0]).takes:
+        raise ConfigError(f"plan: layer 1 can't be {layers[0]}, which takes no inputs: choose another placement for it")
+    for number, placement in enumerate(layers[1:], 2):
+        if PLACEMENTS.get(placement).takes == {_INPUT}:
             raise ConfigError(
-                f"plan: layer {number + 1} can't be columns: only the inputs are held by column in mini-batches"
+                f"plan: layer {number} can't be {placement}: only the inputs are held by column in mini-batches"
             )
-        if number and placement in _AT_OWNERS and layers[number - 1] == "local":
+        if not _held(layers, number - 1):
             raise ConfigError(
-                f"plan: layer {number + 1} is {placement} after a local layer {number}, whose rows are where they were "
-                f"asked for, some of them twice: place layer {number} at owners (pull, push, cover), or layer "
-                f"{number + 1} local"
+                f"plan: layer {number} is {placement} after a {layers[number - 2]} layer {number - 1}, whose rows are where "
+                f"they were asked for, some of them twice: place layer {number - 1} at owners "
+                f"({', '.join(filter(_at_owners, PLACEMENTS.names()))}), or layer {number} local"
             )
-    if layers[-1] in ("pull", "cover") and seeds != "home":
+    if _REQUEST not in _held(layers, len(layers)) and seeds != "home":
         raise ConfigError(
             f"plan: the last layer is {layers[-1]}, which leaves the seeds' rows with their owners: set seeds = 'home'"
         )
+
+
+def _at_owners(placement: str) -> bool:
+    """Are rows with their owners before and after such a layer?"""
+    kind = PLACEMENTS.get(placement)
+    return _OWNER in kind.takes & kind.leaves

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from weft.planner.moves import RULES, Held, Moves
+from weft.placements import Held, Moves, placement_named
+from weft.plugins import PLACEMENTS
 
 # How a layer's destinations are held: by request, for seeds that were spread or are at home; or by their owners.
 SPREAD, HOME, OWNER = "spread", "home", "owner"
@@ -40,7 +41,8 @@ def ways(key: Key, seeds: bool = False) -> Iterator[Placed]:
     if key.state == OWNER and seeds:
         above = ("owner", "request")
     below: tuple[Held, ...] = ("owner", "request") if key.layer else ("input",)
-    for name, rule in RULES.items():
+    for name in PLACEMENTS.names():
+        rule = placement_named(name)
         for over, under in product(above, below):
             owned = key.state != OWNER or "owner" in rule.leaves
             if owned and over in rule.leaves and under in rule.takes:

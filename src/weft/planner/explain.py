@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from weft.errors import ConfigError
-from weft.plan import PLACEMENTS, Plan
+from weft.plan import Plan
 from weft.planner.prediction import Prediction
+from weft.plugins import PLACEMENTS
 
 IN_WORDS = {
     "processors": "the processors",
@@ -47,7 +48,7 @@ def worth(plan: Plan, seconds: float) -> float:
 def _changes(plan: Plan) -> Iterator[Change]:
     """Each choice of a plan that can be another one."""
     for at, placement in enumerate(plan.layers):
-        changed = ((other, (*plan.layers[:at], other, *plan.layers[at + 1 :])) for other in PLACEMENTS)
+        changed = ((other, (*plan.layers[:at], other, *plan.layers[at + 1 :])) for other in PLACEMENTS.names())
         others = {_changed(plan, layers=layers): other for other, layers in changed if other != placement}
         yield f"{placement} in layer {at + 1}", _possible(others)
     yield f"seeds {_SEEDS[plan.seeds]}", _other_seeds(plan)
@@ -61,7 +62,7 @@ def _other_seeds(plan: Plan) -> dict[Plan, str]:
     """The same plan with seeds the other way; its last layer is another one where it could not be as it is."""
     seeds = "spread" if plan.seeds == "home" else "home"
     same = _possible({_changed(plan, seeds=seeds): _SEEDS[seeds]})
-    layers = [(*plan.layers[:-1], last) for last in PLACEMENTS]
+    layers = [(*plan.layers[:-1], last) for last in PLACEMENTS.names()]
     others = {_changed(plan, seeds=seeds, layers=each): f"{_SEEDS[seeds]}, {'+'.join(each)}" for each in layers}
     return same or _possible(others)
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from weft.exchange import sent_whole
 from weft.graph import Graph
+from weft.placements import Moves, placement_named
 from weft.plan import Plan
 from weft.planner.counts import HOME, OWNER, SPREAD, Counts, Drawn, Key, Placed, others
 from weft.planner.crossings import Message
 from weft.planner.layers import LayerCost
-from weft.planner.moves import RULES, Moves
 
 Crossings = Mapping[
     tuple[int, str, bool], list[Message] | None
@@ -67,7 +67,7 @@ PlanPart = PlanLayer | SlicedPlanLayer | DecoupledPlan
 
 def layers_of(plan: Plan) -> Iterator[PlanLayer]:
     """The layers of a plan, from the seeds to the inputs."""
-    state = SPREAD if plan.seeds == "spread" else OWNER if "owner" in RULES[plan.layers[-1]].leaves else HOME
+    state = SPREAD if plan.seeds == "spread" else OWNER if "owner" in placement_named(plan.layers[-1]).leaves else HOME
     for layer in reversed(range(len(plan.layers))):
         above, below = plan.held(layer + 1), plan.held(layer) if layer else "input"
         key = Key(layer, state, layer == 0 and plan.cache > 0)
@@ -143,7 +143,7 @@ class Loads:
         load, placed = self._empty(), part.placed
         drawn, moves = self._counts.batch.drawn[placed.key], self._counts.batch.moves[placed]
         self._draw(load, part, drawn)
-        if RULES[placed.placement].splits or placed.below == "owner":
+        if placement_named(placed.placement).splits or placed.below == "owner":
             self._ask(load, part, drawn, moves)
             self._cross(load, part, moves)
         self._compute(load, part, drawn, moves)
@@ -227,7 +227,7 @@ class Loads:
             load.inputs = self._held(0, moves) * moves.slices
             fetch["gather"] += load.inputs * self._row
             return
-        rule = RULES[part.placement]
+        rule = placement_named(part.placement)
         load.ahead = not rule.splits
         fetch["fetch"] += rule.fetches  # owners' own rows need not be looked for
         wanted = self._matrix(moves.inputs) + self._counts.held * moves.held

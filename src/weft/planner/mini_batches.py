@@ -11,14 +11,15 @@ from torch import nn
 from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
 from weft.nn import crossing_costs
-from weft.plan import NAMED, PLACEMENTS, Plan
+from weft.placements import Held, placement_named
+from weft.plan import NAMED, Plan
 from weft.planner.cost import Price
 from weft.planner.counts import Counts
 from weft.planner.dry_run import DryRun
 from weft.planner.loads import PlanLayer, layers_of
-from weft.planner.moves import RULES, Held
 from weft.planner.space import Communicators, Space, Variant
 from weft.planner.task import Sampling, Task
+from weft.plugins import PLACEMENTS
 
 _NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
 _OPTIONS = ("group", "topology", "cache", "cache_by", "wire", "slack", "prefetch")
@@ -96,13 +97,13 @@ class MiniBatches(Space):
             yield [one for one in found if one["group"] == "all" or topology == "replicated"]
 
     def placements(self, layer: int) -> tuple[str, ...]:
-        return tuple(PLACEMENTS)
+        return PLACEMENTS.names()
 
     def seeds(self, plan_seeds: str) -> frozenset[Held]:
         return frozenset({"request"} if plan_seeds == "spread" else {"request", "owner"})
 
     def possible(self, part: PlanLayer) -> bool:
-        above, rule = part.placed.above, RULES[part.placement]
+        above, rule = part.placed.above, placement_named(part.placement)
         if self.workers == 1:
             return above == "request" and not rule.splits and part.placed.below != "owner"
         return self._crossings.get((part.layer, part.placement, above == "request")) is not None

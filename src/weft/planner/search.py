@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from weft.placements import Held, placement_named
 from weft.plan import Plan
 from weft.planner.cost import Price
 from weft.planner.counts import HOME, OWNER, SPREAD, Key, Placed
 from weft.planner.loads import PlanLayer
-from weft.planner.moves import RULES, Held
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class _Beginning:
 
     def joins(self, placement: str) -> Held | None:
         """How the rows are held between a placement and the layers above it; None where it can't be below them."""
-        both = RULES[placement].leaves & self.takes
+        both = placement_named(placement).leaves & self.takes
         held: Held | None = "request" if "request" in both else "owner" if both else None
         return held if self.held in (held, None) else None
 
@@ -56,7 +56,7 @@ def best_plans(
                     cost = price(part)
                     if cost is not None:
                         layers = (placement, *beginning.layers)
-                        grown.append(_Beginning(layers, RULES[placement].takes, held, beginning.price + cost))
+                        grown.append(_Beginning(layers, placement_named(placement).takes, held, beginning.price + cost))
         beginnings = [kept for alike in _by_kind(grown) for kept in _front(alike)[:most]]
     for beginning in beginnings:
         yield Plan(beginning.layers, **options), beginning.price
@@ -69,7 +69,7 @@ def _extended(
     joins, spread = beginning.joins(placement), options["seeds"] == "spread"
     if joins is None:
         return
-    rule, top = RULES[placement], beginning.held is None
+    rule, top = placement_named(placement), beginning.held is None
     owned = joins == "owner" or (top and not spread and "owner" in rule.leaves)  # seeds at home are with both
     key = Key(layer, OWNER if owned else SPREAD if spread else HOME, layer == 0 and options.get("cache", 0.0) > 0)
     asks = options.get("topology") == "partitioned" and joins == "request"

@@ -14,6 +14,7 @@ from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.nn import takes_types, walk
+from weft.placements import Held, placement_named
 from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, Prices
@@ -21,7 +22,6 @@ from weft.planner.counts import Counts
 from weft.planner.crossings import all_crossings
 from weft.planner.layers import ModelCost, model_cost, shapes_of
 from weft.planner.loads import EdgeValues, Loads, PlanLayer, PlanPart, Setting, layers_of
-from weft.planner.moves import RULES, Held
 from weft.planner.pricing import Priced
 from weft.planner.task import Task
 
@@ -169,7 +169,7 @@ class Space(ABC):
         known = next((name for name, one in self.named().items() if one == plan), None)
         if known is not None:
             return known
-        seeds = "home" if "owner" in RULES[plan.layers[-1]].leaves else "spread"
+        seeds = "home" if "owner" in placement_named(plan.layers[-1]).leaves else "spread"
         usual = {name: self.choices.get(name, (getattr(Plan, name),))[0] for name in _IN_SHORT} | {"seeds": seeds}
         other = {name: getattr(plan, name) for name in usual if getattr(plan, name) != usual[name]}
         return " ".join(["+".join(plan.layers), *(_IN_SHORT[name].format(value) for name, value in other.items())])

@@ -8,8 +8,8 @@ import numpy as np
 
 from weft.exchange import Owners
 from weft.features import by_reads, edges_from, hottest
+from weft.placements import Position, View, placement_named
 from weft.planner.counts import HOME, OWNER, SPREAD, STATES, CountedBatch, Drawn, Key, ways
-from weft.planner.moves import RULES, Position, View
 from weft.sampling import Block, Sampler, balance_seeds, count_misses, dealt, of_full_homes, seed_limits
 
 _EPOCH = 0
@@ -138,5 +138,5 @@ class Traversal:
         destinations, kept = view.destinations(), np.array([float(np.count_nonzero(cached))])
         batch.drawn[key] = Drawn(destinations, view.sources(), view.lists(), kept)
         for placed in ways(key, seeds):
-            position = Position(key.layer == 0, placed.above, placed.below)
-            batch.moves[placed] = RULES[placed.placement].count(view, position)
+            position = Position(key.layer, placed.above, placed.below)
+            batch.moves[placed] = placement_named(placed.placement).count(view, position)

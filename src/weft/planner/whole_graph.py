@@ -18,12 +18,12 @@ from weft.errors import ModelError
 from weft.exchange import Owners
 from weft.graph import Graph
 from weft.nn import Decoupled, needs, row_costs, walk
+from weft.placements import Held
 from weft.plan import OF_GRAPH, Plan
 from weft.planner.cost import Price
 from weft.planner.counts import OWNER, Counts, Key
 from weft.planner.graph_counts import count_graph
 from weft.planner.loads import DecoupledPlan, Loads, PlanLayer, PlanPart, SlicedPlanLayer
-from weft.planner.moves import Held
 from weft.planner.ready_once import ReadyOnce, Seen
 from weft.planner.sliced import Sliced, merges_once, mixing, sliced
 from weft.planner.space import Communicators, Space, Variant

@@ -15,6 +15,7 @@ from weft.nn import crossing_costs, needs, row_costs, takes_types
 from weft.placements import (
     Cooperation,
     Program,
+    placement_named,
     program_alone,
     program_together,
     tensor_program,
@@ -160,7 +161,7 @@ class ManyWorkers(TrainingTeam):
     ) -> list[Cooperation]:
         """Who draws together with the others, for each thread that prepares batches."""
         graph, plan, costs = self._graph, self.plan, None
-        if "cover" in plan.layers or plan.replicate:
+        if plan.replicate or any(placement_named(placement).by_cost for placement in plan.layers):
             costs = (row_costs if plan.scope == "graph" else crossing_costs)(model, graph.num_features)
         make = partial(
             Cooperation,

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from weft.errors import ConfigError
-from weft.plan import PLACEMENTS, Plan
+from weft.plan import Plan
 from weft.planner.cost import Price, epoch_seconds
 from weft.planner.loads import layers_of
 from weft.planner.search import best_plans
+from weft.plugins import PLACEMENTS
 
 
 class Prices:
@@ -27,7 +28,7 @@ class Prices:
 
 
 def all_plans(depth, seeds):
-    for layers in product(PLACEMENTS, repeat=depth):
+    for layers in product(PLACEMENTS.names(), repeat=depth):
         try:
             yield Plan(layers, seeds=seeds)
         except ConfigError:
@@ -36,7 +37,7 @@ def all_plans(depth, seeds):
 
 def search(depth, seeds, prices, **more):
     held = frozenset({"request"} if seeds == "spread" else {"request", "owner"})
-    return best_plans(depth, {"seeds": seeds}, prices, lambda layer: PLACEMENTS, held, **more)
+    return best_plans(depth, {"seeds": seeds}, prices, lambda layer: PLACEMENTS.names(), held, **more)
 
 
 def whole(plan, prices):

@@ -1,17 +1,15 @@
 """What a placement would move, counted without moving it: each placement says so of a drawn hop."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from weft.exchange import Owners
-from weft.placements import EXACT_UP_TO, cheapest_cover, cut
+from weft.placements.hops import cut
+from weft.placements.position import OWNER, REQUEST, Position
 from weft.sampling import Block
 from weft.threads import cached_property
 
-# How the rows between two layers are held: by their owners, each once; or where they were asked for. Inputs are fetched.
-Held = str  # "owner", "request", or "input"
 Rows = np.ndarray | float  # of each other worker, [workers]; of all workers, [worker, other]; or 0: none
 
 
@@ -32,15 +30,6 @@ class Moves:
     held: bool = False  # and the rows that this worker holds as their owner, whoever asks for them
     inputs: Rows = 0.0  # the first layer's rows, by who stores them; besides those that it holds as their owner
     slices: float = 1.0  # the share of a row's columns that each worker computes with
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where a layer stands in a plan."""
-
-    first: bool  # does it take the inputs?
-    above: Held  # how the rows that it makes are held
-    below: Held  # how the rows that it takes are
 
 
 @dataclass(frozen=True)
@@ -108,61 +97,27 @@ class View:
         return out
 
 
-def whole(view: View, position: Position) -> Moves:
-    """Edges where their destinations are (local, pull): rows that are not there come whole."""
-    if position.below != "owner":
+def whole_moves(view: View, position: Position) -> Moves:
+    """Of a layer whose edges are where their destinations are: rows that are not there come whole."""
+    if position.below != OWNER:
         return Moves(sources=view.sources(), inputs=view.inputs(~view.cached) if position.first else 0.0)
     pulled = view.others(view.sources())
     return Moves(pulled=pulled, own=_own(view, position), asked=pulled, held=True)
 
 
-def push(view: View, position: Position) -> Moves:
-    """Edges at the owners of their sources: partial rows come."""
-    (pairs, edges), own = view.all_parts, _own(view, position)
-    return Moves(pairs=pairs, edges=edges, own=own, asked=own, held=True)
-
-
-def covered(view: View, position: Position) -> Moves:
-    """Each source's row comes, or partial rows of its edges do, whichever is cheaper."""
-    pulled = cheapest_cover(view.block, view.holder, view.rank, len(view.members), *view.costs)
-    (pairs, edges), remote = view.parts(pulled), view.all_parts[1].sum()
-    rows, some = view.others(view.sources(pulled.astype(bool))), pulled.astype(bool)
-    solved = np.array([remote if remote <= EXACT_UP_TO else 0.0])
-    moves = Moves(pairs=pairs, edges=edges, solved=solved, held=True)
+def split_moves(view: View, position: Position, pulled: np.ndarray | None = None) -> Moves:
+    """Of a layer as `build_split` makes it: rows of some sources come, partial rows of the others' edges do."""
+    own = _own(view, position)
+    if pulled is None:
+        pairs, edges = view.all_parts
+        return Moves(pairs=pairs, edges=edges, own=own, asked=own, held=True)
+    (pairs, edges), some = view.parts(pulled), pulled.astype(bool)
+    rows, moves = view.others(view.sources(some)), Moves(pairs=pairs, edges=edges, own=own, asked=own, held=True)
     if position.first:
         return replace(moves, sources=rows, inputs=view.inputs(some))
-    return replace(moves, pulled=rows, asked=rows)
-
-
-def columns(view: View, position: Position) -> Moves:
-    """All edges everywhere: slices of destinations' rows come from everyone."""
-    edges, rows, own = (view.everyone(n) for n in (view.block.num_edges, len(view.vertices), view.block.num_dst))
-    return Moves(columns=own, copied_edges=edges, copied_rows=rows, held=True, slices=1 / view.workers)
+    return replace(moves, pulled=rows, asked=rows + own)
 
 
 def _own(view: View, position: Position) -> Rows:
     """Destinations that others own, where rows are to be with who asked for them."""
-    return view.others(view.destinations()) if position.above == "request" else 0.0
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What the planner needs to know of a placement."""
-
-    count: Callable[[View, Position], Moves]
-    takes: frozenset[Held]  # how the rows below it may be held
-    leaves: frozenset[Held]  # how the rows that it makes may be
-    splits: bool = False  # are edges computed apart from their destinations?
-    fetches: bool = True  # as the first layer: may it need inputs of other workers?
-
-
-_OWNER: frozenset[Held] = frozenset({"owner"})
-_REQUEST: frozenset[Held] = frozenset({"request"})
-_INPUT: frozenset[Held] = frozenset({"input"})
-RULES = {
-    "local": Rule(whole, _INPUT | _REQUEST | _OWNER, _REQUEST),
-    "pull": Rule(whole, _INPUT | _OWNER, _OWNER),
-    "push": Rule(push, _INPUT | _OWNER, _REQUEST | _OWNER, splits=True, fetches=False),
-    "cover": Rule(covered, _INPUT | _OWNER, _OWNER, splits=True),
-    "columns": Rule(columns, _INPUT, _REQUEST | _OWNER, splits=True),
-}
+    return view.others(view.destinations()) if position.above == REQUEST else 0.0

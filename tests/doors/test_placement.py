@@ -1,0 +1,76 @@
+"""A placement from outside: exact with every convolution, planned and priced, allocated for, known to the command line."""
+
+import json
+
+import numpy as np
+import pytest
+from exactness import HOME, check_exact, make_parts, sage
+from torch_geometric.nn.models import GAT, GCN
+
+from weft import cli
+from weft.graph import Graph, communities
+from weft.partition import TrainingTask, allocate, write_partitioned
+from weft.planner import Cluster, Host
+from weft.planner.cluster_file import write_cluster
+from weft.planner.work import KINDS
+from weft.plugins import PLACEMENTS
+
+PLANS = {
+    "shared everywhere": {"layers": ["shared", "shared"], **HOME},
+    "shared, then local": {"layers": ["shared", "local"]},
+    "push, then shared": {"layers": ["push", "shared"], **HOME},
+    "partitioned": {"layers": ["pull", "shared"], "topology": "partitioned", **HOME},
+}
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    return make_parts(tmp_path_factory.mktemp("graphs"))
+
+
+def test_it_is_known_by_its_name():
+    assert "shared" in PLACEMENTS.names()
+    assert PLACEMENTS.help()["shared"].startswith("rows that several edges need come")
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+def test_every_convolution_trains_what_one_worker_trains(ranks, parts, model):
+    make = {
+        "sage": sage,
+        "gcn": lambda width, classes: GCN(width, 8, 2, classes),
+        "gat": lambda width, classes: GAT(width, 8, 2, classes, heads=2, dropout=0.2),
+    }[model]
+    check_exact(ranks, parts, make, PLANS)
+
+
+def test_allocations_are_made_for_it(parts):
+    graph = Graph.open(parts[1])
+    task = TrainingTask((4, 3), 60, 0, ("shared", "shared"), (24.0, 32.0, 16.0))
+    owners = allocate(graph, 3, "traffic", task=task)
+    assert np.bincount(owners, minlength=3).min() > 100
+
+
+def test_it_is_planned_priced_and_shown(tmp_path, capsys):
+    """Where links are slow and covers cost much, the planner chooses it, and says why."""
+    graph = communities(tmp_path / "g", vertices=1500, edges=6000, width=64, classes=4, train=0.2, block=100)
+    write_partitioned(graph, allocate(graph, 2, "random"), 2, tmp_path / "parts")
+    work = dict.fromkeys(KINDS, 1e-9) | {"pace": 1e-3, "busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
+    hosts = tuple(Host(f"h{n}", 1e5, 1e12) for n in (1, 2))
+    write_cluster(tmp_path / "two.toml", Cluster(hosts, 1e-4, 1e-4, 1e10, work | {"cover": 1e-2}))
+    run = ["plan", str(tmp_path / "parts"), "--hidden", "8", "--fanouts", "4,3", "--batch-size", "30", "--threads", "1"]
+    assert cli.main([*run, "--cluster", str(tmp_path / "two.toml")]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "plan push+shared push+shared, seeds at home" in told
+    assert "shared in layer 2: 0.1 MB instead of 0.1 MB" in told
+    assert cli.main([*run, "--cluster", str(tmp_path / "two.toml"), "--json"]) == 0
+    best, *others = json.loads(capsys.readouterr().out)["predictions"]
+    assert best["plan"]["layers"] == ["push", "shared"]
+    assert all(0 < best["seconds"] <= other["seconds"] for other in others)
+
+
+def test_the_command_line_knows_it(parts, tmp_path, capsys):
+    run = ["train", str(parts[2]), "--fanouts", "4,3", "--batch-size", "60", "--hidden", "8", "--threads", "1"]
+    run += ["--epochs", "1", "--workers", "2", "--out", str(tmp_path / "out")]
+    assert cli.main([*run, "--plan", "shared,shared"]) == 0
+    assert cli.main([*run, "--plan", "shared,shard"]) == 2
+    assert "placement 'shard' is not known: did you mean 'shared'?" in capsys.readouterr().err
