@@ -4,7 +4,6 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from weft.graph.storage import named_errors
 from weft.graph.tables import Table, TableColumns, VertexTable, edge_ends, edge_values
 from weft.graph.vertex_names import VertexNames
 
+Given = dict[str, object]  # the keys of a table of the file
 _OF_VERTICES = {"table", "id", "features", "label", "split"}
 _OF_EDGES = {"table", "from", "to", "src", "dst", "weight"}
 
@@ -67,7 +67,7 @@ def source_from_toml(file: Path) -> Source:
     return source
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> dict[str, dict[str, Given]]:
     with named_errors(file, "reading"):
         try:
             described = tomllib.loads(file.read_text())
@@ -82,33 +82,37 @@ def _read(file: Path) -> dict[str, Any]:
     return described
 
 
-def _checked(file: Path, where: str, given: dict[str, Any], known: set[str], needed: tuple[str, ...]) -> Table:
-    """The table that a part of the file names, its keys checked."""
+def _checked(
+    file: Path, where: str, given: Given, known: set[str], needed: tuple[str, ...]
+) -> tuple[Table, dict[str, str]]:
+    """The table that a part of the file names, and all its keys, checked."""
+    words = {}
     for name, value in given.items():
         if name not in known:
             raise InputError(f"{file}, [{where}]: there is no key {name!r}; known ones are {', '.join(sorted(known))}")
         if not isinstance(value, str):
             raise InputError(f"{file}, [{where}]: {name} must be text")
+        words[name] = value
     for name in needed:
-        if name not in given:
+        if name not in words:
             raise InputError(f"{file}, [{where}]: {name} is missing")
-    return Table(file.parent / given["table"])
+    return Table(file.parent / words["table"]), words
 
 
-def _vertices(file: Path, name: str, given: dict[str, Any]) -> VertexTable:
-    table = _checked(file, f"vertices.{name}", given, _OF_VERTICES, ("table",))
-    columns = TableColumns(**{key: value for key, value in given.items() if key != "table"})
+def _vertices(file: Path, name: str, given: Given) -> VertexTable:
+    table, words = _checked(file, f"vertices.{name}", given, _OF_VERTICES, ("table",))
+    columns = TableColumns(**{key: value for key, value in words.items() if key != "table"})
     return VertexTable(table, columns)
 
 
-def _relation(file: Path, name: str, given: dict[str, Any], kinds: list[str]) -> _Relation:
+def _relation(file: Path, name: str, given: Given, kinds: list[str]) -> _Relation:
     where = f"edges.{name}"
-    table = _checked(file, where, given, _OF_EDGES, ("table", "from", "to"))
+    table, words = _checked(file, where, given, _OF_EDGES, ("table", "from", "to"))
     for end in ("from", "to"):
-        if given[end] not in kinds:
-            raise InputError(f"{file}, [{where}]: {end} = {given[end]!r} is none of the vertices ({', '.join(kinds)})")
-    columns = TableColumns(**{key: given[key] for key in ("src", "dst", "weight") if key in given})
-    return _Relation(name, table, (kinds.index(given["from"]), kinds.index(given["to"])), columns)
+        if words[end] not in kinds:
+            raise InputError(f"{file}, [{where}]: {end} = {words[end]!r} is none of the vertices ({', '.join(kinds)})")
+    columns = TableColumns(**{key: words[key] for key in ("src", "dst", "weight") if key in words})
+    return _Relation(name, table, (kinds.index(words["from"]), kinds.index(words["to"])), columns)
 
 
 def _edges(

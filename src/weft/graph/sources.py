@@ -50,7 +50,7 @@ class Source:
     tables: tuple[FeatureTable, ...] = ()  # the features of each, in place of those of all
     vertex_type_names: tuple[str, ...] | None = None
     edge_type_names: tuple[str, ...] | None = None
-    left_out: tuple[str, ...] = ()  # what there is besides and is not imported
+    left_out: tuple[str, ...] = ()  # what there is and is not imported
 
 
 def with_reverses(source: Source) -> Source:

@@ -40,5 +40,5 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[tuple[Micrographs
 
 
 def _shape(fanouts: tuple[int, ...]) -> str:
-    told = ["full" if fanout < 0 else str(fanout) for fanout in fanouts]
-    return f"{len(told)} x {told[0]}" if len(set(told)) == 1 else ",".join(told)
+    shown = ["full" if fanout < 0 else str(fanout) for fanout in fanouts]
+    return f"{len(shown)} x {shown[0]}" if len(set(shown)) == 1 else ",".join(shown)

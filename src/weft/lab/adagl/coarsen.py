@@ -66,8 +66,9 @@ def coarsen(
 def project(levels: list[CoarseLevel], owners: np.ndarray) -> np.ndarray:
     """An allocation of vertices on the coarsest level: each node goes where most of its weight is."""
     parts = int(owners.max()) + 1
-    for level in levels[:-1]:
-        assert level.clusters is not None
+    for level in levels:
+        if level.clusters is None:  # the coarsest
+            break
         count = int(level.clusters.max()) + 1
         at = level.clusters.astype(np.int64) * parts + owners
         owners = np.bincount(at, level.undirected.vertices, count * parts).reshape(count, parts).argmax(axis=1)
