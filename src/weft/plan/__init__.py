@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
+    from weft.plan.named import plan_named
     from weft.plan.plan import (
         NAMED,
         OF_GRAPH,

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from weft.training.loader import Loader
     from weft.training.measuring import measured
     from weft.training.metrics import probabilities
-    from weft.training.models import make_model
-    from weft.training.named_plans import check_plan
+    from weft.training.models import check_plan, make_model
     from weft.training.objectives import LossObjective, Objective, Targets, VertexObjective, objective_named
     from weft.training.planning import planner_for
     from weft.training.result import Result

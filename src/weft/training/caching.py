@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.features import FeatureStore, by_reads, edges_from, hottest, rooms
+from weft.features import FeatureStore, by_reads, edges_from, rooms
 from weft.graph import Graph, out_degrees
 from weft.keys import Stream
-from weft.placements import ColumnSpan
+from weft.placements import ColumnSpan, placement_named
 from weft.training.members import When
 from weft.training.objectives import Examples
 from weft.training.schedule import Schedule
@@ -28,22 +28,20 @@ def fill_store(
 
     `reads`: how often each vertex was reached in a dry run of some batches; None: find out now.
     """
-    plan = team.plan
-    if plan.layers[0] == "columns":
+    plan, features = team.plan, graph.features
+    assert features is not None
+    if placement_named(plan.layers[0]).only_first:
         columns = ColumnSpan(team.comm.rank, team.comm.size, graph.num_features)
         store.slices(*columns.span, columns.width)
         return
-    features = graph.features
-    assert features is not None
-    room = rooms(plan.cache, graph.num_vertices, features[:1].nbytes)
-    if not room or team.sharing is None:
-        return
-    worth = out_degrees(graph)
-    if plan.cache_by == "reads":
-        worth = by_reads(_reads(graph, team, schedule, batches) if reads is None else reads, worth)
-    kept = hottest(worth, team.owners, team.sharing.near, room).astype(graph.indices.dtype)
-    store.keep(kept)
-    team.cached(kept)
+
+    def worth() -> np.ndarray:
+        degrees = out_degrees(graph)
+        if plan.cache_by == "degree":
+            return degrees
+        return by_reads(_reads(graph, team, schedule, batches) if reads is None else reads, degrees)
+
+    team.fill(store, rooms(plan.cache, graph.num_vertices, features[:1].nbytes), worth)
 
 
 def _reads(graph: Graph, team: TrainingTeam, schedule: Schedule, batches: Sequence[Examples]) -> np.ndarray:
@@ -54,5 +52,4 @@ def _reads(graph: Graph, team: TrainingTeam, schedule: Schedule, batches: Sequen
             program, _ = schedule.program(examples, part, team.members[0], When(0, number, Stream.SAMPLE))
             assert program.reached is not None and program.drawn is not None
             reads[program.reached.numpy()] += edges_from(program.drawn)
-    team.forget()
     return reads

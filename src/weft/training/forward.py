@@ -25,6 +25,9 @@ class Forward(ABC):
     def describe(self) -> str:
         """The layers, in words."""
 
+    def use(self, background: Communicator | None, meter: Meter, budget: float | None) -> None:
+        """Get ready for another plan. `background`: for exchanges that go on meanwhile. `budget`: bytes of an epoch."""
+
     def close(self) -> None:
         """End its threads."""
 
@@ -50,10 +53,13 @@ class CoupledForward(Forward):
 class DecoupledForward(Forward):
     """The model's decoupled variant: dense layers, and then all aggregations."""
 
-    def __init__(self, model: Decoupled, background: Communicator | None, meter: Meter, budget: float | None) -> None:
-        """`background`: for exchanges that go on meanwhile. `budget`: bytes that an epoch may take."""
-        self.run = DecoupledModel(model, background, meter, budget=budget)
+    def __init__(self, model: Decoupled) -> None:
+        self._model, self.run = model, DecoupledModel(model)
         self.kind, self.depth = type(model.model).__name__, model.depth
+
+    def use(self, background: Communicator | None, meter: Meter, budget: float | None) -> None:
+        """Exchanges go on meanwhile, and an epoch fits the budget."""
+        self.run = DecoupledModel(self._model, background, meter, budget=budget)
 
     def __call__(self, x: Tensor, program: Program, key: int | None = None) -> Tensor:
         """The rows of this worker's vertices."""
@@ -68,15 +74,6 @@ class DecoupledForward(Forward):
         self.run.close()
 
 
-def depth_of(model: nn.Module, graph: Graph) -> int:
-    """How many convolutions, or aggregations of a decoupled model, lie between inputs and outputs."""
-    return model.depth if isinstance(model, Decoupled) else BlockModel(model, graph.num_features).depth
-
-
-def forward_of(
-    model: nn.Module, graph: Graph, background: Communicator | None, meter: Meter, budget: float | None
-) -> Forward:
-    """The model's forward; `background` and `budget` are for one that exchanges by itself."""
-    if isinstance(model, Decoupled):
-        return DecoupledForward(model, background, meter, budget)
-    return CoupledForward(model, graph)
+def forward_of(model: nn.Module, graph: Graph) -> Forward:
+    """The forward of a model that takes a graph's features."""
+    return DecoupledForward(model) if isinstance(model, Decoupled) else CoupledForward(model, graph)

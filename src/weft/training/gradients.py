@@ -40,6 +40,11 @@ class SumSync(GradientSync):
         return flat[: len(numbers)].tolist()
 
 
+def gradient_sync(model: nn.Module, comm: Communicator) -> GradientSync:
+    """The sum of gradients over the workers of a communicator."""
+    return NoSync() if comm.size == 1 else SumSync(model, comm)
+
+
 def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
     """All gradients in one row of numbers, behind a 1 for each parameter that has one."""
     have = parameters[0].new_tensor([p.grad is not None for p in parameters])

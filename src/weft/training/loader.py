@@ -21,12 +21,11 @@ from weft.plan import Plan, Settings
 from weft.threads import cached_property
 from weft.training.batch import Batch
 from weft.training.feed import BatchRange, Feed
-from weft.training.forward import depth_of
 from weft.training.joining import joined
+from weft.training.models import plan_for
 from weft.training.modes import Placed, mode_of
-from weft.training.named_plans import plan_for
 from weft.training.objectives import ChosenVertices, Examples, Objective, VertexExamples, objective_named
-from weft.training.team import TrainingTeam, team_for
+from weft.training.team import TrainingTeam
 
 Reads = Callable[[Plan], np.ndarray | None]  # how often a dry run read each vertex under a plan
 
@@ -88,19 +87,18 @@ class Loader:
         self._feed: Feed | None = None
         self._read: Counter[str] = Counter()  # rows of stores that were closed
 
-    def place(self, model: nn.Module, plan: Plan | None = None, reads: Reads | None = None) -> None:
-        """Get ready for a model by a plan (None: the one that was named). All workers call this together.
+    def place(self, model: nn.Module, depth: int, plan: Plan | None = None, reads: Reads | None = None) -> None:
+        """Get ready for a model of some depth, by a plan (None: the one that was named). All workers call this together.
 
         `reads`: what is known of how often features are read. The next epoch goes by the new plan: the batches are the same.
         """
         encoder = encoder_of(model)
-        self.fanouts = self.settings.fanouts_for(depth_of(encoder, self.graph))
-        plan = plan or self.plan or plan_for(self.settings, encoder, len(self.fanouts))
+        self.fanouts = self.settings.fanouts_for(depth)
+        plan = plan or self.plan or plan_for(self.settings, encoder, depth)
         state = self._schedule_state
         self.close()
-        graph = self.objective.graph
-        team = team_for(graph, self.settings, plan, self.fanouts, self.world, encoder, self.objective.exchanges)
-        store = FeatureStore(graph.features, threads=1, dtype=self.dtype, sharing=team.sharing)
+        team = self.mode.team(plan, self.fanouts, self.world, encoder)
+        store = FeatureStore(self.graph.features, threads=1, dtype=self.dtype, sharing=team.sharing)
         known = None if reads is None else reads(plan)
         self.plan, self._placed = (
             team.plan,
@@ -201,11 +199,7 @@ class Loader:
 
         All workers call this together.
         """
-        if self.team.sharing is None:
-            return {}
-        places = ("own", "cache", "remote")
-        counted = self.comm.sum(torch.tensor([self.read[place] for place in places]))
-        return dict(zip(places, counted.tolist(), strict=True))
+        return self.team.rows_read(self.read, self.comm)
 
     @property
     def read(self) -> Counter[str]:

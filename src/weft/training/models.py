@@ -4,14 +4,26 @@ import importlib.util
 from pathlib import Path
 
 from torch import nn
+from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
 from weft.keys import Stream, seeded
-from weft.nn import DEFAULT_LAYERS, Decoupled, LinkPredictor, build, check_adds_up, encoder_of
-from weft.plan import Settings
+from weft.nn import (
+    DEFAULT_LAYERS,
+    BlackBox,
+    Decoupled,
+    LinkPredictor,
+    build,
+    check_adds_up,
+    convolution_of,
+    encoder_of,
+)
+from weft.plan import Plan, Settings, plan_named
 from weft.plugins import SAMPLERS
+from weft.training.forward import forward_of
 from weft.training.objectives import Objective, objective_named
+from weft.training.team import owners_of
 
 
 def make_model(settings: Settings, graph: Graph, objective: Objective | None = None) -> nn.Module:
@@ -28,6 +40,20 @@ def variant_of(model: nn.Module, settings: Settings) -> nn.Module:
     if isinstance(model, LinkPredictor):
         return LinkPredictor(Decoupled(model.encoder), model.decoder)
     return Decoupled(model)
+
+
+def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
+    """The plan that the settings name for a model."""
+    convolutions = (convolution_of(conv) for conv in model.modules() if isinstance(conv, MessagePassing))
+    return plan_named(settings, depth, splits=not any(isinstance(conv, BlackBox) for conv in convolutions))
+
+
+def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
+    """Refuse what workers would refuse, before they are started."""
+    model = encoder_of(model)
+    check_sampler(settings, model)
+    owners_of(graph, settings.parallel.workers)
+    plan_for(settings, model, len(settings.fanouts_for(forward_of(model, graph).depth)))
 
 
 def check_sampler(settings: Settings, model: nn.Module) -> None:

@@ -11,7 +11,7 @@ from weft.graph import Graph
 from weft.nn import encoder_of
 from weft.plan import DEFAULTS, Settings
 from weft.planner import Communicators, Planner, Sampling, Task
-from weft.training.forward import depth_of
+from weft.training.forward import forward_of
 from weft.training.objectives import Objective, objective_for
 from weft.training.team import owners_of
 
@@ -62,7 +62,7 @@ def planner_for(
     """
     objective = objective or objective_for(graph, settings)
     graph, model = objective.graph, encoder_of(model)
-    depth = depth_of(model, graph)
+    depth = forward_of(model, graph).depth
     owners = owners_of(graph, world.size)
     several = 1 < len(set(world.hosts)) < world.size
     comms = Communicators(world.communicator("all"), world.communicator("host") if several else Communicator())

@@ -11,7 +11,6 @@ from torch import Tensor
 from weft.features import FeatureStore
 from weft.keys import Stream, key
 from weft.meter import Meter
-from weft.threads import yield_to_others
 from weft.training.batch import Batch, Part
 from weft.training.feed import BatchRange, Feed
 from weft.training.members import When
@@ -56,8 +55,9 @@ class PrefetchingFeed(Feed):
         self._members, self._alone, self._features = list(team.members), team.sharing is None, features
         self.schedule, self._schedules, self._whole = schedule, {Stream.SAMPLE: schedule}, MicroBatches()
         self._meter, self._prefetch, self._seed, self._labels = meter, prefetch, seed, labels
-        begin = yield_to_others if team.waits else None
-        self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(len(self._members))]
+        self._lanes = [
+            ThreadPoolExecutor(1, f"weft-loader-{lane}", team.begin_thread) for lane in range(len(self._members))
+        ]
         self._ordered = 0
         self._begun: deque[tuple[Order, Future[list[Part]]]] = deque()
 

@@ -12,7 +12,7 @@ from weft.nn import encoder_of
 from weft.plan import Plan
 from weft.training.batch import Batch, Part
 from weft.training.forward import forward_of
-from weft.training.gradients import NoSync, SumSync
+from weft.training.gradients import gradient_sync
 from weft.training.loader import Loader, Reads
 from weft.training.models import check_sampler, variant_of
 
@@ -40,9 +40,10 @@ class Run:
         self.model.to(loader.device)
         self.encoder = encoder_of(self.model)
         check_sampler(self.settings, self.encoder)
+        self.forward = forward_of(self.encoder, loader.graph)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
-        self.sync = NoSync() if self.world.size == 1 else SumSync(self.model, self.comm)
+        self.sync = gradient_sync(self.model, self.comm)
         self._reads = reads
         self.use(plan)
 
@@ -51,9 +52,8 @@ class Run:
 
         All workers call this together.
         """
-        self.loader.place(self.model, plan, self._reads)
-        team, graph = self.loader.team, self.loader.graph
-        self.forward = forward_of(self.encoder, graph, team.background, self.meter, self.settings.budget)
+        self.loader.place(self.model, self.forward.depth, plan, self._reads)
+        self.forward.use(self.loader.team.background, self.meter, self.settings.budget)
 
     def __call__(self, batch: Batch | Part) -> Tensor:
         """The rows of the batch's seeds that are computed here, in their order. All workers call this together.

@@ -19,7 +19,6 @@ from weft.training.objectives import Objective, objective_for
 from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
 from weft.training.trainer import Trainer
-from weft.training.trial import Trial, rivals
 from weft.training.watch import Watch
 
 
@@ -52,13 +51,12 @@ def trainer_for(
 
 
 def watch_over(trainer: Trainer, planner: Planner, cluster: Cluster, answer: Answer, change: float) -> Watch:
-    """A watch over a run by the best plan of an answer; its rivals are tried, unless the full graph is trained on.
+    """A watch over a run by the best plan of an answer; its rivals may be tried.
 
     `change`: seconds that it takes to get ready for a plan. All workers call this together.
     """
-    again, settings = _Again(trainer, planner, cluster), trainer.settings
-    trial = None if settings.sampling.full_graph else Trial(rivals(answer), settings.optimisation.epochs, change)
-    return Watch(answer.best, again.plan, again.describe, trial)
+    again = _Again(trainer, planner, cluster)
+    return Watch(answer.best, again.plan, again.describe, trainer.loader.mode.watched(answer, change))
 
 
 @contextmanager

@@ -1,17 +1,19 @@
 """This worker among all workers of a plan: its connections, who draws with whom, and whose rows it can read."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
+import torch
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Owners, World
-from weft.features import Sharing
+from weft.features import FeatureStore, Sharing, hottest
 from weft.graph import Graph
-from weft.nn import crossing_costs, needs, row_costs, takes_types
+from weft.nn import takes_types
 from weft.placements import (
     Cooperation,
     Program,
@@ -23,6 +25,7 @@ from weft.placements import (
 )
 from weft.plan import Plan, Settings
 from weft.sampling import SeedBalance, make_sampler
+from weft.threads import yield_to_others
 from weft.training.members import Cooperating, Member, Single
 
 UNPARTITIONED = (
@@ -36,11 +39,11 @@ class TrainingTeam(ABC):
 
     plan: Plan  # by which this worker trains
     members: list[Member]  # one for each thread that prepares batches
-    comm: Communicator  # by which the computing thread exchanges
+    comm: Communicator  # of the computing thread
     background: Communicator | None  # for a thread that exchanges meanwhile, where the plan has one
     sharing: Sharing | None  # whose feature rows are where; None: all are here
     owners: Owners
-    waits: bool  # does the computing thread wait for other workers?
+    begin_thread: Callable[[], None] | None = None  # called by each thread that prepares batches
 
     @property
     def evenness(self) -> SeedBalance:
@@ -60,18 +63,20 @@ class TrainingTeam(ABC):
         return self.owners.member_of(vertices)
 
     @abstractmethod
-    def whole(self) -> Program:
+    def at_owners(self) -> Program:
         """This worker's program for all its vertices with all their neighbours. All workers call this together."""
 
     @abstractmethod
-    def cached(self, vertices: np.ndarray) -> None:
-        """From now on this worker has the feature rows of some vertices of others."""
+    def by_slices(self, ranges: int) -> Program:
+        """The same where every worker goes over all edges, in so many ranges, on slices of the columns."""
 
-    @abstractmethod
-    def forget(self) -> None:
-        """Forget what was counted so far."""
+    def fill(self, store: FeatureStore, room: int, worth: Callable[[], np.ndarray]) -> None:
+        """Keep as many rows of others as there is room for, those of most worth. All workers call this together."""
 
-    @abstractmethod
+    def rows_read(self, read: Mapping[str, int], comm: Communicator) -> dict[str, int]:
+        """Feature rows that all workers read, by where they were; none, where all are here. All call this together."""
+        return {}
+
     def close(self) -> None:
         """Give up all connections. All workers do, once no thread prepares batches any more."""
 
@@ -79,39 +84,29 @@ class TrainingTeam(ABC):
 class OneWorker(TrainingTeam):
     """A worker that has everything: wherever a plan has rows or edges, they are here."""
 
-    background, sharing, waits = None, None, False
+    background, sharing = None, None
 
-    def __init__(self, graph: Graph, settings: Settings, plan: Plan, fanouts: list[int], model: nn.Module) -> None:
-        self._graph, self.plan = graph, local_plan(plan)
+    def __init__(self, graph: Graph, settings: Settings, plan: Plan, fanouts: list[int], lanes: int) -> None:
+        self._graph, self.plan = graph, plan
         self.comm = Communicator()
         self.owners = Owners(np.array([0, graph.num_vertices]))
-        self._ranges = ranges_for(settings, plan, model, graph, self.owners)
-        options = {
-            "replace": settings.sampling.replace,
-            "weighted": settings.sampling.weighted,
-            "seed": settings.optimisation.seed,
-        }
-        lanes = range(settings.parallel.loaders or 1)
-        self.members = [Single(make_sampler(settings.sampling.sampler, graph, fanouts, **options)) for _ in lanes]  # type: ignore[arg-type]
+        s, seed = settings.sampling, settings.optimisation.seed
+        self.members = [
+            Single(make_sampler(s.sampler, graph, fanouts, replace=s.replace, weighted=s.weighted, seed=seed))
+            for _ in range(lanes)
+        ]
 
     def describe(self) -> str:
         """That there is one."""
         return "one worker"
 
-    def whole(self) -> Program:
+    def at_owners(self) -> Program:
         """The program for all vertices."""
-        if self.plan.tensor_parallel:
-            return tensor_program(self._graph, self.owners, self.comm, self.plan, self._ranges)
         return program_alone(self._graph, len(self.plan.layers))
 
-    def cached(self, vertices: np.ndarray) -> None:
-        """There are no others."""
-
-    def forget(self) -> None:
-        """Nothing is counted."""
-
-    def close(self) -> None:
-        """There are no connections."""
+    def by_slices(self, ranges: int) -> Program:
+        """The program for all vertices, in ranges."""
+        return tensor_program(self._graph, self.owners, self.comm, self.plan, ranges)
 
 
 class ManyWorkers(TrainingTeam):
@@ -125,25 +120,26 @@ class ManyWorkers(TrainingTeam):
         fanouts: list[int],
         world: World,
         model: nn.Module,
-        exchanges: bool = False,
+        lanes: int,
+        costs: Callable[[nn.Module, int], list[tuple[float, float]]],
+        exchanges: bool,
     ) -> None:
-        """`exchanges`: does the loss exchange rows, whatever the plan?"""
+        """`costs`: of rows that cross, by layer. `exchanges`: does the loss exchange rows, whatever the plan?"""
         if plan.group == "host" and plan.topology == "partitioned":
             raise ConfigError(
                 "topology = partitioned needs group = all: a host's workers answer for all neighbour lists"
             )
-        self._graph, self.plan, self._size = graph, plan, world.size
-        self.owners, self.waits = owners_of(graph, world.size), exchanges or set(plan.layers) != {"local"}
-        half, lanes = plan.wire == "float16", range(1 if plan.scope == "graph" else settings.parallel.loaders or 2)
+        self._graph, self.plan, self._size, self.owners = graph, plan, world.size, owners_of(graph, world.size)
+        if exchanges or set(plan.layers) != {"local"}:  # the computing thread waits for others: it leaves the processor
+            self.begin_thread = yield_to_others
+        half = plan.wire == "float16"
         self.comm = world.communicator(plan.group, half)
-        ahead = [world.communicator(plan.group, half) for _ in lanes]
+        ahead = [world.communicator(plan.group, half) for _ in range(lanes)]
         # On the full graph it is free for another thread, once the program and its inputs are there.
         self.background = ahead[0] if plan.overlap else None
-        owners = self.owners.among(world.members(plan.group))
-        self._cooperations = self._cooperate(settings, fanouts, owners, model, ahead)
-        self._ranges = ranges_for(settings, plan, model, graph, owners)
-        overlaps = plan.tensor_parallel and plan.overlap and not plan.decoupled
-        self._exchanges = Background(self.comm, ahead[0] if overlaps else None, world.meter)
+        self._cooperations = self._cooperate(settings, fanouts, world.members(plan.group), model, costs, ahead)
+        overlaps = plan.tensor_parallel and not plan.decoupled
+        self._exchanges = Background(self.comm, self.background if overlaps else None, world.meter)
         of_group = world.hosts if plan.group == "host" else [0] * world.size
         number = sorted(set(of_group)).index(of_group[world.rank])
         shares = np.bincount(np.unique(of_group, return_inverse=True)[1], self.owners.shares)  # of each group
@@ -151,18 +147,23 @@ class ManyWorkers(TrainingTeam):
             Cooperating(one, comm, number, shares) for one, comm in zip(self._cooperations, ahead, strict=True)
         ]
         near = frozenset(rank for rank in range(world.size) if world.hosts[rank] == world.hosts[world.rank])
-        everyone = ahead if plan.group == "all" else [world.communicator("all", half) for _ in lanes]
-        mates = ahead if plan.group == "host" else [world.communicator("host", half) for _ in lanes]
-        self.sharing = Sharing(self.owners, near, everyone, mates)
+        everyone = ahead if plan.group == "all" else [world.communicator("all", half) for _ in ahead]
+        mates = ahead if plan.group == "host" else [world.communicator("host", half) for _ in ahead]
+        self.sharing: Sharing = Sharing(self.owners, near, everyone, mates)
         self._comms = [self.comm, *ahead, *everyone, *mates]
 
     def _cooperate(
-        self, settings: Settings, fanouts: list[int], owners: Owners, model: nn.Module, ahead: list[Communicator]
+        self,
+        settings: Settings,
+        fanouts: list[int],
+        group: list[int],
+        model: nn.Module,
+        costs: Callable[[nn.Module, int], list[tuple[float, float]]],
+        ahead: list[Communicator],
     ) -> list[Cooperation]:
         """Who draws together with the others, for each thread that prepares batches."""
-        graph, plan, costs = self._graph, self.plan, None
-        if plan.replicate or any(placement_named(placement).by_cost for placement in plan.layers):
-            costs = (row_costs if plan.scope == "graph" else crossing_costs)(model, graph.num_features)
+        graph, plan, owners, sampling = self._graph, self.plan, self.owners.among(group), settings.sampling
+        by_cost = plan.replicate or any(placement_named(name).by_cost for name in plan.layers)
         make = partial(
             Cooperation,
             graph,
@@ -172,18 +173,18 @@ class ManyWorkers(TrainingTeam):
             compute=self.comm,
             places=any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing)),
             types=graph.edge_type is not None and takes_types(model),
-            costs=costs,
+            costs=costs(model, graph.num_features) if by_cost else None,
             width=graph.num_features,
-            sampler=settings.sampling.sampler,
+            sampler=sampling.sampler,
             seed=settings.optimisation.seed,
-            replace=settings.sampling.replace,
-            weighted=settings.sampling.weighted,
+            replace=sampling.replace,
+            weighted=sampling.weighted,
         )
         found = [make(comm) for comm in ahead]
         if plan.replicate:
-            assert costs is not None
             first, end = owners.bounds[self.comm.rank : self.comm.rank + 2].tolist()
-            found[0].team.besides = vertices_to_replicate(graph, (first, end), costs, settings.optimisation.epochs)
+            team, epochs = found[0].team, settings.optimisation.epochs
+            team.besides = vertices_to_replicate(graph, (first, end), team.costs, epochs)
         return found
 
     def describe(self) -> str:
@@ -194,60 +195,38 @@ class ManyWorkers(TrainingTeam):
         """That a partition would help, where rows travel."""
         return [UNPARTITIONED] if self._graph.bounds is None and not self.plan.tensor_parallel else []
 
-    def whole(self) -> Program:
-        """This worker's program for all its vertices with all their neighbours. All workers call this together."""
-        if self.plan.tensor_parallel:
-            return tensor_program(
-                self._graph, self.owners, self.comm, self.plan, self._ranges, background=self._exchanges
-            )
+    def at_owners(self) -> Program:
+        """This worker's program for all its vertices."""
         first, end = self.owners.bounds[self.comm.rank : self.comm.rank + 2]
         return program_together(self._cooperations[0], np.arange(first, end))
 
-    def cached(self, vertices: np.ndarray) -> None:
-        """From now on this worker has the feature rows of some vertices of others."""
+    def by_slices(self, ranges: int) -> Program:
+        """This worker's program for all its vertices, on slices of the columns."""
+        return tensor_program(self._graph, self.owners, self.comm, self.plan, ranges, background=self._exchanges)
+
+    def fill(self, store: FeatureStore, room: int, worth: Callable[[], np.ndarray]) -> None:
+        """Keep rows of other hosts."""
+        if not room:
+            return
+        kept = hottest(worth(), self.owners, self.sharing.near, room).astype(self._graph.indices.dtype)
+        store.keep(kept)
         has = np.zeros(self._graph.num_vertices, dtype=bool)
-        has[vertices] = True
+        has[kept] = True
         for cooperation in self._cooperations:
             cooperation.team.besides[0] = has
+            cooperation.evenness = SeedBalance()  # what a dry run counted
 
-    def forget(self) -> None:
-        """Forget how even seeds at home were so far."""
-        for cooperation in self._cooperations:
-            cooperation.evenness = SeedBalance()
+    def rows_read(self, read: Mapping[str, int], comm: Communicator) -> dict[str, int]:
+        """Their own, cached and remote ones."""
+        places = ("own", "cache", "remote")
+        counted = comm.sum(torch.tensor([read.get(place, 0) for place in places]))
+        return dict(zip(places, counted.tolist(), strict=True))
 
     def close(self) -> None:
         """Give up all connections."""
         self._exchanges.close()
         for comm in self._comms:
             comm.close()
-
-
-def team_for(
-    graph: Graph,
-    settings: Settings,
-    plan: Plan,
-    fanouts: list[int],
-    world: World,
-    model: nn.Module,
-    exchanges: bool = False,
-) -> TrainingTeam:
-    """This worker and the others of a world. All workers call this together."""
-    if world.size == 1:
-        return OneWorker(graph, settings, plan, fanouts, model)
-    return ManyWorkers(graph, settings, plan, fanouts, world, model, exchanges)
-
-
-def local_plan(plan: Plan) -> Plan:
-    """What is left of a plan where there is one worker."""
-    return plan if plan.scope == "graph" else Plan(("local",) * len(plan.layers), prefetch=plan.prefetch)
-
-
-def ranges_for(settings: Settings, plan: Plan, model: nn.Module, graph: Graph, owners: Owners) -> int:
-    """In how many ranges destinations are gone through under tp, where the plan leaves it to the budget."""
-    if settings.budget is None or not plan.tensor_parallel or plan.decoupled or plan.chunks:
-        return 1
-    number = 8 if settings.model.dtype == "float64" else 4
-    return needs(model, graph.num_features, len(graph.indices), owners.bounds.tolist(), number).within(settings.budget)
 
 
 def owners_of(graph: Graph, workers: int) -> Owners:

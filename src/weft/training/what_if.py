@@ -15,7 +15,7 @@ from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
 from weft.planner import Answer, Cluster, Planner, Sweep, link_sweep, shares_of, sweep
 from weft.scratch import scratch_folder
-from weft.training.forward import depth_of
+from weft.training.forward import forward_of
 from weft.training.models import make_model
 from weft.training.objectives import objective_for
 from weft.training.planning import task_of, title_of
@@ -33,7 +33,7 @@ class WhatIf:
         """`method`: how the graph is partitioned where it has another number of parts."""
         self._graph, self._settings, self._method, self._progress = graph, settings, method, progress
         self._model = encoder_of(make_model(settings, graph))
-        self._depth = depth_of(self._model, graph)
+        self._depth = forward_of(self._model, graph).depth
         self._partitions = False  # are graphs without owners partitioned?
         self._planners: dict[tuple[Any, ...], Planner] = {}
 

@@ -9,6 +9,7 @@ from weft.errors import ModelError
 from weft.features import FeatureStore
 from weft.keys import Stream, key
 from weft.meter import Meter
+from weft.placements import Program
 from weft.training.batch import Batch, Part
 from weft.training.feed import BatchRange, Feed
 from weft.training.members import When
@@ -21,12 +22,17 @@ class WholeGraphFeed(Feed):
     """Each batch is the whole graph, whatever examples are asked for; every worker computes the vertices it owns."""
 
     def __init__(
-        self, team: TrainingTeam, features: FeatureStore, meter: Meter, seed: int, labels: Tensor | None = None
+        self,
+        program: Program,
+        team: TrainingTeam,
+        features: FeatureStore,
+        meter: Meter,
+        seed: int,
+        labels: Tensor | None = None,
     ) -> None:
         """All workers call this together."""
         self.schedule, self._team, self._seed, self._labels = MicroBatches(), team, seed, labels
-        with meter.stage("sample"):
-            self._program = team.whole()
+        self._program = program
         with meter.stage("fetch"):
             self._rows = features.fetch(self._program.vertices[0], here=self._program.here)
         self._version = self._rows._version

@@ -15,7 +15,7 @@ from weft.graph import communities
 from weft.nn.merges import Sums
 from weft.plan import Plan, Settings
 from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, load_model, make_model, save_model
-from weft.training.named_plans import plan_for
+from weft.training.models import plan_for
 
 
 @pytest.fixture(scope="module")

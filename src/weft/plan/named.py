@@ -4,16 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-from torch_geometric.nn import MessagePassing
-
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.nn import BlackBox, convolution_of, encoder_of
-from weft.plan import NAMED, OF_GRAPH, Plan, Settings, mixed
-from weft.training.forward import depth_of
-from weft.training.models import check_sampler
-from weft.training.team import owners_of
+from weft.plan.plan import NAMED, OF_GRAPH, Plan, mixed
+from weft.plan.settings import Settings
 
 # What a plan has besides layers and seeds, and the settings too.
 _OPTIONS = ("group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge", "prefetch")
@@ -21,26 +14,26 @@ _OPTIONS = ("group", "topology", "cache", "cache_by", "wire", "slack", "gather",
 _OF_GRAPH = ("replicate", "overlap", "chunks")  # and what plans of the full graph have
 
 
-def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
-    """The plan that the settings name."""
+def plan_named(settings: Settings, depth: int, splits: bool) -> Plan:
+    """The plan that the settings name, for a model of some depth; `splits`: can all its convolutions be split?"""
     options: dict[str, Any] = {name: settings[name] for name in _OPTIONS}
     if settings.plan.wire == "auto":
         options["wire"] = "float32"
     if settings.sampling.full_graph:
-        return _graph_plan(settings, model, depth, {name: options[name] for name in ("topology", "wire")})
+        return _graph_plan(settings, depth, splits, {name: options[name] for name in ("topology", "wire")})
     if settings.plan.seeds != "auto":
         options["seeds"] = settings.plan.seeds
     name = settings.plan.name
     if name.endswith((".toml", ".json")):
         return _read_plan(Path(name), settings, depth)
     if name == "auto":  # nobody planned
-        name = "split" if _all_fast(model) else "leap"
+        name = "split" if splits else "leap"
     if name in NAMED:
         return NAMED[name](depth, **options)
     return mixed(*_placements(name, NAMED, depth), **options)
 
 
-def _graph_plan(settings: Settings, model: nn.Module, depth: int, options: dict[str, Any]) -> Plan:
+def _graph_plan(settings: Settings, depth: int, splits: bool, options: dict[str, Any]) -> Plan:
     """The plan of the full graph that the settings name; without a name, all at the owners."""
     name = settings.plan.name
     if name.endswith((".toml", ".json")):
@@ -51,14 +44,8 @@ def _graph_plan(settings: Settings, model: nn.Module, depth: int, options: dict[
     if settings.parallel.memory is not None:
         raise ConfigError(f"memory means nothing to plan = {name!r}: choose tp or tp-decoupled, or drop it")
     if name in ("halo", "auto"):
-        return OF_GRAPH["halo"](depth, "cover" if _all_fast(model) else "pull", **options)
+        return OF_GRAPH["halo"](depth, "cover" if splits else "pull", **options)
     return Plan(_placements(name, OF_GRAPH, depth), scope="graph", seeds="home", **options)
-
-
-def _all_fast(model: nn.Module) -> bool:
-    return not any(
-        isinstance(convolution_of(conv), BlackBox) for conv in model.modules() if isinstance(conv, MessagePassing)
-    )
 
 
 def _placements(name: str, named: Iterable[str], depth: int) -> tuple[str, ...]:
@@ -88,11 +75,3 @@ def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
             f"{path} is of the decoupled model, which is another one: name it, with plan = 'tp-decoupled'"
         )
     return plan
-
-
-def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
-    """Refuse what workers would refuse, before they are started."""
-    model = encoder_of(model)
-    check_sampler(settings, model)
-    owners_of(graph, settings.parallel.workers)
-    plan_for(settings, model, len(settings.fanouts_for(depth_of(model, graph))))
