@@ -198,8 +198,8 @@ def test_the_command(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"task": "vertex", "decoder": "mlp"}, "decoder means nothing to labels of vertices"),
-        ({"task": "vertex", "eval_negatives": 3}, "eval_negatives means nothing to labels"),
+        ({"task": "vertex", "decoder": "mlp"}, "decoder means nothing to task = 'vertex'"),
+        ({"task": "vertex", "eval_negatives": 3}, "eval_negatives means nothing to task = 'vertex'"),
         ({"task": "link", "margin": 0.5}, "margin means nothing to loss = 'bce'"),
     ],
 )
