@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from weft.placements import Held, Moves, placement_named
+from weft.placements import INPUT, OWNER, REQUEST, Held, Moves, Placement, placement_named
 from weft.plugins import PLACEMENTS
 
 # How a layer's destinations are held: by request, for seeds that were spread or are at home; or by their owners.
-SPREAD, HOME, OWNER = "spread", "home", "owner"
+SPREAD, HOME = "spread", "home"
 STATES = (SPREAD, HOME, OWNER)
 
 
@@ -34,19 +34,25 @@ class Placed(NamedTuple):
     above: Held
     below: Held
 
+    @property
+    def kind(self) -> Placement:
+        """The placement itself."""
+        return placement_named(self.placement)
+
+
+def held_below(kind: Placement, layer: int) -> list[Held]:
+    """How the rows may be held that a layer takes."""
+    return sorted(kind.takes & ({OWNER, REQUEST} if layer else {INPUT}))
+
 
 def ways(key: Key, seeds: bool = False) -> Iterator[Placed]:
     """All layers that a hop can be drawn for; `seeds`: are its destinations seeds? At home these are held in both ways."""
-    above: tuple[Held, ...] = ("owner",) if key.state == OWNER else ("request",)
-    if key.state == OWNER and seeds:
-        above = ("owner", "request")
-    below: tuple[Held, ...] = ("owner", "request") if key.layer else ("input",)
+    held = OWNER if key.state == OWNER else REQUEST
     for name in PLACEMENTS.names():
-        rule = placement_named(name)
-        for over, under in product(above, below):
-            owned = key.state != OWNER or "owner" in rule.leaves
-            if owned and over in rule.leaves and under in rule.takes:
-                yield Placed(key, name, over, under)
+        kind = placement_named(name)
+        if held in kind.leaves:
+            above = kind.leaves if seeds and held == OWNER else {held}
+            yield from (Placed(key, name, *each) for each in product(sorted(above), held_below(kind, key.layer)))
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import torch
 
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
-from weft.placements import vertices_to_replicate
-from weft.planner.counts import HOME, OWNER, CountedBatch, Counts, Coverage, Key, ways
+from weft.placements import OWNER, vertices_to_replicate
+from weft.planner.counts import HOME, CountedBatch, Counts, Coverage, Key, ways
 from weft.planner.traversal import Members, Traversal
 from weft.sampling import NeighborSampler
 

@@ -16,7 +16,8 @@ from torch import nn
 from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn import BlackBox, convolution_of, walk
-from weft.planner.counts import HOME, OWNER, Counts, Key, others
+from weft.placements import OWNER
+from weft.planner.counts import HOME, Counts, Key, others
 from weft.planner.stand import FEW, Shape, Stand, most_rows, pace, step_time
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from weft.exchange import sent_whole
 from weft.graph import Graph
-from weft.placements import Moves, placement_named
+from weft.placements import INPUT, OWNER, REQUEST, Moves, placement_named
 from weft.plan import Plan
-from weft.planner.counts import HOME, OWNER, SPREAD, Counts, Drawn, Key, Placed, others
+from weft.planner.counts import HOME, SPREAD, Counts, Drawn, Key, Placed, others
 from weft.planner.crossings import Message
 from weft.planner.layers import LayerCost
 
@@ -67,13 +67,13 @@ PlanPart = PlanLayer | SlicedPlanLayer | DecoupledPlan
 
 def layers_of(plan: Plan) -> Iterator[PlanLayer]:
     """The layers of a plan, from the seeds to the inputs."""
-    state = SPREAD if plan.seeds == "spread" else OWNER if "owner" in placement_named(plan.layers[-1]).leaves else HOME
+    state = SPREAD if plan.seeds == "spread" else OWNER if OWNER in placement_named(plan.layers[-1]).leaves else HOME
     for layer in reversed(range(len(plan.layers))):
-        above, below = plan.held(layer + 1), plan.held(layer) if layer else "input"
+        above, below = plan.held(layer + 1), plan.held(layer) if layer else INPUT
         key = Key(layer, state, layer == 0 and plan.cache > 0)
-        asks = plan.topology == "partitioned" and above == "request"
+        asks = plan.topology == "partitioned" and above == REQUEST
         yield PlanLayer(Placed(key, plan.layers[layer], above, below), asks, layer + 1 == len(plan.layers))
-        state = OWNER if below == "owner" else state
+        state = OWNER if below == OWNER else state
 
 
 @dataclass
@@ -143,7 +143,7 @@ class Loads:
         load, placed = self._empty(), part.placed
         drawn, moves = self._counts.batch.drawn[placed.key], self._counts.batch.moves[placed]
         self._draw(load, part, drawn)
-        if placement_named(placed.placement).splits or placed.below == "owner":
+        if placed.kind.splits or placed.below == OWNER:
             self._ask(load, part, drawn, moves)
             self._cross(load, part, moves)
         self._compute(load, part, drawn, moves)
@@ -187,7 +187,7 @@ class Loads:
         if isinstance(moves.edges, np.ndarray):
             sample["cut"] += drawn.edges
         sample["cover"] += self._by_worker(moves.solved)
-        by_id = values.places or part.placed.above == "request"
+        by_id = values.places or part.placed.above == REQUEST
         sent = moves.edges * (self._id + values.pushed) + moves.pairs * (4 + self._id * by_id) + moves.asked * self._id
         sent = sent + moves.copied_edges * (4 + values.column) + moves.copied_rows * self._id + moves.columns * 4
         rows, edges = moves.asked + moves.pairs + moves.copied_rows, moves.edges + moves.copied_edges
@@ -195,7 +195,7 @@ class Loads:
 
     def _cross(self, load: Load, part: PlanLayer, moves: Moves) -> None:
         """Rows and sums in the layer, forward and backward."""
-        messages = self._crossings[part.layer, part.placement, part.placed.above == "request"] or []
+        messages = self._crossings.get((part.layer, part.placement, part.placed.above == REQUEST)) or []
         load.units["compute"]["cross"] += bool(messages)
         for message in messages:
             if "all" in message.bytes:
@@ -212,7 +212,7 @@ class Loads:
         away, copied = self._matrix(moves.edges), self._matrix(moves.copied_edges)
         load.edges = drawn.edges - away.sum(1) + away.sum(0) + copied.sum(0)
         load.destinations, load.slices = drawn.destinations.sum(1), moves.slices
-        load.pushes, load.by_request = isinstance(moves.edges, np.ndarray), part.placed.above == "request"
+        load.pushes, load.by_request = isinstance(moves.edges, np.ndarray), part.placed.above == REQUEST
         load.pulled = self._by_worker(moves.pulled)
         load.sources = self._held(part.layer, moves) + self._by_worker(moves.sources)
 
@@ -227,9 +227,8 @@ class Loads:
             load.inputs = self._held(0, moves) * moves.slices
             fetch["gather"] += load.inputs * self._row
             return
-        rule = placement_named(part.placement)
-        load.ahead = not rule.splits
-        fetch["fetch"] += rule.fetches  # owners' own rows need not be looked for
+        load.ahead = not part.placed.kind.splits
+        fetch["fetch"] += part.placed.kind.fetches  # owners' own rows need not be looked for
         wanted = self._matrix(moves.inputs) + self._counts.held * moves.held
         far = np.where(self._near, 0.0, wanted)
         load.inputs = wanted.sum(1) + drawn.cached[:, 0]

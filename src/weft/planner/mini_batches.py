@@ -11,7 +11,7 @@ from torch import nn
 from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
 from weft.nn import crossing_costs
-from weft.placements import Held, placement_named
+from weft.placements import OWNER, REQUEST, Held
 from weft.plan import NAMED, Plan
 from weft.planner.cost import Price
 from weft.planner.counts import Counts
@@ -100,13 +100,13 @@ class MiniBatches(Space):
         return PLACEMENTS.names()
 
     def seeds(self, plan_seeds: str) -> frozenset[Held]:
-        return frozenset({"request"} if plan_seeds == "spread" else {"request", "owner"})
+        return frozenset({REQUEST} if plan_seeds == "spread" else {REQUEST, OWNER})
 
     def possible(self, part: PlanLayer) -> bool:
-        above, rule = part.placed.above, placement_named(part.placement)
+        by_request = part.placed.above == REQUEST
         if self.workers == 1:
-            return above == "request" and not rule.splits and part.placed.below != "owner"
-        return self._crossings.get((part.layer, part.placement, above == "request")) is not None
+            return by_request and not part.placed.kind.splits and part.placed.below != OWNER
+        return self._crossings.get((part.layer, part.placement, by_request)) is not None
 
     def lighter(self, plan: Plan) -> Iterator[Plan]:
         return (replace(plan, prefetch=depth) for depth in self.choices["prefetch"] if depth <= plan.prefetch)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.planner.counts import OWNER, Counts, Key, others
+from weft.placements import OWNER
+from weft.planner.counts import Counts, Key, others
 from weft.planner.layers import LayerCost, ModelCost
 from weft.planner.loads import DecoupledPlan, Load, Loads, Move, PlanLayer, PlanPart, Setting, SlicedPlanLayer
 from weft.planner.sliced import Sliced

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.placements import Held, placement_named
+from weft.placements import OWNER, REQUEST, Held, placement_named
 from weft.plan import Plan
 from weft.planner.cost import Price
-from weft.planner.counts import HOME, OWNER, SPREAD, Key, Placed
+from weft.planner.counts import HOME, SPREAD, Key, Placed, held_below
 from weft.planner.loads import PlanLayer
 
 
@@ -30,7 +30,7 @@ class _Beginning:
     def joins(self, placement: str) -> Held | None:
         """How the rows are held between a placement and the layers above it; None where it can't be below them."""
         both = placement_named(placement).leaves & self.takes
-        held: Held | None = "request" if "request" in both else "owner" if both else None
+        held = REQUEST if REQUEST in both else OWNER if both else None
         return held if self.held in (held, None) else None
 
 
@@ -69,12 +69,11 @@ def _extended(
     joins, spread = beginning.joins(placement), options["seeds"] == "spread"
     if joins is None:
         return
-    rule, top = placement_named(placement), beginning.held is None
-    owned = joins == "owner" or (top and not spread and "owner" in rule.leaves)  # seeds at home are with both
+    kind, top = placement_named(placement), beginning.held is None
+    owned = joins == OWNER or (top and not spread and OWNER in kind.leaves)  # seeds at home are with both
     key = Key(layer, OWNER if owned else SPREAD if spread else HOME, layer == 0 and options.get("cache", 0.0) > 0)
-    asks = options.get("topology") == "partitioned" and joins == "request"
-    below = {"owner", "request"} if layer else {"input"}
-    for held in sorted(rule.takes & below):
+    asks = options.get("topology") == "partitioned" and joins == REQUEST
+    for held in held_below(kind, layer):
         yield PlanLayer(Placed(key, placement, joins, held), asks, top), held
 
 

@@ -14,7 +14,7 @@ from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.nn import takes_types, walk
-from weft.placements import Held, placement_named
+from weft.placements import OWNER, Held, placement_named
 from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, Prices
@@ -169,7 +169,7 @@ class Space(ABC):
         known = next((name for name, one in self.named().items() if one == plan), None)
         if known is not None:
             return known
-        seeds = "home" if "owner" in placement_named(plan.layers[-1]).leaves else "spread"
+        seeds = "home" if OWNER in placement_named(plan.layers[-1]).leaves else "spread"
         usual = {name: self.choices.get(name, (getattr(Plan, name),))[0] for name in _IN_SHORT} | {"seeds": seeds}
         other = {name: getattr(plan, name) for name in usual if getattr(plan, name) != usual[name]}
         return " ".join(["+".join(plan.layers), *(_IN_SHORT[name].format(value) for name, value in other.items())])

@@ -8,8 +8,8 @@ import numpy as np
 
 from weft.exchange import Owners
 from weft.features import by_reads, edges_from, hottest
-from weft.placements import Position, View, placement_named
-from weft.planner.counts import HOME, OWNER, SPREAD, STATES, CountedBatch, Drawn, Key, ways
+from weft.placements import OWNER, Position, View
+from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Drawn, Key, ways
 from weft.sampling import Block, Sampler, balance_seeds, count_misses, dealt, of_full_homes, seed_limits
 
 _EPOCH = 0
@@ -139,4 +139,4 @@ class Traversal:
         batch.drawn[key] = Drawn(destinations, view.sources(), view.lists(), kept)
         for placed in ways(key, seeds):
             position = Position(key.layer, placed.above, placed.below)
-            batch.moves[placed] = placement_named(placed.placement).count(view, position)
+            batch.moves[placed] = placed.kind.count(view, position)

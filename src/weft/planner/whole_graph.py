@@ -18,16 +18,17 @@ from weft.errors import ModelError
 from weft.exchange import Owners
 from weft.graph import Graph
 from weft.nn import Decoupled, needs, row_costs, walk
-from weft.placements import Held
+from weft.placements import OWNER, Held, placement_named
 from weft.plan import OF_GRAPH, Plan
 from weft.planner.cost import Price
-from weft.planner.counts import OWNER, Counts, Key
+from weft.planner.counts import Counts, Key
 from weft.planner.graph_counts import count_graph
 from weft.planner.loads import DecoupledPlan, Loads, PlanLayer, PlanPart, SlicedPlanLayer
 from weft.planner.ready_once import ReadyOnce, Seen
 from weft.planner.sliced import Sliced, merges_once, mixing, sliced
 from weft.planner.space import Communicators, Space, Variant
 from weft.planner.task import Task
+from weft.plugins import PLACEMENTS
 
 _OTHER_MODEL = "trains another model, the decoupled one: choose it by name"
 _COUPLED = "trains another model than the decoupled one"
@@ -71,8 +72,6 @@ class WholeGraph(Space):
         }
         super().learn(model)
         convolutions = [(conv, width) for _, (conv, width, _) in sorted(walk(model, graph.num_features).items())]
-        for layer in range(self.depth) if self.workers == 1 else ():
-            self._crossings[layer, "pull", False] = []
         keeps = merges_once(graph, *convolutions[0])
         by_column = [
             self._by_column(*conv, depth) if self.workers > 1 else None for depth, conv in enumerate(convolutions)
@@ -109,7 +108,7 @@ class WholeGraph(Space):
 
     def named(self) -> dict[str, Plan]:
         """Halo as it can be placed."""
-        covers = all(self._places_at_owners(layer, "cover") for layer in range(1, self.depth))
+        covers = all(self._possible_at_owners(layer, "cover") for layer in range(1, self.depth))
         first = {"halo": ("cover" if covers else "pull",)}
 
         def maker(name: str) -> Any:
@@ -125,19 +124,19 @@ class WholeGraph(Space):
         yield [scope | dict(zip(searched, values, strict=True)) for values in product(*searched.values())]
 
     def placements(self, layer: int) -> tuple[str, ...]:
-        return ("pull", "cover", "push") if layer else ("pull",)  # inputs come once, for they stay
+        return tuple(name for name in PLACEMENTS.names() if _at_owners(name) and (layer or _whole(name)))
 
     def seeds(self, plan_seeds: str) -> frozenset[Held]:
-        return frozenset({"owner"})
+        return frozenset({OWNER})
 
     def possible(self, part: PlanLayer) -> bool:
-        if self.workers > 1 and part.placement == "columns":
+        if self.workers > 1 and not _at_owners(part.placement):
             return self._seen.sliced[part.layer] is not None
-        return self._places_at_owners(part.layer, part.placement)
+        return self._possible_at_owners(part.layer, part.placement)
 
-    def _places_at_owners(self, layer: int, placement: str) -> bool:
-        if self.workers == 1 or (layer == 0 and placement == "pull"):
-            return placement == "pull"
+    def _possible_at_owners(self, layer: int, placement: str) -> bool:
+        if self.workers == 1 or (layer == 0 and _whole(placement)):
+            return _whole(placement)
         return self._crossings.get((layer, placement, False)) is not None
 
     def refused(self, plan: Plan) -> str | None:
@@ -174,6 +173,17 @@ class WholeGraph(Space):
             rows += own * (2 * sum(widths[1:]) + widths[0] * self._seen.keeps)
             lists = 12.0 * sum(float(hop.edges.max()) for hop in drawn[:2])
         return rows * self.item + lists + 4.0 * self.model.parameters
+
+
+def _at_owners(placement: str) -> bool:
+    """Are the rows that it takes and makes with their owners?"""
+    kind = placement_named(placement)
+    return OWNER in kind.takes & kind.leaves
+
+
+def _whole(placement: str) -> bool:
+    """Is it at the owners, and comes all that it takes as whole rows? Inputs do so once, for they stay."""
+    return _at_owners(placement) and not placement_named(placement).splits
 
 
 def _enters(model: nn.Module) -> bool:

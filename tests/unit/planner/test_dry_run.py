@@ -5,9 +5,10 @@ import pytest
 
 from weft.exchange import Owners
 from weft.graph import communities
+from weft.placements import OWNER
 from weft.plan import Plan
 from weft.planner import Sampling
-from weft.planner.counts import HOME, OWNER, SPREAD, Key, Placed
+from weft.planner.counts import HOME, SPREAD, Key, Placed
 from weft.planner.dry_run import DryRun
 from weft.sampling import Batches, NeighborSampler, dealt
 

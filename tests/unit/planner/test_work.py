@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from test_dry_run import WORKERS, counts, graph  # noqa: F401 (a fixture)
 
+from weft.placements import OWNER
 from weft.plan import Plan
-from weft.planner.counts import HOME, OWNER, Key, Placed
+from weft.planner.counts import HOME, Key, Placed
 from weft.planner.crossings import Message
 from weft.planner.loads import Loads, Setting, layers_of
 
