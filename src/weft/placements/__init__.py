@@ -9,16 +9,25 @@ if TYPE_CHECKING:
     from weft.placements.cooperation import Cooperation
     from weft.placements.cover import EXACT_UP_TO, Cover, cheapest_cover
     from weft.placements.halo import program_alone, program_together, whole_block
-    from weft.placements.hops import RELATION_COUNT, Hop, cut, ranges, sent_with_edges
+    from weft.placements.hops import (
+        INPUT,
+        OWNER,
+        RELATION_COUNT,
+        REQUEST,
+        Held,
+        Hop,
+        Position,
+        cut,
+        ranges,
+        sent_with_edges,
+    )
     from weft.placements.layer import ColumnEdges, Edges, EdgesById, Inputs, Layer, Merge, OthersEdges, WholeLayer
     from weft.placements.local import Local
     from weft.placements.moves import Moves, View, split_moves, whole_moves
-    from weft.placements.placement import Placement
-    from weft.placements.position import INPUT, OWNER, REQUEST, Held, Position
+    from weft.placements.placement import Placement, placement_named
     from weft.placements.program import Program
     from weft.placements.pull import Pull
     from weft.placements.push import Push
-    from weft.placements.registry import placement_named
     from weft.placements.rehearsal import HERE, OWN, PAIRS, PULLED, Rehearsal, column_layer, split_layer
     from weft.placements.replicas import vertices_to_replicate
     from weft.placements.rounds import EdgeLists, New, Round, Rounds

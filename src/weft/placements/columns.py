@@ -15,11 +15,10 @@ from torch import Tensor
 
 from weft.exchange import Communicator
 from weft.graph import running_sum
-from weft.placements.hops import RELATION_COUNT, Hop, relabelled, ways_home
+from weft.placements.hops import INPUT, OWNER, RELATION_COUNT, REQUEST, Hop, Position, relabelled, ways_home
 from weft.placements.layer import ColumnEdges, Edges, Inputs, Layer, Merge, Product
 from weft.placements.moves import Moves, View
 from weft.placements.placement import Placement
-from weft.placements.position import INPUT, OWNER, REQUEST, Position
 from weft.placements.split import PartialWays
 from weft.placements.team import Team
 from weft.sampling import Block, edge_values, keys_of

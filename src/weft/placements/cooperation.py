@@ -10,11 +10,10 @@ import torch
 from weft.exchange import Communicator, Owners
 from weft.graph import running_sum
 from weft.keys import Stream
-from weft.placements.hops import DrawnLists, Hop, ranges, sent_with_edges
+from weft.placements.hops import OWNER, REQUEST, DrawnLists, Hop, Position, ranges, sent_with_edges
 from weft.placements.layer import Layer
-from weft.placements.position import OWNER, REQUEST, Position
+from weft.placements.placement import placement_named
 from weft.placements.program import Program
-from weft.placements.registry import placement_named
 from weft.placements.team import Team
 from weft.plan import Plan
 from weft.sampling import (

@@ -11,10 +11,9 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import running_sum
-from weft.placements.hops import Hop
+from weft.placements.hops import INPUT, OWNER, Hop, Position
 from weft.placements.moves import Moves, View, split_moves
 from weft.placements.placement import Placement
-from weft.placements.position import INPUT, OWNER, Position
 from weft.placements.split import SplitLayer, build_split
 from weft.placements.team import Team
 from weft.sampling import Block

@@ -1,4 +1,4 @@
-"""A hop on its way to a layer: drawn lists, what stays here, and what goes to the owners of the sources."""
+"""A hop on its way to a layer: where that stands, drawn lists, what stays here, and what goes to the owners of sources."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,25 @@ from weft.exchange import Route
 from weft.sampling import Block, Topology
 
 RELATION_COUNT = "relation_count"  # of an edge: how many edges of its type its destination has drawn
+
+
+# How rows are held between two layers: by their owners, each once; or where they were asked for. Inputs are fetched.
+OWNER, REQUEST, INPUT = "owner", "request", "input"
+Held = str  # one of these
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a layer stands in a plan."""
+
+    index: int  # 0: nearest the inputs
+    above: Held  # how the rows that it makes are held: OWNER or REQUEST
+    below: Held  # how the rows that it takes are
+
+    @property
+    def first(self) -> bool:
+        """Does it take the inputs?"""
+        return self.index == 0
 
 
 @dataclass

@@ -8,11 +8,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from weft.placements.hops import Hop
+from weft.placements.hops import INPUT, OWNER, REQUEST, Hop, Position
 from weft.placements.layer import WholeLayer
 from weft.placements.moves import Moves, View, whole_moves
 from weft.placements.placement import Placement
-from weft.placements.position import INPUT, OWNER, REQUEST, Position
 from weft.placements.team import Team
 
 

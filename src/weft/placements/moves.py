@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.exchange import Owners
-from weft.placements.hops import cut
-from weft.placements.position import OWNER, REQUEST, Position
+from weft.placements.hops import OWNER, REQUEST, Position, cut
 from weft.sampling import Block
 from weft.threads import cached_property
 

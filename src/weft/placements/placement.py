@@ -5,14 +5,15 @@ A placement turns a drawn hop into this worker's layer (`build`), and counts wha
 """
 
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
 
-from weft.placements.hops import Hop
+from weft import plugins
+from weft.placements.hops import INPUT, Held, Hop, Position
 from weft.placements.layer import Layer
 from weft.placements.moves import Moves, View
-from weft.placements.position import INPUT, Held, Position
 from weft.placements.team import Team
 
 
@@ -50,3 +51,10 @@ class Placement(ABC):
         `first`: its inputs are fetched.
         """
         return None if first else layer
+
+
+@cache
+def placement_named(name: str) -> Placement:
+    """The placement of a name; there is one of each."""
+    found: Placement = plugins.PLACEMENTS.get(name)()
+    return found

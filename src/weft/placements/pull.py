@@ -9,11 +9,10 @@ import numpy as np
 import torch
 
 from weft.exchange import Route
-from weft.placements.hops import Hop, long, relabelled
+from weft.placements.hops import INPUT, OWNER, Hop, Position, long, relabelled
 from weft.placements.layer import Layer, WholeLayer
 from weft.placements.moves import Moves, View, whole_moves
 from weft.placements.placement import Placement
-from weft.placements.position import INPUT, OWNER, Position
 from weft.placements.team import Team
 
 

@@ -8,10 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.placements.hops import Hop
+from weft.placements.hops import INPUT, OWNER, REQUEST, Hop, Position
 from weft.placements.moves import Moves, View, split_moves
 from weft.placements.placement import Placement
-from weft.placements.position import INPUT, OWNER, REQUEST, Position
 from weft.placements.split import SplitLayer, build_split
 from weft.placements.team import Team
 

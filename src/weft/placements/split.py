@@ -16,6 +16,7 @@ from weft.placements.hops import (
     RELATION_COUNT,
     ArrivedEdges,
     Hop,
+    Position,
     SentEdges,
     cut,
     long,
@@ -24,7 +25,6 @@ from weft.placements.hops import (
     ways_home,
 )
 from weft.placements.layer import Edges, EdgesById, Inputs, Layer, Merge, OthersEdges
-from weft.placements.position import Position
 from weft.placements.team import Team
 from weft.sampling import Block, edge_values, keys_of
 
