@@ -54,6 +54,8 @@ class Cooperation:
         """`comm`: by which batches are prepared; `compute`: by which they are run. See `Team` for what layers need."""
         assert len(fanouts) == len(plan.layers)
         self.plan, self.placements = plan, [placement_named(name) for name in plan.layers]
+        depths = range(len(plan.layers))
+        self._positions = [Position(at, plan.held(at + 1), plan.held(at)) for at in depths]  # of each layer
         self.team = Team(
             graph,
             owners,
@@ -131,7 +133,7 @@ class Cooperation:
         self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream] = (0, 0, Stream.SAMPLE)
     ) -> tuple[Layer, np.ndarray, Hop]:
         """One layer (0: nearest the inputs) for the vertices wanted of it here; whose rows that needs; what was drawn."""
-        position = Position(index, self.plan.held(index + 1), self.plan.held(index))
+        position = self._positions[index]
         number = len(self.placements) - 1 - index
         hop = self._draw(wanted, position, number, when)
         layer, needed = self.placements[index].build(hop, position, self.team)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
         runs_of,
     )
     from weft.nn.merges.base import PartialMerge
-    from weft.nn.merges.largest import Largest, merge_by, split_max
     from weft.nn.merges.ranges import in_ranges, pieces_of, sums_in_ranges
-    from weft.nn.merges.sums import Sums
+    from weft.nn.merges.sums import Largest, Sums, merge_by, split_max
 else:
     __getattr__ = lazy_face(__name__)

@@ -1,4 +1,8 @@
-"""Sums and means over edges: partial sums travel as sums, a mean is divided once by the true count."""
+"""Sums, means and maxima over edges.
+
+Partial sums travel as sums, a mean is divided once by the true count; a maximum travels as its value, and how many edges
+attain it.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -9,10 +13,12 @@ from torch.autograd.function import once_differentiable
 
 from weft.exchange import Background, add_rows, gather_rows
 from weft.nn import functional
+from weft.nn.convolution import REDUCE
 from weft.nn.merges.base import PartialMerge
 from weft.nn.mixing import Mix
 from weft.nn.propagate import Course, propagate
 from weft.placements import ColumnLayer, EdgeLists, Edges, Rounds, SliceLayer, SplitLayer
+from weft.sampling import Block
 
 _MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom in two
 
@@ -90,6 +96,34 @@ class Sums(PartialMerge):
             return total
         counts = edges.block.remembered("totals", lambda: edges.totals)
         return total * functional.inverse(counts, total)
+
+
+class Largest(PartialMerge):
+    """The largest of the sources' values; none gives zero. Edges that attain it share its gradient evenly."""
+
+    columnwise: ClassVar[bool] = True
+
+    def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
+        """The largest over some edges."""
+        return (functional.aggregate(edges.block, sources, None, "max"),)
+
+    def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
+        """Parts are joined as they are made (`split`), for ties count over all of them."""
+        raise AssertionError("maxima are joined by `split`")
+
+    def split(self, layer: SplitLayer, x: Tensor) -> Tensor:
+        """The largest of what is here and of what others made."""
+        return split_max(layer, layer.sources(x), x, layer.here.block, layer.there.block)
+
+
+def merge_by(aggr: str) -> PartialMerge:
+    """The merge of one of PyG's aggregations, without weights."""
+    return Largest() if REDUCE[aggr] == "max" else Sums(REDUCE[aggr])
+
+
+def split_max(layer: SplitLayer, sources: Tensor, x: Tensor, here: Block, there: Block) -> Tensor:
+    """The largest of rows of `sources` by the block `here` and of x by the block `there`, whose destinations others hold."""
+    return _SplitMax.apply(sources, x, layer, here, there)
 
 
 def _course(layer: SliceLayer) -> Course:
@@ -172,3 +206,31 @@ class _SplitSum(torch.autograd.Function):
         if g_own is not None:
             gx[: layer.num_dst] += g_own
         return gx, None, None, None, None
+
+
+class _SplitMax(torch.autograd.Function):
+    """Forward: the largest of what is here and what is pushed. Backward: edges that attain it share evenly, wherever."""
+
+    @staticmethod
+    def forward(ctx: Any, sources: Tensor, x: Tensor, layer: SplitLayer, here: Block, there: Block) -> Tensor:
+        best, ties = functional.largest(here, sources)
+        best[here.indptr.diff() == 0] = -torch.inf
+        theirs, their_ties = layer.carried(torch.cat(functional.largest(there, x), 1)).chunk(2, 1)
+        at = layer.at
+        highest = best.scatter_reduce(0, at[:, None].expand_as(theirs), theirs, "amax")
+        ties = ties * (best == highest)
+        ties = ties.index_add(0, at, their_ties * (theirs == highest[at]))
+        highest[highest == -torch.inf] = 0
+        ctx.layer, ctx.blocks = layer, (here, there)
+        ctx.save_for_backward(sources, x, highest, ties)
+        return highest
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        sources, x, best, ties = ctx.saved_tensors
+        here, there = ctx.blocks
+        share = g / ties.clamp(min=1)
+        share_there, best_there = ctx.layer.to_others(torch.cat([share, best], 1)).chunk(2, 1)
+        of_sources = functional.largest_backward(here, share, best, sources)
+        return of_sources, functional.largest_backward(there, share_there, best_there, x), None, None, None, None
