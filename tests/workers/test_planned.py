@@ -100,7 +100,7 @@ def test_bad_questions_are_one_sentence(folder, tmp_path, capsys):
         (["--cluster", str(tmp_path / "none.toml")], "can't be read"),
         ([*cluster, "--hosts", "few"], "--hosts few is not a range such as 1..64"),
         ([*cluster, "--hosts", "0,2"], "numbers of hosts start at 1"),
-        ([*cluster, "--hosts", "1..4"], "nobody knows how fast it would reach others"),
+        ([*cluster, "--hosts", "1..4"], "it is not known how fast it would reach others"),
         ([*cluster, "--measure", "1"], "--measure needs workers"),
     ):
         assert cli.main(["plan", graph, *RUN, *arguments]) == 2, arguments

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     graph = Graph.open(args.graph)
     model, settings = load_model(args.model, graph)
     if settings.task.name == "link" and args.what != "embeddings":
-        raise ConfigError(f"--what {args.what}: a model of links tells no classes: write its embeddings")
+        raise ConfigError(f"--what {args.what}: a model of links predicts no classes: write its embeddings")
     torch.set_num_threads(args.threads)
     dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
     inference = infer(encoder_of(model).to(dtype), graph, dtype=dtype, threads=args.threads)

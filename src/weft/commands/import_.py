@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tables.add_argument("--label", help="vertex table: the column of labels (several: one column a class, 0 or 1)")
     tables.add_argument("--split-column", help="vertex table: the column that says train, validation, test or unused")
     tables.add_argument("--ids", choices=("positions", "names"), help="integer ids: row numbers, or names to be kept")
-    tables.add_argument("--vertices", type=int, help="how many vertices, where no vertex table tells")
+    tables.add_argument("--vertices", type=int, help="how many vertices, if there is no vertex table")
     rest = parser.add_argument_group("features and split")
     rest.add_argument(
         "--feature-dtype", choices=("float32", "float16"), default="float32", help="how features are stored"

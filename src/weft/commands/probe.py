@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds",
         type=int,
         default=1,
-        help="how often to rehearse: the more, the less hangs on what else the machines do in a minute (default 1)",
+        help="how often to rehearse: more rounds depend less on what else the machines do (default 1)",
     )
     parser.add_argument(
         "--add",

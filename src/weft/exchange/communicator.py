@@ -14,7 +14,7 @@ from weft.meter import Meter
 
 _MESSAGE = 1 << 13  # bytes that a fast link carries in the time that a processor needs for a message
 
-Part = tuple[Tensor, Sequence[int], Sequence[int]]  # rows, how many go to each worker, and how many come
+Portion = tuple[Tensor, Sequence[int], Sequence[int]]  # rows, how many go to each worker, and how many come
 
 
 class Traffic:
@@ -93,7 +93,7 @@ class Communicator:
 
         return wait
 
-    def together(self, parts: Sequence[Part], stage: str) -> Callable[[], list[tuple[Tensor, ...]]]:
+    def together(self, parts: Sequence[Portion], stage: str) -> Callable[[], list[tuple[Tensor, ...]]]:
         """Several parts (rows of one width) in one message; the result waits: for each part, the rows by sender."""
         if len(parts) == 1:
             x, send, receive = parts[0]

@@ -18,7 +18,7 @@ from weft.exchange.world import World
 
 Box = tuple[int, int, int]  # a communicator's number, the sender, the receiver
 T = TypeVar("T")
-Message = TypeVar("Message", Tensor, np.ndarray)
+SomeArray = TypeVar("SomeArray", Tensor, np.ndarray)
 
 
 class _Gone:
@@ -105,7 +105,7 @@ class ThreadTransport:
         for member, other in self._others:
             self._boxes.put((self._number, self._rank, other), parts[member])
 
-    def _take(self, own: Message) -> list[Message]:
+    def _take(self, own: SomeArray) -> list[SomeArray]:
         """Everyone's message; `own` for this worker's."""
         messages = [own] * (len(self._others) + 1)
         for member, other in self._others:

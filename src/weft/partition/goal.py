@@ -81,7 +81,7 @@ class TrainingTask:
         for placement in self.placements:
             if placement_named(placement).only_first:
                 raise ConfigError(
-                    f"placement {placement!r} reads all rows, whoever owns them: allocate for another one"
+                    f"placement {placement!r} reads all rows, whatever the owners: allocate for another one"
                 )
         if not all(map(_by_request, self.placements[self.lowest_local :])):
             raise ConfigError(

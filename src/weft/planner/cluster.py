@@ -60,7 +60,7 @@ class Cluster:
         """A cluster of so many hosts: these over and over, named h1, h2, ...; a link stays between the two it was for."""
         if hosts > 1 and any(host.bandwidth == NEVER for host in self.hosts):
             raise ConfigError(
-                "the cluster has one host, so nobody knows how fast it would reach others: write its bandwidth and the "
+                "the cluster has one host, so it is not known how fast it would reach others: write its bandwidth and the "
                 "exchange's latency into the cluster file"
             )
         count = len(self.hosts)

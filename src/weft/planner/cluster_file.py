@@ -54,7 +54,7 @@ def cluster_of(text: str, where: str) -> Cluster:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
-            f"{where} is not valid TOML ({error}): mend it there, or write it anew with `weft probe --out`"
+            f"{where} is not valid TOML ({error}): correct it there, or write it anew with `weft probe --out`"
         ) from None
     top = _Table(where, data, _TOP)
     _check_version(top)

@@ -149,7 +149,7 @@ WRONG = {
     ): "c.toml: link a-b: latency = '1' is not possible; give seconds, such as 0.0005",
     link('between = ["a", "b"]')
     + '[[link]]\nbetween = ["b", "a"]\nbandwidth = 1': "c.toml: link b-a is there twice; keep one of the two",
-    "version = ": "c.toml is not valid TOML (Invalid value (at end of document)): mend it there, or write it anew with "
+    "version = ": "c.toml is not valid TOML (Invalid value (at end of document)): correct it there, or write it anew with "
     "`weft probe --out`",
 }
 
@@ -190,7 +190,7 @@ def test_more_hosts_and_fewer():
     assert MEASURED.scaled_to(2).work == MEASURED.work
     alone = Cluster((Host("h1", NEVER, 1e10),), 0.0, 0.0, NEVER)
     assert alone.scaled_to(1) == alone
-    with pytest.raises(ConfigError, match="the cluster has one host, so nobody knows how fast"):
+    with pytest.raises(ConfigError, match="the cluster has one host, so it is not known how fast"):
         alone.scaled_to(2)
 
 

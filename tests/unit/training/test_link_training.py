@@ -192,7 +192,7 @@ def test_the_command(folder, tmp_path, capsys):
     assert cli.main(embed) == 0
     assert np.load(tmp_path / "rows.npy").shape == (1000, 16)
     assert cli.main([*embed, "--what", "predictions", "--overwrite"]) == 2
-    assert "a model of links tells no classes" in capsys.readouterr().err
+    assert "a model of links predicts no classes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
