@@ -9,9 +9,11 @@ if TYPE_CHECKING:
     from weft.errors import WeftError
     from weft.graph import Graph
     from weft.nn import Convolution, LinkPredictor, MessageConvolution, Split, check_split
+    from weft.partition import PartitionMethod
     from weft.placements import Placement
     from weft.plan import Plan, Settings
     from weft.plugins import register
+    from weft.sampling import ListSampler
     from weft.training import Loader, Objective, Result, Run, Trainer, VertexObjective, infer, parallel
 else:
     __getattr__ = lazy_face(__name__)  # `weft info` need not wait for PyG

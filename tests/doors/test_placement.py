@@ -8,8 +8,12 @@ from exactness import HOME, check_exact, make_parts, sage
 from torch_geometric.nn.models import GAT, GCN
 
 from weft import cli
+from weft.exchange import Owners
 from weft.graph import Graph, communities
+from weft.keys import Stream
 from weft.partition import TrainingTask, allocate, write_partitioned
+from weft.placements import Cooperation, Position, View, placement_named
+from weft.plan import Plan
 from weft.planner import Cluster, Host
 from weft.planner.cluster_file import write_cluster
 from weft.planner.work import KINDS
@@ -21,6 +25,8 @@ PLANS = {
     "push, then shared": {"layers": ["push", "shared"], **HOME},
     "partitioned": {"layers": ["pull", "shared"], "topology": "partitioned", **HOME},
 }
+
+PLACED = ("shared", "pull", "push", "cover")
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +47,34 @@ def test_every_convolution_trains_what_one_worker_trains(ranks, parts, model):
         "gat": lambda width, classes: GAT(width, 8, 2, classes, heads=2, dropout=0.2),
     }[model]
     check_exact(ranks, parts, make, PLANS)
+
+
+@pytest.mark.parametrize("placement", PLACED)
+def test_what_is_counted_is_what_moves(ranks, parts, placement):
+    """`count` against `build`: rows that come and partial rows that arrive, of every worker in both layers."""
+    graph, plan = Graph.open(parts[3]), Plan((placement, placement), seeds="home")
+    owners, kind = Owners(graph.bounds), placement_named(placement)
+
+    def work(world):
+        cooperation = Cooperation(graph, plan, [4, 3], owners, world.communicator())
+        wanted, found = np.arange(*owners.bounds[world.rank : world.rank + 2], dtype=graph.indices.dtype)[:40], []
+        for index in (1, 0):
+            layer, needed, hop = cooperation.layer(wanted, index, (0, 0, Stream.SAMPLE))
+            holder, none = owners.member_of(hop.vertices), np.zeros(len(hop.vertices), dtype=bool)
+            view = View(hop.vertices, hop.block, holder, none, (1.0, 1.0), world.rank, np.arange(3), owners)
+            moves = kind.count(view, Position(index, "owner", plan.held(index)))
+            own = owners.member_of(needed) == world.rank
+            come = len(layer.src_ids) - len(needed) if index else (~own).sum()
+            counted = [
+                np.delete(rows * np.ones(3), world.rank).sum() for rows in (moves.pulled, moves.inputs, moves.pairs)
+            ]
+            found.append((counted, [come * (index > 0), come * (index == 0), len(getattr(layer, "at", []))]))
+            wanted = needed[own]
+        return found
+
+    for worker in ranks(3, work):
+        for counted, moved in worker:
+            assert counted == moved
 
 
 def test_allocations_are_made_for_it(parts):

@@ -74,9 +74,11 @@ class Plan:
         return self.scope == "graph" and self.layers[0] == "columns"
 
     def held(self, depth: int) -> str:
-        """How the rows of a depth (0: inputs) are held: by their `owner`, or by `request`: where they are needed."""
+        """How the rows of a depth are held: by their `owner`, or by `request`: where they are needed; 0: the `input`."""
         if self.scope == "graph":
-            return "owner"
+            return _OWNER
+        if not depth:
+            return _INPUT
         possible = _held(self.layers, depth)
         return _REQUEST if _REQUEST in possible else _OWNER
 
