@@ -13,8 +13,10 @@ RELATION_COUNT = "relation_count"  # of an edge: how many edges of its type its 
 
 
 # How rows are held between two layers: by their owners, each once; or where they were asked for. Inputs are fetched.
-OWNER, REQUEST, INPUT = "owner", "request", "input"
-Held = str  # one of these
+Held = str  # one of these:
+OWNER: Held = "owner"
+REQUEST: Held = "request"
+INPUT: Held = "input"
 
 
 @dataclass(frozen=True)
