@@ -22,7 +22,7 @@ def hottest(worth: np.ndarray, owners: Owners, near: frozenset[int], room: int) 
 def edges_from(block: Block) -> np.ndarray:
     """How many edges each of a block's sources has, and one more, for it is read: what a dry run counts.
 
-    More telling than whether a batch reads it, where few batches were looked at; and what pushed edges cost hangs on it.
+    More telling than whether a batch reads it, where few batches were looked at; and what pushed edges cost depends on it.
     """
     return 1 + np.bincount(block.src.numpy(), minlength=block.num_src)
 

@@ -17,7 +17,7 @@ _FEWEST_ROWS = 512  # that dense layers go through at once: fewer, and products 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The counts that memory hangs on."""
+    """The counts that memory depends on."""
 
     vertices: int
     edges: int
@@ -102,9 +102,9 @@ def fit(sizes: Sizes, budget: float | None, rounds: int, by_rows: bool, range_by
             if not mapped:
                 break
     least = Fit("again" if by_rows else "files", min(_FEWEST_ROWS, sizes.own), True, _MOST_ROUNDS)
-    told = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in needs(sizes, least).items() if size >= 5e5)
+    text = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in needs(sizes, least).items() if size >= 5e5)
     raise ConfigError(
-        f"memory = {given / 1e6:,.0f} MB is too little for a worker's part of this graph: it needs at least {told}; give "
+        f"memory = {given / 1e6:,.0f} MB is too little for a worker's part of this graph: it needs at least {text}; give "
         f"more, or use more workers"
     )
 

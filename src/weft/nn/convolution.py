@@ -1,6 +1,6 @@
 """What a convolution is to Weft: how a PyG class runs on a layer, wherever its edges are (`Convolution`), call by call.
 
-A convolution is one file in nn/conv/. A stranger's uses the same door: derive from `Convolution`, name the PyG class that it
+A convolution is one file in nn/conv/. Others use the same door: derive from `Convolution`, name the PyG class that it
 serves, and register it (docs/extending.md). What declares nothing runs as a black box, where whole neighbourhoods meet.
 """
 

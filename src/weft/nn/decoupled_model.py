@@ -38,7 +38,7 @@ class DecoupledModel:
     ) -> None:
         """`ahead`: a comm for a thread of its own, so that rows travel while this one computes; None: they do not.
 
-        `entering`: is told the rows that are about to be mixed. `budget`: bytes of memory that an epoch may take.
+        `entering`: gets the rows that are about to be mixed. `budget`: bytes of memory that an epoch may take.
         """
         self.model, self._entering = model, entering
         self.fit = memory.Fit()
@@ -48,7 +48,7 @@ class DecoupledModel:
         self._made: tuple[list[Layer], Course, Coefficients] | None = None
         self._spilled: Spilled | None = None
         self._entered: Tensor | None = None  # the inputs, mixed
-        self._enter: Callable[[Step], Tensor] | None = None  # makes them; before there is a program, nobody does
+        self._enter: Callable[[Step], Tensor] | None = None  # makes them; None before there is a program
 
     def __call__(self, x: Tensor, program: Program, key: int | None = None) -> Tensor:
         """The model's rows for this worker's vertices; `key` is the epoch's key, from which dropout is drawn."""
@@ -147,7 +147,7 @@ class DecoupledModel:
 
         sizes = self._sizes(program, x)
         fit = memory.fit(sizes, self._budget, count, self._ends_with_mixing(x, program), range_bytes)
-        count = max(int(told) for told in program.comm.gather(torch.tensor([fit.rounds])))
+        count = max(int(rounds) for rounds in program.comm.gather(torch.tensor([fit.rounds])))
         self.fit = replace(fit, rounds=count)
         self.needs = memory.needs(sizes, self.fit, range_bytes(count) if fit.mapped else 0)
         if fit.activations == "files":

@@ -12,7 +12,7 @@ from weft.errors import ConfigError
 from weft.keys import Stream, seeded
 from weft.nn.typed_models import RGAT, RGCN
 
-# How many convolutions each model has unless told otherwise: shallow ones as usual, deep ones as LeapGNN trains them.
+# How many convolutions each model has unless set otherwise: shallow ones as usual, deep ones as LeapGNN trains them.
 DEFAULT_LAYERS = {"gcn": 3, "sage": 3, "gat": 3, "gatv2": 3, "gin": 3, "deepgcn": 7, "film": 10, "rgcn": 2, "rgat": 2}
 RELATIONAL = ("rgcn", "rgat")
 _ATTENTION = ("gat", "gatv2", "rgat")

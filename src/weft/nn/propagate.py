@@ -61,7 +61,7 @@ class Course:
         self._rooms.clear()
 
     def fresh(self, like: Tensor, spread: SliceLayout) -> Tensor:
-        """Room that nobody has used."""
+        """Room that is unused."""
         shape = (spread.num_rows, spread.width)
         return like.new_zeros(shape) if self.files is None else self.files(shape, like.dtype)
 

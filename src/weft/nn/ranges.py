@@ -32,9 +32,9 @@ class Needs:
         fixed = self.lists + self.slices + self.rows
         count = max(-(-self.edges // max(int(budget) - fixed, 1)), 1)
         if fixed > budget or count > _MOST:
-            told = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in vars(self).items())
+            text = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in vars(self).items())
             raise ConfigError(
-                f"memory = {budget / 1e6:,.0f} MB is too little for a worker under tp: it needs {told} (edges' part can be "
+                f"memory = {budget / 1e6:,.0f} MB is too little for a worker under tp: it needs {text} (edges' part can be "
                 f"divided); give more, use more workers, or plan = 'tp-decoupled', which keeps less in memory"
             )
         return count

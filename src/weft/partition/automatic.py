@@ -46,7 +46,7 @@ def expected_seconds(method: str, edges: int) -> float:
 
 
 def expected_bytes(method: str, vertices: int, edges: int) -> float:
-    """About how much memory a method takes besides the graph's own files; 0 where nobody measured."""
+    """About how much memory a method takes besides the graph's own files; 0 where it was not measured."""
     an_edge, a_vertex = PARTITION_METHODS.get(method).memory
     return an_edge * edges + a_vertex * vertices
 

@@ -28,7 +28,7 @@ class HypergraphLevel:
     nets: "_kernels.Nets"
     weights: np.ndarray  # [kinds, vertices] int64: what each weighs of what is to be balanced
     limits: np.ndarray  # [kinds, parts] int64: the most that each part may have of it
-    order: np.ndarray  # [vertices] int32: keyed, so that results do not hang on how vertices are numbered
+    order: np.ndarray  # [vertices] int32: keyed, so that results do not depend on how vertices are numbered
     doubt: float = 0.0  # over a vertex's nets: by what share of its costs it must cost less elsewhere, to move there
 
     def fold(self, groups: np.ndarray, count: int) -> "HypergraphLevel":
@@ -56,7 +56,7 @@ def refine(
 ) -> np.ndarray:
     """Move vertices until few gain by it, at rising powers; then until no part is above its limits.
 
-    The result hangs on `run`, but not on the number of threads.
+    The result depends on `run`, but not on the number of threads.
     """
     owners = np.ascontiguousarray(owners, dtype=np.int32).copy()
     limits, costs = level.limits, (goal.seconds, goal.pair_seconds)

@@ -80,7 +80,7 @@ def fit(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
 
 
 def usual_task(parts: int, seed: int = 0) -> TrainingTask:
-    """What is trained when nobody says what: three layers of ten neighbours, 1,024 seeds a worker."""
+    """What is trained by default: three layers of ten neighbours, 1,024 seeds a worker."""
     return TrainingTask((10, 10, 10), 1024 * parts, seed)
 
 

@@ -1,4 +1,4 @@
-"""Vertices dealt to parts one after the other, in an order that hangs on the seed and their original ids alone."""
+"""Vertices dealt to parts one after the other, in an order that depends on the seed and their original ids alone."""
 
 from collections.abc import Callable
 

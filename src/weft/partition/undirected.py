@@ -53,7 +53,7 @@ def undirected_graph(graph: Graph, goal: PartitionGoal, room: int | None = None)
     )
     offsets: np.ndarray = np.zeros(graph.num_vertices + 1, dtype=np.int64)
     scale = 0.0
-    if draws is not None:  # weights hang on how many pairs there are
+    if draws is not None:  # weights depend on how many pairs there are
         for lists in both:
             _count(lists, offsets, goal.threads)
             del lists  # before the next range's are made

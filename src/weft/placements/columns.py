@@ -1,8 +1,8 @@
 """columns: every worker computes every worker's edges, on its slice of the columns of all rows that these need.
 
-    rows by column: worker p holds columns p of all      ---->  merged slices, or sums of products, at who asked for them
+    rows by column: worker p holds columns p of all      ---->  merged slices, or sums of products, where requested
 
-Slices of merged rows are put together where they were asked for. Where slices are first multiplied with their part of a
+Slices of merged rows are put together where they were requested. Where slices are first multiplied with their part of a
 matrix, the products are shares that add up over the workers (`ShareLayer`).
 """
 

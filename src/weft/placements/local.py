@@ -1,6 +1,6 @@
-"""local: a layer is computed where it was asked for; rows that are not there come whole.
+"""local: a layer is computed where it was requested; rows that are not there come whole.
 
-owners' rows        ---->  the sources of what each worker was asked for
+owners' rows        ---->  the sources of what was requested of each worker
 """
 
 from typing import ClassVar

@@ -20,13 +20,13 @@ class Moves:
     own: Rows = 0.0  # destinations' own rows,
     pairs: Rows = 0.0  # partial rows,
     columns: Rows = 0.0  # and slices of destinations' rows
-    asked: Rows = 0.0  # rows that are asked for by their ids
+    asked: Rows = 0.0  # rows that are requested by their ids
     edges: Rows = 0.0  # edges that the other computes,
     copied_edges: Rows = 0.0  # that it computes too, for another slice of the columns,
     copied_rows: Rows = 0.0  # and their sources
     solved: Rows = 0.0  # edges of which it was found exactly what to pull and what to push, [1]
     sources: Rows = 0.0  # rows that the convolution takes, by who answers for them; besides those in `pulled`,
-    held: bool = False  # and the rows that this worker holds as their owner, whoever asks for them
+    held: bool = False  # and the rows that this worker holds as their owner, whichever worker requests them
     inputs: Rows = 0.0  # the first layer's rows, by who stores them; besides those that it holds as their owner
     slices: float = 1.0  # the share of a row's columns that each worker computes with
 
@@ -118,5 +118,5 @@ def split_moves(view: View, position: Position, pulled: np.ndarray | None = None
 
 
 def _own(view: View, position: Position) -> Rows:
-    """Destinations that others own, where rows are to be with who asked for them."""
+    """Destinations that others own, where rows are to be with the worker that requested them."""
     return view.others(view.destinations()) if position.above == REQUEST else 0.0

@@ -1,4 +1,4 @@
-"""What a placement is: where one layer's edges are computed. One file each; a stranger's uses the same door.
+"""What a placement is: where one layer's edges are computed. One file each; those from outside use the same door.
 
 A placement turns a drawn hop into this worker's layer (`build`), and counts what that would move without moving it
 (`count`): the planner prices it, and allocations are made for it.

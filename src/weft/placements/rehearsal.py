@@ -27,7 +27,7 @@ class Rehearsal:
     comm: Communicator
     columns: ColumnSpan
     first: bool  # does the layer take the inputs, which are fetched before?
-    by_request: bool  # are its destinations' rows where they were asked for, not at their owners?
+    by_request: bool  # are its destinations' rows where they were requested, not at their owners?
 
     def layer(self, placement: Placement) -> Layer:
         """A layer as a placement builds it."""

@@ -1,7 +1,7 @@
 """The whole graph's edges, in rounds that all workers go through alike.
 
 A round has a range of each owner's vertices, with all their edges: so what a round needs comes from all owners, and what it
-makes goes to all of them, as evenly as the whole does. Rows that an earlier round needed are not asked for again.
+makes goes to all of them, as evenly as the whole does. Rows that an earlier round needed are not requested again.
 """
 
 from collections.abc import Callable, Iterator, Sequence

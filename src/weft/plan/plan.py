@@ -285,7 +285,7 @@ def _check_layers(layers: tuple[str, ...], seeds: str) -> None:
         if not _held(layers, number - 1):
             raise ConfigError(
                 f"plan: layer {number} is {placement} after a {layers[number - 2]} layer {number - 1}, whose rows are where "
-                f"they were asked for, some of them twice: place layer {number - 1} at owners "
+                f"they were requested, some of them twice: place layer {number - 1} at owners "
                 f"({', '.join(filter(_at_owners, PLACEMENTS.names()))}), or layer {number} local"
             )
     if _REQUEST not in _held(layers, len(layers)) and seeds != "home":

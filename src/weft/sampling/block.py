@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Topology(Protocol):
-    """What sampling and convolutions need of a graph: in-neighbour lists, and what hangs on their edges."""
+    """What sampling and convolutions need of a graph: in-neighbour lists, and what depends on their edges."""
 
     @property
     def indptr(self) -> np.ndarray: ...

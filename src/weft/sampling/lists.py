@@ -15,7 +15,7 @@ from weft.threads import cached_property
 class ListSampler(Sampler):
     """Derive a sampler from this class, give it a name and a line of help, and write `draw` with numpy.
 
-    What a vertex draws may hang only on the key, the vertex's original id and its own list: then any number of workers
+    What a vertex draws may depend only on the key, the vertex's original id and its own list: then any number of workers
     draw the same, each for other vertices and maybe from a part of the graph that is numbered otherwise. `random` gives
     numbers that are made so. A list keeps its order, whoever holds it.
     """
@@ -42,7 +42,7 @@ class ListSampler(Sampler):
         return self._graph.indices[self._edges(vertices, degrees, counted(degrees))]
 
     def random(self, key: int, vertices: np.ndarray, places: np.ndarray | int = 0) -> np.ndarray:
-        """A number from 0 to below 1 for each vertex and place, [vertices] float64, that hangs on original ids alone."""
+        """A number from 0 to below 1 for each vertex and place, [vertices] float64, that depends on original ids alone."""
         ids = vertices if self._graph.original_ids is None else self._graph.original_ids[vertices]
         of_vertex = mix64_array(key, ids).view(np.int64)
         return (mix64_array(key, of_vertex ^ places) >> np.uint64(11)) * 2.0**-53

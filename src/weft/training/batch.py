@@ -16,7 +16,7 @@ class Part:
     """What is computed at once: this worker's program, the rows of its inputs, and whose rows come out."""
 
     program: Program
-    x: Tensor  # [inputs, features]: there until the next part is asked for
+    x: Tensor  # [inputs, features]: there until the next part is requested
     targets: Targets
     labels: Tensor | None  # of all vertices
     key: int | None = None  # from which dropout is drawn; None: of evaluation
@@ -59,7 +59,7 @@ class Batch:
         yield from self._parts
 
     def finish(self) -> None:
-        """Go through parts that nobody asked for: other workers may count on it."""
+        """Go through parts that were not used: other workers may count on it."""
         for _ in self._parts:
             pass
 

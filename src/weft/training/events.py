@@ -1,4 +1,4 @@
-"""What a run tells about itself; report/ turns these into bars, tables, JSON lines. Recorded first, looked at later."""
+"""The events of a run; report/ turns these into bars, tables, JSON lines. Recorded first, looked at later."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -30,7 +30,7 @@ class Feed(ABC):
 
     @abstractmethod
     def batches(self, wanted: BatchRange) -> Iterator[Batch]:
-        """The batches of a pass. A batch's parts are there until the next one is asked for."""
+        """The batches of a pass. A batch's parts are there until the next one is requested."""
 
     def rest(self) -> None:
         """Wait until what was begun is ready: then no thread works, or talks to other workers."""

@@ -54,7 +54,7 @@ def infer(
 
 
 def _infer_decoupled(model: Decoupled, graph: Graph, dtype: torch.dtype) -> Inference:
-    """All vertices at once; the rows that are told are those that enter the mixing."""
+    """All vertices at once; `entering` gets the rows that enter the mixing."""
     assert graph.features is not None
     program = tensor_program(
         graph, Owners(np.array([0, graph.num_vertices])), Communicator(), tp_decoupled(model.depth)

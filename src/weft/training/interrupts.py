@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 class Interrupted(Exception):
-    """A run that was told to stop, and did after a whole batch. The command line exits with 128 + the signal."""
+    """A run that was stopped by a signal, after a whole batch. The command line exits with 128 + the signal."""
 
     def __init__(self, signum: int, text: str) -> None:
         super().__init__(text)

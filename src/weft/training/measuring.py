@@ -43,7 +43,7 @@ def _epoch(trainer: Trainer, comm: Communicator, epoch: int) -> tuple[float, dic
     now, worked = trainer.meter.seconds(), trainer.meter.processor()
     mine = [took, *(now.get(s, 0.0) - elapsed.get(s, 0.0) for s in stages)]
     mine += [worked.get(s, 0.0) - busy.get(s, 0.0) for s in stages]
-    told = torch.stack(comm.gather(torch.tensor(mine, dtype=torch.float64))).numpy()
-    seconds = {stage: float(told[:, 1 + at].max()) for at, stage in enumerate(stages)}
-    processor = {stage: told[:, 1 + len(stages) + at] for at, stage in enumerate(stages)}
-    return float(told[:, 0].max()), seconds, processor
+    gathered = torch.stack(comm.gather(torch.tensor(mine, dtype=torch.float64))).numpy()
+    seconds = {stage: float(gathered[:, 1 + at].max()) for at, stage in enumerate(stages)}
+    processor = {stage: gathered[:, 1 + len(stages) + at] for at, stage in enumerate(stages)}
+    return float(gathered[:, 0].max()), seconds, processor

@@ -13,7 +13,7 @@ from weft.training.objectives.examples import Examples, Targets
 
 
 class When(NamedTuple):
-    """The pass and the batch: what all of its random numbers hang on."""
+    """The pass and the batch: what all of its random numbers depend on."""
 
     epoch: int
     batch: int

@@ -1,4 +1,4 @@
-"""What an epoch goes over: mini-batches, or the whole graph at once. Chosen once for a run; nobody else asks which."""
+"""What an epoch goes over: mini-batches, or the whole graph at once. Chosen once for a run; no other code asks which."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -34,7 +34,7 @@ class Order:
 
 
 class PrefetchingFeed(Feed):
-    """Mini-batches. `prefetch` orders wait at most; 0 prepares each when it is asked for.
+    """Mini-batches. `prefetch` orders wait at most; 0 prepares each when it is requested.
 
     Each member serves one thread, its lane, so as many orders are in the making at once as there are members. They go to
     them in turn: on all workers, the same one is made by the same lane. Batches of the next epoch are begun while the last

@@ -44,7 +44,7 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
     """The cluster with what work costs on it: a small graph trained by plans that have every kind of work.
 
     In large batches and in small ones, which tell what a batch takes whatever is in it; and of wide rows, of which fewer
-    are near a processor. Several rounds hang less on what else the machines do in a minute. All workers call this together.
+    are near a processor. Several rounds depend less on what else the machines do. All workers call this together.
     """
     with scratch_folder() as folder:
         graph = communities(

@@ -1,4 +1,4 @@
-"""Where a run stands, and the checkpoint that it goes on from."""
+"""A run's progress, and the checkpoint that it goes on from."""
 
 import json
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from weft.training.checkpoint import Checkpoints
 
 @dataclass
 class Progress:
-    """Where a run stands, besides its tensors: all that a checkpoint must say."""
+    """A run's progress: all that a checkpoint must say besides tensors."""
 
     epoch: int = 0
     batch: int = 0
@@ -51,12 +51,12 @@ def newest(checkpoints: Checkpoints, comm: Communicator) -> Found | None:
     found = checkpoints.newest() if comm.rank == 0 else None
     if comm.size == 1:
         return None if found is None else Found(*found)
-    told = None if found is None else [str(found[0]), found[2], found[3]]
-    told = json.loads(comm.share(json.dumps(told).encode() if comm.rank == 0 else None))
-    if told is None:
+    shared = None if found is None else [str(found[0]), found[2], found[3]]
+    shared = json.loads(comm.share(json.dumps(shared).encode() if comm.rank == 0 else None))
+    if shared is None:
         return None
     data = comm.share(save_tensors(found[1]) if found is not None else None)
-    return Found(Path(told[0]), load_tensors(data), told[1], told[2])
+    return Found(Path(shared[0]), load_tensors(data), shared[1], shared[2])
 
 
 def check_same_run(found: Found, settings: Settings, graph: str, batch_size: int) -> None:
@@ -74,9 +74,9 @@ def check_same_run(found: Found, settings: Settings, graph: str, batch_size: int
     if settings.decoupled != (then.get("plan") == "tp-decoupled"):  # the one plan that trains another model
         different.append("plan")
     if different:
-        told = ", ".join(f"{k} = {then.get(k)} (now {now[k]})" for k in different)
+        changes = ", ".join(f"{k} = {then.get(k)} (now {now[k]})" for k in different)
         raise TrainingError(
-            f"the checkpoint {name} was written with other settings: {told}; use the same, or another folder"
+            f"the checkpoint {name} was written with other settings: {changes}; use the same, or another folder"
         )
 
 

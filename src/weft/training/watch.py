@@ -1,7 +1,7 @@
 """Watching a run: plans that may be the fastest are tried; epochs are held against what was expected, and when they drift
 away, the cluster is looked at again.
 
-The first worker keeps the clock and decides; the others are told, so that all go on by one plan.
+The first worker keeps the clock and decides; the others follow, so that all go on by one plan.
 """
 
 import json
@@ -69,7 +69,7 @@ class Watch:
             return False
         self._epoch, self._took, self._expected = epoch, epoch_seconds(steps, batches), self._pace.expected
         self._whole = sum(steps) * batches / len(steps)
-        return _told(comm, lambda: self._pace.drifts(self._took))
+        return _shared(comm, lambda: self._pace.drifts(self._took))
 
     def try_another(self, comm: Communicator) -> Change | None:
         """The plan to try next, or at last the fastest of those tried; None: nothing changes.
@@ -78,13 +78,13 @@ class Watch:
         """
         if self.trial is None:
             return None
-        told = _told(comm, self._turn)
-        if told is None:
+        decision = _shared(comm, self._turn)
+        if decision is None:
             return None
-        plan, before = Plan.from_dict(told["plan"]), self.prediction.plan
+        plan, before = Plan.from_dict(decision["plan"]), self.prediction.plan
         self.prediction = next((one for one in self._field if one.plan == plan), self.prediction)
-        self.trial = None if told["over"] else self.trial
-        return Change(None if plan == before else plan, told["text"]) if told["text"] else None
+        self.trial = None if decision["over"] else self.trial
+        return Change(None if plan == before else plan, decision["text"]) if decision["text"] else None
 
     def _turn(self) -> dict[str, Any] | None:
         assert self.trial is not None
@@ -100,13 +100,13 @@ class Watch:
         """Measure and plan again, and say what is to change; a trial begins anew. All workers call this together."""
         comm.barrier()
         answer = self._replan()
-        told = _told(comm, lambda: self._decide(answer))
-        plan = None if told["plan"] is None else Plan.from_dict(told["plan"])
+        decision = _shared(comm, lambda: self._decide(answer))
+        plan = None if decision["plan"] is None else Plan.from_dict(decision["plan"])
         self.prediction = _of(answer, plan or self.prediction.plan) or self.prediction
         if self.trial is not None:
             self.trial = self.trial.anew(rivals(answer, self.prediction))
             self._field = [self.prediction, *self.trial.rivals]
-        return Change(plan, told["text"])
+        return Change(plan, decision["text"])
 
     def _decide(self, answer: Answer) -> dict[str, Any]:
         present = self.prediction
@@ -146,7 +146,7 @@ class Watch:
         self._patience *= 1 if new else 2
 
 
-def _told(comm: Communicator, decide: Callable[[], Any]) -> Any:
+def _shared(comm: Communicator, decide: Callable[[], Any]) -> Any:
     """What the first worker decides, for all."""
     return json.loads(comm.share(json.dumps(decide()).encode() if comm.rank == 0 else None))
 

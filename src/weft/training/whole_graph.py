@@ -19,7 +19,7 @@ from weft.training.team import TrainingTeam
 
 
 class WholeGraphFeed(Feed):
-    """Each batch is the whole graph, whatever examples are asked for; every worker computes the vertices it owns."""
+    """Each batch is the whole graph, whatever examples are requested; every worker computes the vertices it owns."""
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ class PartialMerge(ABC):
         return self.split(layer, x), layer.own(x)
 
     def columns(self, layer: ColumnLayer, x: Tensor) -> Tensor:
-        """Each worker merges its slices for all; they are put together where they were asked for."""
+        """Each worker merges its slices for all; they are put together where they were requested."""
         if not self.columnwise:
             raise ModelError(
                 f"{self} needs whole rows, so its layer can't be placed by columns: place it local, pull or push"

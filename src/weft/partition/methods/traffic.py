@@ -102,7 +102,7 @@ def _hypergraph(
 
 
 def _any_task(goal: PartitionGoal) -> TrainingTask:
-    """What is trained when nobody says what: rows are pulled from layer to layer, which keeps neighbours together.
+    """What is trained by default: rows are pulled from layer to layer, which keeps neighbours together.
 
     Local layers might need all rows everywhere, if batches are large, and then leave nothing to go by.
     """
