@@ -126,7 +126,7 @@ def main():
 def options(side):
     """`push+push+push:cache=0.1` as settings."""
     plan, *more = side.split(":")
-    return {"plan": plan.replace("+", ",")} | dict(map(option, more))
+    return {"plan": plan} | dict(map(option, more))
 
 
 def option(text):

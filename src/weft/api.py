@@ -8,7 +8,8 @@ from torch import nn
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import World
 from weft.graph import Graph
-from weft.plan import Settings
+from weft.nn import LinkPredictor
+from weft.plan import Settings, check_own_model
 from weft.report import listener_for
 from weft.training import LossObjective, Objective, Result, make_model, objective_named, trainer_for
 
@@ -33,6 +34,8 @@ def train(
         raise ConfigError(
             "a script does not start its own workers: drop `workers`, and run it as `torchrun --nproc-per-node N SCRIPT`"
         )
+    if model is not None:
+        check_own_model(checked, decodes=isinstance(model, LinkPredictor))
     world = World.join(checked.parallel.timeout, checked.parallel.transport)
     try:
         with listener_for(checked, quiet=world.rank > 0) as listen:

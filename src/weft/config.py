@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 from weft.errors import ConfigError, StorageError
 
 T = TypeVar("T")
-_TYPES = {
+TYPES = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
@@ -30,12 +30,15 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     usual: bool = False,
+    binds: tuple[str, ...] = (),
 ) -> T:
     """A field of a group of settings.
 
     `key`: its name where groups are not named, if that is another one. `usual`: is it shown in a command's first help?
+    `binds`: the conditions under which it has an effect.
     """
-    metadata = {"help": help, "key": key, "choices": choices, "low": low, "high": high, "usual": usual}
+    limits = {"choices": choices, "low": low, "high": high}
+    metadata = {"help": help, "key": key, "usual": usual, "binds": binds, **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -134,6 +137,4 @@ def _whole_numbers(value: Any) -> tuple[int, ...]:
 
 
 def _wanted(field: dataclasses.Field) -> str:
-    return " or ".join(
-        _TYPES.get(kind, "a list of whole numbers such as 10,10,5 (or full)") for kind in types_of(field)
-    )
+    return " or ".join(TYPES.get(kind, "a list of whole numbers such as 10,10,5 (or full)") for kind in types_of(field))

@@ -21,7 +21,8 @@ def link_settings(case, workers):
     batches = {}
     if not case["settings"].get("full_graph"):
         batches = {"fanouts": tuple(case["fanouts"]), "batch_size": case["batch_size"] // workers}
-        batches["eval_batch_size"] = 240 // workers
+        if case["settings"].get("evaluation") != "exact":
+            batches["eval_batch_size"] = 240 // workers
     return Settings.of(
         task="link",
         seed=5,

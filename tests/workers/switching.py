@@ -9,7 +9,7 @@ import weakref
 import torch
 
 from weft.graph import Graph
-from weft.plan import Plan, Settings
+from weft.plan import Plan, Settings, gdp
 from weft.planner import Answer, Prediction
 from weft.training import Trainer, make_model
 from weft.training import trial as trials
@@ -27,13 +27,13 @@ PLANS = [
 ]
 SWITCHES = 30
 SETTINGS = Settings.of(
-    hidden=8, fanouts=(4, 3), epochs=5, dtype="float64", lr=0.01, dropout=0.2, threads=1, batch_size=20, plan="gdp"
+    hidden=8, fanouts=(4, 3), epochs=5, dtype="float64", lr=0.01, dropout=0.2, threads=1, batch_size=20
 )
 
 
 def trainer_for(graph, world, listen=None, **changed):
     settings = SETTINGS.changed(**changed)
-    return Trainer(graph, make_model(settings, graph), settings, listen, world)
+    return Trainer(graph, make_model(settings, graph), settings, listen, world, gdp(2))
 
 
 def parameters(trainer):

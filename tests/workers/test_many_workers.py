@@ -96,7 +96,7 @@ def test_under_torchrun_by_a_plan_file(graphs, alone, tmp_path):
     elsewhere = os.environ | {"TMPDIR": str(tmp_path)}  # torchrun leaves its own logs
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=elsewhere)
     assert done.returncode == 0, done.stderr
-    assert "2 workers: push+pull, seeds at home, cache 10%" in done.stdout
+    assert "2 workers: push+pull seeds=home cache=10%" in done.stdout
     assert "feature rows read" in done.stdout
     assert far(load_file(tmp_path / "m" / "state.safetensors"), alone) < 1e-10
 
@@ -109,7 +109,7 @@ def test_plan_files_that_are_wrong_are_explained(graphs, tmp_path, capsys):
         ('{"layers": ["push"]}', "has 1 placements for 2 convolutions"),
         ("[1]", "must be a table of keys"),
         ('{"layers": "push"}', "layers must be a list"),
-        ('{"layers": ["push", "local"], "cache": "much"}', "cache must be a number"),
+        ('{"layers": ["push", "local"], "cache": "much"}', "cache = 'much' is not possible: it must be a number"),
     ):
         file.write_text(text)
         assert cli.main(["train", str(graphs / "parts-2"), *SETTINGS, "--workers", "2", "--plan", str(file)]) == 2

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from weft import cli
 from weft.graph import communities
 from weft.partition import allocate, write_partitioned
-from weft.plan import Plan
+from weft.plan import Plan, plan_of
 from weft.planner import read_cluster
 from weft.planner.work import KINDS
 
@@ -48,12 +48,19 @@ def test_a_run_chooses_says_why_and_trains_the_same_model(weft, folder):
     assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-10
 
 
+def test_a_plan_that_is_named_is_among_those_that_are_shown(weft, folder):
+    named = ["--plan", "push+local seeds=home", "--cluster", folder / "cluster.toml", "--json"]
+    shown = json.loads(weft("plan", folder / "parts", *RUN, *named, check=True).stdout)["predictions"]
+    assert ["push", "local"] in [one["plan"]["layers"] for one in shown if one["plan"]["seeds"] == "home"]
+
+
 def test_predictions_as_json(answer):
     names = [prediction["name"] for prediction in answer["predictions"]]
     assert {"gdp", "nfp", "snp", "dnp", "split", "leap"} <= set(names)
     seconds = [p["seconds"] for p in answer["predictions"] if p["excluded"] is None]
     assert seconds == sorted(seconds) and answer["best"]["seconds"] == seconds[0]
-    Plan.from_dict(answer["best"]["plan"])
+    for shown in answer["predictions"]:  # by each name, --plan finds the same plan
+        assert plan_of(shown["name"], 2) == Plan.from_dict(shown["plan"])
     axes = {sweep["axis"]: sweep for sweep in answer["sweeps"]}
     assert set(axes) == {"link", "hidden"} and axes["hidden"]["values"][0] == 8
     assert answer["looked_at"] <= answer["batches"] == 5

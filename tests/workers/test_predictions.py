@@ -72,7 +72,7 @@ def told(ranks, tmp_path_factory):
 
 
 def of_batches(slack):
-    return {"fanouts": (4, 3), "batch_size": 80, "plan": "gdp", "slack": slack, "cache": 0.2, "cache_by": "degree"}
+    return {"fanouts": (4, 3), "batch_size": 80, "slack": slack, "cache": 0.2, "cache_by": "degree"}
 
 
 def run(ranks, folder, plans, models, settings, shares=None, relations=0):

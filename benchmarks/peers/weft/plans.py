@@ -31,14 +31,14 @@ def main(job):
         threads=1, epochs=job.get("run", 1), **job["settings"] | {"fanouts": tuple(job["settings"]["fanouts"])}
     )
     model = make_model(settings, graph)
-    trainer = Trainer(graph, model, settings.changed(plan="gdp"), world=world)
-    trainer.prepare()
     usual = named(
         len(settings.sampling.fanouts),
         cache=settings.plan.cache,
         slack=settings.plan.slack,
         prefetch=settings.plan.prefetch,
     )
+    trainer = Trainer(graph, model, settings, world=world, plan=usual["gdp"])
+    trainer.prepare()
     wanted = [usual[name] for name in job.get("named", usual)] + [*map(Plan.from_dict, job.get("plans", ()))]
     known = [Plan.from_dict(plan) for plan in job["known"]]
     asked, found = None, []

@@ -27,7 +27,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_given(args: argparse.Namespace, where: str) -> Settings:
-    """The settings that the file and the flags say; flags win. `where`: they were given, for errors."""
+    """The settings that the file and the flags say. `where`: they were given, for errors."""
+    return Settings.read(values_given(args, where), where)
+
+
+def values_given(args: argparse.Namespace, where: str) -> dict[str, object]:
+    """What the file and the flags say, by key; flags win."""
     from_file = flattened(read_toml(args.config), str(args.config)) if args.config else {}
     flags = {key: value for key in PLACES if (value := getattr(args, key)) is not None}
     tables: dict[str, dict[str, str]] = {}
@@ -38,7 +43,7 @@ def settings_given(args: argparse.Namespace, where: str) -> Settings:
             known = f"--set {'.'.join(PLACES[place])}={value}" if place in PLACES else "--set optimisation.lr=0.01"
             raise ConfigError(f"{where}: --set {text} is not GROUP.NAME=VALUE: write it like {known}")
         tables.setdefault(group, {})[name] = value
-    return Settings.read(from_file | flattened(flags | tables, where), where)
+    return from_file | flattened(flags | tables, where)
 
 
 class _HelpAll(argparse.Action):

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.cluster import launch
-from weft.commands.flags import add_settings, settings_given
+from weft.commands.flags import add_settings, values_given
 from weft.errors import ConfigError
 from weft.exchange import World
 from weft.graph import Graph
-from weft.plan import Settings
+from weft.plan import Plan, Settings
 from weft.planner import Answer, Cluster, read_cluster
 from weft.report import StageProgress, answer_as_dict, print_answer, write_page
 from weft.training import Trainer, WhatIf, make_model, measured, planner_for
@@ -39,13 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Dry-run, predict, and show."""
-    settings = settings_given(args, "weft plan")
-    file = settings.parallel.cluster
-    if file is None:
+    values = values_given(args, "weft plan")
+    file = values.pop("cluster", None)  # needed here, whichever plan is named
+    if not isinstance(file, Path):
         raise ConfigError(
             "weft plan needs to know the cluster: measure it with `weft probe --out cluster.toml` on its hosts, or write "
             "the file by hand (docs/planner.md), and give it with --cluster"
         )
+    settings = Settings.read(values, "weft plan")
     cluster = read_cluster(file)
     if not cluster.work:
         raise ConfigError(
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     with StageProgress() as progress:
         what_if = WhatIf(graph, settings, args.method, progress)
         if args.measure:
-            answer = _measured(graph, settings, cluster, args.measure)
+            answer = _measured(graph, settings, cluster, args.measure, what_if.named(cluster))
             if answer is None:
                 return 0
         else:
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(graph: Graph, settings: Settings, cluster: Cluster, epochs: int) -> Answer | None:
+def _measured(graph: Graph, settings: Settings, cluster: Cluster, epochs: int, also: Plan | None) -> Answer | None:
     """The answer with measured epochs, of the first worker; the others only take part."""
     world = World.join(settings.parallel.timeout, settings.parallel.transport)
     if world.size == 1:
@@ -86,7 +87,7 @@ def _measured(graph: Graph, settings: Settings, cluster: Cluster, epochs: int) -
     try:
         model = make_model(settings, graph)
         planner = planner_for(settings, graph, model, world)
-        answer = planner.answer(cluster)
+        answer = planner.answer(cluster, also)
         trainer = Trainer(graph, model, settings, world=world, plan=answer.best.plan)
         trainer.prepare()
         answer = measured(trainer, world.communicator(), answer, epochs)

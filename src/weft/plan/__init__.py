@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.plan.named import plan_named
-    from weft.plan.plan import (
+    from weft.plan.binding import check_loader, check_own_model
+    from weft.plan.choice import plan_named, plan_options
+    from weft.plan.named import (
         NAMED,
         OF_GRAPH,
-        Plan,
         dnp,
         gdp,
         halo,
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
         migrate,
         mixed,
         nfp,
+        plan_of,
         snp,
         split,
         tp,
         tp_decoupled,
+        usual_seeds,
     )
+    from weft.plan.plan import Plan
     from weft.plan.settings import DEFAULTS, GROUPS, MAY_CHANGE, PLACES, Settings, flattened
 else:
     __getattr__ = lazy_face(__name__)

@@ -16,16 +16,36 @@ class ModelSettings(Group):
         key="model",
         usual=True,
     )
-    hidden: int = setting(128, "width between layers", low=1, usual=True)
+    hidden: int = setting(128, "width between layers", low=1, usual=True, binds=("width",))
     layers: int | None = setting(
-        None, "convolutions; none: as many as fanouts, or the model's own number", low=1, usual=True
+        None,
+        "convolutions; none: as many as fanouts, or the model's own number",
+        low=1,
+        usual=True,
+        binds=("named model",),
     )
-    heads: int = setting(4, "attention heads (gat, gatv2, rgat)", low=1, usual=True)
-    bases: int = setting(0, "rgcn, rgat: matrices that relations share and mix; 0: each has its own", low=0)
-    blocks: int = setting(0, "rgcn, rgat: blocks along the diagonal of relations' matrices; 0: full", low=0)
-    dropout: float = setting(0.0, "share of values dropped in training", low=0.0, high=0.99, usual=True)
-    norm: str = setting("none", "normalisation between layers", choices=("none", "layer", "batch"))
-    jk: str = setting("none", "jumping knowledge", choices=("none", "cat", "max", "lstm", "last"))
+    heads: int = setting(4, "attention heads (gat, gatv2, rgat)", low=1, usual=True, binds=("named model", "attention"))
+    bases: int = setting(
+        0,
+        "rgcn, rgat: matrices that relations share and mix; 0: each has its own",
+        low=0,
+        binds=("named model", "relational"),
+    )
+    blocks: int = setting(
+        0,
+        "rgcn, rgat: blocks along the diagonal of relations' matrices; 0: full",
+        low=0,
+        binds=("named model", "relational"),
+    )
+    dropout: float = setting(
+        0.0, "share of values dropped in training", low=0.0, high=0.99, usual=True, binds=("named model",)
+    )
+    norm: str = setting(
+        "none", "normalisation between layers", choices=("none", "layer", "batch"), binds=("named model", "norm")
+    )
+    jk: str = setting(
+        "none", "jumping knowledge", choices=("none", "cat", "max", "lstm", "last"), binds=("named model", "jk")
+    )
     dtype: str = setting("float32", "arithmetic", choices=("float32", "float64"), usual=True)
 
 
@@ -39,21 +59,37 @@ class TaskSettings(Group):
         key="task",
         usual=True,
     )
-    decoder: str = setting("dot", "links: how two rows (of width hidden) make a score", choices=("dot", "mlp"))
-    loss: str = setting("bce", "links: binary cross-entropy, or a margin over each negative", choices=("bce", "margin"))
-    margin: float = setting(1.0, "links, loss margin: how much higher a link is to score", low=0.0)
+    decoder: str = setting(
+        "dot", "links: how two rows (of width hidden) make a score", choices=("dot", "mlp"), binds=("links",)
+    )
+    loss: str = setting(
+        "bce",
+        "links: binary cross-entropy, or a margin over each negative",
+        choices=("bce", "margin"),
+        binds=("links",),
+    )
+    margin: float = setting(
+        1.0, "links, loss margin: how much higher a link is to score", low=0.0, binds=("links", "margin")
+    )
     negatives: str = setting(
         "uniform",
         "links: other tails drawn from all vertices, or from the tails of the same batch",
         choices=("uniform", "batch"),
+        binds=("links",),
     )
-    num_negatives: int = setting(1, "links: negatives for each link in training", low=1)
-    link_split: str = setting("90/5/5", "links: train/validation/test in per cent")
+    num_negatives: int = setting(1, "links: negatives for each link in training", low=1, binds=("links",))
+    link_split: str = setting("90/5/5", "links: train/validation/test in per cent", binds=("links",))
     metric: str = setting(
-        "mrr", "links: by which figure the best model is known", choices=("mrr", "hits", "auc"), usual=True
+        "mrr",
+        "links: by which figure the best model is known",
+        choices=("mrr", "hits", "auc"),
+        usual=True,
+        binds=("links",),
     )
-    hits: int = setting(10, "links: the k of Hits@k", low=1)
-    eval_negatives: int = setting(100, "links: negatives that each link is ranked among in evaluation", low=1)
+    hits: int = setting(10, "links: the k of Hits@k", low=1, binds=("links",))
+    eval_negatives: int = setting(
+        100, "links: negatives that each link is ranked among in evaluation", low=1, binds=("links",)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +101,18 @@ class SamplingSettings(Group):
         "neighbours drawn, from the seeds outwards: 10,10,5 or full",
         low=-1,
         usual=True,
+        binds=("batches",),
     )
     sampler: str = setting(
         "neighbor",
         "each vertex draws neighbours for itself (neighbor), all draw the same ones (labor), fanouts say how many vertices "
         "of the whole graph a layer draws (layer), or a plugin's name",
         usual=True,
+        binds=("batches",),
     )
-    replace: bool = setting(False, "draw neighbours with replacement")
-    weighted: bool = setting(False, "draw neighbours in proportion to edge weights")
-    batch_size: int = setting(1024, "seeds in a batch, for each worker", low=1, usual=True)
+    replace: bool = setting(False, "draw neighbours with replacement", binds=("batches", "replace"))
+    weighted: bool = setting(False, "draw neighbours in proportion to edge weights", binds=("batches", "weighted"))
+    batch_size: int = setting(1024, "seeds in a batch, for each worker", low=1, usual=True, binds=("batches",))
     full_graph: bool = setting(
         False, "no batches: each epoch is one update on all vertices with all their neighbours", usual=True
     )
@@ -88,7 +126,7 @@ class OptimisationSettings(Group):
     optimizer: str = setting("adam", "the optimiser", choices=("adam", "adamw", "sgd"), usual=True)
     lr: float = setting(0.003, "learning rate", low=0.0, usual=True)
     weight_decay: float = setting(0.0, "weight decay", low=0.0, usual=True)
-    momentum: float = setting(0.9, "momentum (sgd)", low=0.0, high=1.0)
+    momentum: float = setting(0.9, "momentum (sgd)", low=0.0, high=1.0, binds=("sgd",))
     schedule: str = setting("constant", "how the rate falls", choices=("constant", "cosine", "linear"), usual=True)
     warmup: float = setting(0.0, "epochs over which the rate rises from zero", low=0.0)
     clip_norm: float = setting(0.0, "largest gradient norm; 0: no limit", low=0.0)
@@ -107,46 +145,74 @@ class PlanSettings(Group):
         usual=True,
     )
     seeds: str = setting(
-        "auto", "spread over the workers, or at home; auto: as the plan has it", choices=("auto", "spread", "home")
+        "auto",
+        "spread over the workers, or at home; auto: as the plan has it",
+        choices=("auto", "spread", "home"),
+        binds=("batches",),
     )
-    group: str = setting("all", "who shares a batch: all, or each host by itself", choices=("all", "host"))
+    group: str = setting(
+        "all", "who shares a batch: all, or each host by itself", choices=("all", "host"), binds=("batches",)
+    )
     topology: str = setting(
         "replicated", "every worker reads all neighbour lists, or only its own", choices=("replicated", "partitioned")
     )
     cache: float = setting(
-        0.0, "others' feature rows that a worker keeps: a share of all (up to 1), or bytes", low=0.0, usual=True
+        0.0,
+        "others' feature rows that a worker keeps: a share of all (up to 1), or bytes",
+        low=0.0,
+        usual=True,
+        binds=("batches", "rows"),
     )
     cache_by: str = setting(
-        "reads", "which rows: the most read in a dry run, or of most out-edges", choices=("reads", "degree")
+        "reads",
+        "which rows: the most read in a dry run, or of most out-edges",
+        choices=("reads", "degree"),
+        binds=("batches", "rows", "cache"),
     )
     wire: str = setting(
         "float32",
         "how rows travel; float16 gives up exactness; auto: float16 where the planner finds it faster",
         choices=("float32", "float16", "auto"),
         usual=True,
+        binds=("float32",),
     )
     slack: float = setting(
         0.1,
         "seeds at home (leap): how far above its share a worker's may be before some move to where they miss least",
         low=0.0,
+        binds=("batches", "whole at home"),
     )
     gather: str = setting(
-        "batch", "plan migrate: one fetch for all time steps of a batch, or one a step", choices=("batch", "step")
+        "batch",
+        "plan migrate: one fetch for all time steps of a batch, or one a step",
+        choices=("batch", "step"),
+        binds=("batches", "migrate"),
     )
     merge: str = setting(
         "fewest",
         "plan migrate: the time step that is dropped while epochs get faster: of fewest seeds, a random one; or none",
         choices=("fewest", "random", "none"),
+        binds=("batches", "migrate"),
     )
     prefetch: int = setting(
-        2, "batches (or pieces of them) prepared ahead; the planner takes fewer where memory is short", low=0
+        2,
+        "batches (or pieces of them) prepared ahead; the planner takes fewer where memory is short",
+        low=0,
+        binds=("batches",),
     )
     replicate: bool = setting(
-        False, "full graph, halo: compute others' rows again where that moves less than sending them"
+        False,
+        "full graph, halo: compute others' rows again where that moves less than sending them",
+        binds=("full graph", "at owners"),
     )
-    overlap: bool = setting(True, "full graph, tp: exchanges go on while something else is computed")
+    overlap: bool = setting(
+        True, "full graph, tp: exchanges go on while something else is computed", binds=("full graph", "by column")
+    )
     chunks: int = setting(
-        0, "full graph, tp: pieces that all vertices are gone through in; 0: by the memory budget", low=0
+        0,
+        "full graph, tp: pieces that all vertices are gone through in; 0: by the memory budget",
+        low=0,
+        binds=("full graph", "by column"),
     )
 
 
@@ -157,17 +223,33 @@ class ParallelSettings(Group):
     workers: int = setting(1, "workers on this machine; under torchrun, as many as it starts", low=1, usual=True)
     threads: int = setting(0, "threads; 0: one a core", low=0, usual=True)
     loaders: int = setting(
-        0, "threads that prepare batches, each a batch of its own; 0: one, or two with other workers", low=0
+        0,
+        "threads that prepare batches, each a batch of its own; 0: one, or two with other workers",
+        low=0,
+        binds=("batches", "ahead"),
     )
     micro_batches: int = setting(
-        1, "pieces that a batch is computed in, one after the other: the same model from less memory", low=1
+        1,
+        "pieces that a batch is computed in, one after the other: the same model from less memory",
+        low=1,
+        binds=("batches", "stay"),
     )
-    memory: str | None = setting(None, "full graph, tp: what a worker may use, such as 2GB; none: no limit", usual=True)
+    memory: str | None = setting(
+        None,
+        "full graph, tp: what a worker may use, such as 2GB; none: no limit",
+        usual=True,
+        binds=("full graph", "by column", "by memory"),
+    )
     cluster: Path | None = setting(
-        None, "a cluster file (weft probe) to choose a plan by; none: measured at the start", usual=True
+        None,
+        "a cluster file (weft probe) to choose a plan by; none: measured at the start",
+        usual=True,
+        binds=("auto",),
     )
     watch: bool = setting(
-        True, "try plans that may be the fastest, and plan again when epochs and predictions drift apart"
+        True,
+        "try plans that may be the fastest, and plan again when epochs and predictions drift apart",
+        binds=("auto",),
     )
     transport: str = setting(
         "sockets", "how rows in host memory travel; gloo: by torch.distributed", choices=("sockets", "gloo")
@@ -186,9 +268,14 @@ class EvaluationSettings(Group):
         key="evaluation",
         choices=("sampled", "exact"),
         usual=True,
+        binds=("batches",),
     )
-    batch_size: int = setting(4096, "vertices in a batch of sampled evaluation", key="eval_batch_size", low=1)
-    patience: int = setting(0, "evaluations without a better one before stopping; 0: never", low=0, usual=True)
+    batch_size: int = setting(
+        4096, "vertices in a batch of sampled evaluation", key="eval_batch_size", low=1, binds=("batches", "sampled")
+    )
+    patience: int = setting(
+        0, "evaluations without a better one before stopping; 0: never", low=0, usual=True, binds=("evaluated",)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,9 +283,11 @@ class CheckpointSettings(Group):
     """What is kept, to go on from."""
 
     folder: Path | None = setting(None, "folder of checkpoints; none: no checkpoints", key="checkpoint", usual=True)
-    every: int = setting(0, "batches between checkpoints; 0: one an epoch", key="checkpoint_every", low=0)
-    keep: int = setting(3, "newest checkpoints to keep", low=1)
-    resume: bool = setting(False, "go on from the newest checkpoint, if there is one", usual=True)
+    every: int = setting(
+        0, "batches between checkpoints; 0: one an epoch", key="checkpoint_every", low=0, binds=("kept",)
+    )
+    keep: int = setting(3, "newest checkpoints to keep", low=1, binds=("kept",))
+    resume: bool = setting(False, "go on from the newest checkpoint, if there is one", usual=True, binds=("kept",))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,77 +1,113 @@
-"""The plan that settings name: a strategy, a placement for each layer, or a file."""
+"""Strategies by name, as constructors of plans; and any plan as people write it."""
 
-from collections.abc import Iterable
-from pathlib import Path
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.errors import ConfigError
-from weft.plan.plan import NAMED, OF_GRAPH, Plan, mixed
-from weft.plan.settings import Settings
-
-# What a plan has besides layers and seeds, and the settings too.
-_OPTIONS = ("group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge", "prefetch")
-
-_OF_GRAPH = ("replicate", "overlap", "chunks")  # and what plans of the full graph have
+from weft.plan.plan import Plan
+from weft.plan.text import options_of
+from weft.plugins import PLACEMENTS
 
 
-def plan_named(settings: Settings, depth: int, splits: bool) -> Plan:
-    """The plan that the settings name, for a model of some depth; `splits`: can all its convolutions be split?"""
-    options: dict[str, Any] = {name: settings[name] for name in _OPTIONS}
-    if settings.plan.wire == "auto":
-        options["wire"] = "float32"
-    if settings.sampling.full_graph:
-        return _graph_plan(settings, depth, splits, {name: options[name] for name in ("topology", "wire")})
-    if settings.plan.seeds != "auto":
-        options["seeds"] = settings.plan.seeds
-    name = settings.plan.name
-    if name.endswith((".toml", ".json")):
-        return _read_plan(Path(name), settings, depth)
-    if name == "auto":  # nobody planned
-        name = "split" if splits else "leap"
-    if name in NAMED:
-        return NAMED[name](depth, **options)
-    return mixed(*_placements(name, NAMED, depth), **options)
+def gdp(depth: int, **options: Any) -> Plan:
+    """Data parallelism: every worker computes all that its seeds need."""
+    return Plan(("local",) * depth, **options)
 
 
-def _graph_plan(settings: Settings, depth: int, splits: bool, options: dict[str, Any]) -> Plan:
-    """The plan of the full graph that the settings name; without a name, all at the owners."""
-    name = settings.plan.name
-    if name.endswith((".toml", ".json")):
-        return _read_plan(Path(name), settings, depth)
-    options |= {option: settings[option] for option in _OF_GRAPH}
-    if name in ("tp", "tp-decoupled"):
-        return OF_GRAPH[name](depth, **options)
-    if settings.parallel.memory is not None:
-        raise ConfigError(f"memory means nothing to plan = {name!r}: choose tp or tp-decoupled, or drop it")
-    if name in ("halo", "auto"):
-        return OF_GRAPH["halo"](depth, "cover" if splits else "pull", **options)
-    return Plan(_placements(name, OF_GRAPH, depth), scope="graph", seeds="home", **options)
+def nfp(depth: int, **options: Any) -> Plan:
+    """Node-feature parallelism: layer 1 on slices of the columns."""
+    return Plan(("columns",) + ("local",) * (depth - 1), **options)
 
 
-def _placements(name: str, named: Iterable[str], depth: int) -> tuple[str, ...]:
-    layers = tuple(part.strip() for part in name.split(","))
+def snp(depth: int, **options: Any) -> Plan:
+    """Source-node parallelism: layer 1 at the owners of the sources."""
+    return Plan(("push",) + ("local",) * (depth - 1), **options)
+
+
+def dnp(depth: int, **options: Any) -> Plan:
+    """Destination-node parallelism: layer 1 at the owners of the destinations."""
+    options = {"seeds": "home" if depth == 1 else "spread"} | options
+    return Plan(("pull",) + ("local",) * (depth - 1), **options)
+
+
+def split(depth: int, placement: str = "cover", **options: Any) -> Plan:
+    """Split parallelism: every vertex computed once, at its owner, in every layer."""
+    options = {"seeds": "home"} | options
+    return Plan((placement,) * depth, **options)
+
+
+def leap(depth: int, **options: Any) -> Plan:
+    """Feature-centric: every seed is computed at home, where most of its neighbours are."""
+    return Plan(("local",) * depth, **({"seeds": "home"} | options))
+
+
+def migrate(depth: int, **options: Any) -> Plan:
+    """LeapGNN's own schedule: models visit the workers where their seeds are at home, carrying their gradients."""
+    return Plan(("local",) * depth, **({"seeds": "home", "models": "migrate"} | options))
+
+
+def halo(depth: int, placement: str = "cover", **options: Any) -> Plan:
+    """The whole graph, every vertex at its owner: rows of neighbours beyond come, or partial sums go, in every layer.
+
+    Of the inputs rows come: once, for they stay.
+    """
+    return Plan(("pull", *[placement] * (depth - 1)), **({"scope": "graph", "seeds": "home"} | options))
+
+
+def tp(depth: int, **options: Any) -> Plan:
+    """The whole graph by tensor parallelism: every layer aggregates slices of all rows' columns; dense parts at owners."""
+    return Plan(("columns",) * depth, **({"scope": "graph", "seeds": "home"} | options))
+
+
+def tp_decoupled(depth: int, **options: Any) -> Plan:
+    """Tensor parallelism of the decoupled model: dense layers apart from aggregations, which are between two exchanges."""
+    return tp(depth, **({"decoupled": True} | options))
+
+
+def mixed(*layers: str, **options: Any) -> Plan:
+    """A placement for each layer."""
+    return Plan(layers, **({"seeds": usual_seeds(layers, options.get("scope"))} | options))
+
+
+def usual_seeds(layers: Sequence[str], scope: object = None) -> str:
+    """Where seeds are unless it is said: at home where the last layer leaves their rows with their owners."""
+    return "home" if scope == "graph" or (layers and "request" not in PLACEMENTS.get(layers[-1]).leaves) else "spread"
+
+
+NAMED: dict[str, Callable[..., Plan]] = {
+    "gdp": gdp,
+    "nfp": nfp,
+    "snp": snp,
+    "dnp": dnp,
+    "split": split,
+    "leap": leap,
+    "migrate": migrate,
+}
+OF_GRAPH: dict[str, Callable[..., Plan]] = {"halo": halo, "tp": tp, "tp-decoupled": tp_decoupled}
+
+
+def plan_of(text: str, depth: int, options: Mapping[str, object] | None = None) -> Plan:
+    """The plan of a text such as `split cache=5%` or `pull+push+pull seeds=home`, for so many layers.
+
+    `options`: more of them, said elsewhere.
+    """
+    head, *words = re.sub(r"\s*[+,]\s*", "+", text.strip()).split()
+    more, written = dict(options or {}), options_of(words)
+    for name in written.keys() & more.keys():
+        if written[name] != more[name]:
+            raise ConfigError(
+                f"plan = {text!r} has {name} = {written[name]!r}, and {name} = {more[name]!r} is set besides: drop one"
+            )
+    make = NAMED.get(head) or OF_GRAPH.get(head)
+    if make is not None:
+        return Plan.from_dict(make(depth).as_dict() | more | written)
+    layers, options = tuple(head.split("+")), more | written
     if len(layers) == 1 and depth > 1:
+        known = ", ".join(OF_GRAPH if options.get("scope") == "graph" else NAMED)
         raise ConfigError(
-            f"plan = {name!r} is not known: choose one of {', '.join(named)}, or a placement for each of {depth} layers"
+            f"plan = {text!r} is not known: choose one of {known}, or a placement for each of {depth} layers"
         )
     if len(layers) != depth:
-        raise ConfigError(f"plan = {name!r} has {len(layers)} placements for {depth} convolutions: give one for each")
-    return layers
-
-
-def _read_plan(path: Path, settings: Settings, depth: int) -> Plan:
-    usual = Settings()
-    for option in ("seeds", *_OPTIONS, *_OF_GRAPH):
-        if settings[option] != usual[option]:
-            raise ConfigError(f"plan = {path} is a file and {option} is set besides: say {option} in the plan's file")
-    plan = Plan.read(path)
-    if len(plan.layers) != depth:
-        raise ConfigError(f"{path} has {len(plan.layers)} placements for {depth} convolutions: give one for each")
-    if (plan.scope == "graph") != settings.sampling.full_graph:
-        but = "drop" if settings.sampling.full_graph else "set"
-        raise ConfigError(f"{path} is a plan of scope = {plan.scope!r}: {but} full_graph, or choose another plan")
-    if plan.decoupled:
-        raise ConfigError(
-            f"{path} is of the decoupled model, which is another one: name it, with plan = 'tp-decoupled'"
-        )
-    return plan
+        raise ConfigError(f"plan = {text!r} has {len(layers)} placements for {depth} convolutions: give one for each")
+    return Plan.from_dict({"layers": layers, "seeds": usual_seeds(layers, options.get("scope"))} | options)

@@ -1,13 +1,14 @@
 """The plan: where each layer of a model is computed, as data. Named strategies are constructors of plans."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from weft.config import read_toml
+from weft.config import TYPES, read_toml
 from weft.errors import ConfigError, StorageError
+from weft.plan.text import words_of
 from weft.plugins import PLACEMENTS
 
 _OWNER, _REQUEST, _INPUT = "owner", "request", "input"  # how rows are held between layers, or fetched below them
@@ -97,15 +98,10 @@ class Plan:
             raise ConfigError("plan: layers are missing: name a placement for each, the one nearest the inputs first")
         if not isinstance(data["layers"], list | tuple):
             raise ConfigError("plan: layers must be a list of placements, the one nearest the inputs first")
-        if not isinstance(data.get("prefetch", 0), int):
-            raise ConfigError("plan: prefetch must be a whole number of batches")
-        if not isinstance(data.get("cache", 0), int | float):
-            raise ConfigError("plan: cache must be a number: a share of all rows, or bytes")
-        if not isinstance(data.get("chunks", 0), int):
-            raise ConfigError("plan: chunks must be a whole number")
-        for name in ("decoupled", "replicate", "overlap"):
-            if not isinstance(data.get(name, False), bool):
-                raise ConfigError(f"plan: {name} must be true or false")
+        for field in fields(cls)[1:]:
+            value, kind = data.get(field.name, field.default), type(field.default)
+            if not (type(value) is kind or (kind is float and type(value) is int)):
+                raise ConfigError(f"plan: {field.name} = {value!r} is not possible: it must be {TYPES[kind]}")
         return cls(**data)
 
     @classmethod
@@ -124,100 +120,15 @@ class Plan:
             raise ConfigError(f"the plan {path} must be a table of keys, such as layers and seeds")
         return cls.from_dict(data)
 
+    def text(self, usual: Mapping[str, object]) -> str:
+        """The plan as `--plan` takes it: placements, and the options that differ from the usual ones."""
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "layers"}
+        other = {name: value for name, value in values.items() if value != usual[name]}
+        return " ".join(["+".join(self.layers), *words_of(other)])
+
     def __str__(self) -> str:
-        if self.scope == "graph":
-            return self._of_graph()
-        text = f"{'+'.join(self.layers)}, seeds {'at home' if self.seeds == 'home' else 'spread'}"
-        if self.models == "migrate":
-            text += f", models migrate, a fetch a {self.gather}, merging {self.merge}"
-        for name, usual in (("group", "all"), ("topology", "replicated"), ("wire", "float32")):
-            text += f", {name} {getattr(self, name)}" if getattr(self, name) != usual else ""
-        size = f"{self.cache:.0%}" if self.cache <= 1 else f"{self.cache / 1e6:.0f} MB"
-        text += f", cache {size}{' by degree' if self.cache_by == 'degree' else ''}" if self.cache else ""
-        return text + ("" if self.prefetch == 2 else f", {self.prefetch} batches ahead")
-
-    def _of_graph(self) -> str:
-        text = f"the whole graph, {'decoupled, ' if self.decoupled else ''}{'+'.join(self.layers)}"
-        for name, usual in (("topology", "replicated"), ("wire", "float32")):
-            text += f", {name} {getattr(self, name)}" if getattr(self, name) != usual else ""
-        text += ", near halos computed again" if self.replicate else ""
-        if self.layers[0] == "columns":
-            text += "" if self.overlap else ", nothing overlapped"
-            text += f", {self.chunks} chunks" if self.chunks else ""
-        return text
-
-
-def gdp(depth: int, **options: Any) -> Plan:
-    """Data parallelism: every worker computes all that its seeds need."""
-    return Plan(("local",) * depth, **options)
-
-
-def nfp(depth: int, **options: Any) -> Plan:
-    """Node-feature parallelism: layer 1 on slices of the columns."""
-    return Plan(("columns",) + ("local",) * (depth - 1), **options)
-
-
-def snp(depth: int, **options: Any) -> Plan:
-    """Source-node parallelism: layer 1 at the owners of the sources."""
-    return Plan(("push",) + ("local",) * (depth - 1), **options)
-
-
-def dnp(depth: int, **options: Any) -> Plan:
-    """Destination-node parallelism: layer 1 at the owners of the destinations."""
-    options = {"seeds": "home" if depth == 1 else "spread"} | options
-    return Plan(("pull",) + ("local",) * (depth - 1), **options)
-
-
-def split(depth: int, placement: str = "cover", **options: Any) -> Plan:
-    """Split parallelism: every vertex computed once, at its owner, in every layer."""
-    options = {"seeds": "home"} | options
-    return Plan((placement,) * depth, **options)
-
-
-def leap(depth: int, **options: Any) -> Plan:
-    """Feature-centric: every seed is computed at home, where most of its neighbours are."""
-    return Plan(("local",) * depth, **({"seeds": "home"} | options))
-
-
-def migrate(depth: int, **options: Any) -> Plan:
-    """LeapGNN's own schedule: models visit the workers where their seeds are at home, carrying their gradients."""
-    return Plan(("local",) * depth, **({"seeds": "home", "models": "migrate"} | options))
-
-
-def halo(depth: int, placement: str = "cover", **options: Any) -> Plan:
-    """The whole graph, every vertex at its owner: rows of neighbours beyond come, or partial sums go, in every layer.
-
-    Of the inputs rows come: once, for they stay.
-    """
-    return Plan(("pull", *[placement] * (depth - 1)), **({"scope": "graph", "seeds": "home"} | options))
-
-
-def tp(depth: int, **options: Any) -> Plan:
-    """The whole graph by tensor parallelism: every layer aggregates slices of all rows' columns; dense parts at owners."""
-    return Plan(("columns",) * depth, **({"scope": "graph", "seeds": "home"} | options))
-
-
-def tp_decoupled(depth: int, **options: Any) -> Plan:
-    """Tensor parallelism of the decoupled model: dense layers apart from aggregations, which are between two exchanges."""
-    return tp(depth, **({"decoupled": True} | options))
-
-
-def mixed(*layers: str, **options: Any) -> Plan:
-    """A placement for each layer."""
-    at_owners = bool(layers) and _REQUEST not in PLACEMENTS.get(layers[-1]).leaves
-    return Plan(layers, **({"seeds": "home" if at_owners else "spread"} | options))
-
-
-NAMED: dict[str, Callable[..., Plan]] = {
-    "gdp": gdp,
-    "nfp": nfp,
-    "snp": snp,
-    "dnp": dnp,
-    "split": split,
-    "leap": leap,
-    "migrate": migrate,
-}
-OF_GRAPH: dict[str, Callable[..., Plan]] = {"halo": halo, "tp": tp, "tp-decoupled": tp_decoupled}
+        seeds = "home" if self.scope == "graph" else None  # said of mini-batches, whichever way they are
+        return self.text({one.name: one.default for one in fields(self)} | {"seeds": seeds})
 
 
 def _check_known(layers: tuple[str, ...]) -> None:

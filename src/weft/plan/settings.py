@@ -11,6 +11,7 @@ from typing import Self
 
 from weft.config import Group, checked, key_of, near
 from weft.errors import ConfigError
+from weft.plan.binding import check_bindings
 from weft.plan.groups import (
     CheckpointSettings,
     EvaluationSettings,
@@ -22,12 +23,9 @@ from weft.plan.groups import (
     SamplingSettings,
     TaskSettings,
 )
-from weft.plan.plan import NAMED, OF_GRAPH
+from weft.plan.named import NAMED, OF_GRAPH
 from weft.plugins import OBJECTIVES, SAMPLERS
 from weft.quantities import size_of
-
-_ATTENTION = ("gat", "gatv2", "rgat")
-_RELATIONAL = ("rgcn", "rgat")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +66,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "given", self.given | {key for key in PLACES if self[key] != DEFAULTS[key]})
-        self._check_model()
-        self._check_sampling()
-        self._check_kept()
-        self._check_scope()
-        self._check_task()
+        self._check()
+        check_bindings(self)
 
     def __getitem__(self, key: str) -> object:
         """A setting by its key."""
@@ -88,9 +83,30 @@ class Settings:
         return {key: str(self[key]) if isinstance(self[key], Path) else self[key] for key in PLACES}
 
     @property
+    def usual(self) -> Mapping[str, object]:
+        """What settings are that are not given, by key."""
+        return DEFAULTS
+
+    @staticmethod
+    def conditions(key: str) -> tuple[str, ...]:
+        """The conditions under which a setting has an effect: see `weft.plan.binding`."""
+        return FIELDS[key].metadata["binds"]
+
+    @staticmethod
+    def group_of(key: str) -> str:
+        """The group in which a setting stands."""
+        return PLACES[key][0]
+
+    @property
+    def strategy(self) -> str:
+        """The plan's first word: a name, placements, a file, or auto."""
+        return (self.plan.name.split() or [""])[0]
+
+    @property
     def decoupled(self) -> bool:
         """Is the model's decoupled variant trained, in place of the model itself?"""
-        return self.sampling.full_graph and self.plan.name == "tp-decoupled"
+        named = self.strategy == "tp-decoupled" or "decoupled=on" in self.plan.name.split()
+        return self.sampling.full_graph and named
 
     @property
     def budget(self) -> float | None:
@@ -112,8 +128,11 @@ class Settings:
             )
         return list(fanouts)
 
-    def _check_sampling(self) -> None:
-        fanouts, layers, sampling = self.sampling.fanouts, self.model.layers, self.sampling
+    def _check(self) -> None:
+        """Refuse settings that contradict each other."""
+        fanouts, layers, sampling, model = self.sampling.fanouts, self.model.layers, self.sampling, self.model
+        OBJECTIVES.check(self.task.name)
+        SAMPLERS.check(sampling.sampler)
         if fanouts is not None and 0 in fanouts:
             raise ConfigError("fanouts hold a 0: give a positive number, or -1 (or the word full) for all neighbours")
         if fanouts is not None and layers is not None and len(fanouts) not in (1, layers):
@@ -121,64 +140,23 @@ class Settings:
                 f"layers = {layers} and {len(fanouts)} fanouts contradict each other: give one fanout a layer, or "
                 f"drop one of the settings"
             )
-        sampler = SAMPLERS.get(sampling.sampler) if sampling != SamplingSettings() else None
-        for name in ("replace", "weighted"):
-            if sampler and getattr(sampling, name) and name not in sampler.options:
-                raise ConfigError(
-                    f"{name} = true is not possible with sampler = {sampling.sampler!r}: drop it, or choose another sampler"
-                )
-        if sampler and sampler.budgets and fanouts is None:
+        if "sampler" in self.given and SAMPLERS.get(sampling.sampler).budgets and fanouts is None:
             raise ConfigError(
                 f"sampler = {sampling.sampler!r} needs fanouts: how many vertices of the whole graph each layer draws, such "
                 f"as 4096"
             )
-
-    def _check_kept(self) -> None:
-        if self.evaluation.patience and not self.evaluation.every:
-            raise ConfigError("patience needs evaluations: set evaluate_every to at least 1")
-        for key in ("resume", "checkpoint_every"):
-            if self[key] and self.checkpoint.folder is None:
-                raise ConfigError(f"{key} needs the folder of checkpoints: set checkpoint")
-
-    def _check_scope(self) -> None:
-        name, full_graph = self.plan.name, self.sampling.full_graph
-        for key in _OF_BATCHES if full_graph else _OF_GRAPH:
-            if self[key] != DEFAULTS[key]:
-                whom, but = ("the full graph", "drop") if full_graph else ("batches", "set")
-                raise ConfigError(f"{key} means nothing to training on {whom}: drop it, or {but} full_graph")
-        if not full_graph and name in OF_GRAPH:
-            raise ConfigError(f"plan = {name!r} is for the full graph: set full_graph, or choose another plan")
-        if full_graph and name in NAMED:
-            raise ConfigError(f"plan = {name!r} is for batches: drop full_graph, or choose {', '.join(OF_GRAPH)}")
+        if model.bases and model.blocks:
+            raise ConfigError("bases and blocks are two ways to make relations' matrices: set one of them")
+        if not sampling.full_graph and self.strategy in OF_GRAPH:
+            raise ConfigError(
+                f"plan = {self.plan.name!r} is for the full graph: set full_graph, or choose another plan"
+            )
+        if sampling.full_graph and self.strategy in NAMED:
+            raise ConfigError(
+                f"plan = {self.plan.name!r} is for batches: drop full_graph, or choose {', '.join(OF_GRAPH)}"
+            )
         if self.parallel.memory is not None and not size_of(self.parallel.memory):
             raise ConfigError(f"memory = {self.parallel.memory!r} is no size: give one such as 2GB or 512MiB")
-
-    def _check_task(self) -> None:
-        OBJECTIVES.check(self.task.name)
-        for key in _OF_LINKS if self.task.name != "link" else ():
-            if self[key] != DEFAULTS[key]:
-                raise ConfigError(f"{key} means nothing to task = {self.task.name!r}: drop it, or set task = 'link'")
-        if self.task.loss != "margin" and self.task.margin != DEFAULTS["margin"]:
-            raise ConfigError(f"margin means nothing to loss = {self.task.loss!r}: drop it, or set loss = 'margin'")
-
-    def _check_model(self) -> None:
-        model = self.model.name
-        ignored = {
-            "heads": model not in _ATTENTION,
-            "norm": model in ("deepgcn", "film"),
-            "jk": model in ("deepgcn", "film", *_RELATIONAL),
-            "bases": model not in _RELATIONAL,
-            "blocks": model not in _RELATIONAL,
-        }
-        for key, is_ignored in ignored.items():
-            if is_ignored and ".py" not in model and self[key] != DEFAULTS[key]:
-                raise ConfigError(f"{key} means nothing to the model {model}: drop it, or choose another model")
-        if self.model.bases and self.model.blocks:
-            raise ConfigError("bases and blocks are two ways to make relations' matrices: set one of them")
-        if self.optimisation.momentum != DEFAULTS["momentum"] and self.optimisation.optimizer != "sgd":
-            raise ConfigError(
-                f"momentum means nothing to {self.optimisation.optimizer}: drop it, or set optimizer = 'sgd'"
-            )
 
 
 GROUPS: dict[str, type[Group]] = {
@@ -188,17 +166,6 @@ GROUPS: dict[str, type[Group]] = {
 PLACES = {key_of(one): (group, one.name) for group, kind in GROUPS.items() for one in fields(kind)}
 FIELDS = {key_of(one): one for kind in GROUPS.values() for one in fields(kind)}
 DEFAULTS = {key: one.default for key, one in FIELDS.items()}
-
-# What means nothing without batches, and what means nothing with them.
-_OF_BATCHES = (
-    *("fanouts", "sampler", "replace", "weighted", "batch_size", "evaluation", "eval_batch_size", "seeds", "group"),
-    *("cache", "cache_by", "slack", "gather", "merge", "loaders", "prefetch", "micro_batches"),
-)
-_OF_GRAPH = ("replicate", "overlap", "chunks", "memory")
-_OF_LINKS = (
-    *("decoder", "loss", "margin", "negatives", "num_negatives", "link_split"),
-    *("metric", "hits", "eval_negatives"),
-)
 
 # What may differ between a run and the one that resumes it: none of it changes the model that comes out.
 MAY_CHANGE = {"batch_size"} | {

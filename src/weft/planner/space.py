@@ -3,7 +3,7 @@
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -14,8 +14,8 @@ from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.nn import takes_types, walk
-from weft.placements import OWNER, Held, placement_named
-from weft.plan import Plan
+from weft.placements import Held
+from weft.plan import Plan, usual_seeds
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, Prices
 from weft.planner.counts import Counts
@@ -24,17 +24,6 @@ from weft.planner.layers import ModelCost, model_cost, shapes_of
 from weft.planner.loads import EdgeValues, Loads, PlanLayer, PlanPart, Setting, layers_of
 from weft.planner.pricing import Priced
 from weft.planner.task import Task
-
-# What a plan's name says of options that are not the preferred ones.
-_IN_SHORT = {
-    "seeds": "{}",
-    "group": "{}",
-    "topology": "{}",
-    "cache": "without cache",
-    "wire": "{}",
-    "prefetch": "{} ahead",
-    "replicate": "again",
-}
 
 
 @dataclass(frozen=True)
@@ -169,10 +158,10 @@ class Space(ABC):
         known = next((name for name, one in self.named().items() if one == plan), None)
         if known is not None:
             return known
-        seeds = "home" if OWNER in placement_named(plan.layers[-1]).leaves else "spread"
-        usual = {name: self.choices.get(name, (getattr(Plan, name),))[0] for name in _IN_SHORT} | {"seeds": seeds}
-        other = {name: getattr(plan, name) for name in usual if getattr(plan, name) != usual[name]}
-        return " ".join(["+".join(plan.layers), *(_IN_SHORT[name].format(value) for name, value in other.items())])
+        usual = {field.name: field.default for field in fields(Plan)} | {
+            name: of[0] for name, of in self.choices.items()
+        }
+        return plan.text(usual | {"scope": plan.scope, "seeds": usual_seeds(plan.layers, plan.scope)})
 
     def with_choices(self, make: Callable[..., Plan], *names: str) -> Plan:
         """A plan with the preferred values of some fields, as far as they mean something to it."""

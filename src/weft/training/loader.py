@@ -17,7 +17,7 @@ from weft.features import FeatureStore
 from weft.graph import Graph
 from weft.keys import Stream
 from weft.nn import encoder_of
-from weft.plan import Plan, Settings
+from weft.plan import Plan, Settings, check_loader
 from weft.threads import cached_property
 from weft.training.batch import Batch
 from weft.training.feed import BatchRange, Feed
@@ -67,6 +67,8 @@ class Loader:
         given = {"fanouts": fanouts, "batch_size": batch_size, "plan": None if isinstance(plan, Plan) else plan}
         given = {name: value for name, value in given.items() if value is not None}
         self.settings = settings or Settings.read(given | options, "Loader")
+        if settings is None:
+            check_loader(self.settings)
         self.device = checked_device(device)
         self.graph = graph
         self.world = world or joined(self.settings.parallel.timeout, self.settings.parallel.transport)

@@ -9,21 +9,18 @@ from weft import _kernels
 from weft.exchange import Communicator, World
 from weft.graph import Graph
 from weft.nn import encoder_of
-from weft.plan import DEFAULTS, Settings
+from weft.plan import Settings, plan_options
 from weft.planner import Communicators, Planner, Sampling, Task
 from weft.training.forward import forward_of
 from weft.training.objectives import Objective, objective_for
 from weft.training.team import owners_of
 
-# Fields of a plan that settings decide, where they are not as usual.
-_DECIDED = ("seeds", "group", "topology", "cache", "wire", "replicate", "overlap", "chunks")
-
 
 def task_of(settings: Settings, depth: int, batch: int) -> Task:
     """What the planner needs to know of a run; `batch`: the seeds of all workers' batches."""
-    choices: dict[str, tuple[Any, ...]] = {"cache_by": (settings.plan.cache_by,), "slack": (settings.plan.slack,)}
-    choices |= {key: (settings[key],) for key in _DECIDED if settings[key] != DEFAULTS[key]}
-    choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))  # the planner takes fewer where memory is short
+    choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in plan_options(settings).items()}
+    if "prefetch" in choices:  # fewer are enough where memory is short
+        choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))
     if settings.plan.wire == "auto":
         choices["wire"] = ("float32", "float16")
     sampling = Sampling(

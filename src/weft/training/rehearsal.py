@@ -53,7 +53,7 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
         comm, seen = world.communicator(), []
         for batch_size, hidden, plans, epochs in _SCENES * rounds:
             settings = Settings.of(
-                hidden=hidden, fanouts=_FANOUTS, batch_size=batch_size, threads=1, plan="gdp", slack=0.0, cache=1.0
+                hidden=hidden, fanouts=_FANOUTS, batch_size=batch_size, threads=1, slack=0.0, cache=1.0
             )
             model = make_model(settings, graph)
             planner = planner_for(settings, graph, model, world)

@@ -12,11 +12,11 @@ from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
 from weft.nn import encoder_of
 from weft.partition import allocate, write_partitioned
-from weft.plan import Settings
+from weft.plan import Plan, Settings
 from weft.planner import Answer, Cluster, Planner, Sweep, link_sweep, shares_of, sweep
 from weft.scratch import scratch_folder
 from weft.training.forward import forward_of
-from weft.training.models import make_model
+from weft.training.models import make_model, plan_for
 from weft.training.objectives import objective_for
 from weft.training.planning import task_of, title_of
 from weft.training.team import owners_of
@@ -38,8 +38,15 @@ class WhatIf:
         self._planners: dict[tuple[Any, ...], Planner] = {}
 
     def answer(self, cluster: Cluster) -> Answer:
-        """The planner's answer for a cluster."""
-        return self.planner(cluster, self._settings.sampling.batch_size * cluster.workers).answer(cluster)
+        """The planner's answer for a cluster; the plan that the settings name is among those it tells of."""
+        planner = self.planner(cluster, self._settings.sampling.batch_size * cluster.workers)
+        return planner.answer(cluster, self.named(cluster))
+
+    def named(self, cluster: Cluster) -> Plan | None:
+        """The plan that the settings name, where there are workers to go by it."""
+        if self._settings.strategy == "auto" or cluster.workers == 1:
+            return None
+        return plan_for(self._settings, self._model, self._depth)
 
     def hosts(self, cluster: Cluster, counts: Sequence[int]) -> Sweep:
         """Answers for other numbers of such hosts, at the same batch over all workers."""

@@ -73,7 +73,7 @@ def test_rows_travel_as_is_fastest_where_that_is_allowed(asked):
     exact, free = asked(), asked(wire="auto")
     assert exact.answer(slow).best.plan.wire == free.answer(fast).best.plan.wire == "float32"
     chosen = free.answer(slow)
-    assert chosen.best.plan.wire == "float16" and chosen.best.name.endswith(" float16")
+    assert chosen.best.plan.wire == "float16" and chosen.best.name.endswith(" wire=float16")
     as_exact = free.predict(replace(chosen.best.plan, wire="float32"), slow)
     assert chosen.best.seconds < as_exact.seconds
     assert sum(chosen.best.sent.values()) < sum(as_exact.sent.values())

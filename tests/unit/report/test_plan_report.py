@@ -83,7 +83,7 @@ def test_a_page_tells_all_figures(tmp_path):
         "migrate",
         "the model has dropout",
         "1.6 GB",
-        "cover+local+local, seeds spread",
+        "cover+local+local seeds=spread",
         "from hidden size",
     ):
         assert piece in told, piece

@@ -132,9 +132,12 @@ def test_inputs_merged_ahead_are_those_that_the_model_merges(graph, change, samp
     assert not calls
 
 
-@pytest.mark.parametrize(("prefetch", "loaders"), [(0, 1), (1, 1), (5, 1), (3, 3), (0, 2)])
-def test_prefetching_changes_nothing(graph, prefetch, loaders):
-    assert same_bits(state(run(graph, prefetch=prefetch, loaders=loaders)[0].model), state(run(graph)[0].model))
+@pytest.mark.parametrize(
+    "given",
+    [{"prefetch": 0}, {"prefetch": 1, "loaders": 1}, {"prefetch": 5, "loaders": 1}, {"prefetch": 3, "loaders": 3}],
+)
+def test_prefetching_changes_nothing(graph, given):
+    assert same_bits(state(run(graph, **given)[0].model), state(run(graph)[0].model))
 
 
 def test_a_users_model_is_trained_in_place(graph):
@@ -420,10 +423,10 @@ class TestMistakes:
             ({"heads": 2}, "heads means nothing to the model sage"),
             ({"model": "film", "jk": "cat"}, "jk means nothing to the model film"),
             ({"momentum": 0.5}, "momentum means nothing to adam"),
-            ({"resume": True}, "resume needs the folder"),
-            ({"patience": 2, "evaluate_every": 0}, "patience needs evaluations"),
-            ({"sampler": "labor", "replace": True}, "replace = true is not possible with sampler = 'labor'"),
-            ({"sampler": "layer", "weighted": True, "fanouts": (9,)}, "weighted = true is not possible with sampler"),
+            ({"resume": True}, "resume means nothing to a run without checkpoints: drop it, or set checkpoint"),
+            ({"patience": 2, "evaluate_every": 0}, "patience means nothing to a run that is evaluated only at its end"),
+            ({"sampler": "labor", "replace": True}, "replace means nothing to sampler = 'labor'"),
+            ({"sampler": "layer", "weighted": True, "fanouts": (9,)}, "weighted means nothing to sampler"),
             ({"sampler": "layer"}, "sampler = 'layer' needs fanouts: how many vertices of the whole graph"),
         ],
     )
@@ -454,13 +457,18 @@ class TestMistakes:
             "def make_model(i, o): return GCN(i, 8, 2, o)\n"
             "def bad(i, o): return 3\n"
         )
-        assert run(graph, model=f"{file}:make_model")[0].test is not None
+
+        def train(model):
+            chosen = Settings.of(model=model, fanouts=(4, 4), batch_size=100, epochs=1, threads=1)
+            return Trainer(graph, make_model(chosen, graph), chosen).fit()
+
+        assert train(f"{file}:make_model").test is not None
         with pytest.raises(ModelError, match="no function 'other'"):
-            run(graph, model=f"{file}:other")
+            train(f"{file}:other")
         with pytest.raises(ModelError, match="gave a int"):
-            run(graph, model=f"{file}:bad")
+            train(f"{file}:bad")
         with pytest.raises(StorageError, match="no file"):
-            run(graph, model=f"{tmp_path}/none.py:make_model")
+            train(f"{tmp_path}/none.py:make_model")
 
 
 def test_loader_errors_come_out_and_threads_end(graph, monkeypatch):

@@ -151,7 +151,10 @@ def test_settings_that_contradict_are_explained(given, said):
         ({"plan": "columns,pull"}, "or all of them by columns"),
         ({"plan": "pull"}, "not known: choose one of halo, tp, tp-decoupled"),
         ({"plan": "pull,pull,pull"}, "3 placements for 2 convolutions"),
-        ({"plan": "halo", "memory": "1GB"}, "memory means nothing to plan = 'halo': choose tp"),
+        (
+            {"plan": "halo", "memory": "1GB"},
+            "memory means nothing to plan = 'halo', where no layer is by columns: drop it, or set plan = 'tp'",
+        ),
         ({"plan": "halo", "chunks": 4}, "mean something to layers by columns only"),
         ({"plan": "push,pull", "replicate": True}, "pull the inputs"),
         ({"plan": "halo", "replicate": True, "topology": "partitioned"}, "set topology = 'replicated'"),

@@ -170,8 +170,7 @@ def test_what_is_said():
     found = answer(predicted(GDP, 2.6), predicted(cached, 0.9, "gdp"))
     run = Run(lambda epoch, plan: 3.1, first=0.5, replan=lambda: found).go(1)
     assert (
-        "plan local+local, seeds spread, cache 25% (0.9 s an epoch) in place of local+local, seeds spread"
-        in run.told[0]
+        "plan local+local seeds=spread cache=25% (0.9 s an epoch) in place of local+local seeds=spread" in run.told[0]
     )
 
 

@@ -1,0 +1,197 @@
+"""Where settings have an effect. One that is given where it has none is refused, with the reason and what to do.
+
+Each setting names its conditions in `groups`; here is what they mean. Some are known by the settings alone, others by the
+plan. Where the planner is to choose the plan, those hold that some plan of its search can meet: it searches only these.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from weft.errors import ConfigError
+from weft.plan.plan import Plan
+from weft.plugins import PLACEMENTS, SAMPLERS
+
+if TYPE_CHECKING:
+    from weft.plan.settings import Settings
+
+_ATTENTION = ("gat", "gatv2", "rgat")
+_RELATIONAL = ("rgcn", "rgat")
+_OWN_WAY = ("deepgcn", "film")  # models whose layers are made in their own way
+
+
+@dataclass(frozen=True)
+class Condition:
+    """When settings have an effect: what they mean nothing to where it does not hold, and what to set instead."""
+
+    means_nothing_to: str
+    remedy: str
+    holds: Callable[["Settings"], bool] = lambda settings: True
+    of_plan: Callable[["Settings", Plan], bool] | None = None  # where the plan decides
+    searched: bool = True  # is there a plan in the planner's search that it holds for?
+
+
+def _model(*names: str, but: tuple[str, ...] = ()) -> Callable[["Settings"], bool]:
+    def holds(settings: "Settings") -> bool:
+        name = settings.model.name
+        return ".py" in name or ((not names or name in names) and name not in but)
+
+    return holds
+
+
+CONDITIONS = {
+    "named model": Condition(
+        "a model that is made by its own code", "say it there", lambda settings: ".py" not in settings.model.name
+    ),
+    "width": Condition(
+        "a model that is made by its own code",
+        "say it there",
+        lambda settings: ".py" not in settings.model.name or settings.task.name == "link",
+    ),
+    "attention": Condition("the model {model}", f"choose one of {', '.join(_ATTENTION)}", _model(*_ATTENTION)),
+    "relational": Condition("the model {model}", f"choose one of {', '.join(_RELATIONAL)}", _model(*_RELATIONAL)),
+    "norm": Condition("the model {model}", "choose another model", _model(but=_OWN_WAY)),
+    "jk": Condition("the model {model}", "choose another model", _model(but=(*_OWN_WAY, *_RELATIONAL))),
+    "links": Condition("task = '{task}'", "set task = 'link'", lambda settings: settings.task.name == "link"),
+    "margin": Condition("loss = '{loss}'", "set loss = 'margin'", lambda settings: settings.task.loss == "margin"),
+    "batches": Condition(
+        "training on the full graph", "drop full_graph", lambda settings: not settings.sampling.full_graph
+    ),
+    "full graph": Condition("training on batches", "set full_graph", lambda settings: settings.sampling.full_graph),
+    "replace": Condition(
+        "sampler = '{sampler}'", "choose another sampler", lambda settings: _sampler_takes(settings, "replace")
+    ),
+    "weighted": Condition(
+        "sampler = '{sampler}'", "choose another sampler", lambda settings: _sampler_takes(settings, "weighted")
+    ),
+    "sgd": Condition("{optimizer}", "set optimizer = 'sgd'", lambda settings: settings.optimisation.optimizer == "sgd"),
+    "sampled": Condition(
+        "exact evaluation", "set evaluation = 'sampled'", lambda settings: settings.evaluation.how == "sampled"
+    ),
+    "evaluated": Condition(
+        "a run that is evaluated only at its end", "set evaluate_every", lambda settings: settings.evaluation.every > 0
+    ),
+    "kept": Condition(
+        "a run without checkpoints", "set checkpoint", lambda settings: settings.checkpoint.folder is not None
+    ),
+    "float32": Condition(
+        "rows of float64",
+        "set dtype = 'float32'",
+        lambda settings: settings.model.dtype == "float32" or settings.plan.wire == "float32",
+    ),
+    "auto": Condition(
+        "a plan that is chosen already", "set plan = 'auto'", lambda settings: settings.strategy == "auto"
+    ),
+    "rows": Condition(
+        "{plan}, where each worker has its slice of all rows",
+        "place the first layer otherwise",
+        of_plan=lambda settings, plan: plan.scope == "graph" or plan.layers[0] != "columns",
+    ),
+    "cache": Condition(
+        "a run without a cache",
+        "set cache",
+        lambda settings: settings.plan.cache > 0 or settings.strategy != "auto",
+        of_plan=lambda settings, plan: plan.cache > 0,
+    ),
+    "ahead": Condition(
+        "batches that are prepared when their turn comes",
+        "set prefetch",
+        lambda settings: settings.plan.prefetch > 0 or settings.strategy != "auto",
+        of_plan=lambda settings, plan: plan.prefetch > 0,
+    ),
+    "whole at home": Condition(
+        "{plan}, whose seeds are not computed whole at home",
+        "choose leap",
+        of_plan=lambda settings, plan: (
+            plan.seeds == "home" and PLACEMENTS.get(plan.layers[-1]).leaves == {"request"} and plan.models == "stay"
+        ),
+    ),
+    "migrate": Condition(
+        "{plan}, where no models migrate",
+        "set plan = 'migrate'",
+        of_plan=lambda settings, plan: plan.models == "migrate",
+        searched=False,
+    ),
+    "stay": Condition(
+        "{plan}, where models migrate and go through a batch by time steps",
+        "choose leap",
+        of_plan=lambda settings, plan: plan.models == "stay",
+    ),
+    "at owners": Condition(
+        "{plan}, where all layers are by columns",
+        "set plan = 'halo'",
+        of_plan=lambda settings, plan: not plan.tensor_parallel,
+    ),
+    "by column": Condition(
+        "{plan}, where no layer is by columns",
+        "set plan = 'tp'",
+        of_plan=lambda settings, plan: plan.tensor_parallel,
+    ),
+    "by memory": Condition(
+        "{plan}, whose number of chunks is set",
+        "drop chunks",
+        of_plan=lambda settings, plan: plan.decoupled or not plan.chunks,
+    ),
+}
+
+
+def check_bindings(settings: "Settings", plan: Plan | None = None) -> None:
+    """Refuse what is given and has no effect; with a plan, also what has none under it, wherever it was said."""
+    said = (
+        {} if plan is None else {one.name: getattr(plan, one.name) for one in fields(plan)[1:] if one.name != "seeds"}
+    )
+    said = {key: value for key, value in said.items() if value != getattr(Plan, key)}
+    for key, usual in settings.usual.items():
+        value = said.get(key, settings[key])
+        if (key in said or key in settings.given) and (value or usual):  # what is off may be said to be off
+            for name in settings.conditions(key):
+                condition = CONDITIONS[name]
+                if not _holds(condition, settings, plan):
+                    what = _what(condition, settings)
+                    raise ConfigError(f"{key} means nothing to {what}: drop it, or {condition.remedy}")
+
+
+def check_own_model(settings: "Settings", decodes: bool) -> None:
+    """Refuse what would make a model, where there is one already. `decodes`: with a decoder of links?"""
+    own = {key for key in settings.usual if "named model" in settings.conditions(key)} | {"model"}
+    own |= {"decoder"} if decodes else set()
+    own |= {"hidden"} if decodes or settings.task.name != "link" else set()  # of a decoder that is made
+    refuse(settings, own, "a model that is made already", "give the model's name in its place")
+
+
+def check_loader(settings: "Settings") -> None:
+    """Refuse what a loader does not look at: how a model is made, trained, evaluated, kept and reported."""
+    groups = ("model", "optimisation", "evaluation", "checkpoint", "report")
+    kept = {"dtype", "seed", "epochs"}  # epochs: what is done once is worth so much more
+    unused = {key for key in settings.usual if settings.group_of(key) in groups} - kept
+    refuse(settings, unused | {"cluster", "watch"}, "a loader", "say it where the model is made and trained")
+
+
+def refuse(settings: "Settings", keys: Collection[str], what: str, remedy: str) -> None:
+    """Refuse those of some settings that are given."""
+    for key in settings.usual:
+        if key in keys and key in settings.given:
+            raise ConfigError(f"{key} means nothing to {what}: drop it, or {remedy}")
+
+
+def _holds(condition: Condition, settings: "Settings", plan: Plan | None) -> bool:
+    if not condition.holds(settings):
+        return False
+    if plan is None:
+        return condition.searched or settings.strategy != "auto"
+    return condition.of_plan is None or condition.of_plan(settings, plan)
+
+
+def _what(condition: Condition, settings: "Settings") -> str:
+    return condition.means_nothing_to.format(
+        plan=f"plan = '{settings.plan.name}'",
+        model=settings.model.name,
+        task=settings.task.name,
+        loss=settings.task.loss,
+        sampler=settings.sampling.sampler,
+        optimizer=settings.optimisation.optimizer,
+    )
+
+
+def _sampler_takes(settings: "Settings", option: str) -> bool:
+    return option in SAMPLERS.get(settings.sampling.sampler).options

@@ -1,0 +1,225 @@
+"""Every option binds: one that is given either has an effect that can be named, or is refused with what to do."""
+
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.errors import ConfigError
+from weft.plan import DEFAULTS, NAMED, OF_GRAPH, PLACES, Settings, check_loader, check_own_model, plan_named
+from weft.training.planning import task_of
+
+
+def each(keys, of):
+    return dict.fromkeys(keys, of)
+
+
+# Another value than the usual one for each setting, and what it needs besides.
+OTHER = {
+    "hidden": 64,
+    "layers": 2,
+    "heads": 2,
+    "bases": 2,
+    "blocks": 2,
+    "dropout": 0.5,
+    "norm": "layer",
+    "jk": "cat",
+    "dtype": "float64",
+    "decoder": "mlp",
+    "loss": "margin",
+    "margin": 0.5,
+    "negatives": "batch",
+    "num_negatives": 2,
+    "link_split": "80/10/10",
+    "metric": "auc",
+    "hits": 3,
+    "eval_negatives": 7,
+    "fanouts": (5, 5),
+    "sampler": "labor",
+    "replace": True,
+    "weighted": True,
+    "batch_size": 64,
+    "epochs": 3,
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "momentum": 0.5,
+    "weight_decay": 0.1,
+    "schedule": "cosine",
+    "warmup": 1.0,
+    "clip_norm": 1.0,
+    "seed": 7,
+    "seeds": "home",
+    "group": "host",
+    "topology": "partitioned",
+    "cache": 0.25,
+    "cache_by": "degree",
+    "wire": "float16",
+    "slack": 0.5,
+    "gather": "step",
+    "merge": "none",
+    "prefetch": 5,
+    "replicate": True,
+    "overlap": False,
+    "chunks": 4,
+    "workers": 2,
+    "threads": 2,
+    "loaders": 3,
+    "micro_batches": 2,
+    "memory": "2GB",
+    "cluster": "c.toml",
+    "watch": False,
+    "transport": "gloo",
+    "timeout": 60.0,
+    "evaluate_every": 2,
+    "evaluation": "exact",
+    "eval_batch_size": 64,
+    "patience": 3,
+    "checkpoint": "c",
+    "checkpoint_every": 5,
+    "keep": 2,
+    "resume": True,
+    "log": "json",
+    "tensorboard": "t",
+}
+NEEDS = {
+    **each(("checkpoint_every", "keep", "resume"), {"checkpoint": "c"}),
+    "margin": {"loss": "margin"},
+    "momentum": {"optimizer": "sgd"},
+    "cache_by": {"cache": 0.25},
+}
+
+BATCHES, GRAPH, LINKS = "batches", "graph", "link"
+MODELS = {"sage", "gat", "rgcn", "deepgcn", "film", "own.py:make"}
+KNOWN = MODELS - {"own.py:make"}
+ROWS = {*NAMED, "auto", "push+pull"} - {"nfp"}
+COLUMNS = {"tp", "tp-decoupled", "auto"}
+# Where settings have an effect: models, tasks, plans. What is not named has one everywhere.
+BINDS = {
+    **each(("layers", "dropout"), {"models": KNOWN}),
+    "heads": {"models": {"gat"}},
+    "norm": {"models": {"sage", "gat", "rgcn"}},
+    "jk": {"models": {"sage", "gat"}},
+    **each(("bases", "blocks"), {"models": {"rgcn"}}),
+    **each(("decoder", "loss", "margin", "negatives", "num_negatives"), {"tasks": {LINKS}}),
+    **each(("link_split", "metric", "hits", "eval_negatives"), {"tasks": {LINKS}}),
+    **each(("fanouts", "sampler", "replace", "weighted", "batch_size", "evaluation"), {"scopes": {BATCHES}}),
+    **each(("eval_batch_size", "seeds", "group", "prefetch", "loaders"), {"scopes": {BATCHES}}),
+    **each(("cache", "cache_by"), {"scopes": {BATCHES}, "plans": ROWS}),
+    "slack": {"scopes": {BATCHES}, "plans": {"leap", "auto"}},
+    **each(("gather", "merge"), {"scopes": {BATCHES}, "plans": {"migrate"}}),
+    "micro_batches": {"scopes": {BATCHES}, "plans": {*NAMED, "auto", "push+pull"} - {"migrate"}},
+    "replicate": {"scopes": {GRAPH}, "plans": {"halo", "auto"}},
+    **each(("overlap", "chunks", "memory"), {"scopes": {GRAPH}, "plans": COLUMNS}),
+    **each(("cluster", "watch"), {"plans": {"auto"}}),
+}
+# What a plan itself refuses, in its own words.
+IMPOSSIBLE = {("group", "migrate"), ("overlap", "halo"), ("chunks", "halo")}
+IMPOSSIBLE |= set(product(("topology", "replicate"), ("tp", "tp-decoupled")))
+PLANS = [(BATCHES, plan) for plan in (*NAMED, "auto", "push+pull")] + [(GRAPH, plan) for plan in (*OF_GRAPH, "auto")]
+
+
+def made(scope, plan, model, task, **given):
+    settings = Settings.of(plan=plan, model=model, task=task, full_graph=scope == GRAPH, **given)
+    return settings, plan_named(settings, 2)
+
+
+@pytest.mark.parametrize(("scope", "plan"), PLANS)
+@pytest.mark.parametrize("key", OTHER)
+def test_an_option_has_an_effect_or_is_refused(key, scope, plan):
+    where = BINDS.get(key, {})
+    for model, task in product(sorted(MODELS), ("vertex", LINKS)):
+        here = {"models": model, "tasks": task, "scopes": scope, "plans": plan}
+        binds = all(here[kind] in allowed for kind, allowed in where.items())
+        binds &= key != "hidden" or model in KNOWN or task == LINKS  # links: as wide are the rows that are scored
+        needed = NEEDS.get(key, {})
+        given = needed | {key: OTHER[key]}
+        if not binds or (key, plan) in IMPOSSIBLE:
+            with pytest.raises(ConfigError) as refused:
+                made(scope, plan, model, task, **given)
+            plain = (
+                r"plan: .*(drop|set|pull)" if (key, plan) in IMPOSSIBLE else r"\w+ means nothing to .*: drop it, or \w"
+            )
+            assert re.match(plain, str(refused.value))
+            continue
+        settings, found = made(scope, plan, model, task, **given)
+        assert settings[key] == (Path(OTHER[key]) if isinstance(settings[key], Path) else OTHER[key])
+        if PLACES[key][0] == "plan" and plan == "auto":
+            task_given = task_of(settings, 2, 64)
+            assert task_given.choices[key] == ((5, 4, 3, 2, 1, 0) if key == "prefetch" else (OTHER[key],))
+        elif PLACES[key][0] == "plan" and not (
+            key == "seeds" and found.seeds == made(scope, plan, model, task)[1].seeds
+        ):
+            assert found != made(scope, plan, model, task, **needed)[1]
+
+
+def test_other_values_are_others():
+    assert {*OTHER} == {*DEFAULTS} - {"model", "task", "plan", "full_graph"}
+    assert all(DEFAULTS[key] != value for key, value in OTHER.items())
+
+
+def test_every_setting_is_read_somewhere():
+    root = Path(weft.__file__).parent
+    source = "\n".join(path.read_text() for path in root.rglob("*.py") if path.parent.name not in ("plan", "commands"))
+    options = {key for key, (group, _) in PLACES.items() if group == "plan"}  # by the plan that is made of them
+    for key, (group, name) in PLACES.items():
+        assert key in options or re.search(rf"\.{group}\.{name}\b", source) or f'"{key}"' in source, key
+
+
+def test_given_though_as_usual():
+    assert Settings.of(plan="nfp", cache=0.0)  # what is off may be said to be off
+    with pytest.raises(
+        ConfigError, match="merge means nothing to plan = 'split', where no models migrate: drop it, or"
+    ):
+        plan_named(Settings.of(plan="split", merge="fewest"), 2)
+    settings = Settings.of(group="all", topology="replicated")
+    assert task_of(settings, 2, 64).choices == {"group": ("all",), "topology": ("replicated",)}
+    assert task_of(Settings(), 2, 64).choices == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"plan": "nfp cache=5%"}, "cache means nothing to plan = 'nfp cache=5%', where each worker has its slice"),
+        ({"plan": "gdp slack=0.3"}, "slack means nothing to plan = 'gdp slack=0.3'"),
+        ({"plan": "halo", "cache": 0.1, "full_graph": True}, "cache means nothing to training on the full graph"),
+        ({"cache_by": "degree"}, "cache_by means nothing to a run without a cache: drop it, or set cache"),
+        ({"prefetch": 0, "loaders": 2, "plan": "gdp"}, "loaders means nothing to batches that are prepared when"),
+        ({"wire": "float16", "dtype": "float64"}, "wire means nothing to rows of float64"),
+        (
+            {"memory": "2GB", "chunks": 3, "plan": "tp", "full_graph": True},
+            "memory means nothing to plan = 'tp', whose",
+        ),
+        ({"evaluation": "exact", "eval_batch_size": 10}, "eval_batch_size means nothing to exact evaluation"),
+        ({"keep": 2}, "keep means nothing to a run without checkpoints: drop it, or set checkpoint"),
+        ({"sampler": "labor", "replace": True}, "replace means nothing to sampler = 'labor'"),
+    ],
+)
+def test_refused(given, message):
+    with pytest.raises(ConfigError) as refused:
+        plan_named(Settings.of(**given), 2)
+    assert message in str(refused.value)
+
+
+def test_what_makes_a_model_is_refused_beside_one():
+    for given in ({"hidden": 64}, {"model": "gcn"}, {"dropout": 0.5}):
+        with pytest.raises(ConfigError, match="means nothing to a model that is made already: drop it, or"):
+            check_own_model(Settings.of(**given), decodes=False)
+    check_own_model(Settings.of(task="link", hidden=64, decoder="mlp"), decodes=False)
+    with pytest.raises(ConfigError, match="decoder means nothing to a model that is made already"):
+        check_own_model(Settings.of(task="link", decoder="mlp"), decodes=True)
+
+
+def test_what_a_loader_does_not_look_at_is_refused():
+    check_loader(Settings.of(fanouts=(5, 5), seed=3, prefetch=0, dtype="float64", plan="split"))
+    for key in ("lr", "hidden", "checkpoint", "evaluate_every", "log", "watch"):
+        with pytest.raises(ConfigError, match=f"{key} means nothing to a loader: drop it, or"):
+            check_loader(Settings.of(**{key: OTHER[key]}))
+
+
+def test_options_of_a_plan_file(tmp_path):
+    file = tmp_path / "plan.toml"
+    file.write_text('layers = ["columns", "local"]\ncache = 0.1\n')
+    with pytest.raises(ConfigError, match="cache means nothing to plan"):
+        plan_named(Settings.of(plan=str(file)), 2)
