@@ -69,11 +69,6 @@ class ColumnLayer(Layer):
         self.comm, self.inputs, self.crosses = comm or Communicator(), Inputs(), False
 
     @property
-    def num_edges(self) -> int:
-        """How many edges this worker computes."""
-        return self.here.block.num_edges + self.there.block.num_edges
-
-    @property
     def parts(self) -> list[Edges]:
         """All edges that are computed here."""
         return [self.here, self.there]

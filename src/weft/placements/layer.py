@@ -210,7 +210,7 @@ class Layer(ABC):
     @property
     def num_edges(self) -> int:
         """How many edges this worker computes."""
-        return self.here.block.num_edges
+        return sum(edges.block.num_edges for edges in self.parts)
 
     @property
     def parts(self) -> list[Edges]:

@@ -59,11 +59,6 @@ class SplitLayer(Layer):
         self.own_first = own is None
 
     @property
-    def num_edges(self) -> int:
-        """How many edges this worker computes."""
-        return self.here.block.num_edges + self.there.block.num_edges
-
-    @property
     def parts(self) -> list[Edges]:
         """All edges that are computed here."""
         return [self.here, self.there]
