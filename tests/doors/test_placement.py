@@ -1,7 +1,5 @@
 """A placement from outside: exact with every convolution, planned and priced, allocated for, known to the command line."""
 
-import json
-
 import numpy as np
 import pytest
 from exactness import HOME, check_exact, make_parts, sage
@@ -96,15 +94,20 @@ def test_it_is_planned_priced_and_shown(tmp_path, capsys):
     told = " ".join(capsys.readouterr().out.split())
     assert "plan push+shared push+shared, seeds at home" in told
     assert "shared in layer 2: 0.1 MB instead of 0.1 MB" in told
-    assert cli.main([*run, "--cluster", str(tmp_path / "two.toml"), "--json"]) == 0
-    best, *others = json.loads(capsys.readouterr().out)["predictions"]
-    assert best["plan"]["layers"] == ["push", "shared"]
-    assert all(0 < best["seconds"] <= other["seconds"] for other in others)
+
+
+def test_the_whole_graph_is_trained_under_it(ranks, parts):
+    plan = {"layers": ["pull", "shared"], "scope": "graph", **HOME}
+    whole = {"full_graph": True, "fanouts": None, "batch_size": 1024}
+    check_exact(ranks, parts, lambda width, classes: GCN(width, 8, 2, classes), {"whole": plan}, **whole)
 
 
 def test_the_command_line_knows_it(parts, tmp_path, capsys):
     run = ["train", str(parts[2]), "--fanouts", "4,3", "--batch-size", "60", "--hidden", "8", "--threads", "1"]
     run += ["--epochs", "1", "--workers", "2", "--out", str(tmp_path / "out")]
     assert cli.main([*run, "--plan", "shared,shared"]) == 0
-    assert cli.main([*run, "--plan", "shared,shard"]) == 2
+    assert cli.main([*run, "--plan", "shared,shard"]) == 2  # before workers are started
     assert "placement 'shard' is not known: did you mean 'shared'?" in capsys.readouterr().err
+    made = ["partition", str(parts[1]), str(tmp_path / "p"), "--parts", "2", "--method", "traffic", "--fanouts", "4,3"]
+    assert cli.main([*made, "--plan", "shared,shared"]) == 0
+    assert Graph.open(tmp_path / "p").num_owners == 2
