@@ -14,7 +14,7 @@ from weft.placements import Cooperation, Position, View, placement_named
 from weft.plan import Plan
 from weft.planner import Cluster, Host
 from weft.planner.cluster_file import write_cluster
-from weft.planner.work import KINDS
+from weft.planner.work_kinds import KINDS
 from weft.plugins import PLACEMENTS
 
 PLANS = {

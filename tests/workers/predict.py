@@ -4,8 +4,7 @@ import torch
 
 from weft.graph import Graph
 from weft.plan import Plan, Settings
-from weft.planner import Cluster, Host
-from weft.planner.work import KINDS
+from weft.planner import KINDS, Cluster, Host
 from weft.training import Trainer, make_model, planner_for
 
 WORK = dict.fromkeys(KINDS, 1e-6) | {"busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}

@@ -10,8 +10,7 @@ import pytest
 
 from weft import cli
 from weft.commands import probe as commands_probe
-from weft.planner import NEVER, Cluster, Host, read_cluster, write_cluster
-from weft.planner.work import KINDS
+from weft.planner import KINDS, NEVER, Cluster, Host, read_cluster, write_cluster
 
 
 def test_two_workers_write_a_file(weft, tmp_path):

@@ -21,7 +21,7 @@ from weft.graph import Graph, ProgressCallback
 from weft.partition import Traces, TrainingTask, add_batch, expected_draws, measure, rows_between, seeds_of
 from weft.plan import Plan
 from weft.planner.cluster import Cluster
-from weft.planner.machines import apart, hosts_of, link_seconds, shares_of
+from weft.planner.cluster_shares import apart, hosts_of, link_seconds, shares_of
 
 PLANS = ("gdp", "leap", "split")
 _EXAMPLE = '{"allocation": "metis", "plan": "leap", "seconds": 1.5}'

@@ -41,7 +41,9 @@ class Cluster:
     latency: float  # seconds that an exchange of nothing takes among workers of several hosts, all of them at work
     near_latency: float  # likewise among workers of one host
     near_bandwidth: float  # bytes a second among workers of one host, of each of them
-    work: dict[str, float] = field(default_factory=dict)  # processor seconds a unit, by kind (weft.planner.work.KINDS)
+    work: dict[str, float] = field(
+        default_factory=dict
+    )  # processor seconds a unit, by kind (weft.planner.work_kinds.KINDS)
     links: tuple[Link, ...] = ()
     together: float = 1.0  # the share of their bandwidths that hosts keep while all send to all without a rest
     rounds: int = 1  # of rehearsals that `work` is the mean of

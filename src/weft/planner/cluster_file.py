@@ -13,7 +13,7 @@ from typing import Any
 from weft.errors import ConfigError, StorageError
 from weft.planner.cluster import NEVER, Cluster, Host, Link
 from weft.planner.cluster_text import VERSION, cluster_text
-from weft.planner.work import KINDS
+from weft.planner.work_kinds import KINDS
 from weft.quantities import bandwidth_of, size_of
 
 _TOP = ("version", "host", "link", "exchange", "work")

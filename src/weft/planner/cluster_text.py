@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from weft.planner.cluster import NEVER, Cluster, Host, Link
-from weft.planner.work import KINDS
+from weft.planner.work_kinds import KINDS
 from weft.quantities import as_bits, as_seconds, as_size
 
 VERSION = 1

@@ -10,11 +10,11 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from weft.planner.answer import STAGES
 from weft.planner.cluster import Cluster
-from weft.planner.layers import ModelCost
 from weft.planner.loads import Load, Move
-from weft.planner.prediction import STAGES
-from weft.planner.work import KINDS
+from weft.planner.model_cost import ModelCost
+from weft.planner.work_kinds import KINDS
 from weft.threads import cached_property
 
 _TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;

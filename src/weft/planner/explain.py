@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.errors import ConfigError
 from weft.plan import Plan
-from weft.planner.prediction import Prediction
+from weft.planner.answer import Prediction
 from weft.plugins import PLACEMENTS
 
 IN_WORDS = {

@@ -11,7 +11,7 @@ from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cost import PARTS, Price, held_up
 from weft.planner.planner import Planner
-from weft.planner.work import KINDS
+from weft.planner.work_kinds import KINDS
 
 # What steps and layers take in training, of what they take alone, goes by the same processors and memories: where epochs
 # hardly tell one from the other, they are alike. A difference of 1 counts as much as epochs that are this share off.

@@ -12,10 +12,10 @@ from weft.graph import Graph
 from weft.placements import INPUT, OWNER, REQUEST, Moves, placement_named
 from weft.plan import Plan
 from weft.planner.counts import HOME, SPREAD, Counts, Drawn, Key, Placed, others
-from weft.planner.crossings import Message
-from weft.planner.layers import LayerCost
+from weft.planner.messages import Message
+from weft.planner.model_cost import LayerCost
 
-Crossings = Mapping[
+LayerMessages = Mapping[
     tuple[int, str, bool], list[Message] | None
 ]  # by layer, placement, and are destinations by request?
 
@@ -118,7 +118,7 @@ class EdgeValues:
 class Setting:
     """What loads hang on besides counts."""
 
-    crossings: Crossings
+    messages: LayerMessages
     hosts: Sequence[int]  # of each worker
     row: float  # bytes of a stored row
     id_bytes: float
@@ -132,7 +132,7 @@ class Loads:
     def __init__(self, counts: Counts, setting: Setting, half: bool = False) -> None:
         """`half`: rows of float32 travel in half precision."""
         self._half = 0.5 if half else 1.0
-        self._counts, self._crossings, self._workers = counts, setting.crossings, len(setting.hosts)
+        self._counts, self._messages, self._workers = counts, setting.messages, len(setting.hosts)
         self._row, self._id, self._parameters = setting.row, setting.id_bytes, setting.parameters
         self._values = setting.values
         self._near = np.equal.outer(np.array(setting.hosts), np.array(setting.hosts))
@@ -195,7 +195,7 @@ class Loads:
 
     def _cross(self, load: Load, part: PlanLayer, moves: Moves) -> None:
         """Rows and sums in the layer, forward and backward."""
-        messages = self._crossings.get((part.layer, part.placement, part.placed.above == REQUEST)) or []
+        messages = self._messages.get((part.layer, part.placement, part.placed.above == REQUEST)) or []
         load.units["compute"]["cross"] += bool(messages)
         for message in messages:
             if "all" in message.bytes:

@@ -106,7 +106,7 @@ class MiniBatches(Space):
         by_request = part.placed.above == REQUEST
         if self.workers == 1:
             return by_request and not part.placed.kind.splits and part.placed.below != OWNER
-        return self._crossings.get((part.layer, part.placement, by_request)) is not None
+        return self._messages.get((part.layer, part.placement, by_request)) is not None
 
     def lighter(self, plan: Plan) -> Iterator[Plan]:
         return (replace(plan, prefetch=depth) for depth in self.choices["prefetch"] if depth <= plan.prefetch)

@@ -13,12 +13,12 @@ from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
 from weft.plan import Plan
+from weft.planner.answer import LIMITS, STAGES, Answer, Prediction
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, epoch_seconds
 from weft.planner.explain import reasons, worth
 from weft.planner.loads import PlanLayer, layers_of
 from weft.planner.mini_batches import Batches, MiniBatches
-from weft.planner.prediction import LIMITS, STAGES, Answer, Prediction
 from weft.planner.pricing import Priced
 from weft.planner.search import best_plans
 from weft.planner.space import Communicators, Space, Variant

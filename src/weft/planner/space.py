@@ -19,9 +19,9 @@ from weft.plan import Plan, usual_seeds
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, Prices
 from weft.planner.counts import Counts
-from weft.planner.crossings import all_crossings
-from weft.planner.layers import ModelCost, model_cost, shapes_of
 from weft.planner.loads import EdgeValues, Loads, PlanLayer, PlanPart, Setting, layers_of
+from weft.planner.messages import messages_of_layers
+from weft.planner.model_cost import ModelCost, model_cost, shapes_of
 from weft.planner.pricing import Priced
 from weft.planner.task import Task
 
@@ -83,11 +83,11 @@ class Space(ABC):
         self.depth = len(found)
         shapes = shapes_of(self.some_counts, self.depth)
         self.model: ModelCost = model_cost(self.graph, model, shapes, self.workers, self._comm)
-        self._crossings = all_crossings(self.graph, found, self.workers, self._comm) if self.workers > 1 else {}
+        self._messages = messages_of_layers(self.graph, found, self.workers, self._comm) if self.workers > 1 else {}
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         values = EdgeValues.of(self.graph, takes_types(model), places)
         id_bytes, parameters = self.graph.indices.itemsize, float(self.model.parameters)
-        self._setting = Setting(self._crossings, self.hosts, self.row, id_bytes, parameters, values)
+        self._setting = Setting(self._messages, self.hosts, self.row, id_bytes, parameters, values)
 
     @property
     @abstractmethod

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from weft.plan import Plan
+from weft.planner.answer import Sweep
 from weft.planner.cluster import Cluster
 from weft.planner.planner import Planner
-from weft.planner.prediction import Sweep
 
 _LINKS = tuple(2.0**power for power in range(-5, 6))  # of the speed that links have
 

@@ -22,12 +22,12 @@ from weft.placements import OWNER, Held, placement_named
 from weft.plan import OF_GRAPH, Plan
 from weft.planner.cost import Price
 from weft.planner.counts import Counts, Key
-from weft.planner.graph_counts import count_graph
 from weft.planner.loads import DecoupledPlan, Loads, PlanLayer, PlanPart, SlicedPlanLayer
-from weft.planner.ready_once import ReadyOnce, Seen
-from weft.planner.sliced import Sliced, merges_once, mixing, sliced
+from weft.planner.slice_bench import Sliced, merges_once, mixing, sliced
 from weft.planner.space import Communicators, Space, Variant
 from weft.planner.task import Task
+from weft.planner.whole_graph_counts import count_graph
+from weft.planner.whole_graph_loads import ReadyOnce, Seen
 from weft.plugins import PLACEMENTS
 
 _OTHER_MODEL = "trains another model, the decoupled one: choose it by name"
@@ -137,7 +137,7 @@ class WholeGraph(Space):
     def _possible_at_owners(self, layer: int, placement: str) -> bool:
         if self.workers == 1 or (layer == 0 and _whole(placement)):
             return _whole(placement)
-        return self._crossings.get((layer, placement, False)) is not None
+        return self._messages.get((layer, placement, False)) is not None
 
     def refused(self, plan: Plan) -> str | None:
         if plan.decoupled == self._is_decoupled:

@@ -30,7 +30,7 @@ class Watch:
     """Holds a run's epochs against `prediction`, that of its plan, and looks for a better plan when they drift away.
 
     `replan`: all workers call it together; it measures the cluster again and answers as the planner does.
-    `describe`: what it found to be different, in words (weft.planner.changes); the answer's first reason, if not given.
+    `describe`: what it found to be different, in words; the answer's first reason, if not given.
     `trial`: of plans that may be faster; all workers have one, or none has, and the first one's decides.
     """
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from weft.errors import ConfigError, StorageError
-from weft.planner import NEVER, Cluster, Host, read_cluster, write_cluster
+from weft.planner import KINDS, NEVER, Cluster, Host, read_cluster, write_cluster
 from weft.planner.cluster import Link
 from weft.planner.cluster_file import cluster_of
 from weft.planner.cluster_text import cluster_text
-from weft.planner.work import KINDS
 
 HOST = """
 [[host]]

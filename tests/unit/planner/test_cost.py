@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.planner import STAGES, Cluster, Host
+from weft.planner import KINDS, STAGES, Cluster, Host
+from weft.planner.answer import LIMITS
 from weft.planner.cluster import Link
 from weft.planner.cost import Prices, drift, epoch_seconds
-from weft.planner.layers import LayerCost, ModelCost
 from weft.planner.loads import Load, Move
-from weft.planner.prediction import LIMITS
-from weft.planner.work import KINDS
+from weft.planner.model_cost import LayerCost, ModelCost
 
 MODEL = ModelCost([LayerCost(1.0, 0.1, 0.2, 0.01, 0.05, 0.08, 0.02, 0.004)], 0.5, 3.0, 1.0, 100, [4, 2])
 

@@ -9,8 +9,7 @@ from weft.exchange import Owners
 from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
-from weft.planner import Cluster, Host, Planner
-from weft.planner.work import KINDS
+from weft.planner import KINDS, Cluster, Host, Planner
 from weft.training import make_model
 from weft.training.planning import task_of
 

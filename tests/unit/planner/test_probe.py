@@ -12,10 +12,9 @@ import pytest
 from weft.errors import ConfigError
 from weft.exchange import Communicator, SocketTransport, Traffic, World
 from weft.memory import available_memory
-from weft.planner import NEVER, probe_cluster, probe_cluster_again
+from weft.planner import KINDS, NEVER, probe_cluster, probe_cluster_again
 from weft.planner.probe_links import _rounds, best_of_each, kept_together, pair_bandwidths
 from weft.planner.probe_processors import busy
-from weft.planner.work import KINDS
 
 WORK = dict.fromkeys(KINDS, 1e-8)
 

@@ -60,7 +60,7 @@ class Recorder(Communicator):
         return [kind for kind, each in (("pulled", PULLED), ("own", OWN), ("pairs", PAIRS)) if rows & each]
 
 
-def crossing(
+def messages_of(
     graph: Graph, conv: MessagePassing, width: int, depth: int, placement: str, by_request: bool, workers: int
 ) -> list[Message] | None:
     """The exchanges of a layer, forward and backward; None where the convolution can't be placed so.
@@ -81,7 +81,7 @@ def crossing(
     return comm.messages
 
 
-def all_crossings(
+def messages_of_layers(
     graph: Graph,
     convolutions: Mapping[int, tuple[MessagePassing, int, int]],
     workers: int,
@@ -102,7 +102,7 @@ def all_crossings(
     for number in range(comm.rank, len(cases), comm.size):
         layer, placement, by_request = cases[number]
         conv, width, _ = convolutions[layer + 1]
-        found = crossing(graph, conv, width, layer, placement, by_request, workers)
+        found = messages_of(graph, conv, width, layer, placement, by_request, workers)
         mine += [(number, *row) for row in _written(found)]
     written = np.array(mine, dtype=np.float64).reshape(-1, 2 + len(KINDS))
     ((theirs, _),) = comm.arrays_to_all([written.ravel()], "sync")

@@ -20,7 +20,7 @@ from weft.exchange import Route, gather_rows
 from weft.graph import Graph
 from weft.nn import BlockModel, merged
 from weft.placements import ColumnSpan, Edges, EdgesById, Layer, Program, WholeLayer, column_layer, split_layer
-from weft.planner.crossings import Recorder, run_layer
+from weft.planner.messages import Recorder, run_layer
 from weft.sampling import Block
 
 FEW = 8  # rows of a run that shows what does not depend on rows
@@ -46,7 +46,7 @@ class Shape:
     pairs: float  # partial rows made of them
 
 
-class Stand:
+class LayerBench:
     """One convolution on the test stand."""
 
     def __init__(

@@ -9,8 +9,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph, communities, rmat
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings, tp
-from weft.planner import Cluster, Host
-from weft.planner.work import KINDS
+from weft.planner import KINDS, Cluster, Host
 from weft.report import answer_as_dict
 from weft.training import WhatIf
 

@@ -5,7 +5,7 @@ import pytest
 
 from weft.planner import NEVER, Cluster, Host, bandwidths_of, pairs_of, shares_of, workers_of
 from weft.planner.cluster import Link
-from weft.planner.machines import apart, hosts_of, link_seconds
+from weft.planner.cluster_shares import apart, hosts_of, link_seconds
 
 
 def cluster(*hosts, links=(), near=1e9):

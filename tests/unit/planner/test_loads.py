@@ -7,8 +7,8 @@ from test_dry_run import WORKERS, counts, graph  # noqa: F401 (a fixture)
 from weft.placements import OWNER
 from weft.plan import Plan
 from weft.planner.counts import HOME, Key, Placed
-from weft.planner.crossings import Message
 from weft.planner.loads import Loads, Setting, layers_of
+from weft.planner.messages import Message
 
 OFF = 1 - np.eye(WORKERS)
 
@@ -18,9 +18,9 @@ def loads(graph):  # noqa: F811
     """Of each layer of a plan, inputs first."""
     _, found = counts(graph)
     ways = ("local", {"pulled": 8.0}), ("pull", {"pulled": 8.0}), ("push", {"pairs": 8.0}), ("cover", {"pairs": 8.0})
-    crossings = {(layer, p, r): [Message(of)] for layer in (0, 1) for p, of in ways for r in (True, False)}
-    crossings |= {(0, "pull", r): [] for r in (True, False)}  # inputs are fetched, ahead of it
-    of = Loads(found, Setting(crossings, range(WORKERS), 24.0, 4.0, 100.0))
+    messages = {(layer, p, r): [Message(of)] for layer in (0, 1) for p, of in ways for r in (True, False)}
+    messages |= {(0, "pull", r): [] for r in (True, False)}  # inputs are fetched, ahead of it
+    of = Loads(found, Setting(messages, range(WORKERS), 24.0, 4.0, 100.0))
 
     def made(*layers):
         return found.batch, [of.of(piece) for piece in layers_of(Plan(layers, seeds="home"))][::-1]

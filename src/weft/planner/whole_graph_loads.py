@@ -7,9 +7,9 @@ import numpy as np
 
 from weft.placements import OWNER
 from weft.planner.counts import Counts, Key, others
-from weft.planner.layers import LayerCost, ModelCost
 from weft.planner.loads import DecoupledPlan, Load, Loads, Move, PlanLayer, PlanPart, Setting, SlicedPlanLayer
-from weft.planner.sliced import Sliced
+from weft.planner.model_cost import LayerCost, ModelCost
+from weft.planner.slice_bench import Sliced
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn import functional
 from weft.placements import Layer, SliceLayer, SliceSpan, WholeLayer, everyones
-from weft.planner.crossings import run_layer
-from weft.planner.stand import FEW, MOST, random_block, timed
+from weft.planner.layer_bench import FEW, MOST, random_block, timed
+from weft.planner.messages import run_layer
 from weft.sampling import Block
 
 _EDGES = 400_000  # of a run at most

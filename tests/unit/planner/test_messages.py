@@ -7,7 +7,7 @@ from torch_geometric.nn.models import GAT, GraphSAGE
 from weft.exchange import Communicator
 from weft.graph import communities
 from weft.nn import walk
-from weft.planner.crossings import Message, all_crossings
+from weft.planner.messages import Message, messages_of_layers
 
 WIDTH, WORKERS = 12, 3
 
@@ -34,20 +34,20 @@ class Pretended(Communicator):
 @pytest.mark.parametrize("make", [GraphSAGE, GAT])
 def test_workers_share_it(make, graph):
     found = walk(make(WIDTH, 8, 2, 3), WIDTH)
-    alone = all_crossings(graph, found, WORKERS)
+    alone = messages_of_layers(graph, found, WORKERS)
     said = []
     for rank in range(WORKERS):
         comm = Pretended(rank, [])
-        all_crossings(graph, found, WORKERS, comm)
+        messages_of_layers(graph, found, WORKERS, comm)
         said.append(comm.said)
     for rank in range(WORKERS):
         others = said[:rank] + said[rank + 1 :]
-        assert all_crossings(graph, found, WORKERS, Pretended(rank, others)) == alone
+        assert messages_of_layers(graph, found, WORKERS, Pretended(rank, others)) == alone
     assert len(alone) == 18 and all(said[rank].size for rank in range(WORKERS))
 
 
 def test_what_is_found(graph):
-    found = all_crossings(graph, walk(GraphSAGE(WIDTH, 8, 2, 3), WIDTH), WORKERS)
+    found = messages_of_layers(graph, walk(GraphSAGE(WIDTH, 8, 2, 3), WIDTH), WORKERS)
     assert found[0, "local", True] == found[0, "pull", False] == []  # inputs are fetched, before the layer
     assert found[1, "pull", False] == [Message({"pulled": 12.0}), Message({"pulled": 12.0}, back=True)]
     assert found[0, "push", False] == [Message({"pairs": 48.0})]  # sums of raw inputs, which are narrower
@@ -55,4 +55,4 @@ def test_what_is_found(graph):
 
 def test_what_can_not_be_placed_is_said(graph):
     found = walk(GAT(WIDTH, 8, 2, 3, aggr="max"), WIDTH)
-    assert all_crossings(graph, found, WORKERS)[1, "push", False] is None
+    assert messages_of_layers(graph, found, WORKERS)[1, "push", False] is None

@@ -18,7 +18,7 @@ from weft.graph import Graph
 from weft.nn import BlackBox, convolution_of, walk
 from weft.placements import OWNER
 from weft.planner.counts import HOME, Counts, Key, others
-from weft.planner.stand import FEW, Shape, Stand, most_rows, pace, step_time
+from weft.planner.layer_bench import FEW, LayerBench, Shape, most_rows, pace, step_time
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def model_cost(
     found = walk(model, graph.num_features)
     runs: list[Callable[[], list[float]]] = []
     for depth, shape in enumerate(shapes):
-        stand = Stand(graph, found[depth + 1][0], found[depth + 1][1:3], depth, shape, workers)
+        stand = LayerBench(graph, found[depth + 1][0], found[depth + 1][1:3], depth, shape, workers)
         runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 3]
     sizes = [min(int(shape.sources), most_rows(found[depth + 1][1:3])) for depth, shape in enumerate(shapes)]
     rows = [*sizes, FEW]
