@@ -1,4 +1,4 @@
-"""Finished steps of something long, kept beside its target until that is there, so that what was stopped goes on."""
+"""Finished steps of a long job, kept beside its target until that is there, so that a job that was stopped goes on."""
 
 import copy
 import hashlib

@@ -213,7 +213,7 @@ def part_limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> n
 
 
 def normalised_shares(parts: int, shares: Sequence[float] | np.ndarray | None, what: str = "share") -> np.ndarray:
-    """What each part shall have of the whole, [parts] float64 that sum to 1; None: equal parts."""
+    """The share of the whole of each part, [parts] float64 that sum to 1; None: equal parts."""
     if shares is None:
         return np.full(parts, 1 / parts)
     if len(shares) != parts:

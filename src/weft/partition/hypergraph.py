@@ -35,7 +35,7 @@ def sampled_hypergraph(
     threads: int = 1,
     progress: ProgressCallback | None = None,
 ) -> "_kernels.Nets":
-    """Nets of whole batches, from the first epoch on, until they have so many pins or so many epochs are through.
+    """Nets of whole batches, from the first epoch on, until they have enough pins or the epochs are through.
 
     `like`: an allocation that the wanted one is like, by which layers under `cover` choose what to pull and what to push.
     `kept`: of which rows every part keeps a copy, [vertices] bool.

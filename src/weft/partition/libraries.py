@@ -35,7 +35,7 @@ def most_a_part(weights: np.ndarray, goal: PartitionGoal) -> list[int] | None:
 
 @contextmanager
 def folder_for(size: int) -> Iterator[Path]:
-    """A folder for so many bytes: in memory where that has ample room, else on disk."""
+    """A folder for files of a size, in bytes: in memory where that has ample room, else on disk."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     ample = _MEMORY_FOLDER.is_dir() and size < min(shutil.disk_usage(_MEMORY_FOLDER).free, memory) // 4
     prefix = f"weft-{os.getpid()}-"  # so that one can see whose memory it is

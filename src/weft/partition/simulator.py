@@ -129,7 +129,7 @@ class Traces:
                 of_seeds = dealt(sample.num_seeds, targets)
             else:
                 of_seeds = workers[: sample.num_seeds]
-                of_seeds = of_seeds if slack is None else _evened(sample, workers, targets, slack)
+                of_seeds = of_seeds if slack is None else _balanced_homes(sample, workers, targets, slack)
             holders = np.ascontiguousarray(hosts[workers], dtype=np.int32)
             for first in range(0, servers, _SERVERS):
                 masks = _reached(sample, _bits(hosts[of_seeds], first))
@@ -193,7 +193,7 @@ class Folded:
         return links.seconds(self.rows(allocations, len(links.alpha))).max(axis=-1)
 
 
-def _evened(sample: Sample, workers: np.ndarray, targets: np.ndarray, slack: float) -> np.ndarray:
+def _balanced_homes(sample: Sample, workers: np.ndarray, targets: np.ndarray, slack: float) -> np.ndarray:
     """The worker of each seed, from those of all the sample's vertices."""
     top, homes = sample.blocks[-1], workers[: sample.num_seeds]
     most = seed_limits(len(homes), targets, slack)

@@ -15,7 +15,7 @@ _PASSES = 5  # over all vertices, each correcting the one before
 def balance_targets(
     undirected: UndirectedGraph, goal: PartitionGoal
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """What each part should weigh; if they shall be balanced, training vertices, and how many each part should have."""
+    """What each part should weigh; where training vertices are balanced too, these, and how many each part should have."""
     count = int(undirected.training.sum())
     balanced = count > 0 and goal.balance.training > 0
     targets = goal.targets * int(undirected.vertices.sum())

@@ -12,7 +12,7 @@ from weft.partition.goal import PartitionGoal
 
 _MEAN = 100  # of edge weights: whole numbers fine enough to tell edges apart
 _HEAVIEST = 1 << 20
-_SHARE = 4  # of the memory that is free, lists in the making take one part of so many
+_SHARE = 4  # lists that are being made take one part in so many of the free memory
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from weft.keys import Stream, key, mix64_array
 
 
 def dealt(count: int, shares: np.ndarray) -> np.ndarray:
-    """The worker of each of so many seeds in a row, [count] int64: round-robin, or by shares (that sum to 1) where uneven.
+    """The worker of each seed of a row of them, [count] int64: round-robin, or by shares (that sum to 1) where uneven.
 
     A worker's seeds come as evenly as can be, so that it has its share of the first ones too, however many these are.
     """

@@ -77,7 +77,7 @@ class LayerSampler(KernelSampler):
 
 
 def budget_for(graph: Graph, fanout: int) -> int:
-    """The vertices that a layer draws where an average vertex has so many drawn neighbours; -1 where it needs all."""
+    """The vertices that a layer draws where an average vertex draws as many neighbours as the fanout; -1: all."""
     uses, importance = out_degrees(graph), graph.importance.values.astype(np.float64)
     wanted = fanout * graph.num_vertices
     if fanout < 0 or wanted >= uses.sum():

@@ -24,7 +24,7 @@ class RandomMethod(PartitionMethod):
 
 
 def _in_turn(count: int, goal: PartitionGoal) -> np.ndarray:
-    """The part of each of so many vertices in a row: at any place, each part has had its share so far, give or take two."""
+    """The part of each vertex in a row of them: at any place, each part has had its share so far, give or take two."""
     if goal.shares is None:
         return np.arange(count) % goal.parts
     exact = goal.targets * count

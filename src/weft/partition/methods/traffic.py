@@ -26,9 +26,9 @@ from weft.partition.undirected import training_of
 
 _EPOCHS = 30  # sampled at most
 # Pins of the nets that starts are compared by, and of those that the best is finished by, as what holds for few batches may
-# not for all: at least so many, and so many an edge.
+# not for all: at least the first number, and at least the second an edge.
 _FEW, _MANY = (1_000_000, 0.1), (4_000_000, 0.5)
-_DOUBT = 6.0  # of sampled nets: vertices of few nets would else go by chance (4 to 5% more rows, in communities)
+_DOUBT = 6.0  # of sampled nets: vertices of few nets would else move by chance (4 to 5% more rows, in communities)
 _GROUPS = 256  # a part, that move as one at first
 _STARTS = 8  # of groups, at random but for the first
 _BEST = 2  # of them are refined vertex by vertex
@@ -104,7 +104,7 @@ def _hypergraph(
 def _any_task(goal: PartitionGoal) -> TrainingTask:
     """What is trained by default: rows are pulled from layer to layer, which keeps neighbours together.
 
-    Local layers might need all rows everywhere, if batches are large, and then leave nothing to go by.
+    Local layers might need all rows everywhere, if batches are large, which tells allocations apart no more.
     """
     task = usual_task(goal.parts, goal.seed)
     return replace(task, placements=("pull",) * len(task.fanouts))
