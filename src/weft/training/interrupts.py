@@ -43,9 +43,11 @@ _SIGNALS = 65
 
 def flags(signum: int | None) -> list[float]:
     """A signal as numbers that workers add up: a sum of signals' own numbers would not tell which they were."""
-    return [float(number == signum) for number in range(_SIGNALS)]
+    sent = [0.0] * _SIGNALS
+    sent[signum or 0] = 1.0 if signum else 0.0
+    return sent
 
 
 def signal_of(summed: Sequence[float]) -> int:
     """A signal that some worker was sent; 0: none."""
-    return next((number for number, times in enumerate(summed) if number and times), 0)
+    return next(number for number, times in enumerate(summed) if times) if any(summed) else 0
