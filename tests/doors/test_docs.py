@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import PLUGIN
 
 from weft.graph import communities
 
-DOCS = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text()
-FILES = {path.stem: path.read_text() for path in PLUGIN.rglob("*.py") if path.name != "__init__.py"}
+HERE = Path(__file__).resolve().parent
+DOCS = (HERE.parents[1] / "docs" / "extending.md").read_text()
+FILES = {path.stem: path.read_text() for path in (HERE / "plugin").rglob("*.py") if path.name != "__init__.py"}
 BLOCKS = re.findall(r"```python\n(.*?)```", DOCS, re.S)
 
 
