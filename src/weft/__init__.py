@@ -19,3 +19,27 @@ else:
     __getattr__ = lazy_face(__name__)  # `weft info` need not wait for PyG
 
 __version__ = "0.1.0"
+__all__ = [
+    "Convolution",
+    "Graph",
+    "LinkPredictor",
+    "ListSampler",
+    "Loader",
+    "MessageConvolution",
+    "Objective",
+    "PartitionMethod",
+    "Placement",
+    "Plan",
+    "Result",
+    "Run",
+    "Settings",
+    "Split",
+    "Trainer",
+    "VertexObjective",
+    "WeftError",
+    "check_split",
+    "infer",
+    "parallel",
+    "register",
+    "train",
+]

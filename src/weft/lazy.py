@@ -10,11 +10,11 @@ from importlib import import_module
 def lazy_face(package: str) -> Callable[[str], object]:
     """A `__getattr__` for a package that imports its names under `if TYPE_CHECKING:`, for type checkers to see.
 
-    The same import lines say from which module each name comes when it is used.
+    The same import lines say from which module each name comes when it is used. What users may import is in a face's
+    `__all__`; the other names are for Weft's rooms.
     """
     face = sys.modules[package]
     homes = _homes(inspect.getsource(face))
-    face.__dict__["__all__"] = sorted(homes)
 
     def __getattr__(name: str) -> object:
         if name not in homes:

@@ -145,7 +145,7 @@ def exports(room: str) -> dict[str, str]:
 @pytest.mark.parametrize("room", faces())
 def test_a_face_gives_what_it_says(room):
     face = import_module(f"weft.{room}")
-    assert sorted(getattr(face, "__all__", [])) == sorted(exports(room))
+    assert set(getattr(face, "__all__", ())) <= {*exports(room)}
     inside = {path.stem for path in (ROOT / room).iterdir()}
     for name, module in exports(room).items():
         assert name not in inside, f"weft.{room}.{name} would be the module of that name once this was imported"

@@ -16,3 +16,5 @@ if TYPE_CHECKING:
     from weft.exchange.world import World
 else:
     __getattr__ = lazy_face(__name__)
+
+__all__ = ["World", "simulate"]

@@ -32,3 +32,5 @@ if TYPE_CHECKING:
     from weft.graph.vertex_names import NumberNames, TextNames, VertexNames
 else:
     __getattr__ = lazy_face(__name__)
+
+__all__ = ["Graph", "communities", "rmat"]

@@ -28,3 +28,5 @@ if TYPE_CHECKING:
     from weft.nn.rows import Handle, Pass
 else:
     __getattr__ = lazy_face(__name__)
+
+__all__ = ["Convolution", "Decoupled", "LinkPredictor", "MessageConvolution", "Split", "check_split"]

@@ -18,3 +18,5 @@ if TYPE_CHECKING:
     from weft.partition.undirected import UndirectedGraph, undirected_graph
 else:
     __getattr__ = lazy_face(__name__)
+
+__all__ = ["PartitionGoal", "PartitionMethod", "allocate", "write_partitioned"]

@@ -36,3 +36,17 @@ if TYPE_CHECKING:
     from weft.placements.team import Team
 else:
     __getattr__ = lazy_face(__name__)
+
+__all__ = [
+    "INPUT",
+    "OWNER",
+    "Hop",
+    "Moves",
+    "Placement",
+    "Position",
+    "SplitLayer",
+    "Team",
+    "View",
+    "build_split",
+    "split_moves",
+]

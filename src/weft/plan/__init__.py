@@ -28,3 +28,5 @@ if TYPE_CHECKING:
     from weft.plan.settings import DEFAULTS, GROUPS, MAY_CHANGE, PLACES, Settings, flattened
 else:
     __getattr__ = lazy_face(__name__)
+
+__all__ = ["Plan", "Settings", "dnp", "gdp", "halo", "leap", "mixed", "nfp", "snp", "split", "tp", "tp_decoupled"]

@@ -20,3 +20,5 @@ if TYPE_CHECKING:
     from weft.planner.work_kinds import KINDS
 else:
     __getattr__ = lazy_face(__name__)
+
+__all__ = ["probe_cluster", "read_cluster", "write_cluster"]

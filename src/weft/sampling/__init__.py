@@ -17,3 +17,5 @@ if TYPE_CHECKING:
     from weft.sampling.sampler import Sampler, check_options, make_sampler
 else:
     __getattr__ = lazy_face(__name__)
+
+__all__ = ["Block", "ListSampler", "Sampler", "counted"]

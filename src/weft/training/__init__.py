@@ -22,3 +22,5 @@ if TYPE_CHECKING:
     from weft.training.what_if import WhatIf
 else:
     __getattr__ = lazy_face(__name__)
+
+__all__ = ["Loader", "Objective", "Result", "Run", "Targets", "Trainer", "VertexObjective", "infer", "parallel"]
