@@ -22,7 +22,7 @@ from weft.nn.mixing import Mix
 from weft.placements import Round, Rounds
 
 # Weights and own coefficients of a mixing, in the order of the lists that it goes over.
-Pair = tuple[Tensor | None, Tensor | None]
+AttentionPair = tuple[Tensor | None, Tensor | None]
 
 
 class Course:
@@ -65,7 +65,7 @@ class Course:
         shape = (spread.num_rows, spread.width)
         return like.new_zeros(shape) if self.files is None else self.files(shape, like.dtype)
 
-    def mix(self, rounds: Rounds, rows: slice, pair: Pair, h: Tensor, to: Tensor) -> None:
+    def mix(self, rounds: Rounds, rows: slice, pair: AttentionPair, h: Tensor, to: Tensor) -> None:
         """One range of one round."""
         if self.files is None:
             mixing.mix(rounds.lists, rows, *pair, h, to)
@@ -116,7 +116,9 @@ class _Propagate(torch.autograd.Function):
         return gx, None, None, *gradients
 
 
-def _run(x: Tensor, course: Course, rounds: Rounds, pairs: list[Pair], keep: bool) -> tuple[Tensor, list[Tensor]]:
+def _run(
+    x: Tensor, course: Course, rounds: Rounds, pairs: list[AttentionPair], keep: bool
+) -> tuple[Tensor, list[Tensor]]:
     """Rows after all mixings; and, to `keep`, the slices that each of them took in."""
     spread, background = course.spread(x.shape[1]), course.background
     kept: list[Tensor] = []

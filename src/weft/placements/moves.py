@@ -9,25 +9,25 @@ from weft.placements.hops import OWNER, REQUEST, Position, cut
 from weft.sampling import Block
 from weft.threads import cached_property
 
-Rows = np.ndarray | float  # of each other worker, [workers]; of all workers, [worker, other]; or 0: none
+RowCounts = np.ndarray | float  # of each other worker, [workers]; of all workers, [worker, other]; or 0: none
 
 
 @dataclass(frozen=True)
 class Moves:
     """What a worker wants of each other in a layer, and which rows its convolution takes."""
 
-    pulled: Rows = 0.0  # source rows that come whole,
-    own: Rows = 0.0  # destinations' own rows,
-    pairs: Rows = 0.0  # partial rows,
-    columns: Rows = 0.0  # and slices of destinations' rows
-    asked: Rows = 0.0  # rows that are requested by their ids
-    edges: Rows = 0.0  # edges that the other computes,
-    copied_edges: Rows = 0.0  # that it computes too, for another slice of the columns,
-    copied_rows: Rows = 0.0  # and their sources
-    solved: Rows = 0.0  # edges of which it was found exactly what to pull and what to push, [1]
-    sources: Rows = 0.0  # rows that the convolution takes, by who answers for them; besides those in `pulled`,
+    pulled: RowCounts = 0.0  # source rows that come whole,
+    own: RowCounts = 0.0  # destinations' own rows,
+    pairs: RowCounts = 0.0  # partial rows,
+    columns: RowCounts = 0.0  # and slices of destinations' rows
+    asked: RowCounts = 0.0  # rows that are requested by their ids
+    edges: RowCounts = 0.0  # edges that the other computes,
+    copied_edges: RowCounts = 0.0  # that it computes too, for another slice of the columns,
+    copied_rows: RowCounts = 0.0  # and their sources
+    solved: RowCounts = 0.0  # edges of which it was found exactly what to pull and what to push, [1]
+    sources: RowCounts = 0.0  # rows that the convolution takes, by who answers for them; besides those in `pulled`,
     held: bool = False  # and the rows that this worker holds as their owner, whichever worker requests them
-    inputs: Rows = 0.0  # the first layer's rows, by who stores them; besides those that it holds as their owner
+    inputs: RowCounts = 0.0  # the first layer's rows, by who stores them; besides those that it holds as their owner
     slices: float = 1.0  # the share of a row's columns that each worker computes with
 
 
@@ -117,6 +117,6 @@ def split_moves(view: View, position: Position, pulled: np.ndarray | None = None
     return replace(moves, pulled=rows, asked=rows + own)
 
 
-def _own(view: View, position: Position) -> Rows:
+def _own(view: View, position: Position) -> RowCounts:
     """Destinations that others own, where rows are to be with the worker that requested them."""
     return view.others(view.destinations()) if position.above == REQUEST else 0.0

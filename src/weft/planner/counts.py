@@ -26,7 +26,7 @@ class Key(NamedTuple):
     cached: bool = False  # are inputs cached?
 
 
-class Placed(NamedTuple):
+class PlacedHop(NamedTuple):
     """A layer of some plans: a hop, how it is placed, and how the rows above and below it are held."""
 
     key: Key
@@ -45,14 +45,14 @@ def held_below(kind: Placement, layer: int) -> list[Held]:
     return sorted(kind.takes & ({OWNER, REQUEST} if layer else {INPUT}))
 
 
-def ways(key: Key, seeds: bool = False) -> Iterator[Placed]:
+def ways(key: Key, seeds: bool = False) -> Iterator[PlacedHop]:
     """All layers that a hop can be drawn for; `seeds`: are its destinations seeds? At home these are held in both ways."""
     held = OWNER if key.state == OWNER else REQUEST
     for name in PLACEMENTS.names():
         kind = placement_named(name)
         if held in kind.leaves:
             above = kind.leaves if seeds and held == OWNER else {held}
-            yield from (Placed(key, name, *each) for each in product(sorted(above), held_below(kind, key.layer)))
+            yield from (PlacedHop(key, name, *each) for each in product(sorted(above), held_below(kind, key.layer)))
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class CountedBatch:
     uneven: np.ndarray  # [1]: seeds of homes that are too full
     cache_rows: np.ndarray  # [1]: what its cache holds
     drawn: dict[Key, Drawn] = field(default_factory=dict)
-    moves: dict[Placed, Moves] = field(default_factory=dict)
+    moves: dict[PlacedHop, Moves] = field(default_factory=dict)
 
     def arrays(self) -> list[np.ndarray]:
         """All figures."""

@@ -20,7 +20,8 @@ _SEEDS = {"home": "at home", "spread": "spread"}
 _EXACTNESS = 1.05  # what saves less than this factor is not worth giving it up
 
 Predict = Callable[[Plan], Prediction]
-Change = tuple[str, dict[Plan, str]]  # a choice, and the plans with another one, each with what is different in it
+# a choice, and the plans with another one, each with what is different in it
+Alternatives = tuple[str, dict[Plan, str]]
 
 
 def reasons(shown: list[Prediction], predict: Predict, prefetch: int) -> list[str]:
@@ -45,7 +46,7 @@ def worth(plan: Plan, seconds: float) -> float:
     return seconds if plan.wire == "float32" else seconds * _EXACTNESS
 
 
-def _changes(plan: Plan) -> Iterator[Change]:
+def _changes(plan: Plan) -> Iterator[Alternatives]:
     """Each choice of a plan that can be another one."""
     for at, placement in enumerate(plan.layers):
         changed = ((other, (*plan.layers[:at], other, *plan.layers[at + 1 :])) for other in PLACEMENTS.names())

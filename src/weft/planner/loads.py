@@ -11,7 +11,7 @@ from weft.exchange import sent_whole
 from weft.graph import Graph
 from weft.placements import INPUT, OWNER, REQUEST, Moves, placement_named
 from weft.plan import Plan
-from weft.planner.counts import HOME, SPREAD, Counts, Drawn, Key, Placed, others
+from weft.planner.counts import HOME, SPREAD, Counts, Drawn, Key, PlacedHop, others
 from weft.planner.messages import Message
 from weft.planner.model_cost import LayerCost
 
@@ -32,7 +32,7 @@ class Move:
 class PlanLayer:
     """A layer of a plan, and all that its load hangs on."""
 
-    placed: Placed
+    placed: PlacedHop
     asks: bool = False  # are lists asked of their owners?
     top: bool = False  # is it the last layer?
 
@@ -72,7 +72,7 @@ def layers_of(plan: Plan) -> Iterator[PlanLayer]:
         above, below = plan.held(layer + 1), plan.held(layer) if layer else INPUT
         key = Key(layer, state, layer == 0 and plan.cache > 0)
         asks = plan.topology == "partitioned" and above == REQUEST
-        yield PlanLayer(Placed(key, plan.layers[layer], above, below), asks, layer + 1 == len(plan.layers))
+        yield PlanLayer(PlacedHop(key, plan.layers[layer], above, below), asks, layer + 1 == len(plan.layers))
         state = OWNER if below == OWNER else state
 
 

@@ -25,7 +25,7 @@ _NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have 
 _OPTIONS = ("group", "topology", "cache", "cache_by", "wire", "slack", "prefetch")
 
 # The vertices that each batch of an epoch computes, for a number of seeds.
-Batches = Callable[[int], list[np.ndarray]]
+BatchesOfEpoch = Callable[[int], list[np.ndarray]]
 
 
 class MiniBatches(Space):
@@ -51,7 +51,7 @@ class MiniBatches(Space):
         hosts: Sequence[int],
         comms: Communicators | None = None,
         progress: ProgressCallback | None = None,
-        batches: Batches | None = None,
+        batches: BatchesOfEpoch | None = None,
     ) -> None:
         """`batches`: None: the training vertices, cut into batches."""
         super().__init__(graph, task, owners, hosts, comms)

@@ -18,7 +18,7 @@ from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, epoch_seconds
 from weft.planner.explain import reasons, worth
 from weft.planner.loads import PlanLayer, layers_of
-from weft.planner.mini_batches import Batches, MiniBatches
+from weft.planner.mini_batches import BatchesOfEpoch, MiniBatches
 from weft.planner.pricing import Priced
 from weft.planner.search import best_plans
 from weft.planner.space import Communicators, Space, Variant
@@ -43,7 +43,7 @@ class Planner:
         comms: Communicators | None = None,
         title: str = "",
         progress: ProgressCallback | None = None,
-        batches: Batches | None = None,
+        batches: BatchesOfEpoch | None = None,
     ) -> None:
         """`owners`: all workers. `hosts`: of each. With communicators, all workers call this together.
 

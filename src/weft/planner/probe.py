@@ -14,8 +14,8 @@ from weft.planner.cluster import NEVER, Cluster, Host, Link
 from weft.planner.cluster_file import cluster_of
 from weft.planner.cluster_text import cluster_text
 from weft.planner.probe_links import (
+    HostPair,
     Hosts,
-    Pair,
     best_of_each,
     bursts,
     everyone,
@@ -142,7 +142,7 @@ def _ways(hosts: Hosts, names: list[str], pace: _Pace, before: Cluster | None) -
     return _Ways(_figure(empty), rates, burst, tuple(links), _figure(kept))
 
 
-def _known(cluster: Cluster) -> dict[Pair, float]:
+def _known(cluster: Cluster) -> dict[HostPair, float]:
     """What each two hosts of a cluster exchange."""
     rates = [host.bandwidth for host in cluster.hosts]
     known = {(a, b): min(rates[a], rates[b]) for b in range(len(rates)) for a in range(b)}

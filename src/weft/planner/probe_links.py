@@ -25,8 +25,8 @@ _REST, _BURST = 0.06, 0.03  # seconds that a link rests before its burst is time
 _CLEAR = 0.2  # of a message that goes at once: less may be chance
 _AS_EXPECTED = 0.8  # of what was expected: no second try
 
-Pair = tuple[int, int]  # hosts, the lower number first
-Sizes = dict[tuple[int, int], int]  # bytes from a host to another
+HostPair = tuple[int, int]  # hosts, the lower number first
+MessageBytes = dict[tuple[int, int], int]  # bytes from a host to another
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Hosts:
         self.comm, self.own, self.count = world.communicator("all"), self.of_workers[world.rank], len(numbers)
         self.workers = world.workers
 
-    def paired(self, pairs: list[Pair]) -> Way:
+    def paired(self, pairs: list[HostPair]) -> Way:
         """A way for each pair that waits for nobody else; a host without a partner has one to itself.
 
         On the common communicator a fast pair would wait for word from a slow one, whose links are full.
@@ -55,7 +55,7 @@ class Hosts:
         groups = [[r for r, host in enumerate(self.of_workers) if host in of] for of in (*pairs, *alone)]
         return Way(self._world.communicator(groups), self._world.members(groups))
 
-    def timed(self, sizes: Sizes, before: float, way: Way | None = None) -> list[float]:
+    def timed(self, sizes: MessageBytes, before: float, way: Way | None = None) -> list[float]:
         """Seconds that each host takes to exchange these bytes; a share of them goes `before`, untimed.
 
         `way`: the pairs', or one among all.
@@ -70,7 +70,7 @@ class Hosts:
             self._exchange(pieces, way)
         return self.slowest(time.perf_counter() - start)
 
-    def rested(self, sizes: Sizes, way: Way) -> list[float]:
+    def rested(self, sizes: MessageBytes, way: Way) -> list[float]:
         """Seconds that each host takes to exchange these bytes in one message, after a rest."""
         everyone(self.comm, 0.0)
         time.sleep(_REST)
@@ -91,14 +91,14 @@ class Hosts:
     def _of(self, host: int, figures: list[float]) -> list[float]:
         return [figure for of, figure in zip(self.of_workers, figures, strict=True) if of == host]
 
-    def _exchange(self, sizes: Sizes, way: Way) -> None:
+    def _exchange(self, sizes: MessageBytes, way: Way) -> None:
         """Each worker of a host exchanges an equal part with each of the other's."""
         others = [self.of_workers[rank] for rank in way.ranks]
         send = [self._part(sizes, self.own, other) for other in others]
         receive = [self._part(sizes, other, self.own) for other in others]
         way.comm.rows(_zeros(sum(send)), send, receive, _STAGE)
 
-    def _part(self, sizes: Sizes, sender: int, receiver: int) -> int:
+    def _part(self, sizes: MessageBytes, sender: int, receiver: int) -> int:
         size = sizes.get((sender, receiver), 0)
         return size and max(1, size // (self.workers[sender] * self.workers[receiver]))
 
@@ -152,9 +152,9 @@ def _near_exchange(comm: Communicator, size: int) -> float:
     return time.perf_counter() - start
 
 
-def pair_bandwidths(hosts: Hosts, seconds: float, known: dict[Pair, float] | None = None) -> dict[Pair, float]:
+def pair_bandwidths(hosts: Hosts, seconds: float, known: dict[HostPair, float] | None = None) -> dict[HostPair, float]:
     """Bytes a second, each way, between each two hosts; `known`: as measured before, which stays where it is near."""
-    found: dict[Pair, float] = {}
+    found: dict[HostPair, float] = {}
     for pairs in _rounds(hosts.count):
         expected = {pair: known[pair] if known else _slower(pair, found) for pair in pairs}
         rates = _timed_pairs(hosts, expected, seconds)
@@ -162,12 +162,12 @@ def pair_bandwidths(hosts: Hosts, seconds: float, known: dict[Pair, float] | Non
     return found
 
 
-def best_of_each(hosts: Hosts, pairs: dict[Pair, float]) -> list[float]:
+def best_of_each(hosts: Hosts, pairs: dict[HostPair, float]) -> list[float]:
     """Each host's bandwidth: that of its best pair."""
     return [max(rate for pair, rate in pairs.items() if host in pair) for host in range(hosts.count)]
 
 
-def bursts(hosts: Hosts, pairs: dict[Pair, float]) -> list[float]:
+def bursts(hosts: Hosts, pairs: dict[HostPair, float]) -> list[float]:
     """Bytes that each host's link lets through at once after a rest, as one shaped by a token bucket does."""
     found = [0.0] * hosts.count
     for round_ in list(_rounds(hosts.count))[: 1 + hosts.count % 2]:
@@ -182,7 +182,7 @@ def bursts(hosts: Hosts, pairs: dict[Pair, float]) -> list[float]:
     return found
 
 
-def kept_together(hosts: Hosts, pairs: dict[Pair, float], seconds: float) -> float:
+def kept_together(hosts: Hosts, pairs: dict[HostPair, float], seconds: float) -> float:
     """The share of their bandwidths that hosts keep while all send to all: below 1 where a switch can't carry that."""
     own, others = best_of_each(hosts, pairs), hosts.count - 1
     rates = {pair: pairs.get(pair, min(own[pair[0]], own[pair[1]])) for pair in _all_pairs(hosts.count)}
@@ -196,7 +196,7 @@ def kept_together(hosts: Hosts, pairs: dict[Pair, float], seconds: float) -> flo
     return min(1.0, expected / taken)
 
 
-def _timed_pairs(hosts: Hosts, expected: dict[Pair, float], seconds: float) -> dict[Pair, float]:
+def _timed_pairs(hosts: Hosts, expected: dict[HostPair, float], seconds: float) -> dict[HostPair, float]:
     """Bytes a second of some disjoint pairs, by exchanges that take about so many seconds.
 
     Each is tried twice unless it is as fast as expected, for a worker may have been held up by what else its machine does.
@@ -223,12 +223,12 @@ def _is_near(rate: float, known: float) -> bool:
     return _AS_EXPECTED <= rate / known <= 1 / _AS_EXPECTED
 
 
-def _slower(pair: Pair, found: dict[Pair, float]) -> float:
+def _slower(pair: HostPair, found: dict[HostPair, float]) -> float:
     """What the slower host of two is known to send; 0 while one of them is unknown."""
     return min(max((rate for other, rate in found.items() if host in other), default=0.0) for host in pair)
 
 
-def _rounds(hosts: int) -> Iterator[list[Pair]]:
+def _rounds(hosts: int) -> Iterator[list[HostPair]]:
     """Each two hosts once, in rounds where each has one partner: all but the first move on around a table."""
     table: list[int | None] = [*range(hosts), *([None] if hosts % 2 else [])]
     for _ in range(min(len(table) - 1, _ROUNDS)):
@@ -237,11 +237,11 @@ def _rounds(hosts: int) -> Iterator[list[Pair]]:
         table = [table[0], table[-1], *table[1:-1]]
 
 
-def _all_pairs(hosts: int) -> list[Pair]:
+def _all_pairs(hosts: int) -> list[HostPair]:
     return [(a, b) for a in range(hosts) for b in range(a + 1, hosts)]
 
 
-def _both_ways(sizes: dict[Pair, int]) -> Sizes:
+def _both_ways(sizes: dict[HostPair, int]) -> MessageBytes:
     return sizes | {(b, a): size for (a, b), size in sizes.items()}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from weft.placements import OWNER, REQUEST, Held, placement_named
 from weft.plan import Plan
 from weft.planner.cost import Price
-from weft.planner.counts import HOME, SPREAD, Key, Placed, held_below
+from weft.planner.counts import HOME, SPREAD, Key, PlacedHop, held_below
 from weft.planner.loads import PlanLayer
 
 
@@ -74,7 +74,7 @@ def _extended(
     key = Key(layer, OWNER if owned else SPREAD if spread else HOME, layer == 0 and options.get("cache", 0.0) > 0)
     asks = options.get("topology") == "partitioned" and joins == REQUEST
     for held in held_below(kind, layer):
-        yield PlanLayer(Placed(key, placement, joins, held), asks, top), held
+        yield PlanLayer(PlacedHop(key, placement, joins, held), asks, top), held
 
 
 def _by_kind(beginnings: list[_Beginning]) -> Iterator[list[_Beginning]]:

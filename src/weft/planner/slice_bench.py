@@ -23,7 +23,7 @@ _EDGES = 400_000  # of a run at most
 
 
 @dataclass(frozen=True)
-class Sliced:
+class SliceCosts:
     """A layer by column: a worker's processor time, in pieces of work, and bytes that a row sends to each other worker."""
 
     fixed: float
@@ -62,7 +62,7 @@ def merges_once(graph: Graph, conv: MessagePassing, width: int) -> bool:
     return bool(layer.inputs.kept)
 
 
-def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: int) -> Sliced | None:
+def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: int) -> SliceCosts | None:
     """A layer by column among so many workers, its inputs kept if they can be; None where it can't be placed so."""
     own = max(FEW, min(MOST, graph.num_vertices) // workers)
     edges = min(_EDGES, own * workers * graph.num_edges // max(1, graph.num_vertices))
@@ -77,7 +77,7 @@ def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: 
     counted = [_Run(graph, conv, width, depth, (workers, FEW), FEW, rank).counted() for rank in range(workers)]
     every = zip(*(comm.sent for comm in counted), strict=True)
     messages = tuple(sum(sent) / (FEW * workers * (workers - 1)) for sent in every)
-    return Sliced(few, row, max(0.0, whole - many) / max(1, edges), messages, counted[0].summed / FEW)
+    return SliceCosts(few, row, max(0.0, whole - many) / max(1, edges), messages, counted[0].summed / FEW)
 
 
 def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from weft.plan import OF_GRAPH, Plan
 from weft.planner.cost import Price
 from weft.planner.counts import Counts, Key
 from weft.planner.loads import DecoupledPlan, Loads, PlanLayer, PlanPart, SlicedPlanLayer
-from weft.planner.slice_bench import Sliced, merges_once, mixing, sliced
+from weft.planner.slice_bench import SliceCosts, merges_once, mixing, sliced
 from weft.planner.space import Communicators, Space, Variant
 from weft.planner.task import Task
 from weft.planner.whole_graph_counts import count_graph
@@ -80,7 +80,7 @@ class WholeGraph(Space):
         self._seen = Seen(keeps, by_column, mixes, self.depth - _enters(model), heads)
         self._needs = needs(model, graph.num_features, graph.num_edges, self._owners.bounds.tolist(), self.item)
 
-    def _by_column(self, conv: MessagePassing, width: int, depth: int) -> Sliced | None:
+    def _by_column(self, conv: MessagePassing, width: int, depth: int) -> SliceCosts | None:
         seen = sliced(self.graph, conv, width, depth, self.workers)
         if seen is None:
             return None

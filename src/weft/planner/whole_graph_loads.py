@@ -9,7 +9,7 @@ from weft.placements import OWNER
 from weft.planner.counts import Counts, Key, others
 from weft.planner.loads import DecoupledPlan, Load, Loads, Move, PlanLayer, PlanPart, Setting, SlicedPlanLayer
 from weft.planner.model_cost import LayerCost, ModelCost
-from weft.planner.slice_bench import Sliced
+from weft.planner.slice_bench import SliceCosts
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Seen:
     """What was seen of a model's layers on the whole graph."""
 
     keeps: bool  # is what the first layer merges made once, as inputs stay?
-    sliced: Sequence[Sliced | None]  # each layer by column; None: it has no such split
+    sliced: Sequence[SliceCosts | None]  # each layer by column; None: it has no such split
     mixing: Sequence[float]  # what a row and an edge take that are mixed, decoupled,
     mixings: int  # how often they are
     heads: int  # and how many times over

@@ -8,7 +8,7 @@ lists that overlap agree on whom they take, so that a batch reaches fewer distin
 import numpy as np
 
 from weft.sampling.kernel import KernelSampler
-from weft.sampling.sampler import Hop
+from weft.sampling.sampler import DrawnHop
 
 
 class LaborSampler(KernelSampler):
@@ -20,7 +20,7 @@ class LaborSampler(KernelSampler):
     name = "labor"
     help = "vertices that share neighbours draw the same ones (LABOR)"
 
-    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[Hop]]:
+    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:
         """Some hops, each taking the neighbours of the smallest numbers."""
         return self._kernel.sample_by_neighbour(
             self._indptr,

@@ -15,7 +15,7 @@ from torch import Tensor
 from weft.graph import Graph, out_degrees
 from weft.sampling.block import Topology
 from weft.sampling.kernel import KernelSampler
-from weft.sampling.sampler import Hop
+from weft.sampling.sampler import DrawnHop
 
 
 class LayerSampler(KernelSampler):
@@ -60,7 +60,7 @@ class LayerSampler(KernelSampler):
         budgets = {fanout: budget_for(graph, fanout) for fanout in set(fanouts)}
         return [budgets[fanout] for fanout in fanouts]
 
-    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[Hop]]:
+    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:
         """Some hops, each keeping the edges from its sample of vertices."""
         return self._kernel.sample_by_layer(
             self._indptr,

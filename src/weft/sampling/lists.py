@@ -8,7 +8,7 @@ from weft.errors import InputError
 from weft.graph import running_sum
 from weft.keys import mix64_array
 from weft.sampling.numbering import Numbering
-from weft.sampling.sampler import Hop, Sampler
+from weft.sampling.sampler import DrawnHop, Sampler
 from weft.threads import cached_property
 
 
@@ -47,7 +47,7 @@ class ListSampler(Sampler):
         of_vertex = mix64_array(key, ids).view(np.int64)
         return (mix64_array(key, of_vertex ^ places) >> np.uint64(11)) * 2.0**-53
 
-    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[Hop]]:
+    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:
         """Some hops by their keys: what `draw` gives, as blocks."""
         vertices, drawn = seeds, []
         for hop, key in zip(hops, keys, strict=True):

@@ -7,7 +7,7 @@ import numpy as np
 from weft.errors import ConfigError, InputError
 from weft.sampling.block import Topology
 from weft.sampling.kernel import KernelSampler
-from weft.sampling.sampler import Hop
+from weft.sampling.sampler import DrawnHop
 
 
 class NeighborSampler(KernelSampler):
@@ -36,7 +36,7 @@ class NeighborSampler(KernelSampler):
         self._weights = _checked_weights(graph.edge_weight) if weighted else None
         self._ids = None if graph.original_ids is None else graph.original_ids[self._first : self._end]
 
-    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[Hop]]:
+    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:
         """Some hops, each vertex's draws by its own stream."""
         return self._kernel.sample(
             self._indptr,

@@ -14,7 +14,8 @@ from weft.keys import Stream, key
 from weft.plugins import SAMPLERS
 from weft.sampling.block import Block, Sample, Topology, keys_of
 
-Hop = tuple[np.ndarray, np.ndarray, int, np.ndarray | None]  # indptr, local sources, their number, places of the edges
+# indptr, local sources, their number, places of the edges
+DrawnHop = tuple[np.ndarray, np.ndarray, int, np.ndarray | None]
 
 
 class Sampler(ABC):
@@ -82,7 +83,7 @@ class Sampler(ABC):
         return None
 
     @abstractmethod
-    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[Hop]]:
+    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:
         """Some hops, from the seeds outwards, by their keys: all vertices reached, seeds first, and each hop."""
 
     def _blocks(

@@ -23,7 +23,7 @@ from weft.training.batch import Batch
 from weft.training.feed import BatchRange, Feed
 from weft.training.joining import joined
 from weft.training.models import plan_for
-from weft.training.modes import Placed, mode_of
+from weft.training.modes import FeedInputs, mode_of
 from weft.training.objectives import ChosenVertices, Examples, Objective, VertexExamples, objective_named
 from weft.training.team import TrainingTeam
 
@@ -85,7 +85,7 @@ class Loader:
         self._notify = notify or (lambda text: None)
         self._epoch, self._batch = 0, 0  # where it stands
         self._schedule_state: dict[str, Any] | None = None
-        self._placed: Placed | None = None
+        self._placed: FeedInputs | None = None
         self._feed: Feed | None = None
         self._read: Counter[str] = Counter()  # rows of stores that were closed
 
@@ -104,7 +104,7 @@ class Loader:
         known = None if reads is None else reads(plan)
         self.plan, self._placed = (
             team.plan,
-            Placed(model, team, store, self.comm, self.world.meter, known, self._notify),
+            FeedInputs(model, team, store, self.comm, self.world.meter, known, self._notify),
         )
         self._feed = self.mode.feed(self._placed)
         self._feed.schedule.restore(state)

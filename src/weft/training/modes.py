@@ -28,7 +28,7 @@ from weft.training.whole_graph import WholeGraphFeed
 
 
 @dataclass(frozen=True)
-class Placed:
+class FeedInputs:
     """A run whose plan is decided: what batches are made with."""
 
     model: nn.Module
@@ -70,7 +70,7 @@ class Mode(ABC):
         """The planner's other plans, to be tried in training; `change`: seconds that it takes to get ready for one."""
 
     @abstractmethod
-    def feed(self, placed: Placed) -> Feed:
+    def feed(self, placed: FeedInputs) -> Feed:
         """Where batches come from. All workers call this together."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class MiniBatchMode(Mode):
         """Those that may well be the faster ones."""
         return Trial(rivals(answer), self.settings.optimisation.epochs, change)
 
-    def feed(self, placed: Placed) -> Feed:
+    def feed(self, placed: FeedInputs) -> Feed:
         """Prepared ahead by threads."""
         plan, team, objective = placed.team.plan, placed.team, self.objective
         schedule = self._schedule(placed)
@@ -108,7 +108,7 @@ class MiniBatchMode(Mode):
             team, schedule, placed.store, placed.meter, plan.prefetch, self.settings.optimisation.seed, objective.labels
         )
 
-    def _schedule(self, placed: Placed) -> Schedule:
+    def _schedule(self, placed: FeedInputs) -> Schedule:
         plan, number = placed.team.plan, self.settings.parallel.micro_batches
         if plan.models == "stay":
             return MicroBatches(number)
@@ -151,14 +151,14 @@ class FullGraphMode(Mode):
         """None: getting ready takes longer than trying could gain."""
         return None
 
-    def feed(self, placed: Placed) -> Feed:
+    def feed(self, placed: FeedInputs) -> Feed:
         """Made ready once."""
         team, meter, seed = placed.team, placed.meter, self.settings.optimisation.seed
         with meter.stage("sample"):
             program = team.by_slices(self._ranges(placed)) if team.plan.tensor_parallel else team.at_owners()
         return WholeGraphFeed(program, team, placed.store, meter, seed, self.objective.labels)
 
-    def _ranges(self, placed: Placed) -> int:
+    def _ranges(self, placed: FeedInputs) -> int:
         """In how many ranges destinations are gone through under tp, where the plan leaves it to the budget."""
         plan, graph, budget = placed.team.plan, self.objective.graph, self.settings.budget
         if budget is None or plan.decoupled or plan.chunks:

@@ -8,7 +8,7 @@ from weft.graph import communities
 from weft.placements import OWNER
 from weft.plan import Plan
 from weft.planner import Sampling
-from weft.planner.counts import HOME, SPREAD, Key, Placed
+from weft.planner.counts import HOME, SPREAD, Key, PlacedHop
 from weft.planner.dry_run import DryRun
 from weft.sampling import Batches, NeighborSampler, dealt
 
@@ -72,7 +72,7 @@ class Slow:
 def pushed(found, key):
     """What is moved where a hop's edges are computed at the owners of their sources."""
     above = OWNER if key.state == OWNER else "request"
-    return found.batch.moves[Placed(key, "push", above, "owner" if key.layer else "input")]
+    return found.batch.moves[PlacedHop(key, "push", above, "owner" if key.layer else "input")]
 
 
 def counts(graph, shares=None, **more):
@@ -112,7 +112,7 @@ def test_a_cover_serves_every_edge_at_no_more_than_pull_or_push_would(graph):
     _, found = counts(graph)
     for layer, (pull, push) in enumerate(COSTS):
         key, below = Key(layer, OWNER), "owner" if layer else "input"
-        cover, whole = (found.batch.moves[Placed(key, name, OWNER, below)] for name in ("cover", "pull"))
+        cover, whole = (found.batch.moves[PlacedHop(key, name, OWNER, below)] for name in ("cover", "pull"))
         off = 1 - np.eye(WORKERS)
         pulled = cover.pulled if layer else cover.sources
         cost = (pulled * pull + cover.pairs * push).sum()
@@ -126,7 +126,7 @@ def test_a_cache_takes_misses_away_and_larger_ones_more(graph, by):
     for cache in (0.05, 0.3):
         _, found = counts(graph, cache=cache, cache_by=by)
         keys = [Key(0, SPREAD, cached) for cached in (True, False)]
-        inputs, bare = (found.batch.moves[Placed(key, "local", "request", "input")].inputs for key in keys)
+        inputs, bare = (found.batch.moves[PlacedHop(key, "local", "request", "input")].inputs for key in keys)
         far = 1 - np.eye(WORKERS)
         missed.append((inputs * far).sum())
         assert missed[-1] + found.batch.drawn[keys[0]].cached.sum() == pytest.approx((bare * far).sum())
@@ -141,7 +141,7 @@ def test_hosts_count_for_themselves_where_only_their_workers_cooperate(graph):
     found = DryRun(graph, Sampling(FANOUTS, 120), plan, owners, [0, 0, 1, 1], COSTS, "host").run()
     pairs = pushed(found, Key(0, OWNER)).pairs
     assert not pairs[:2, 2:].any() and not pairs[2:, :2].any()
-    inputs = found.batch.moves[Placed(Key(0, OWNER), "pull", OWNER, "input")].inputs
+    inputs = found.batch.moves[PlacedHop(Key(0, OWNER), "pull", OWNER, "input")].inputs
     assert inputs[:2, 2:].any()  # rows of other hosts are fetched all the same
     seeds = found.batch.drawn[Key(1, SPREAD)].destinations.sum(1)
     assert seeds / seeds.sum() == pytest.approx([1 / 8, 1 / 8, 2 / 8, 4 / 8], rel=0.05)
