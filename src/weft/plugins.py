@@ -13,9 +13,16 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from weft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from weft.nn import Convolution
+    from weft.partition import PartitionMethod
+    from weft.placements import Placement
+    from weft.sampling import Sampler
+    from weft.training import Objective
 
 GROUP = "weft.plugins"
 
@@ -95,7 +102,7 @@ class Door(Generic[T]):
         return f"{self.kind} {name!r} is not known: {remedy} from {', '.join(known)}"
 
 
-PLACEMENTS: Door[Any] = Door(
+PLACEMENTS: "Door[type[Placement]]" = Door(
     "placement",
     "weft.placements:Placement",
     {
@@ -106,7 +113,7 @@ PLACEMENTS: Door[Any] = Door(
         "columns": "weft.placements.columns:Columns",
     },
 )
-CONVOLUTIONS: Door[Any] = Door(
+CONVOLUTIONS: "Door[type[Convolution]]" = Door(
     "convolution",
     "weft.nn:Convolution",
     {
@@ -121,7 +128,7 @@ CONVOLUTIONS: Door[Any] = Door(
     },
     named_by="module",
 )
-SAMPLERS: Door[Any] = Door(
+SAMPLERS: "Door[type[Sampler]]" = Door(
     "sampler",
     "weft.sampling:Sampler",
     {
@@ -130,7 +137,7 @@ SAMPLERS: Door[Any] = Door(
         "layer": "weft.sampling.layer:LayerSampler",
     },
 )
-PARTITION_METHODS: Door[Any] = Door(
+PARTITION_METHODS: "Door[type[PartitionMethod]]" = Door(
     "partition method",
     "weft.partition:PartitionMethod",
     {
@@ -145,7 +152,7 @@ PARTITION_METHODS: Door[Any] = Door(
         "traffic": "weft.partition.methods.traffic:TrafficMethod",
     },
 )
-OBJECTIVES: Door[Any] = Door(
+OBJECTIVES: "Door[type[Objective]]" = Door(
     "objective",
     "weft.training:Objective",
     {
@@ -154,7 +161,7 @@ OBJECTIVES: Door[Any] = Door(
     },
 )
 
-DOORS = (PLACEMENTS, CONVOLUTIONS, SAMPLERS, PARTITION_METHODS, OBJECTIVES)
+DOORS: tuple[Door[Any], ...] = (PLACEMENTS, CONVOLUTIONS, SAMPLERS, PARTITION_METHODS, OBJECTIVES)
 
 
 def register(part: T) -> T:

@@ -105,6 +105,8 @@ def test_imports_point_upward():
     wrong = []
     for path in modules():
         own = room_of(dotted(path))
+        if own == "plugins":  # it names the bases of parts for type checkers, and imports none
+            continue
         for module, name in imports(path):
             room = name if module == "weft" and name in LEAVES else room_of(module)
             if room != "__init__" and level(room) > level(own):

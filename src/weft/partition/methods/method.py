@@ -38,7 +38,7 @@ class PartitionMethod(ABC):
 def make_method(name: str, options: Mapping[str, Any] | None = None) -> PartitionMethod:
     """The method of this name with its options; words become what an option's default is."""
     kind = PARTITION_METHODS.get(name)
-    known = {field.name: field.default for field in fields(kind)} if is_dataclass(kind) else {}
+    known: dict[str, Any] = {field.name: field.default for field in fields(kind)} if is_dataclass(kind) else {}
     for option in options or {}:
         if option not in known:
             able = f"its options are {', '.join(known)}" if known else "it has none"
