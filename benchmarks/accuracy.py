@@ -72,7 +72,7 @@ def measured(one, seeds):
     with tempfile.TemporaryDirectory() as scratch:
         import_graph(source, Path(scratch) / "graph", one.options)
         graph = Graph.open(Path(scratch) / "graph")
-        settings = Settings.read(read_toml(one.config) | one.given)
+        settings = Settings.read(read_toml(one.config)).changed(**one.given)
         if settings.model.name.startswith("examples/"):
             settings = settings.changed(model=str(ROOT / settings.model.name))
         tests = [run(graph, settings.changed(seed=seed)) for seed in range(seeds)]

@@ -92,7 +92,7 @@ def test_it_is_planned_priced_and_shown(tmp_path, capsys):
     run = ["plan", str(tmp_path / "parts"), "--hidden", "8", "--fanouts", "4,3", "--batch-size", "30", "--threads", "1"]
     assert cli.main([*run, "--cluster", str(tmp_path / "two.toml")]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "plan push+shared push+shared, seeds at home" in told
+    assert "plan push+shared seeds=home" in told
     assert "shared in layer 2: 0.1 MB instead of 0.1 MB" in told
 
 

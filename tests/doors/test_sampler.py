@@ -62,4 +62,4 @@ def test_commands_take_it(parts, tmp_path, capsys):
     assert cli.main(["train", str(parts[1]), *run[2:], "--sampler", "windows", "--epochs", "1"]) == 2
     assert "sampler 'windows' is not known: did you mean 'window'?" in capsys.readouterr().err
     assert cli.main(["train", str(parts[1]), *run, "--replace", "--epochs", "1"]) == 2
-    assert "replace = true is not possible with sampler = 'window'" in capsys.readouterr().err
+    assert "replace means nothing to sampler = 'window'" in capsys.readouterr().err

@@ -20,6 +20,14 @@ _RELATIONAL = ("rgcn", "rgat")
 _OWN_WAY = ("deepgcn", "film")  # models whose layers are made in their own way
 
 
+class NoEffectError(ConfigError):
+    """A setting is given where it has no effect."""
+
+    def __init__(self, key: str, what: str, remedy: str) -> None:
+        super().__init__(f"{key} means nothing to {what}: drop it, or {remedy}")
+        self.key = key
+
+
 @dataclass(frozen=True)
 class Condition:
     """When settings have an effect: what they mean nothing to where it does not hold, and what to set instead."""
@@ -78,6 +86,11 @@ CONDITIONS = {
         "rows of float64",
         "set dtype = 'float32'",
         lambda settings: settings.model.dtype == "float32" or settings.plan.wire == "float32",
+    ),
+    "open wire": Condition(
+        "a plan that is chosen already, if it is auto",
+        "set wire = 'float16'",
+        lambda settings: settings.plan.wire != "auto" or settings.strategy == "auto",
     ),
     "auto": Condition(
         "a plan that is chosen already", "set plan = 'auto'", lambda settings: settings.strategy == "auto"
@@ -147,8 +160,7 @@ def check_bindings(settings: "Settings", plan: Plan | None = None) -> None:
             for name in settings.conditions(key):
                 condition = CONDITIONS[name]
                 if not _holds(condition, settings, plan):
-                    what = _what(condition, settings)
-                    raise ConfigError(f"{key} means nothing to {what}: drop it, or {condition.remedy}")
+                    raise NoEffectError(key, _what(condition, settings), condition.remedy)
 
 
 def check_own_model(settings: "Settings", decodes: bool) -> None:
@@ -171,7 +183,7 @@ def refuse(settings: "Settings", keys: Collection[str], what: str, remedy: str) 
     """Refuse those of some settings that are given."""
     for key in settings.usual:
         if key in keys and key in settings.given:
-            raise ConfigError(f"{key} means nothing to {what}: drop it, or {remedy}")
+            raise NoEffectError(key, what, remedy)
 
 
 def _holds(condition: Condition, settings: "Settings", plan: Plan | None) -> bool:

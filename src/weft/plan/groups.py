@@ -174,7 +174,7 @@ class PlanSettings(Group):
         "how rows travel; float16 gives up exactness; auto: float16 where the planner finds it faster",
         choices=("float32", "float16", "auto"),
         usual=True,
-        binds=("float32",),
+        binds=("float32", "open wire"),
     )
     slack: float = setting(
         0.1,

@@ -11,7 +11,7 @@ from typing import Self
 
 from weft.config import Group, checked, key_of, near
 from weft.errors import ConfigError
-from weft.plan.binding import check_bindings
+from weft.plan.binding import NoEffectError, check_bindings
 from weft.plan.groups import (
     CheckpointSettings,
     EvaluationSettings,
@@ -61,8 +61,12 @@ class Settings:
 
     @classmethod
     def restored(cls, flat: Mapping[str, object], where: str) -> Self:
-        """Settings as `flat` wrote them; those with their usual values do not count as given."""
-        return cls.read({key: value for key, value in flat.items() if DEFAULTS.get(key) != value}, where)
+        """Settings as `flat` wrote them, in this version or an older one; what has no effect is left out."""
+        given = {key: value for key, value in flat.items() if DEFAULTS.get(key) != value}
+        try:
+            return cls.read(given, where)
+        except NoEffectError as error:
+            return cls.restored({key: value for key, value in given.items() if key != error.key}, where)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "given", self.given | {key for key in PLACES if self[key] != DEFAULTS[key]})

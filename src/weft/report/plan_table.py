@@ -31,7 +31,9 @@ def print_answer(answer: Answer, console: Console | None = None) -> None:
     """Print what `weft plan` found."""
     console = console or Console()
     _say(console, Text.assemble((answer.title, "bold")))
-    _say(console, Text.assemble("plan  ", (answer.best.name, "bold green"), f"  {answer.best.plan}"))
+    name, plan = answer.best.name, str(answer.best.plan)
+    shown = plan if plan.startswith(name) else f"{name}  {plan}"  # the name of one that has none is in it
+    _say(console, Text.assemble("plan  ", (shown[: len(name)], "bold green"), shown[len(name) :]))
     console.print()
     console.print(_plans(answer, with_stages=console.width >= _ROOM_FOR_STAGES))
     _print_excluded(answer, console)

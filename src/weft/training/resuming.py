@@ -69,16 +69,13 @@ def check_same_run(found: Found, settings: Settings, graph: str, batch_size: int
             f"the checkpoint {name} was written with batches of {state['batch_size']} seeds over all workers, now they "
             f"are {batch_size}: set batch_size so that workers x batch_size is {state['batch_size']}"
         )
-    now, then = settings.flat(), state["settings"]
-    different = [k for k in now if k not in MAY_CHANGE and _plain(now[k]) != _plain(then.get(k))]
-    if settings.decoupled != (then.get("plan") == "tp-decoupled"):  # the one plan that trains another model
+    before = Settings.restored(state["settings"], name)
+    now, then = settings.flat(), before.flat()
+    different = [k for k in now if k not in MAY_CHANGE and now[k] != then[k]]
+    if settings.decoupled != before.decoupled:  # the one plan that trains another model
         different.append("plan")
     if different:
-        changes = ", ".join(f"{k} = {then.get(k)} (now {now[k]})" for k in different)
+        changes = ", ".join(f"{k} = {then[k]} (now {now[k]})" for k in different)
         raise TrainingError(
             f"the checkpoint {name} was written with other settings: {changes}; use the same, or another folder"
         )
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

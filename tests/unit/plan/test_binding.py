@@ -186,6 +186,7 @@ def test_given_though_as_usual():
         ({"plan": "halo", "cache": 0.1, "full_graph": True}, "cache means nothing to training on the full graph"),
         ({"cache_by": "degree"}, "cache_by means nothing to a run without a cache: drop it, or set cache"),
         ({"prefetch": 0, "loaders": 2, "plan": "gdp"}, "loaders means nothing to batches that are prepared when"),
+        ({"wire": "auto", "plan": "split"}, "wire means nothing to a plan that is chosen already, if it is auto"),
         ({"wire": "float16", "dtype": "float64"}, "wire means nothing to rows of float64"),
         (
             {"memory": "2GB", "chunks": 3, "plan": "tp", "full_graph": True},

@@ -49,6 +49,88 @@ def test_toml_and_flags(tmp_path, capsys):
     assert "there is no graph at" in capsys.readouterr().err
 
 
+# What Weft 0.1.0 wrote of a run into checkpoints and beside models.
+WRITTEN_BY_0_1_0 = {
+    "model": "gat",
+    "hidden": 64,
+    "layers": None,
+    "heads": 2,
+    "bases": 0,
+    "blocks": 0,
+    "dropout": 0.5,
+    "norm": "none",
+    "jk": "none",
+    "dtype": "float32",
+    "task": "vertex",
+    "decoder": "dot",
+    "loss": "bce",
+    "margin": 1.0,
+    "negatives": "uniform",
+    "num_negatives": 1,
+    "link_split": "90/5/5",
+    "metric": "mrr",
+    "hits": 10,
+    "eval_negatives": 100,
+    "fanouts": [15, 10],
+    "sampler": "neighbor",
+    "replace": False,
+    "weighted": False,
+    "batch_size": 2048,
+    "full_graph": False,
+    "epochs": 30,
+    "optimizer": "adam",
+    "lr": 0.005,
+    "weight_decay": 0.0,
+    "momentum": 0.9,
+    "schedule": "constant",
+    "warmup": 0.0,
+    "clip_norm": 0.0,
+    "seed": 0,
+    "workers": 4,
+    "plan": "nfp",
+    "seeds": "auto",
+    "group": "all",
+    "topology": "replicated",
+    "cache": 0.1,
+    "cache_by": "reads",
+    "wire": "float32",
+    "slack": 0.1,
+    "gather": "batch",
+    "merge": "random",
+    "replicate": False,
+    "overlap": True,
+    "chunks": 0,
+    "memory": None,
+    "transport": "sockets",
+    "cluster": "cluster.toml",
+    "watch": True,
+    "timeout": 300.0,
+    "evaluate_every": 1,
+    "evaluation": "exact",
+    "eval_batch_size": 512,
+    "patience": 0,
+    "threads": 0,
+    "loaders": 0,
+    "prefetch": 2,
+    "micro_batches": 1,
+    "checkpoint": "runs/kept",
+    "checkpoint_every": 0,
+    "keep": 3,
+    "resume": False,
+    "log": "human",
+    "tensorboard": None,
+}
+
+
+def test_what_0_1_0_wrote_is_read():
+    settings = Settings.restored(WRITTEN_BY_0_1_0, "there")
+    assert settings.model == ModelSettings(name="gat", hidden=64, heads=2, dropout=0.5)
+    assert settings.sampling.fanouts == (15, 10) and settings.optimisation.lr == 0.005
+    # had no effect: the cluster of a plan that is named, and the batches of sampled evaluation
+    assert settings.parallel.cluster is None and settings.evaluation.batch_size == 4096
+    assert set(settings.flat()) == set(WRITTEN_BY_0_1_0)
+
+
 def test_tables_and_keys(tmp_path, capsys):
     grouped = {"model": {"name": "gcn", "hidden": 16}, "optimisation": {"lr": 0.1}, "evaluation": {"every": 2}}
     flat = {"model": "gcn", "hidden": 16, "lr": 0.1, "evaluate_every": 2}
