@@ -7,14 +7,11 @@ from torch_geometric.nn.models import GAT, GCN
 
 from weft import cli
 from weft.exchange import Owners
-from weft.graph import Graph, communities
+from weft.graph import Graph
 from weft.keys import Stream
-from weft.partition import TrainingTask, allocate, write_partitioned
+from weft.partition import TrainingTask, allocate
 from weft.placements import Cooperation, Position, View, placement_named
 from weft.plan import Plan
-from weft.planner import Cluster, Host
-from weft.planner.cluster_file import write_cluster
-from weft.planner.work_kinds import KINDS
 from weft.plugins import PLACEMENTS
 
 PLANS = {
@@ -80,20 +77,6 @@ def test_allocations_are_made_for_it(parts):
     task = TrainingTask((4, 3), 60, 0, ("shared", "shared"), (24.0, 32.0, 16.0))
     owners = allocate(graph, 3, "traffic", task=task)
     assert np.bincount(owners, minlength=3).min() > 100
-
-
-def test_it_is_planned_priced_and_shown(tmp_path, capsys):
-    """Where links are slow and covers cost much, the planner chooses it, and says why."""
-    graph = communities(tmp_path / "g", vertices=1500, edges=6000, width=64, classes=4, train=0.2, block=100)
-    write_partitioned(graph, allocate(graph, 2, "random"), 2, tmp_path / "parts")
-    work = dict.fromkeys(KINDS, 1e-9) | {"pace": 1e-3, "busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
-    hosts = tuple(Host(f"h{n}", 1e5, 1e12) for n in (1, 2))
-    write_cluster(tmp_path / "two.toml", Cluster(hosts, 1e-4, 1e-4, 1e10, work | {"cover": 1e-2}))
-    run = ["plan", str(tmp_path / "parts"), "--hidden", "8", "--fanouts", "4,3", "--batch-size", "30", "--threads", "1"]
-    assert cli.main([*run, "--cluster", str(tmp_path / "two.toml")]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "plan push+shared seeds=home" in told
-    assert "shared in layer 2: 0.1 MB instead of 0.1 MB" in told
 
 
 def test_the_whole_graph_is_trained_under_it(ranks, parts):
