@@ -6,12 +6,11 @@ from typing import Any
 from torch import nn
 
 from weft.errors import ClusterError, ConfigError
-from weft.exchange import World
 from weft.graph import Graph
 from weft.nn import LinkPredictor
 from weft.plan import Settings, check_own_model
 from weft.report import listener_for
-from weft.training import LossObjective, Objective, Result, make_model, objective_named, trainer_for
+from weft.training import LossObjective, Objective, Result, joined, make_model, objective_named, trainer_for
 
 
 def train(
@@ -36,7 +35,7 @@ def train(
         )
     if model is not None:
         check_own_model(checked, decodes=isinstance(model, LinkPredictor))
-    world = World.join(checked.parallel.timeout, checked.parallel.transport)
+    world = joined(checked.parallel.timeout, checked.parallel.transport)
     try:
         with listener_for(checked, quiet=world.rank > 0) as listen:
             objective = (objective or objective_named(checked)).setup(graph, checked)
@@ -44,5 +43,3 @@ def train(
             return trainer_for(graph, chosen, checked, listen, world, objective).fit()
     except ClusterError as error:
         raise world.explain(error) from error
-    finally:
-        world.leave()

@@ -196,6 +196,30 @@ def test_the_example_on_one_worker_and_under_torchrun(parts, tmp_path):
     assert example(tmp_path, "own_loop.py", parts / "2", "split", workers=2) == pytest.approx(losses, abs=2e-4)
 
 
+SEVERAL = """
+import sys, torch, weft
+from torch_geometric.nn import GraphSAGE
+
+graph = weft.Graph.open(sys.argv[1])
+torch.manual_seed(0)
+model = GraphSAGE(graph.num_features, 8, 2, graph.num_classes)
+for split in ("train", "validation"):
+    loader = weft.Loader(graph, [4, 3], 50, "gdp", split=split)
+    run = weft.parallel(model, loader)
+    seeds = run.sum(torch.tensor([sum(len(run(batch)) for batch in loader)]))
+    if loader.world.rank == 0:
+        print("epoch", split, "seeds", int(seeds), flush=True)
+for _ in range(2):
+    weft.train(graph, model, fanouts=[4, 3], epochs=1, plan="gdp", log="json")
+"""
+
+
+def test_a_script_may_have_several_loaders_and_runs(parts, tmp_path):
+    """Under torchrun too, where workers can meet only once."""
+    (tmp_path / "several.py").write_text(SEVERAL)
+    assert example(tmp_path, tmp_path / "several.py", parts / "2", workers=2) == [200, 60]
+
+
 def test_a_pyg_script_ports_by_its_loader(parts, tmp_path):
     graph = open_graph(parts / "1")
     dst = torch.arange(500).repeat_interleave(torch.from_numpy(graph.indptr[1:] - graph.indptr[:-1]))

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
     from weft.training.inference import infer
     from weft.training.interrupts import Interrupted
+    from weft.training.joining import joined
     from weft.training.loader import Loader
     from weft.training.measuring import measured
     from weft.training.metrics import probabilities

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from weft.training.objectives.pairs import Pairs, meet, places_in
+from weft.training.objectives.pairs import Pairs, pair_targets, places_in
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
 from test_communicator import comms
@@ -38,7 +38,7 @@ def test_rows_and_their_gradients(count):
 
     def work(rank):
         own = table.detach()[torch.from_numpy(HELD[rank]).long()].requires_grad_()
-        ends = meet(pairs[rank], places_in(HELD[rank]), len(HELD[rank]), holder, made[rank])
+        ends = pair_targets(pairs[rank], places_in(HELD[rank]), len(HELD[rank]), holder, made[rank])
         heads, tails = ends.of(ends.rows(own, made[rank]), 0, len(ends))
         (heads.unsqueeze(1) * tails * weights[rank]).sum().backward()
         return heads.detach(), tails.detach(), own.grad, ends.route

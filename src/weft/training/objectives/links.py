@@ -18,7 +18,7 @@ from weft.sampling import Batches, VerticesByType, WholeBatch, batch_negatives, 
 from weft.training.metrics import auc, ranks
 from weft.training.objectives.examples import Targets
 from weft.training.objectives.objective import Objective, Outputs
-from weft.training.objectives.pairs import PairExamples, Pairs, PairTargets, meet, places_in
+from weft.training.objectives.pairs import PairExamples, Pairs, PairTargets, pair_targets, places_in
 
 _SCORES = 1 << 17  # that a worker computes at once
 
@@ -136,7 +136,7 @@ class LinkObjective(Objective):
         counted, scored = torch.zeros(3, dtype=torch.float64), [np.empty((0, 2))]
         for at in self._pieces(split, comm.size):
             mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == comm.rank]
-            pairs = meet(self.evaluated(split, mine), place, len(held), lambda ids: holders[ids], comm)
+            pairs = pair_targets(self.evaluated(split, mine), place, len(held), lambda ids: holders[ids], comm)
             there = pairs.rows(rows, comm)
             if len(mine):
                 scores = model.decoder(*pairs.of(there, 0, len(mine)))

@@ -105,12 +105,14 @@ class PairExamples(Examples):
             return workers[np.searchsorted(ends, ids)]
 
         mine = self.pairs.part(worker_of(self.pairs.heads) == comm.rank)
-        return meet(mine, places_in(ends[workers == comm.rank]), int((workers == comm.rank).sum()), worker_of, comm)
+        return pair_targets(
+            mine, places_in(ends[workers == comm.rank]), int((workers == comm.rank).sum()), worker_of, comm
+        )
 
     def owned(self, owners: Owners, comm: Communicator) -> PairTargets:
         """All of them; the model's rows are those of a range of vertices."""
         first, end = owners.bounds[comm.rank : comm.rank + 2].tolist()
-        return meet(self.pairs, lambda ids: ids.astype(np.int64) - first, end - first, owners.member_of, comm)
+        return pair_targets(self.pairs, lambda ids: ids.astype(np.int64) - first, end - first, owners.member_of, comm)
 
 
 Places = Callable[[np.ndarray], np.ndarray]  # of vertices, among the rows of one worker
@@ -123,7 +125,7 @@ def places_in(held: np.ndarray) -> Places:
     return lambda vertices: order[np.searchsorted(rising, vertices)]
 
 
-def meet(
+def pair_targets(
     pairs: Pairs, place: Places, held: int, worker_of: Callable[[np.ndarray], np.ndarray], comm: Communicator
 ) -> PairTargets:
     """The way of the rows that this worker's pairs lack; all workers of the comm call this together.
