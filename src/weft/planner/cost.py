@@ -5,14 +5,14 @@ exchange its latency and the bytes of the busiest link. Threads that prepare bat
 epoch is held up by whatever takes longest of four things: processors, links, training and preparing.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from weft.planner.answer import STAGES
 from weft.planner.cluster import Cluster
-from weft.planner.loads import Load, Move
+from weft.planner.loads import Load, Loads, Move, PlanPart
 from weft.planner.model_cost import ModelCost
 from weft.planner.work_kinds import KINDS
 from weft.threads import cached_property
@@ -225,6 +225,31 @@ class Prices:
         inputs = np.max(load.inputs) * self._row
         rows = (np.max(sources) + np.max(load.destinations)) * before * load.slices
         return np.array([float(lists + inputs), float(2 * self._item * (rows + 2 * np.max(load.destinations) * after))])
+
+
+class Priced:
+    """What each part of a plan costs, for what one dry run counted, on one cluster; each is found once.
+
+    Workers wait for each other in every batch, so each batch that was looked at has a price of its own: who has most to do
+    in it holds up the others. What the mean batch would take is less.
+    """
+
+    def __init__(self, loads: Loads, each: Sequence[tuple[float, Loads]], prices: Prices) -> None:
+        """`loads`: of the mean batch. `each`: of single batches, with their shares of the mean."""
+        self.loads, self.prices, self._each = loads, prices, each
+        self._found: dict[PlanPart, Price] = {}
+
+    @cached_property
+    def step(self) -> Price:
+        """What every batch costs besides its layers."""
+        return self.prices.of(self.loads.step())
+
+    def layer(self, part: PlanPart) -> Price:
+        """A layer's price."""
+        if part not in self._found:
+            priced = (self.prices.of(loads.of(part), part.layer).times(share) for share, loads in self._each)
+            self._found[part] = sum(priced, Price.nothing())
+        return self._found[part]
 
 
 def drift(ratio: float) -> float:

@@ -22,7 +22,6 @@ from weft.planner.task import Sampling, Task
 from weft.plugins import PLACEMENTS
 
 _NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
-_OPTIONS = ("group", "topology", "cache", "cache_by", "wire", "slack", "prefetch")
 
 # The vertices that each batch of an epoch computes, for a number of seeds.
 BatchesOfEpoch = Callable[[int], list[np.ndarray]]
@@ -84,9 +83,8 @@ class MiniBatches(Space):
     def counts(self, variant: Variant) -> Counts:
         return self._counts[variant.group]
 
-    def named(self) -> dict[str, Plan]:
-        names = _NAMED if self.workers > 1 else _NAMED[:1]
-        return {name: self.with_choices(NAMED[name], *_OPTIONS) for name in names}
+    def makers(self) -> dict[str, Callable[..., Plan]]:
+        return {name: NAMED[name] for name in (_NAMED if self.workers > 1 else _NAMED[:1])}
 
     def options(self) -> Iterator[list[dict[str, Any]]]:
         given = {name: values[0] for name, values in self.choices.items()}

@@ -3,8 +3,8 @@
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
@@ -15,11 +15,10 @@ from weft.graph import Graph, ProgressCallback
 from weft.plan import Plan
 from weft.planner.answer import LIMITS, STAGES, Answer, Prediction
 from weft.planner.cluster import Cluster
-from weft.planner.cost import Price, epoch_seconds
+from weft.planner.cost import Price, Priced, epoch_seconds
 from weft.planner.explain import reasons, worth
 from weft.planner.loads import PlanLayer, layers_of
 from weft.planner.mini_batches import BatchesOfEpoch, MiniBatches
-from weft.planner.pricing import Priced
 from weft.planner.search import best_plans
 from weft.planner.space import Communicators, Space, Variant
 from weft.planner.task import Task
@@ -73,7 +72,7 @@ class Planner:
 
     def named(self) -> dict[str, Plan]:
         """The plans that have names, with the task's options."""
-        return self.space.named()
+        return self.space.named
 
     def reads(self, plan: Plan) -> np.ndarray | None:
         """How often each vertex is read as an input of this worker: what its cache is to hold, if that is by reads."""
@@ -161,8 +160,7 @@ class Planner:
                 self._search(cluster, each, found)
             if any(not ranked.excluded and ranked.as_searched for ranked in found.values()):
                 break
-        ranked = sorted(found.values(), key=lambda one: (one.excluded, one.worth))
-        return [one.plan for one in ranked[:_CANDIDATES]]
+        return [ranked.plan for ranked in sorted(found.values(), key=lambda ranked: ranked[:2])[:_CANDIDATES]]
 
     def _search(self, cluster: Cluster, options: dict[str, Any], found: dict[tuple[Any, ...], "_Ranked"]) -> None:
         """Add the plans with some options; of those that differ in cache, wire or topology alone, the best stays.
@@ -178,18 +176,13 @@ class Planner:
         seeds = space.seeds(options["seeds"])
         for plan, cost in best_plans(space.depth, options, price, space.placements, seeds, _KEPT):
             whole = cost + prices.step
-            fits = (light for light in space.lighter(plan) if self._fits(light, whole, cluster))
-            fitting = next(fits, None)
+            sizes = ((light, *self._memory(light, whole, cluster)) for light in space.lighter(plan))
+            fitting = next((light for light, memory, room in sizes if memory <= room), None)
             light = fitting or plan
-            seconds = self._seconds(light, whole, cluster)
-            ranked = _Ranked(fitting is None, worth(light, seconds), light, light == plan)
+            ranked = _Ranked(fitting is None, worth(light, self._seconds(light, whole, cluster)), light, light == plan)
             kind = plan.layers, plan.seeds, plan.group, plan.replicate
-            if kind not in found or (ranked.excluded, ranked.worth) < (found[kind].excluded, found[kind].worth):
+            if kind not in found or ranked[:2] < found[kind][:2]:
                 found[kind] = ranked
-
-    def _fits(self, plan: Plan, price: Price, cluster: Cluster) -> bool:
-        memory, room = self._memory(plan, price, cluster)
-        return memory <= room
 
     def _memory(self, plan: Plan, price: Price, cluster: Cluster) -> tuple[float, float]:
         """Bytes of a worker, and how many there are for it."""
@@ -217,8 +210,7 @@ class Planner:
         return self._priced[variant]
 
 
-@dataclass(frozen=True)
-class _Ranked:
+class _Ranked(NamedTuple):
     """A plan that the search found."""
 
     excluded: bool  # does it not fit?

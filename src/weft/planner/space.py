@@ -3,6 +3,7 @@
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -17,13 +18,13 @@ from weft.nn import takes_types, walk
 from weft.placements import Held
 from weft.plan import Plan, usual_seeds
 from weft.planner.cluster import Cluster
-from weft.planner.cost import Price, Prices
+from weft.planner.cost import Price, Priced, Prices
 from weft.planner.counts import Counts
 from weft.planner.loads import EdgeValues, Loads, PlanLayer, PlanPart, Setting, layers_of
 from weft.planner.messages import messages_of_layers
 from weft.planner.model_cost import ModelCost, model_cost, shapes_of
-from weft.planner.pricing import Priced
 from weft.planner.task import Task
+from weft.threads import cached_property
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Space(ABC):
     def of(self, model: nn.Module) -> Self:
         """The space of another model of as many layers. With communicators, all workers call this together."""
         other = copy.copy(self)
+        vars(other).pop("named", None)
         other.learn(model)
         return other
 
@@ -98,9 +100,14 @@ class Space(ABC):
     def counts(self, variant: Variant) -> Counts:
         """What plans go over."""
 
-    @abstractmethod
+    @cached_property
     def named(self) -> dict[str, Plan]:
         """The plans that have names, each with as many of the task's choices as mean something to it."""
+        return {name: self._with_choices(make) for name, make in self.makers().items()}
+
+    @abstractmethod
+    def makers(self) -> dict[str, Callable[..., Plan]]:
+        """What makes the plans that have names, of a number of layers and with options."""
 
     @abstractmethod
     def options(self) -> Iterator[list[dict[str, Any]]]:
@@ -155,7 +162,7 @@ class Space(ABC):
 
     def name_of(self, plan: Plan) -> str:
         """A named plan's name; else its placements, and the options that are not the preferred ones."""
-        known = next((name for name, one in self.named().items() if one == plan), None)
+        known = next((name for name, one in self.named.items() if one == plan), None)
         if known is not None:
             return known
         usual = {field.name: field.default for field in fields(Plan)} | {
@@ -163,15 +170,14 @@ class Space(ABC):
         }
         return plan.text(usual | {"scope": plan.scope, "seeds": usual_seeds(plan.layers, plan.scope)})
 
-    def with_choices(self, make: Callable[..., Plan], *names: str) -> Plan:
-        """A plan with the preferred values of some fields, as far as they mean something to it."""
+    def _with_choices(self, make: Callable[..., Plan]) -> Plan:
+        """A plan with the preferred values of its options, as far as they mean something to it; seeds are its own."""
         chosen: dict[str, Any] = {}
-        for name in names:
-            try:
-                make(self.depth, **chosen, **{name: self.choices[name][0]})
-            except ConfigError:
-                continue
-            chosen[name] = self.choices[name][0]
+        for name, (value, *_) in self.choices.items():
+            if name != "seeds":
+                with suppress(ConfigError):
+                    make(self.depth, **chosen, **{name: value})
+                    chosen[name] = value
         return make(self.depth, **chosen)
 
     def differs(self, plan: Plan) -> str | None:

@@ -4,8 +4,9 @@ There is one batch, made ready once, so nothing is drawn or fetched, and nothing
 at the owners are priced by what the graph's parts go over and move, layers by column by what they were seen to send.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from weft.exchange import Owners
 from weft.graph import Graph
 from weft.nn import Decoupled, needs, row_costs, walk
 from weft.placements import OWNER, Held, placement_named
-from weft.plan import OF_GRAPH, Plan
+from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.cost import Price
 from weft.planner.counts import Counts, Key
 from weft.planner.loads import DecoupledPlan, Loads, PlanLayer, PlanPart, SlicedPlanLayer
@@ -32,7 +33,6 @@ from weft.plugins import PLACEMENTS
 
 _OTHER_MODEL = "trains another model, the decoupled one: choose it by name"
 _COUPLED = "trains another model than the decoupled one"
-_OPTIONS = ("topology", "wire", "replicate", "overlap", "chunks")
 _MOST_CHUNKS = 1 << 12
 
 
@@ -106,15 +106,10 @@ class WholeGraph(Space):
     def counts(self, variant: Variant) -> Counts:
         return self._counts[variant.replicate]
 
-    def named(self) -> dict[str, Plan]:
+    def makers(self) -> dict[str, Callable[..., Plan]]:
         """Halo as it can be placed."""
         covers = all(self._possible_at_owners(layer, "cover") for layer in range(1, self.depth))
-        first = {"halo": ("cover" if covers else "pull",)}
-
-        def maker(name: str) -> Any:
-            return lambda depth, **options: OF_GRAPH[name](depth, *first.get(name, ()), **options)
-
-        return {name: self.with_choices(maker(name), *_OPTIONS) for name in OF_GRAPH}
+        return OF_GRAPH | {"halo": partial(halo, placement="cover" if covers else "pull")}
 
     def options(self) -> Iterator[list[dict[str, Any]]]:
         """Of plans at the owners: there is one by columns of each name."""
