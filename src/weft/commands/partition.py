@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from weft import __version__
-from weft.commands.asked import add_flags, cluster_asked, parts_asked, task_asked
 from weft.commands.lists import numbers
+from weft.commands.task_flags import add_task_flags, cluster_given, parts_given, task_given
 from weft.errors import ConfigError
 from weft.graph import DirectoryWriter, Graph, ProgressCallback, read_manifest
 from weft.partition import (
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
-    add_flags(parser, plan=True)
+    add_task_flags(parser, plan=True)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "methods:\n" + "\n".join(f"  {name:20}  {text}" for name, text in PARTITION_METHODS.help().items())
 
@@ -86,9 +86,9 @@ def run(args: argparse.Namespace) -> int:
     """Allocate, write, and show how good the allocation is."""
     graph = Graph.open(args.graph)
     DirectoryWriter(args.out, overwrite=args.overwrite).check()
-    parts = parts_asked(args)
+    parts = parts_given(args)
     choice = _chosen(args, graph)
-    steps = CheckpointedSteps(args.out, _asked(args, choice))
+    steps = CheckpointedSteps(args.out, _identity(args, choice))
     with StageProgress() as progress:
         start = time.perf_counter()
         owners, shares = _allocated(args, graph, parts, choice, steps, progress)
@@ -138,7 +138,7 @@ def _options(given: list[str]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in given)
 
 
-def _asked(args: argparse.Namespace, choice: MethodChoice) -> dict[str, Any]:
+def _identity(args: argparse.Namespace, choice: MethodChoice) -> dict[str, Any]:
     """All that the owners hang on: of a command that was stopped, what the next one may take over."""
     flags = {name: value for name, value in vars(args).items() if name not in _NO_MATTER}
     cluster = None if args.cluster is None else asdict(read_cluster(args.cluster))
@@ -158,7 +158,7 @@ def _allocated(
     """The owners, and what was asked for as their shares."""
     if parts < 1:
         raise ConfigError(f"{parts} parts are not possible: give at least 1")
-    task, cluster = task_asked(args, graph, parts, args.plan), cluster_asked(args, parts)
+    task, cluster = task_given(args, graph, parts, args.plan), cluster_given(args, parts)
     shares = shares_of(cluster) if args.shares is None else numbers("shares", args.shares)
     owners = allocate(
         graph,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.commands.asked import add_flags, cluster_asked, parts_asked, task_asked
+from weft.commands.task_flags import add_task_flags, cluster_given, parts_given, task_given
 from weft.errors import ConfigError
 from weft.graph import MANIFEST, Graph, ProgressCallback
 from weft.partition import TrainingTask, allocate
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: all)")
     parser.add_argument("--html", type=Path, help="write a page with all figures")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    add_flags(parser, plan=False)
+    add_task_flags(parser, plan=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--slack {args.slack:g} is out of range: it is a part of a worker's share, 0 or more")
     graph, measured = Graph.open(args.graph), read_measured(args.measured) if args.measured else {}
     made = {name: Graph.open(name) for name in args.allocations if (Path(name) / MANIFEST).exists()}
-    parts = parts_asked(args, next(iter(made.values())).num_owners if made else None)
-    cluster, task = cluster_asked(args, parts), task_asked(args, graph, parts)
+    parts = parts_given(args, next(iter(made.values())).num_owners if made else None)
+    cluster, task = cluster_given(args, parts), task_given(args, graph, parts)
     with StageProgress() as progress:
         allocations = {
             name: _read(graph, made[given], parts)

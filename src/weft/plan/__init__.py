@@ -7,6 +7,17 @@ from weft.lazy import lazy_face
 if TYPE_CHECKING:
     from weft.plan.binding import check_loader, check_own_model
     from weft.plan.choice import plan_named, plan_options
+    from weft.plan.groups import (
+        CheckpointSettings,
+        EvaluationSettings,
+        ModelSettings,
+        OptimisationSettings,
+        ParallelSettings,
+        PlanSettings,
+        ReportSettings,
+        SamplingSettings,
+        TaskSettings,
+    )
     from weft.plan.named import (
         NAMED,
         OF_GRAPH,
@@ -29,4 +40,27 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)
 
-__all__ = ["Plan", "Settings", "dnp", "gdp", "halo", "leap", "mixed", "nfp", "snp", "split", "tp", "tp_decoupled"]
+__all__ = [
+    "CheckpointSettings",
+    "EvaluationSettings",
+    "ModelSettings",
+    "OptimisationSettings",
+    "ParallelSettings",
+    "Plan",
+    "PlanSettings",
+    "ReportSettings",
+    "SamplingSettings",
+    "Settings",
+    "TaskSettings",
+    "dnp",
+    "gdp",
+    "halo",
+    "leap",
+    "mixed",
+    "nfp",
+    "plan_of",
+    "snp",
+    "split",
+    "tp",
+    "tp_decoupled",
+]

@@ -140,7 +140,7 @@ class PlanSettings(Group):
     name: str = setting(
         "auto",
         "gdp nfp snp dnp split leap migrate, (full graph: halo tp tp-decoupled), a placement a layer such as "
-        "push,pull,local (inputs first), or a plan's file; auto: the one that the planner finds fastest",
+        "push+pull+local (inputs first), or a plan's file; auto: the one that the planner finds fastest",
         key="plan",
         usual=True,
     )

@@ -94,9 +94,9 @@ def test_hosts_and_links(partition):
         (["--parts", "2", "--plan", "gdp"], "--plan gdp reads rows wherever they are"),
         (
             ["--parts", "2", "--plan", "magic"],
-            "--plan magic is not known: choose one of snp, dnp, split, leap, migrate, halo",
+            "plan = 'magic' is not known: choose one of gdp, nfp, snp, dnp, split, leap, migrate",
         ),
-        (["--parts", "2", "--plan", "pull,push"], "a placement for each of 3 layers"),
+        (["--parts", "2", "--plan", "pull,push"], "has 2 placements for 3 convolutions: give one for each"),
         (["--parts", "2", "--plan", "local,pull,pull"], "layer 2 is pull after a local layer 1"),
         (["--parts", "4", "--hosts", "3"], "4 parts can't be shared equally by 3 hosts"),
         (["--parts", "2", "--bandwidths", "1,1,1"], "--bandwidths 1,1,1 does not fit 2 hosts"),

@@ -7,15 +7,14 @@ from weft.commands.lists import whole_numbers, words
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.partition import TrainingTask, equal_hosts
-from weft.plan import NAMED, mixed
+from weft.plan import Plan, halo, plan_of, split
 from weft.planner import NEVER, Cluster, Host, read_cluster
 from weft.quantities import bandwidth_of
 
 _NO_MATTER = ("gdp", "nfp")  # plans for which it hardly matters where vertices are
-_WHOLE = "halo"  # the full graph
 
 
-def add_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
+def add_task_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     """Declare the flags, in a group of their own; `plan`: also the one for the plan to allocate for."""
     group = parser.add_argument_group("what will be trained, and where")
     group.add_argument(
@@ -26,7 +25,7 @@ def add_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     if plan:
         group.add_argument(
             "--plan",
-            help="the plan to allocate for: leap, split, snp, dnp, a placement a layer such as pull,push,local (inputs "
+            help="the plan to allocate for: leap, split, snp, dnp, a placement a layer such as pull+push+local (inputs "
             "first), or halo, for the full graph (default: pull in every layer, which keeps neighbours together whatever is "
             "trained)",
         )
@@ -47,7 +46,7 @@ def add_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     )
 
 
-def task_asked(args: argparse.Namespace, graph: Graph, parts: int, plan: str | None = None) -> TrainingTask:
+def task_given(args: argparse.Namespace, graph: Graph, parts: int, plan: str | None = None) -> TrainingTask:
     """What will be trained; widths are bytes a row."""
     fanouts = whole_numbers("fanouts", args.fanouts)
     if args.batch_size < 1 or args.hidden < 1:
@@ -55,14 +54,14 @@ def task_asked(args: argparse.Namespace, graph: Graph, parts: int, plan: str | N
     inputs = 4 if graph.features is None else graph.num_features * graph.features.itemsize
     inner = 4 * args.hidden
     widths = (float(inputs), *[float(inner)] * (len(fanouts) - 1), 4.0 * max(1, graph.num_classes))
-    placements = _placements(plan, len(fanouts))
-    cache, whole = getattr(args, "cache", 0.0), plan == _WHOLE
-    return TrainingTask(
-        fanouts, args.batch_size * parts, args.seed, placements, widths if fanouts else (), cache, whole
-    )
+    if not fanouts:
+        return TrainingTask(fanouts, args.batch_size * parts, args.seed, (), (), getattr(args, "cache", 0.0))
+    chosen = _plan(plan, len(fanouts), getattr(args, "cache", 0.0))
+    whole = chosen.scope == "graph"
+    return TrainingTask(fanouts, args.batch_size * parts, args.seed, chosen.layers, widths, chosen.cache, whole)
 
 
-def parts_asked(args: argparse.Namespace, known: int | None = None) -> int:
+def parts_given(args: argparse.Namespace, known: int | None = None) -> int:
     """How many parts: as told, else a worker of the cluster each, else as many as are known."""
     if args.parts is not None:
         return int(args.parts)
@@ -73,7 +72,7 @@ def parts_asked(args: argparse.Namespace, known: int | None = None) -> int:
     return known
 
 
-def cluster_asked(args: argparse.Namespace, parts: int) -> Cluster:
+def cluster_given(args: argparse.Namespace, parts: int) -> Cluster:
     """The machines: those of the file, or hosts that differ in nothing but their links."""
     if args.cluster is None:
         workers = equal_hosts(parts, parts if args.hosts is None else args.hosts)
@@ -91,22 +90,16 @@ def cluster_asked(args: argparse.Namespace, parts: int) -> Cluster:
     return cluster
 
 
-def _placements(plan: str | None, depth: int) -> tuple[str, ...]:
-    if plan in (None, _WHOLE):
-        return ("pull",) * depth
-    if plan in _NO_MATTER:
+def _plan(text: str | None, depth: int, cache: float) -> Plan:
+    """The plan to allocate for; of the full graph, one whose rows come."""
+    if text in _NO_MATTER:
         raise ConfigError(
-            f"--plan {plan} reads rows wherever they are: allocate for another plan, such as leap or split"
+            f"--plan {text} reads rows wherever they are: allocate for another plan, such as leap or split"
         )
-    layers = words(plan)
-    if plan in NAMED:
-        return NAMED[plan](depth).layers if depth else ()
-    if len(layers) != depth:
-        known = ", ".join([*(name for name in NAMED if name not in _NO_MATTER), _WHOLE])
-        raise ConfigError(
-            f"--plan {plan} is not known: choose one of {known}, or a placement for each of {depth} layers"
-        )
-    return mixed(*layers).layers
+    options: dict[str, object] = {"cache": cache} if cache else {}
+    if text == "halo":
+        return halo(depth, "pull", **options)
+    return split(depth, "pull", **options) if text is None else plan_of(text, depth, options)
 
 
 def _bandwidths(text: str, hosts: int) -> list[float]:
