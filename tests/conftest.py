@@ -10,7 +10,16 @@ import pytest
 
 from weft.exchange import simulate
 
+# Files whose tests share what is dear, and that go to the same process therefore, where several run the tests.
+_TOGETHER = {"test_planned": "probed", "test_probe_workers": "probed", "test_tutorial": "probed"}
 _REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """A file's tests stay together (pytest --dist loadgroup), for they share fixtures."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_TOGETHER.get(item.path.stem, str(item.path))))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -59,6 +68,13 @@ def weft():
     The command and its workers are processes, forked from one that has all imported. `check`: it must succeed.
     """
     return launcher.command
+
+
+@pytest.fixture(scope="session")
+def probed(weft, tmp_path_factory):
+    """What `weft probe --workers 2 --out FILE` said, and the file. It measures for a minute: once for all tests."""
+    file = tmp_path_factory.mktemp("probed") / "cluster.toml"
+    return weft("probe", "--workers", 2, "--out", file, check=True), file
 
 
 @pytest.fixture(scope="session", params=["threads", "sockets", "gloo"])

@@ -274,3 +274,8 @@ def test_pictures_are_what_their_text_says():
     for text in PICTURES.glob("*.txt"):
         drawn = subprocess.run([sys.executable, PICTURES / "draw.py", "--print", text], check=True, capture_output=True)
         assert text.with_suffix(".svg").read_bytes() == drawn.stdout, f"run python docs/pictures/draw.py {text}"
+
+
+def test_tests_mirror_the_rooms() -> None:
+    folders = {path.name for path in Path(__file__).parent.iterdir() if any(path.glob("test_*.py"))}
+    assert folders <= set(ROOMS)

@@ -1,6 +1,7 @@
 """Planned runs: probed, predicted, chosen and explained by the command line, and still the same model."""
 
 import json
+import shutil
 
 import pytest
 from safetensors.torch import load_file
@@ -17,11 +18,11 @@ TRAIN = [*RUN, "--epochs", "2", "--dtype", "float64", "--lr", "0.01"]
 
 
 @pytest.fixture(scope="module")
-def folder(weft, tmp_path_factory):
+def folder(probed, tmp_path_factory):
     folder = tmp_path_factory.mktemp("planned")
     graph = communities(folder / "whole", vertices=1500, edges=20_000, width=12, classes=5, train=0.4, block=100)
     write_partitioned(graph, allocate(graph, 2, "metis"), 2, folder / "parts")
-    weft("probe", "--workers", 2, "--out", folder / "cluster.toml", check=True)
+    shutil.copy(probed[1], folder / "cluster.toml")
     return folder
 
 

@@ -11,21 +11,36 @@ import pytest
 from weft import cli
 from weft.commands import probe as commands_probe
 from weft.planner import KINDS, NEVER, Cluster, Host, read_cluster, write_cluster
+from weft.training import rehearsal
 
 
-def test_two_workers_write_a_file(weft, tmp_path):
-    done = weft("probe", "--workers", 2, "--rounds", 2, "--out", tmp_path / "cluster.toml", check=True)
-    cluster = read_cluster(tmp_path / "cluster.toml")
+def test_two_workers_write_a_file(probed):
+    done, file = probed
+    cluster = read_cluster(file)
     (host,) = cluster.hosts
     assert (host.name, host.workers, host.bandwidth, host.speed) == ("h1", 2, NEVER, 1.0)
     assert 0 < host.busy_cores <= host.cores <= 6
     assert 1e6 < cluster.near_bandwidth < 1e12
     assert 1e-6 < cluster.near_latency < 1
     assert host.memory > 1 << 20
-    assert f"written to {tmp_path / 'cluster.toml'}" in done.stdout
+    assert f"written to {file}" in done.stdout
     assert done.stdout.count("h1") == 1
     assert "Among the workers of one host" in done.stdout
-    assert [file.name for file in tmp_path.iterdir()] == ["cluster.toml"]
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_rounds_are_rehearsed_and_counted(ranks, monkeypatch):
+    """Of a small graph, for the figures don't matter here: so many runs by each plan, and what they took is fitted."""
+    seen = []
+    monkeypatch.setattr(rehearsal, "_VERTICES", 5000)
+    monkeypatch.setattr(rehearsal, "_EDGES", 50_000)
+    monkeypatch.setattr(rehearsal, "_TRAIN", 0.2)
+    monkeypatch.setattr(rehearsal, "_SCENES", ((128, 8, rehearsal._PLANS[:3], 1),))
+    monkeypatch.setattr(rehearsal, "fit", lambda cluster, found: seen.append(len(found)) or dict.fromkeys(KINDS, 0.5))
+    cluster = Cluster((Host("h1", NEVER, 1e10, workers=2),), 0.0, 0.0, 1e9)
+    found = ranks(2, lambda world: rehearsal.rehearse(world, cluster, rounds=3))
+    assert [one.rounds for one in found] == [3, 3] and [one.work["pace"] for one in found] == [0.5, 0.5]
+    assert seen == [3 * 3, 3 * 3]
 
 
 @pytest.mark.slow
