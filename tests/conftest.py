@@ -1,6 +1,8 @@
 """Fixtures that all tests share."""
 
+import fcntl
 import multiprocessing.util
+import os
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -10,16 +12,7 @@ import pytest
 
 from weft.exchange import simulate
 
-# Files whose tests share what is dear, and that go to the same process therefore, where several run the tests.
-_TOGETHER = {"test_planned": "probed", "test_probe_workers": "probed", "test_tutorial": "probed"}
 _REPOSITORY = Path(__file__).resolve().parent.parent
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """A file's tests stay together (pytest --dist loadgroup), for they share fixtures."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_TOGETHER.get(item.path.stem, str(item.path))))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -72,9 +65,17 @@ def weft():
 
 @pytest.fixture(scope="session")
 def probed(weft, tmp_path_factory):
-    """What `weft probe --workers 2 --out FILE` said, and the file. It measures for a minute: once for all tests."""
-    file = tmp_path_factory.mktemp("probed") / "cluster.toml"
-    return weft("probe", "--workers", 2, "--out", file, check=True), file
+    """What `weft probe --workers 2 --out FILE` printed, and the file. It measures for a minute: once for all tests."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all processes that run tests
+    file, printed = folder / "probed" / "cluster.toml", folder / "probed.txt"
+    with open(folder / "probed.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not printed.exists():
+            file.parent.mkdir()
+            printed.write_text(weft("probe", "--workers", 2, "--out", file, check=True).stdout)
+    return printed.read_text(), file
 
 
 @pytest.fixture(scope="session", params=["threads", "sockets", "gloo"])

@@ -15,7 +15,7 @@ from weft.training import rehearsal
 
 
 def test_two_workers_write_a_file(probed):
-    done, file = probed
+    printed, file = probed
     cluster = read_cluster(file)
     (host,) = cluster.hosts
     assert (host.name, host.workers, host.bandwidth, host.speed) == ("h1", 2, NEVER, 1.0)
@@ -23,9 +23,9 @@ def test_two_workers_write_a_file(probed):
     assert 1e6 < cluster.near_bandwidth < 1e12
     assert 1e-6 < cluster.near_latency < 1
     assert host.memory > 1 << 20
-    assert f"written to {file}" in done.stdout
-    assert done.stdout.count("h1") == 1
-    assert "Among the workers of one host" in done.stdout
+    assert f"written to {file}" in printed
+    assert printed.count("h1") == 1
+    assert "Among the workers of one host" in printed
     assert list(file.parent.iterdir()) == [file]
 
 
