@@ -216,8 +216,8 @@ def test_by_the_command_resumed_by_another_plan(weft, tmp_path):
     graph = communities(tmp_path / "whole", vertices=800, edges=8000, width=9, classes=5, train=0.4, block=100)
     write_partitioned(graph, allocate(graph, 2, "metis"), 2, tmp_path / "parts")
     usual = ["--full-graph", "--hidden", 8, "--layers", 3, "--epochs", 4, "--dtype", "float64", "--dropout", 0.2]
-    usual += ["--threads", 1, "--keep", 9]
-    many, kept = ["--workers", 2, "--checkpoint", tmp_path / "kept"], tmp_path / "kept"
+    usual += ["--threads", 1]
+    many, kept = ["--workers", 2, "--checkpoint", tmp_path / "kept", "--keep", 9], tmp_path / "kept"
     for arguments in (
         [tmp_path / "whole", *usual, "--out", tmp_path / "one"],
         [tmp_path / "parts", *usual, *many, "--plan", "halo", "--replicate"],
