@@ -126,7 +126,7 @@ def allocated(graph, name, parts, method, args):
 def measured(graph, name, parts, method, args):
     path, owners, took = allocated(graph, name, parts, method, args)
     settings = {"batch_size": seeds_of(name, args.unequal), "fanouts": FANOUTS, "hidden": hidden_of(args.unequal)}
-    settings |= {"loaders": 1, "prefetch": 0}
+    settings |= {"prefetch": 0}
     job = {"graph": str(path), "cluster": None, "known": [], "named": args.plans, "settings": settings}
     job |= {"rounds": args.rounds, "epochs": args.epochs, "enough": args.seconds, "slow": 100.0}
     with tempfile.TemporaryDirectory() as folder:
