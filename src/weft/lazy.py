@@ -15,6 +15,7 @@ def lazy_face(package: str) -> Callable[[str], object]:
     """
     face = sys.modules[package]
     homes = _homes(inspect.getsource(face))
+    vars(face)["__dir__"] = lambda: sorted({*vars(face), *homes})  # for completion by tab
 
     def __getattr__(name: str) -> object:
         if name not in homes:

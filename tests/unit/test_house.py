@@ -143,6 +143,7 @@ def test_a_face_gives_what_it_says(room):
     for name, module in exports(room).items():
         assert name not in inside, f"weft.{room}.{name} would be the module of that name once this was imported"
         assert getattr(face, name) is getattr(import_module(module), name)
+        assert name in dir(face)
 
 
 def test_modules_do_not_import_each_other_in_a_circle():
