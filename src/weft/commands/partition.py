@@ -97,8 +97,10 @@ def run(args: argparse.Namespace) -> int:
         write_partitioned(graph, owners, parts, args.out, shares=shares, **more, progress=progress)
     steps.forget()
     figures = measure(graph, owners, parts, shares=shares, threads=args.threads)
-    figures |= {"method": choice.method, "seconds": seconds}
-    print(json.dumps(figures)) if args.json else print_partition(str(args.out), figures)
+    if args.json:
+        print(json.dumps({**figures, "method": choice.method, "seconds": seconds}))
+    else:
+        print_partition(str(args.out), figures, choice.method, seconds)
     return 0
 
 

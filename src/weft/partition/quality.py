@@ -1,7 +1,7 @@
 """How good an allocation is, in figures."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -9,6 +9,20 @@ from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph
 from weft.partition.goal import normalised_shares
+
+
+class PartitionFigures(TypedDict):
+    """How good an allocation is: of each part, and of all."""
+
+    parts: int
+    cut: float  # the share of edges between parts
+    halo: list[int]  # of each part, the sources of its in-edges that others own: rows it lacks for one layer
+    halo_share: float  # all halos, in rows a vertex
+    vertices: list[int]
+    edges: list[int]  # in-edges
+    training: NotRequired[list[int]]
+    work: NotRequired[list[float]]
+    balance: dict[str, float]  # the most that a part has of something, by what it should have
 
 
 def measure(
@@ -19,12 +33,8 @@ def measure(
     shares: Sequence[float] | np.ndarray | None = None,
     work: np.ndarray | None = None,
     threads: int = 1,
-) -> dict[str, Any]:
-    """The share of edges cut; each part's vertices, training vertices, in-edges and work, if it is given; halos; balance.
-
-    A part's halo are the sources of its in-edges that others own: the rows it lacks for one layer over all its vertices.
-    Balance is the most that a part has of something, by what it should have: its share of all (equal, if none are given).
-    """
+) -> PartitionFigures:
+    """How good an allocation is. What a part should have is its share of all (equal, if none are given)."""
     owners = check_owners(graph, owners, parts)
     cut, halo = np.empty(parts, dtype=np.int64), np.empty(parts, dtype=np.int64)
     _kernels.count_halos(graph.indptr, graph.indices, owners, cut, halo, threads)
@@ -37,14 +47,20 @@ def measure(
     if work is not None:
         counts["work"] = np.bincount(owners, work, parts)
     targets = normalised_shares(parts, shares)
-    return {
+    figures: PartitionFigures = {
         "parts": parts,
         "cut": int(cut.sum()) / max(graph.num_edges, 1),
         "halo": halo.tolist(),
         "halo_share": int(halo.sum()) / graph.num_vertices,
-        **{name: values.tolist() for name, values in counts.items()},
+        "vertices": counts["vertices"].tolist(),
+        "edges": counts["edges"].tolist(),
         "balance": {name: _balance(values, targets) for name, values in counts.items()},
     }
+    if "training" in counts:
+        figures["training"] = counts["training"].tolist()
+    if "work" in counts:
+        figures["work"] = counts["work"].tolist()
+    return figures
 
 
 def _balance(values: np.ndarray, targets: np.ndarray) -> float:

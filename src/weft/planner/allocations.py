@@ -11,14 +11,22 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
 from weft import _kernels
 from weft.errors import InputError, StorageError
 from weft.graph import Graph, ProgressCallback
-from weft.partition import Traces, TrainingTask, add_batch, expected_draws, measure, rows_between, seeds_of
+from weft.partition import (
+    PartitionFigures,
+    Traces,
+    TrainingTask,
+    add_batch,
+    expected_draws,
+    measure,
+    rows_between,
+    seeds_of,
+)
 from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cluster_shares import apart, hosts_of, link_seconds, shares_of
@@ -45,7 +53,7 @@ class Compared:
     """An allocation's figures."""
 
     name: str
-    figures: dict[str, Any]  # as `measure` has them
+    figures: PartitionFigures
     flows: dict[str, Flow]  # by plan
     measured: dict[str, float] = field(default_factory=dict)  # seconds, by plan
 
@@ -112,7 +120,7 @@ class Comparer:
         task, name = self._task, str(self._graph.path or "the graph")
         return Comparison(name, len(hosts), int(hosts[-1]) + 1, task.fanouts, task.batch_size, *sizes, found)
 
-    def _figures(self, owners: np.ndarray, shares: Shares) -> dict[str, Any]:
+    def _figures(self, owners: np.ndarray, shares: Shares) -> PartitionFigures:
         parts = len(hosts_of(self._cluster))
         return measure(self._graph, owners, parts, shares=shares, work=self._work, threads=self._threads)
 

@@ -1,20 +1,21 @@
 """An allocation's figures as a table."""
 
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 
+from weft.partition import PartitionFigures
 
-def print_partition(name: str, figures: dict[str, Any]) -> None:
+
+def print_partition(name: str, figures: PartitionFigures, method: str, seconds: float) -> None:
     """Print what `weft partition` made."""
-    title = f"{name}: {figures['parts']} owners by {figures['method']} in {figures['seconds']:.1f} s"
+    title = f"{name}: {figures['parts']} owners by {method} in {seconds:.1f} s"
     table = Table(title=title, title_justify="left")
-    columns = [column for column in ("vertices", "training", "edges", "halo") if column in figures]
+    counts = {"vertices": figures["vertices"], "training": figures.get("training"), "edges": figures["edges"]}
+    columns = {name: values for name, values in (counts | {"halo": figures["halo"]}).items() if values is not None}
     for column in ("owner", *columns):
         table.add_column(column, justify="right")
     for owner in range(figures["parts"]):
-        table.add_row(str(owner), *(f"{figures[column][owner]:,}" for column in columns))
+        table.add_row(str(owner), *(f"{values[owner]:,}" for values in columns.values()))
     balance = figures["balance"]
     over = [f"{balance[column] - 1:+.1%}" if column in balance else "" for column in columns]
     table.add_section()
