@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 from weft.errors import ConfigError, StorageError
 
 T = TypeVar("T")
-TYPES = {
+TYPES: dict[object, str] = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
@@ -30,15 +30,15 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     usual: bool = False,
-    binds: tuple[str, ...] = (),
+    binds: str = "",
 ) -> T:
     """A field of a group of settings.
 
     `key`: its name where groups are not named, if that is another one. `usual`: is it shown in a command's first help?
-    `binds`: the conditions under which it has an effect.
+    `binds`: names of the conditions under which it has an effect.
     """
     limits = {"choices": choices, "low": low, "high": high}
-    metadata = {"help": help, "key": key, "usual": usual, "binds": binds, **limits}
+    metadata = {"help": help, "key": key, "usual": usual, "binds": binds.split(), **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -56,7 +56,7 @@ def key_of(field: dataclasses.Field) -> str:
     return str(field.metadata["key"] or field.name)
 
 
-def types_of(field: dataclasses.Field) -> tuple[Any, ...]:
+def types_of(field: dataclasses.Field) -> tuple[object, ...]:
     """The types that a setting's value may have."""
     return get_args(field.type) or (field.type,)
 
@@ -97,7 +97,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
-def _converted(types: tuple[Any, ...], value: object) -> object:
+def _converted(types: tuple[object, ...], value: object) -> object:
     if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in types):
         if type(None) not in types:
             raise ValueError

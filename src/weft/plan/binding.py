@@ -48,7 +48,7 @@ def _model(*names: str, but: tuple[str, ...] = ()) -> Callable[["Settings"], boo
 
 
 CONDITIONS = {
-    "named model": Condition(
+    "named": Condition(
         "a model that is made by its own code", "say it there", lambda settings: ".py" not in settings.model.name
     ),
     "width": Condition(
@@ -65,7 +65,7 @@ CONDITIONS = {
     "batches": Condition(
         "training on the full graph", "drop full_graph", lambda settings: not settings.sampling.full_graph
     ),
-    "full graph": Condition("training on batches", "set full_graph", lambda settings: settings.sampling.full_graph),
+    "graph": Condition("training on batches", "set full_graph", lambda settings: settings.sampling.full_graph),
     "replace": Condition(
         "sampler = '{sampler}'", "choose another sampler", lambda settings: _sampler_takes(settings, "replace")
     ),
@@ -87,7 +87,7 @@ CONDITIONS = {
         "set dtype = 'float32'",
         lambda settings: settings.model.dtype == "float32" or settings.plan.wire == "float32",
     ),
-    "open wire": Condition(
+    "open-wire": Condition(
         "a plan that is chosen already, if it is auto",
         "set wire = 'float16'",
         lambda settings: settings.plan.wire != "auto" or settings.strategy == "auto",
@@ -112,7 +112,7 @@ CONDITIONS = {
         lambda settings: settings.plan.prefetch > 0 or settings.strategy != "auto",
         of_plan=lambda settings, plan: plan.prefetch > 0,
     ),
-    "whole at home": Condition(
+    "at-home": Condition(
         "{plan}, whose seeds are not computed whole at home",
         "choose leap",
         of_plan=lambda settings, plan: (
@@ -130,17 +130,17 @@ CONDITIONS = {
         "choose leap",
         of_plan=lambda settings, plan: plan.models == "stay",
     ),
-    "at owners": Condition(
+    "at-owners": Condition(
         "{plan}, where all layers are by columns",
         "set plan = 'halo'",
         of_plan=lambda settings, plan: not plan.tensor_parallel,
     ),
-    "by column": Condition(
+    "by-column": Condition(
         "{plan}, where no layer is by columns",
         "set plan = 'tp'",
         of_plan=lambda settings, plan: plan.tensor_parallel,
     ),
-    "by memory": Condition(
+    "by-memory": Condition(
         "{plan}, whose number of chunks is set",
         "drop chunks",
         of_plan=lambda settings, plan: plan.decoupled or not plan.chunks,
@@ -165,7 +165,7 @@ def check_bindings(settings: "Settings", plan: Plan | None = None) -> None:
 
 def check_own_model(settings: "Settings", decodes: bool) -> None:
     """Refuse what would make a model, where there is one already. `decodes`: with a decoder of links?"""
-    own = {key for key in settings.usual if "named model" in settings.conditions(key)} | {"model"}
+    own = {key for key in settings.usual if "named" in settings.conditions(key)} | {"model"}
     own |= {"decoder"} if decodes else set()
     own |= {"hidden"} if decodes or settings.task.name != "link" else set()  # of a decoder that is made
     refuse(settings, own, "a model that is made already", "give the model's name in its place")

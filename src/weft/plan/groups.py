@@ -11,41 +11,22 @@ class ModelSettings(Group):
     """The model that is built."""
 
     name: str = setting(
-        "sage",
-        "a name (gcn sage gat gatv2 gin deepgcn film rgcn rgat) or FILE.py:FUNCTION",
-        key="model",
-        usual=True,
+        "sage", "a name (gcn sage gat gatv2 gin deepgcn film rgcn rgat) or FILE.py:FUNCTION", key="model", usual=True
     )
-    hidden: int = setting(128, "width between layers", low=1, usual=True, binds=("width",))
+    hidden: int = setting(128, "width between layers", low=1, usual=True, binds="width")
     layers: int | None = setting(
-        None,
-        "convolutions; none: as many as fanouts, or the model's own number",
-        low=1,
-        usual=True,
-        binds=("named model",),
+        None, "convolutions; none: as many as fanouts, or the model's own number", low=1, usual=True, binds="named"
     )
-    heads: int = setting(4, "attention heads (gat, gatv2, rgat)", low=1, usual=True, binds=("named model", "attention"))
+    heads: int = setting(4, "attention heads (gat, gatv2, rgat)", low=1, usual=True, binds="named attention")
     bases: int = setting(
-        0,
-        "rgcn, rgat: matrices that relations share and mix; 0: each has its own",
-        low=0,
-        binds=("named model", "relational"),
+        0, "rgcn, rgat: matrices that relations share and mix; 0: each has its own", low=0, binds="named relational"
     )
     blocks: int = setting(
-        0,
-        "rgcn, rgat: blocks along the diagonal of relations' matrices; 0: full",
-        low=0,
-        binds=("named model", "relational"),
+        0, "rgcn, rgat: blocks along the diagonal of relations' matrices; 0: full", low=0, binds="named relational"
     )
-    dropout: float = setting(
-        0.0, "share of values dropped in training", low=0.0, high=0.99, usual=True, binds=("named model",)
-    )
-    norm: str = setting(
-        "none", "normalisation between layers", choices=("none", "layer", "batch"), binds=("named model", "norm")
-    )
-    jk: str = setting(
-        "none", "jumping knowledge", choices=("none", "cat", "max", "lstm", "last"), binds=("named model", "jk")
-    )
+    dropout: float = setting(0.0, "share of values dropped in training", low=0.0, high=0.99, usual=True, binds="named")
+    norm: str = setting("none", "normalisation between layers", choices=("none", "layer", "batch"), binds="named norm")
+    jk: str = setting("none", "jumping knowledge", choices=("none", "cat", "max", "lstm", "last"), binds="named jk")
     dtype: str = setting("float32", "arithmetic", choices=("float32", "float64"), usual=True)
 
 
@@ -60,35 +41,32 @@ class TaskSettings(Group):
         usual=True,
     )
     decoder: str = setting(
-        "dot", "links: how two rows (of width hidden) make a score", choices=("dot", "mlp"), binds=("links",)
+        "dot", "links: how two rows (of width hidden) make a score", choices=("dot", "mlp"), binds="links"
     )
     loss: str = setting(
-        "bce",
-        "links: binary cross-entropy, or a margin over each negative",
-        choices=("bce", "margin"),
-        binds=("links",),
+        "bce", "links: binary cross-entropy, or a margin over each negative", choices=("bce", "margin"), binds="links"
     )
     margin: float = setting(
-        1.0, "links, loss margin: how much higher a link is to score", low=0.0, binds=("links", "margin")
+        1.0, "links, loss margin: how much higher a link is to score", low=0.0, binds="links margin"
     )
     negatives: str = setting(
         "uniform",
         "links: other tails drawn from all vertices, or from the tails of the same batch",
         choices=("uniform", "batch"),
-        binds=("links",),
+        binds="links",
     )
-    num_negatives: int = setting(1, "links: negatives for each link in training", low=1, binds=("links",))
-    link_split: str = setting("90/5/5", "links: train/validation/test in per cent", binds=("links",))
+    num_negatives: int = setting(1, "links: negatives for each link in training", low=1, binds="links")
+    link_split: str = setting("90/5/5", "links: train/validation/test in per cent", binds="links")
     metric: str = setting(
         "mrr",
         "links: by which figure the best model is known",
         choices=("mrr", "hits", "auc"),
         usual=True,
-        binds=("links",),
+        binds="links",
     )
-    hits: int = setting(10, "links: the k of Hits@k", low=1, binds=("links",))
+    hits: int = setting(10, "links: the k of Hits@k", low=1, binds="links")
     eval_negatives: int = setting(
-        100, "links: negatives that each link is ranked among in evaluation", low=1, binds=("links",)
+        100, "links: negatives that each link is ranked among in evaluation", low=1, binds="links"
     )
 
 
@@ -97,22 +75,18 @@ class SamplingSettings(Group):
     """How batches are drawn, if any are."""
 
     fanouts: tuple[int, ...] | None = setting(
-        None,
-        "neighbours drawn, from the seeds outwards: 10,10,5 or full",
-        low=-1,
-        usual=True,
-        binds=("batches",),
+        None, "neighbours drawn, from the seeds outwards: 10,10,5 or full", low=-1, usual=True, binds="batches"
     )
     sampler: str = setting(
         "neighbor",
         "each vertex draws neighbours for itself (neighbor), all draw the same ones (labor), fanouts say how many vertices "
         "of the whole graph a layer draws (layer), or a plugin's name",
         usual=True,
-        binds=("batches",),
+        binds="batches",
     )
-    replace: bool = setting(False, "draw neighbours with replacement", binds=("batches", "replace"))
-    weighted: bool = setting(False, "draw neighbours in proportion to edge weights", binds=("batches", "weighted"))
-    batch_size: int = setting(1024, "seeds in a batch, for each worker", low=1, usual=True, binds=("batches",))
+    replace: bool = setting(False, "draw neighbours with replacement", binds="batches replace")
+    weighted: bool = setting(False, "draw neighbours in proportion to edge weights", binds="batches weighted")
+    batch_size: int = setting(1024, "seeds in a batch, for each worker", low=1, usual=True, binds="batches")
     full_graph: bool = setting(
         False, "no batches: each epoch is one update on all vertices with all their neighbours", usual=True
     )
@@ -126,7 +100,7 @@ class OptimisationSettings(Group):
     optimizer: str = setting("adam", "the optimiser", choices=("adam", "adamw", "sgd"), usual=True)
     lr: float = setting(0.003, "learning rate", low=0.0, usual=True)
     weight_decay: float = setting(0.0, "weight decay", low=0.0, usual=True)
-    momentum: float = setting(0.9, "momentum (sgd)", low=0.0, high=1.0, binds=("sgd",))
+    momentum: float = setting(0.9, "momentum (sgd)", low=0.0, high=1.0, binds="sgd")
     schedule: str = setting("constant", "how the rate falls", choices=("constant", "cosine", "linear"), usual=True)
     warmup: float = setting(0.0, "epochs over which the rate rises from zero", low=0.0)
     clip_norm: float = setting(0.0, "largest gradient norm; 0: no limit", low=0.0)
@@ -148,10 +122,10 @@ class PlanSettings(Group):
         "auto",
         "spread over the workers, or at home; auto: as the plan has it",
         choices=("auto", "spread", "home"),
-        binds=("batches",),
+        binds="batches",
     )
     group: str = setting(
-        "all", "who shares a batch: all, or each host by itself", choices=("all", "host"), binds=("batches",)
+        "all", "who shares a batch: all, or each host by itself", choices=("all", "host"), binds="batches"
     )
     topology: str = setting(
         "replicated", "every worker reads all neighbour lists, or only its own", choices=("replicated", "partitioned")
@@ -161,58 +135,58 @@ class PlanSettings(Group):
         "others' feature rows that a worker keeps: a share of all (up to 1), or bytes",
         low=0.0,
         usual=True,
-        binds=("batches", "rows"),
+        binds="batches rows",
     )
     cache_by: str = setting(
         "reads",
         "which rows: the most read in a dry run, or of most out-edges",
         choices=("reads", "degree"),
-        binds=("batches", "rows", "cache"),
+        binds="batches rows cache",
     )
     wire: str = setting(
         "float32",
         "how rows travel; float16 gives up exactness; auto: float16 where the planner finds it faster",
         choices=("float32", "float16", "auto"),
         usual=True,
-        binds=("float32", "open wire"),
+        binds="float32 open-wire",
     )
     slack: float = setting(
         0.1,
         "seeds at home (leap): how far above its share a worker's may be before some move to where they miss least",
         low=0.0,
-        binds=("batches", "whole at home"),
+        binds="batches at-home",
     )
     gather: str = setting(
         "batch",
         "plan migrate: one fetch for all time steps of a batch, or one a step",
         choices=("batch", "step"),
-        binds=("batches", "migrate"),
+        binds="batches migrate",
     )
     merge: str = setting(
         "fewest",
         "plan migrate: the time step that is dropped while epochs get faster: of fewest seeds, a random one; or none",
         choices=("fewest", "random", "none"),
-        binds=("batches", "migrate"),
+        binds="batches migrate",
     )
     prefetch: int = setting(
         2,
         "batches (or pieces of them) prepared ahead; the planner takes fewer where memory is short",
         low=0,
-        binds=("batches",),
+        binds="batches",
     )
     replicate: bool = setting(
         False,
         "full graph, halo: compute others' rows again where that moves less than sending them",
-        binds=("full graph", "at owners"),
+        binds="graph at-owners",
     )
     overlap: bool = setting(
-        True, "full graph, tp: exchanges go on while something else is computed", binds=("full graph", "by column")
+        True, "full graph, tp: exchanges go on while something else is computed", binds="graph by-column"
     )
     chunks: int = setting(
         0,
         "full graph, tp: pieces that all vertices are gone through in; 0: by the memory budget",
         low=0,
-        binds=("full graph", "by column"),
+        binds="graph by-column",
     )
 
 
@@ -226,30 +200,25 @@ class ParallelSettings(Group):
         0,
         "threads that prepare batches, each a batch of its own; 0: one, or two with other workers",
         low=0,
-        binds=("batches", "ahead"),
+        binds="batches ahead",
     )
     micro_batches: int = setting(
         1,
         "pieces that a batch is computed in, one after the other: the same model from less memory",
         low=1,
-        binds=("batches", "stay"),
+        binds="batches stay",
     )
     memory: str | None = setting(
         None,
         "full graph, tp: what a worker may use, such as 2GB; none: no limit",
         usual=True,
-        binds=("full graph", "by column", "by memory"),
+        binds="graph by-column by-memory",
     )
     cluster: Path | None = setting(
-        None,
-        "a cluster file (weft probe) to choose a plan by; none: measured at the start",
-        usual=True,
-        binds=("auto",),
+        None, "a cluster file (weft probe) to choose a plan by; none: measured at the start", usual=True, binds="auto"
     )
     watch: bool = setting(
-        True,
-        "try plans that may be the fastest, and plan again when epochs and predictions drift apart",
-        binds=("auto",),
+        True, "try plans that may be the fastest, and plan again when epochs and predictions drift apart", binds="auto"
     )
     transport: str = setting(
         "sockets", "how rows in host memory travel; gloo: by torch.distributed", choices=("sockets", "gloo")
@@ -268,13 +237,13 @@ class EvaluationSettings(Group):
         key="evaluation",
         choices=("sampled", "exact"),
         usual=True,
-        binds=("batches",),
+        binds="batches",
     )
     batch_size: int = setting(
-        4096, "vertices in a batch of sampled evaluation", key="eval_batch_size", low=1, binds=("batches", "sampled")
+        4096, "vertices in a batch of sampled evaluation", key="eval_batch_size", low=1, binds="batches sampled"
     )
     patience: int = setting(
-        0, "evaluations without a better one before stopping; 0: never", low=0, usual=True, binds=("evaluated",)
+        0, "evaluations without a better one before stopping; 0: never", low=0, usual=True, binds="evaluated"
     )
 
 
@@ -283,11 +252,9 @@ class CheckpointSettings(Group):
     """What is kept, to go on from."""
 
     folder: Path | None = setting(None, "folder of checkpoints; none: no checkpoints", key="checkpoint", usual=True)
-    every: int = setting(
-        0, "batches between checkpoints; 0: one an epoch", key="checkpoint_every", low=0, binds=("kept",)
-    )
-    keep: int = setting(3, "newest checkpoints to keep", low=1, binds=("kept",))
-    resume: bool = setting(False, "go on from the newest checkpoint, if there is one", usual=True, binds=("kept",))
+    every: int = setting(0, "batches between checkpoints; 0: one an epoch", key="checkpoint_every", low=0, binds="kept")
+    keep: int = setting(3, "newest checkpoints to keep", low=1, binds="kept")
+    resume: bool = setting(False, "go on from the newest checkpoint, if there is one", usual=True, binds="kept")
 
 
 @dataclass(frozen=True, kw_only=True)

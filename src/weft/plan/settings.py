@@ -92,7 +92,7 @@ class Settings:
         return DEFAULTS
 
     @staticmethod
-    def conditions(key: str) -> tuple[str, ...]:
+    def conditions(key: str) -> list[str]:
         """The conditions under which a setting has an effect: see `weft.plan.binding`."""
         return FIELDS[key].metadata["binds"]
 
