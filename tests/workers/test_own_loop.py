@@ -174,6 +174,8 @@ def test_mistakes(parts):
     run.close()
     with pytest.raises(ConfigError, match=r"device 'cuda:7' is not here \(.*\): choose device='cpu'"):
         weft.Loader(graph, [4, 3], device="cuda:7")
+    with pytest.raises(ConfigError, match="batches can't be on device 'meta' yet: choose device='cpu'"):
+        weft.Loader(graph, [4, 3], device="meta")
     with pytest.raises(ConfigError, match="seeds run from 3 to 500, but there are 500 vertices"):
         weft.Loader(graph, [4, 3], seeds=torch.tensor([3, 500]))
     with pytest.raises(ConfigError, match="Loader: there is no setting 'fanout'; did you mean 'fanouts'"):

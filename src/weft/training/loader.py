@@ -247,11 +247,13 @@ def _chosen(graph: Graph, seeds: np.ndarray | Tensor | None, split: str) -> np.n
 
 
 def checked_device(device: str | torch.device) -> torch.device:
-    """The device, if it is one that is here."""
+    """The device, if it is one that batches can be on."""
     try:
         found = torch.device(device)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(f"device {str(device)!r} is not here ({reason}): choose device='cpu'") from None
+    if found.type != "cpu":
+        raise ConfigError(f"batches can't be on device {str(device)!r} yet: choose device='cpu'")
     return found
