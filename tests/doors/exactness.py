@@ -39,7 +39,8 @@ def trained(world, path, make_model, plan, settings):
         "threads": 1,
         "seed": 5,
     }
-    trainer = Trainer(graph, model, Settings.of(**usual | settings), world=world, plan=plan and Plan.from_dict(plan))
+    given = {name: value for name, value in (usual | settings).items() if value is not None}
+    trainer = Trainer(graph, model, Settings.of(**given), world=world, plan=plan and Plan.from_dict(plan))
     losses = [trainer.train_epoch(epoch)[1] for epoch in range(2)]
     trainer.close()
     return np.array(losses), torch.cat([p.detach().flatten() for p in model.parameters()])

@@ -81,7 +81,7 @@ def test_allocations_are_made_for_it(parts):
 
 def test_the_whole_graph_is_trained_under_it(ranks, parts):
     plan = {"layers": ["pull", "shared"], "scope": "graph", **HOME}
-    whole = {"full_graph": True, "fanouts": None, "batch_size": 1024}
+    whole = {"full_graph": True, "fanouts": None, "batch_size": None}
     check_exact(ranks, parts, lambda width, classes: GCN(width, 8, 2, classes), {"whole": plan}, **whole)
 
 
