@@ -65,11 +65,11 @@ def merges_once(graph: Graph, conv: MessagePassing, width: int) -> bool:
 def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: int) -> SliceCosts | None:
     """A layer by column among so many workers, its inputs kept if they can be; None where it can't be placed so."""
     own = max(FEW, min(MOST, graph.num_vertices) // workers)
-    edges = min(_EDGES, own * workers * graph.num_edges // max(1, graph.num_vertices))
+    edges = max(1, min(_EDGES, own * workers * graph.num_edges // max(1, graph.num_vertices)))
     try:
         few, many, whole = (
             _Run(graph, conv, width, depth, (workers, rows), count).time()
-            for rows, count in ((FEW, 0), (own, 0), (own, edges))
+            for rows, count in ((FEW, 1), (own, 1), (own, edges))  # relations map rows that an edge needs: there is one
         )
     except ModelError:
         return None

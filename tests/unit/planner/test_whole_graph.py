@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from weft.errors import ConfigError
@@ -65,6 +66,13 @@ def test_long_runs_compute_near_halos_again(near):
     plain, again = (planner.predict(replace(halo, replicate=way), cluster(1e5)) for way in (False, True))
     assert sum(again.sent.values()) < sum(plain.sent.values())
     assert again.memory > plain.memory
+
+
+def test_models_over_relations_are_planned_too(tmp_path):
+    graph = communities(tmp_path / "g", vertices=600, edges=6000, width=6, classes=3, train=0.4, block=60)
+    typed = replace(graph, edge_type=np.arange(graph.num_edges, dtype=np.int32) % 3)
+    told = {p.name: p for p in what_if(typed, tmp_path, model="rgat", hidden=8).answer(cluster(1e6)).predictions}
+    assert all(told[name].excluded is None and told[name].seconds > 0 for name in ("halo", "tp"))
 
 
 def test_half_precision_moves_half_as_much(near):
