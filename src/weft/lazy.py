@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 
+from weft.threads import PARSING
+
 
 def lazy_face(package: str) -> Callable[[str], object]:
     """A `__getattr__` for a package that imports its names under `if TYPE_CHECKING:`, for type checkers to see.
@@ -29,6 +31,8 @@ def lazy_face(package: str) -> Callable[[str], object]:
 
 def _homes(source: str) -> dict[str, str]:
     """The module of each name that is imported under `if TYPE_CHECKING:`."""
-    blocks = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    with PARSING:
+        tree = ast.parse(source)
+    blocks = (node for node in tree.body if isinstance(node, ast.If))
     lines = (node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom))
     return {alias.name: node.module for node in lines if node.module for alias in node.names}

@@ -1,4 +1,4 @@
-"""Priorities of threads, and cached properties that don't make one thread wait for another."""
+"""Priorities of threads, and what threads share: cached properties without a lock, a parser with one."""
 
 import functools
 import os
@@ -9,6 +9,10 @@ from contextlib import nullcontext
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+# To be held by who parses Python's literals (numpy does, in headers of files): in Python 3.11 several threads that do so
+# at once upset its count of nested expressions.
+PARSING = threading.Lock()
 
 
 def yield_to_others() -> None:

@@ -19,6 +19,7 @@ from typing import BinaryIO, NotRequired, Self, TypedDict, cast
 import numpy as np
 
 from weft.errors import GraphFormatError, InputError, StorageError
+from weft.threads import PARSING
 
 FORMAT = "weft-graph"
 VERSION = 1
@@ -237,7 +238,8 @@ def map_array(path: Path, name: str, entry: ArrayEntry) -> np.ndarray:
                 f"{file} has {size} bytes in place of {expected}: it is truncated or of another graph; import again"
             )
         try:
-            array = np.load(file, mmap_mode="r" if expected > _HEADER else None, allow_pickle=False)
+            with PARSING:
+                array = np.load(file, mmap_mode="r" if expected > _HEADER else None, allow_pickle=False)
         except ValueError as error:
             raise GraphFormatError(f"{file} is damaged ({error}): import the graph again") from None
     if list(array.shape) != entry["shape"] or array.dtype.str != entry["dtype"]:
@@ -262,7 +264,8 @@ def load_npy(file: Path) -> np.ndarray:
     """A user's .npy file, memory-mapped; pickled ones are refused."""
     with named_errors(file, "reading"):
         try:
-            return np.load(file, mmap_mode="r", allow_pickle=False)
+            with PARSING:
+                return np.load(file, mmap_mode="r", allow_pickle=False)
         except (ValueError, EOFError) as error:
             raise InputError(
                 f"{file} can't be read as a plain array ({error}): save it again with numpy.save"
