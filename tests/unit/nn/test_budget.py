@@ -10,8 +10,7 @@ import pytest
 
 from weft.errors import ConfigError
 from weft.nn import budget as budgets
-from weft.nn import needs
-from weft.nn.budget import Fit, Sizes, fit
+from weft.nn.budget import Fit, Sizes, fit, needs
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "budget.py"
 SIZES = Sizes(
