@@ -15,7 +15,7 @@ from weft.nn.coefficients import Coefficients
 from weft.nn.decoupled import Decoupled, Dense, Propagate, Scores, Step
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
-from weft.nn.rows import Handle, Pass, Rows
+from weft.nn.rows import Handle, Pass, Rows, without_depth
 from weft.placements import ROUNDS, EdgeLists, Layer, Program, Rounds, SliceLayer
 
 _SAMPLE = 512  # rows of which it is seen what dense layers keep
@@ -63,11 +63,11 @@ class DecoupledModel:
             return Rows.of(dense.whole(_mixed(dense, course, coefficients, run)), 0, run)
 
         if self.fit.activations == "again":
-            return _plain(through(self._some_at_a_time(x, program, run)))
+            return without_depth(through(self._some_at_a_time(x, program, run)))
         if self._spilled is None or not torch.is_grad_enabled():
-            return _plain(self._run(x, program, run, through))
+            return without_depth(self._run(x, program, run, through))
         with self._spilled:
-            return _plain(self._run(x, program, run, through))
+            return without_depth(self._run(x, program, run, through))
 
     def close(self) -> None:
         """End the thread that exchanges."""
@@ -218,10 +218,8 @@ def _mixed(dense: Dense, course: Course, coefficients: Coefficients, run: Pass) 
 
 
 def _plain_of(dense: Dense) -> Dense:
-    scores = dense.scores and Scores(dense.scores.conv, _plain(dense.scores.src), _plain(dense.scores.dst))
-    beside = None if dense.beside is None else _plain(dense.beside)
-    return replace(dense, rows=_plain(dense.rows), scores=scores, beside=beside)
-
-
-def _plain(x: Tensor) -> Tensor:
-    return x.plain() if isinstance(x, Rows) else x
+    scores = dense.scores and Scores(
+        dense.scores.conv, without_depth(dense.scores.src), without_depth(dense.scores.dst)
+    )
+    beside = None if dense.beside is None else without_depth(dense.beside)
+    return replace(dense, rows=without_depth(dense.rows), scores=scores, beside=beside)

@@ -119,6 +119,11 @@ class Handle(Tensor):
         )
 
 
+def without_depth(x: Tensor) -> Tensor:
+    """The same rows as an ordinary tensor, whether or not they know their depth."""
+    return x.plain() if isinstance(x, Rows) else x
+
+
 def edge_keys(dst_keys: Tensor, dst: Tensor, places: Tensor) -> Tensor:
     """A key for each edge, of its destination and its place in the destination's list: the same on any worker."""
     return dst_keys[dst.long()] * 0x9E3779B97F4A7C1 + places

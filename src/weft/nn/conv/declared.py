@@ -11,7 +11,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.nn.convolution import REDUCE, Call, Convolution
 from weft.nn.merges import Largest, Sums
-from weft.nn.rows import Rows
+from weft.nn.rows import Rows, without_depth
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class Declared(Convolution):
             x, name = call.x, f"{reduce} {call.edge_weight}"
             merged, own = layer.inputs.once(name, x, lambda: layer.merge_with_own(merge, x))
         else:
-            merged = layer.merge(merge, _plain(split.source(Rows.of(call.whole_rows, call.depth, call.run))))
+            merged = layer.merge(merge, without_depth(split.source(Rows.of(call.whole_rows, call.depth, call.run))))
             own = call.own
         depth, run = call.depth + 1, call.run
-        return _plain(split.finish(Rows.of(merged, depth, run), Rows.of(own, depth, run)))
+        return without_depth(split.finish(Rows.of(merged, depth, run), Rows.of(own, depth, run)))
 
 
 def split_of(conv: MessagePassing) -> Split | None:
@@ -104,7 +104,3 @@ def _merged(rows: Tensor, src: Tensor, dst: Tensor, vertices: int, reduce: str) 
     out = rows.new_zeros(vertices, *rows.shape[1:])
     at = dst[:, None].expand(-1, rows.shape[1])
     return out.scatter_reduce(0, at, rows[src], {"max": "amax"}.get(reduce, reduce), include_self=False)
-
-
-def _plain(x: Tensor) -> Tensor:
-    return x.plain() if isinstance(x, Rows) else x

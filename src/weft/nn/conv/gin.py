@@ -7,7 +7,7 @@ from torch_geometric.nn import GINConv
 
 from weft.nn.convolution import REDUCE, Call, Convolution
 from weft.nn.merges import merge_by
-from weft.nn.rows import Rows
+from weft.nn.rows import Rows, without_depth
 
 
 class Gin(Convolution):
@@ -34,5 +34,4 @@ class Gin(Convolution):
         """The inner network's dropout and normalisation are row-wise parts of the model, as outside of convolutions."""
         conv, layer, x, merge = self.conv, call.layer, call.x, merge_by(self.conv.aggr)
         merged, own = layer.inputs.once(REDUCE[conv.aggr], x, lambda: layer.merge_with_own(merge, x))
-        out = conv.nn(Rows.of(merged + (1 + conv.eps) * own, call.depth + 1, call.run))
-        return out.plain() if isinstance(out, Rows) else out
+        return without_depth(conv.nn(Rows.of(merged + (1 + conv.eps) * own, call.depth + 1, call.run)))

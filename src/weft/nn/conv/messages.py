@@ -13,7 +13,7 @@ from torch import Tensor
 from weft.nn import functional
 from weft.nn.convolution import Call, Convolution
 from weft.nn.merges import PartialMerge, join_by_softmax, split_max
-from weft.nn.rows import Rows
+from weft.nn.rows import Rows, without_depth
 from weft.placements import Edges, SplitLayer
 from weft.sampling import Block
 
@@ -56,10 +56,10 @@ class MessageConvolution(Convolution):
     def run(self, call: Call) -> Tensor:
         """Prepared, merged, finished."""
         x, depth, run = (call.x if self.columnwise else call.whole_rows), call.depth, call.run
-        said = _plain(self.prepare(Rows.of(x, depth, run)))
+        said = without_depth(self.prepare(Rows.of(x, depth, run)))
         own = call.own
-        merged = call.layer.merge(_Messages(self, _plain(self.describe(Rows.of(own, depth + 1, run)))), said)
-        return _plain(self.finish(Rows.of(merged, depth + 1, run), Rows.of(own, depth + 1, run)))
+        merged = call.layer.merge(_Messages(self, without_depth(self.describe(Rows.of(own, depth + 1, run)))), said)
+        return without_depth(self.finish(Rows.of(merged, depth + 1, run), Rows.of(own, depth + 1, run)))
 
 
 class _Messages(PartialMerge):
@@ -120,7 +120,3 @@ class _Messages(PartialMerge):
 
     def _divided(self, rows: Tensor, counts: Tensor) -> Tensor:
         return rows * functional.inverse(counts, rows) if self._of.join == "mean" else rows
-
-
-def _plain(x: Tensor) -> Tensor:
-    return x.plain() if isinstance(x, Rows) else x
