@@ -5,8 +5,7 @@ import pytest
 from weft import cli
 from weft.graph import communities
 from weft.partition import allocate, write_partitioned
-from weft.planner import Cluster, Host, write_cluster
-from weft.planner.work_kinds import KINDS
+from weft.planner import KINDS, Cluster, Host, write_cluster
 
 MODEL = """
 from torch import nn

@@ -10,8 +10,7 @@ from weft import cli
 from weft.graph import communities
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, plan_of
-from weft.planner import read_cluster
-from weft.planner.work_kinds import KINDS
+from weft.planner import KINDS, read_cluster
 
 RUN = ["--hidden", "8", "--fanouts", "4,4", "--batch-size", "60", "--threads", "1"]
 TRAIN = [*RUN, "--epochs", "2", "--dtype", "float64", "--lr", "0.01"]

@@ -29,7 +29,7 @@ from weft.partition import (
     too_large,
     write_partitioned,
 )
-from weft.planner import bandwidths_of, pairs_of, read_cluster, shares_of, workers_of
+from weft.planner import read_cluster
 from weft.plugins import PARTITION_METHODS
 from weft.report import StageProgress, print_partition
 
@@ -161,7 +161,7 @@ def _allocated(
     if parts < 1:
         raise ConfigError(f"{parts} parts are not possible: give at least 1")
     task, cluster = task_given(args, graph, parts, args.plan), cluster_given(args, parts)
-    shares = shares_of(cluster) if args.shares is None else numbers("shares", args.shares)
+    shares = cluster.shares() if args.shares is None else numbers("shares", args.shares)
     owners = allocate(
         graph,
         parts,
@@ -173,9 +173,9 @@ def _allocated(
         shares=shares,
         draws=expected_draws(graph, task, args.threads) if choice.weighted else None,
         task=task,
-        bandwidths=bandwidths_of(cluster),
-        pairs=pairs_of(cluster),
-        hosts=workers_of(cluster),
+        bandwidths=cluster.shares_of_links(),
+        pairs=cluster.own_links(),
+        hosts=cluster.workers_by_host,
         progress=progress,
         steps=steps,
     )

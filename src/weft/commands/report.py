@@ -14,7 +14,7 @@ from weft.errors import ConfigError
 from weft.graph import MANIFEST, Graph, ProgressCallback
 from weft.partition import TrainingTask, allocate
 from weft.plan import Plan
-from weft.planner import Cluster, Comparer, bandwidths_of, owners_in, pairs_of, read_measured, shares_of, workers_of
+from weft.planner import Cluster, Comparer, owners_in, read_measured
 from weft.plugins import PARTITION_METHODS
 from weft.report import StageProgress, print_allocations, write_allocations
 
@@ -97,11 +97,11 @@ def _computed(
         method,
         seed=args.seed,
         threads=args.threads,
-        shares=shares_of(cluster),
+        shares=cluster.shares(),
         task=task,
-        bandwidths=bandwidths_of(cluster),
-        pairs=pairs_of(cluster),
-        hosts=workers_of(cluster),
+        bandwidths=cluster.shares_of_links(),
+        pairs=cluster.own_links(),
+        hosts=cluster.workers_by_host,
         progress=progress,
     )
 

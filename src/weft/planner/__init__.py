@@ -7,17 +7,14 @@ from weft.lazy import lazy_face
 if TYPE_CHECKING:
     from weft.planner.allocations import PLANS, Compared, Comparer, Comparison, Flow, owners_in, read_measured
     from weft.planner.answer import STAGES, Answer, Prediction, Sweep
-    from weft.planner.cluster import NEVER, Cluster, Host
-    from weft.planner.cluster_diff import cluster_changes
+    from weft.planner.cluster import KINDS, NEVER, Cluster, Host
     from weft.planner.cluster_file import read_cluster, write_cluster
-    from weft.planner.cluster_shares import bandwidths_of, pairs_of, shares_of, workers_of
     from weft.planner.fitting import Observation, fit
     from weft.planner.planner import Planner
     from weft.planner.probe import probe_cluster, probe_cluster_again
     from weft.planner.space import Communicators
     from weft.planner.sweeps import link_sweep, sweep
     from weft.planner.task import Sampling, Task
-    from weft.planner.work_kinds import KINDS
 else:
     __getattr__ = lazy_face(__name__)
 

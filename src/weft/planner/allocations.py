@@ -29,7 +29,6 @@ from weft.partition import (
 )
 from weft.plan import Plan
 from weft.planner.cluster import Cluster
-from weft.planner.cluster_shares import apart, hosts_of, link_seconds, shares_of
 
 PLANS = ("gdp", "leap", "split")
 _EXAMPLE = '{"allocation": "metis", "plan": "leap", "seconds": 1.5}'
@@ -91,8 +90,8 @@ class Comparer:
     ) -> None:
         """`slack`: how far above its share a worker's seeds at home may be."""
         self._slack = slack
-        self._graph, self._cluster, self._threads = graph, apart(cluster), threads
-        self._shares = shares_of(cluster)
+        self._graph, self._cluster, self._threads = graph, cluster.apart(), threads
+        self._shares = cluster.shares()
         self._task = task
         self._traces = Traces(graph, task, batches=batches, threads=threads)
         self._widths = task.widths or (1.0,) * (len(task.fanouts) + 1)
@@ -116,17 +115,17 @@ class Comparer:
             figures = self._figures(owners, self._shares or own)
             found.append(Compared(name, figures, self._flows(owners, own), measured.get(name, {})))
         progress("comparing", len(allocations), len(allocations))
-        hosts, sizes = hosts_of(self._cluster), (len(self._traces), self._traces.epoch)
+        hosts, sizes = self._cluster.host_of, (len(self._traces), self._traces.epoch)
         task, name = self._task, str(self._graph.path or "the graph")
         return Comparison(name, len(hosts), int(hosts[-1]) + 1, task.fanouts, task.batch_size, *sizes, found)
 
     def _figures(self, owners: np.ndarray, shares: Shares) -> PartitionFigures:
-        parts = len(hosts_of(self._cluster))
-        return measure(self._graph, owners, parts, shares=shares, work=self._work, threads=self._threads)
+        parts, threads = self._cluster.workers, self._threads
+        return measure(self._graph, owners, parts, shares=shares, work=self._work, threads=threads)
 
     def _flows(self, owners: np.ndarray, shares: Shares) -> dict[str, Flow]:
         """Rows are fetched once for all workers of a host, so that hosts stand for workers; split's go to each worker."""
-        hosts, width = hosts_of(self._cluster), self._widths[0]
+        hosts, width = self._cluster.host_of, self._widths[0]
         of_traces = partial(self._traces.rows, owners, len(hosts), hosts=hosts, shares=shares)
         spread = of_traces(seeds="spread").sum(0).astype(float)
         home = of_traces(slack=self._slack).sum(0).astype(float)
@@ -142,7 +141,7 @@ class Comparer:
         others = self._epoch * ~np.eye(len(rows), dtype=bool)
         rows, sent = rows * others, sent * others
         most_in, most_out = float(sent.sum(1).max()), float(sent.sum(0).max())
-        return Flow(float(rows.sum()), float(sent.sum()), most_in, most_out, link_seconds(self._cluster, sent))
+        return Flow(float(rows.sum()), float(sent.sum()), most_in, most_out, self._cluster.link_seconds(sent))
 
 
 def _by_host(table: np.ndarray, hosts: np.ndarray) -> np.ndarray:

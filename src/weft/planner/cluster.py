@@ -1,13 +1,40 @@
 """The cluster as the planner knows it: hosts, links and what work costs; measured by the probe, or written by hand."""
 
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+
+import numpy as np
 
 from weft.errors import ConfigError
 
-NEVER = (
-    1e12  # bytes a second: the bandwidth of a way that no worker ever takes, such as that of a single host to others
-)
+NEVER = 1e12  # bytes a second: of a way that no worker ever takes, such as that of a single host to others
+
+# The kinds of work that epochs are made of besides the model's layers, and what a unit of each is.
+KINDS = {
+    "hop": "seconds a layer whose neighbours are drawn",
+    "draw": "seconds an edge drawn",
+    "number": "seconds a vertex among the sources of a layer",
+    "cut": "seconds an edge that may be computed at its source's owner",
+    "cover": "seconds an edge between owners, where it is found what to pull and what to push exactly",
+    "even": "seconds a seed whose home is too full",
+    "edge": "seconds an edge whose ends are sent or come",
+    "ask": "seconds a row asked of another worker, or by one",
+    "message": "seconds an exchange",
+    "tell": "seconds an exchange of lists, while batches are drawn",
+    "fetch": "seconds a batch's rows are fetched in, whatever they are",
+    "gather": "seconds a byte of rows gathered",
+    "disk": "seconds a byte of rows that are not in memory",
+    "carry": "seconds a byte that is sent or comes",
+    "cross": "seconds a layer whose rows or sums cross between workers, whatever they are",
+    "join": "seconds a row that layers send, or get and put in place",
+    "sum": "seconds a byte of gradients",
+    "step": "seconds in training of a second that the model takes by itself, whatever its rows",
+    "layers": "seconds in training of a second that its layers take by themselves for rows and edges",
+    "pace": "seconds of a small fixed piece of work, by which these times are told from others and other machines'",
+    "busy": "the share of processors' time that workers make use of, where they wait for each other again and again",
+    "overlap": "how well processors, links, training and preparing run side by side: the exponent of a norm",
+}
+
+_ALIKE = 1.25  # figures that differ by less are taken to be equal, as measured ones always differ
 
 
 @dataclass(frozen=True)
@@ -22,6 +49,11 @@ class Host:
     busy_cores: float | None = None  # while all hosts work; less than cores where hosts share processors (a sandbox)
     burst: float = 0.0  # bytes that go at once after a rest: of links shaped by a token bucket, as many clouds' are
     speed: float = 1.0  # of its processors: a unit of work takes 1 / speed of what `Cluster.work` says
+
+    @property
+    def shared_cores(self) -> float:
+        """Processors that its workers have together while all hosts work."""
+        return self.cores if self.busy_cores is None else self.busy_cores
 
 
 @dataclass(frozen=True)
@@ -41,9 +73,7 @@ class Cluster:
     latency: float  # seconds that an exchange of nothing takes among workers of several hosts, all of them at work
     near_latency: float  # likewise among workers of one host
     near_bandwidth: float  # bytes a second among workers of one host, of each of them
-    work: dict[str, float] = field(
-        default_factory=dict
-    )  # processor seconds a unit, by kind (weft.planner.work_kinds.KINDS)
+    work: dict[str, float] = field(default_factory=dict)  # processor seconds a unit, by kind (KINDS)
     links: tuple[Link, ...] = ()
     together: float = 1.0  # the share of their bandwidths that hosts keep while all send to all without a rest
     rounds: int = 1  # of rehearsals that `work` is the mean of
@@ -51,12 +81,28 @@ class Cluster:
     @property
     def workers(self) -> int:
         """How many workers all hosts have."""
-        return sum(host.workers for host in self.hosts)
+        return sum(self.workers_by_host)
 
-    def host_of(self, worker: int) -> int:
-        """The number of a worker's host in `hosts`; workers are counted from 0, host by host."""
-        assert 0 <= worker < self.workers, f"worker {worker} of {self.workers}"
-        return next(n for n, end in enumerate(accumulate(host.workers for host in self.hosts)) if worker < end)
+    @property
+    def workers_by_host(self) -> tuple[int, ...]:
+        """How many workers each host has."""
+        return tuple(host.workers for host in self.hosts)
+
+    @property
+    def host_of(self) -> np.ndarray:
+        """The number of each worker's host in `hosts`; workers are counted host by host."""
+        return np.repeat(np.arange(len(self.hosts)), self.workers_by_host)
+
+    @property
+    def bandwidths(self) -> np.ndarray:
+        """Bytes a second between each two hosts, each way, [hosts, hosts]."""
+        names = [host.name for host in self.hosts]
+        own = np.array([host.bandwidth for host in self.hosts])
+        between = np.minimum.outer(own, own)
+        for link in self.links:
+            one, other = (names.index(name) for name in link.between)
+            between[one, other] = between[other, one] = link.bandwidth
+        return between
 
     def scaled_to(self, hosts: int) -> "Cluster":
         """A cluster of so many hosts: these over and over, named h1, h2, ...; a link stays between the two it was for."""
@@ -92,3 +138,75 @@ class Cluster:
             ),
             links=tuple(replace(link, bandwidth=link.bandwidth * factor) for link in self.links),
         )
+
+    def apart(self) -> "Cluster":
+        """The cluster whose hosts' links matter: of a single host, each worker stands for one, with its way to others."""
+        if len(self.hosts) > 1:
+            return self
+        (host,) = self.hosts
+        alone = replace(
+            host, workers=1, cores=host.cores / host.workers, busy_cores=None, bandwidth=self.near_bandwidth
+        )
+        hosts = tuple(replace(alone, name=f"{host.name}.{worker}") for worker in range(host.workers))
+        return replace(self, hosts=hosts, links=())
+
+    def shares(self) -> tuple[float, ...] | None:
+        """What each worker can compute of the whole while all hosts work; None: about the same."""
+        each = [host.shared_cores * host.speed / host.workers for host in self.hosts for _ in range(host.workers)]
+        return None if max(each) < _ALIKE * min(each) else tuple(each)
+
+    def shares_of_links(self) -> tuple[float, ...] | None:
+        """What each worker has of its host's link, bytes a second; None: about the same, and no pair has its own."""
+        each = [host.bandwidth / host.workers for host in self.hosts for _ in range(host.workers)]
+        return None if max(each) < _ALIKE * min(each) and not self.links else tuple(each)
+
+    def own_links(self) -> np.ndarray | None:
+        """What each two workers have of the link of their hosts alone, [workers, workers] bytes a second (inf: none)."""
+        if not self.links:
+            return None
+        names = [host.name for host in self.hosts]
+        found = np.full((self.workers, self.workers), np.inf)
+        for link in self.links:
+            one, other = (np.flatnonzero(self.host_of == names.index(end)) for end in link.between)
+            found[np.ix_(one, other)] = link.bandwidth / (len(one) * len(other))
+            found[np.ix_(other, one)] = found[np.ix_(one, other)].T
+        return found
+
+    def link_seconds(self, sent: np.ndarray) -> float:
+        """How long the busiest link takes for the bytes that hosts (rows) get from others (columns), [hosts, hosts]."""
+        sent = sent * ~np.eye(len(sent), dtype=bool)
+        by_host = np.maximum(sent.sum(0), sent.sum(1)) / [host.bandwidth for host in self.hosts]
+        return float(max(by_host.max(), (sent / self.bandwidths).max()))
+
+    def changes_to(self, after: "Cluster") -> str:
+        """In words, such as: h2's link 1 Gbit/s -> 0.1 Gbit/s; "nothing has changed" where nothing has by a quarter."""
+        told = []
+        for then, now in zip(self.hosts, after.hosts, strict=True):
+            if _differ(then.bandwidth, now.bandwidth):
+                told.append(f"{now.name}'s link {_rate(then.bandwidth)} -> {_rate(now.bandwidth)}")
+            had, has = (host.shared_cores * host.speed for host in (then, now))
+            if _differ(had, has):
+                told.append(f"{now.name}'s processors {had:.3g} -> {has:.3g}")
+        numbers = {host.name: number for number, host in enumerate(self.hosts)}
+        for one, other in sorted({link.between for link in (*self.links, *after.links)}):
+            old, new = (of.bandwidths[numbers[one], numbers[other]] for of in (self, after))
+            if _differ(old, new):
+                told.append(f"{one} to {other} {_rate(old)} -> {_rate(new)}")
+        if _differ(self.together, after.together):
+            told.append(f"of their bandwidths, all hosts at once keep {self.together:.0%} -> {after.together:.0%}")
+        for name, old, new in (
+            ("an exchange among hosts", self.latency, after.latency),
+            ("an exchange within a host", self.near_latency, after.near_latency),
+        ):
+            if _differ(old, new):
+                told.append(f"{name} {1000 * old:.2g} ms -> {1000 * new:.2g} ms")
+        return ", ".join(told) or "nothing has changed"
+
+
+def _differ(old: float, new: float) -> bool:
+    low, high = sorted((old, new))
+    return high > _ALIKE * low
+
+
+def _rate(bandwidth: float) -> str:
+    return f"{8 * bandwidth / 1e9:.3g} Gbit/s"

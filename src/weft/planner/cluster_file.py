@@ -2,20 +2,24 @@
 
 import contextlib
 import difflib
+import json
 import math
 import os
 import tomllib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from weft.errors import ConfigError, StorageError
-from weft.planner.cluster import NEVER, Cluster, Host, Link
-from weft.planner.cluster_text import VERSION, cluster_text
-from weft.planner.work_kinds import KINDS
-from weft.quantities import bandwidth_of, size_of
+from weft.planner.cluster import KINDS, NEVER, Cluster, Host, Link
+from weft.quantities import as_bits, as_seconds, as_size, bandwidth_of, size_of
 
+VERSION = 1
+
+_HEAD = """\
+# A cluster, as Weft's planner knows it. `weft probe --out FILE` measures one and writes this; edit it, or write one by hand.
+# Bandwidths: bytes a second as a number, or bits a second as text such as "1gbit" or "100mbit".
+# Sizes: bytes as a number, or text such as "16GiB". Times: seconds. A "#" begins a comment."""
 _TOP = ("version", "host", "link", "exchange", "work")
 _HOST = ("name", "workers", "cores", "busy_cores", "speed", "bandwidth", "burst", "memory")
 _LINK = ("between", "bandwidth", "latency")
@@ -46,6 +50,70 @@ def write_cluster(path: Path, cluster: Cluster) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise StorageError(f"the cluster file {path} can't be written ({error.strerror}): check the folder") from None
+
+
+def cluster_text(cluster: Cluster) -> str:
+    """The text of a cluster file."""
+    tables = [
+        *map(_host_text, cluster.hosts),
+        *map(_link_text, cluster.links),
+        _exchange_text(cluster),
+        _work_text(cluster),
+    ]
+    blocks = ["\n".join(lines) for lines in tables]
+    return "\n\n".join([_HEAD, f"version = {VERSION}", *filter(None, blocks)]) + "\n"
+
+
+def _host_text(host: Host) -> Iterator[str]:
+    yield "[[host]]"
+    yield f"name = {_quote(host.name)}"
+    yield f"workers = {host.workers}"
+    yield f"cores = {_number(host.cores)}  # processors that its workers have together while other hosts rest"
+    if host.busy_cores is not None:
+        yield f"busy_cores = {_number(host.busy_cores)}  # while all hosts work"
+    yield f"speed = {_number(host.speed)}  # of its processors: work takes 1 / speed of the seconds in [work]"
+    if host.bandwidth != NEVER:
+        yield f"bandwidth = {_number(host.bandwidth)}  # to other hosts, each way: {as_bits(host.bandwidth)} a second"
+    if host.burst:
+        yield f"burst = {_number(host.burst)}  # of that, what goes at once after a rest: {as_size(host.burst)}"
+    yield f"memory = {_number(host.memory)}  # for all its workers: {as_size(host.memory)}"
+
+
+def _link_text(link: Link) -> Iterator[str]:
+    yield "[[link]]  # two hosts whose way to each other differs from what their bandwidths say"
+    yield f"between = [{', '.join(map(_quote, link.between))}]"
+    yield f"bandwidth = {_number(link.bandwidth)}  # each way: {as_bits(link.bandwidth)} a second"
+    if link.latency is not None:
+        yield f"latency = {_number(link.latency)}  # {as_seconds(link.latency)}"
+
+
+def _exchange_text(cluster: Cluster) -> Iterator[str]:
+    yield "[exchange]"
+    if len(cluster.hosts) > 1 or cluster.latency:
+        told = "that an exchange of nothing takes among all workers"
+        yield f"latency = {_number(cluster.latency)}  # {as_seconds(cluster.latency)} {told}"
+    if cluster.together < 1:
+        yield f"together = {_number(cluster.together)}  # of their bandwidths, what hosts keep while all send to all"
+    if cluster.near_bandwidth != NEVER:
+        near, speed = as_seconds(cluster.near_latency), as_bits(cluster.near_bandwidth)
+        yield f"near_latency = {_number(cluster.near_latency)}  # {near} among the workers of one host"
+        yield f"near_bandwidth = {_number(cluster.near_bandwidth)}  # among them, of each worker: {speed} a second"
+
+
+def _work_text(cluster: Cluster) -> Iterator[str]:
+    if cluster.work:
+        yield "[work]  # processor seconds a unit, at speed 1"
+        yield f"rounds = {cluster.rounds}  # of rehearsals that these figures are the mean of"
+    for kind, rate in cluster.work.items():
+        yield f"{kind} = {_number(rate)}  # {KINDS[kind]}"
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _number(value: float) -> str:
+    return f"{int(value):_}" if value == int(value) and 1000 <= value < 1 << 53 else repr(float(value))
 
 
 def cluster_of(text: str, where: str) -> Cluster:
@@ -121,7 +189,7 @@ _COUNT = _Measure("a whole number, such as 4", whole=True)
 class _Table:
     """A table of the file: its keys checked, its values read."""
 
-    def __init__(self, where: str, data: Any, known: Collection[str]) -> None:
+    def __init__(self, where: str, data: object, known: Collection[str]) -> None:
         if not isinstance(data, dict):
             raise ConfigError(f"{where} must be a table; its keys are {', '.join(known)}")
         self.where, self.data = where, data
@@ -149,7 +217,7 @@ class _Table:
             raise self.wrong(key, f"it must be at most {measure.most:g}: give {measure.wanted}")
         return value if measure.whole else float(value)
 
-    def tables(self, key: str) -> list[Any]:
+    def tables(self, key: str) -> list[object]:
         """The tables of a list of them."""
         given = self.data.get(key, [])
         if not isinstance(given, list):
@@ -171,7 +239,7 @@ def _check_version(top: _Table) -> None:
         raise top.wrong("version", f"this Weft reads version {VERSION}: write the file anew with `weft probe --out`")
 
 
-def _host(where: str, number: int, data: Any, several: bool) -> Host:
+def _host(where: str, number: int, data: object, several: bool) -> Host:
     name = data.get("name", f"h{number}") if isinstance(data, dict) else f"h{number}"
     if not isinstance(name, str) or not name or not name.isprintable():
         raise _Table(f"{where}: host {number}", data, _HOST).wrong("name", 'give a word, such as "h1"')
@@ -189,7 +257,7 @@ def _host(where: str, number: int, data: Any, several: bool) -> Host:
     )
 
 
-def _link(where: str, number: int, data: Any, names: list[str]) -> Link:
+def _link(where: str, number: int, data: object, names: list[str]) -> Link:
     table = _Table(f"{where}: link {number}", data, _LINK)
     ends = table.data.get("between")
     if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, str) for end in ends):
@@ -211,7 +279,7 @@ def _check_links(where: str, links: tuple[Link, ...]) -> None:
             raise ConfigError(f"{where}: link {'-'.join(link.between)} is there twice; keep one of the two")
 
 
-def _is_number(given: Any) -> bool:
+def _is_number(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool)
 
 

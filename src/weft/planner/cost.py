@@ -11,10 +11,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from weft.planner.answer import STAGES
-from weft.planner.cluster import Cluster
+from weft.planner.cluster import KINDS, Cluster
 from weft.planner.loads import Load, Loads, Move, PlanPart
 from weft.planner.model_cost import ModelCost
-from weft.planner.work_kinds import KINDS
 from weft.threads import cached_property
 
 _TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
@@ -105,15 +104,15 @@ class Prices:
         self._steps, self._layers = (self._now * pace * known.get(kind, 1.0) for kind in ("step", "layers"))
         self._cluster, self._model, self._item, self._row = cluster, model, item, row
         self._absent = absent
-        self._host = np.array([at for at, host in enumerate(cluster.hosts) for _ in range(host.workers)])
+        self._host = cluster.host_of
         hosts = [cluster.hosts[at] for at in self._host]
         self._speed = np.array([host.speed for host in hosts])
         self._own = np.array([min(1.0, host.cores) for host in hosts])  # processors that one thread of each may use
         self._cores = np.array([host.cores for host in cluster.hosts])
-        busy = np.array([host.cores if host.busy_cores is None else host.busy_cores for host in cluster.hosts])
+        busy = np.array([host.shared_cores for host in cluster.hosts])
         self._shared = busy < self._cores * 0.9  # hosts that take processors from each other
         self._pool = float(busy[self._shared].sum())
-        self._bandwidth = _bandwidths(cluster)
+        self._bandwidth = cluster.bandwidths
         self._nic = np.array([host.bandwidth for host in cluster.hosts])
         many = len(self._cores) > 1
         slowest = [link.latency or 0.0 for link in cluster.links] if many else []
@@ -255,17 +254,6 @@ class Priced:
 def drift(ratio: float) -> float:
     """How much longer work takes now, if a piece of it takes so many times as long: what is beyond usual ups and downs."""
     return max(ratio / _USUAL, min(ratio * _USUAL, 1.0))
-
-
-def _bandwidths(cluster: Cluster) -> np.ndarray:
-    """Of each pair of hosts, bytes a second."""
-    names = [host.name for host in cluster.hosts]
-    nic = np.array([host.bandwidth for host in cluster.hosts])
-    pairs = np.minimum.outer(nic, nic)
-    for link in cluster.links:
-        one, other = (names.index(name) for name in link.between)
-        pairs[one, other] = pairs[other, one] = link.bandwidth
-    return pairs
 
 
 def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, ahead: bool) -> float:

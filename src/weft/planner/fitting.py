@@ -8,10 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from weft.plan import Plan
-from weft.planner.cluster import Cluster
+from weft.planner.cluster import KINDS, Cluster
 from weft.planner.cost import PARTS, Price, held_up
 from weft.planner.planner import Planner
-from weft.planner.work_kinds import KINDS
 
 # What steps and layers take in training, of what they take alone, goes by the same processors and memories: where epochs
 # hardly tell one from the other, they are alike. A difference of 1 counts as much as epochs that are this share off.
@@ -62,7 +61,7 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
 
 def _trust(one: Observation, cluster: Cluster) -> float:
     """The share of an epoch in which processors worked: where they mostly waited, they do not show what they can."""
-    cores = sum(host.cores if host.busy_cores is None else host.busy_cores for host in cluster.hosts)
+    cores = sum(host.shared_cores for host in cluster.hosts)
     return min(1.0, float(sum(of.sum() for of in one.processor.values())) / (one.seconds * cores)) ** 2
 
 

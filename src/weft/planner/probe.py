@@ -4,17 +4,22 @@ Exchanges are timed while nothing else runs, processors by threads that keep the
 many bytes as take one, so that the whole takes a second or two whatever the cluster's speed.
 """
 
+import hashlib
+import socket
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
 
 from weft.errors import ConfigError
 from weft.exchange import Communicator, World
 from weft.memory import available_memory
 from weft.planner.cluster import NEVER, Cluster, Host, Link
-from weft.planner.cluster_file import cluster_of
-from weft.planner.cluster_text import cluster_text
+from weft.planner.cluster_file import cluster_of, cluster_text
 from weft.planner.probe_links import (
-    HostPair,
     Hosts,
     best_of_each,
     bursts,
@@ -24,11 +29,14 @@ from weft.planner.probe_links import (
     near_bandwidth,
     pair_bandwidths,
 )
-from weft.planner.probe_processors import busy, machine
 
 _LESS = 0.8  # of what was to be expected: what is below is told apart
 _SAME_SPEED = 0.05  # processors that differ by less are of one speed
 _TIMES = 3  # that processors are timed while all work
+_THREADS = 3  # of a worker: one that trains and two that load
+# Where a group of processes has a quota, it gets that in each period, which is 100 ms or a whole part of that nearly
+# everywhere. Whatever was left of the quota is used up first; then each span of whole periods holds its share exactly.
+_PERIOD = 0.1
 
 Tell = Callable[[str], None]
 
@@ -58,7 +66,7 @@ class _Ways:
 
 def probe_cluster(world: World, tell: Tell | None = None) -> Cluster:
     """Measure the cluster of these workers; all of them call this at once, and get the same. Its `work` stays empty."""
-    tell = tell or _say_nothing
+    tell = tell or (lambda text: None)
     hosts, mates = Hosts(world), world.communicator("host")
     comm = hosts.comm
     names = [f"h{number}" for number in range(1, hosts.count + 1)]
@@ -98,7 +106,7 @@ def probe_cluster_again(world: World, cluster: Cluster) -> Cluster:
     changed stays as it was.
     """
     hosts = Hosts(world)
-    if hosts.workers != [host.workers for host in cluster.hosts]:
+    if hosts.workers != [*cluster.workers_by_host]:
         raise ConfigError(
             f"the cluster that was measured has {cluster.workers} workers on {len(cluster.hosts)} hosts, this run has "
             f"{world.size} on {hosts.count}: measure this one with `weft probe`"
@@ -127,7 +135,7 @@ def _ways(hosts: Hosts, names: list[str], pace: _Pace, before: Cluster | None) -
     if hosts.count == 1:
         return _Ways(0.0, [NEVER], [0.0], (), 1.0)
     empty = latency(hosts.comm, pace.latency)
-    pairs = pair_bandwidths(hosts, pace.pair, None if before is None else _known(before))
+    pairs = pair_bandwidths(hosts, pace.pair, None if before is None else before.bandwidths)
     rates = best_of_each(hosts, pairs)
     kept = kept_together(hosts, pairs, pace.pair) if hosts.count > 2 else 1.0
     if before is not None and kept >= _LESS * before.together:
@@ -140,17 +148,6 @@ def _ways(hosts: Hosts, names: list[str], pace: _Pace, before: Cluster | None) -
     burst = bursts(hosts, pairs) if before is None else [0.0] * hosts.count
     rates, burst = ([_figure(of) for of in one] for one in (rates, burst))
     return _Ways(_figure(empty), rates, burst, tuple(links), _figure(kept))
-
-
-def _known(cluster: Cluster) -> dict[HostPair, float]:
-    """What each two hosts of a cluster exchange."""
-    rates = [host.bandwidth for host in cluster.hosts]
-    known = {(a, b): min(rates[a], rates[b]) for b in range(len(rates)) for a in range(b)}
-    numbers = {host.name: number for number, host in enumerate(cluster.hosts)}
-    for link in cluster.links:
-        a, b = sorted(numbers[name] for name in link.between)
-        known[a, b] = link.bandwidth
-    return known
 
 
 def _cores(hosts: Hosts, machines: list[float]) -> tuple[list[float], list[float]]:
@@ -180,13 +177,44 @@ def _shared(comm: Communicator, cluster: Cluster) -> Cluster:
     return cluster_of(comm.share(cluster_text(cluster).encode()).decode(), "the probe")
 
 
-def _say_nothing(text: str) -> None:
-    return None
-
-
 def _figure(value: float) -> float:
     return float(f"{value:.4g}")
 
 
 def _cores_figure(value: float) -> float:
     return max(0.01, round(value, 2))
+
+
+def busy(periods: int) -> tuple[float, float]:
+    """Keep as many threads busy as a worker has: (processors that they got, units of work a processor second)."""
+    table = np.arange(1 << 15, dtype=np.float32)  # all of it fits into a processor's own cache
+    picked = (np.arange(1 << 16) * 40_503) % len(table)
+    got: list[tuple[float, int]] = []
+
+    def work() -> None:
+        out, units, begun = np.empty(len(picked), dtype=np.float32), 0, 0.0
+        while (now := time.perf_counter()) < end:
+            if now >= start and not begun:
+                begun, units = time.thread_time(), 0
+            np.take(table, picked, out=out, mode="clip")  # lets other threads run
+            units += 1
+        got.append((time.thread_time() - begun, units) if begun else (0.0, 0))
+
+    start = time.perf_counter() + _PERIOD
+    end = start + periods * _PERIOD
+    threads = [threading.Thread(target=work) for _ in range(_THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    used, units = sum(used for used, _ in got), sum(units for _, units in got)
+    return used / (end - start), units / max(used, 1e-6)
+
+
+def machine() -> int:
+    """A number that workers have in common if they are on one machine (boot)."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        name = socket.gethostname()
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")  # a float holds it exactly

@@ -152,13 +152,15 @@ def _near_exchange(comm: Communicator, size: int) -> float:
     return time.perf_counter() - start
 
 
-def pair_bandwidths(hosts: Hosts, seconds: float, known: dict[HostPair, float] | None = None) -> dict[HostPair, float]:
+def pair_bandwidths(hosts: Hosts, seconds: float, known: np.ndarray | None = None) -> dict[HostPair, float]:
     """Bytes a second, each way, between each two hosts; `known`: as measured before, which stays where it is near."""
     found: dict[HostPair, float] = {}
     for pairs in _rounds(hosts.count):
-        expected = {pair: known[pair] if known else _slower(pair, found) for pair in pairs}
+        expected = {pair: _slower(pair, found) if known is None else float(known[pair]) for pair in pairs}
         rates = _timed_pairs(hosts, expected, seconds)
-        found |= {pair: known[pair] if known and _is_near(rate, known[pair]) else rate for pair, rate in rates.items()}
+        if known is not None:
+            rates = {pair: expected[pair] if _is_near(rate, expected[pair]) else rate for pair, rate in rates.items()}
+        found |= rates
     return found
 
 

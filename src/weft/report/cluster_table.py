@@ -37,7 +37,7 @@ def _hosts(cluster: Cluster) -> Table:
             host.name,
             str(host.workers),
             f"{host.cores:.2f}",
-            f"{host.cores if host.busy_cores is None else host.busy_cores:.2f}",
+            f"{host.shared_cores:.2f}",
             f"{host.speed:.2f}",
             "-" if host.bandwidth == NEVER else as_bits(host.bandwidth),
             as_size(host.memory),

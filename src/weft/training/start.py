@@ -13,7 +13,7 @@ from weft.exchange import Traffic, World
 from weft.graph import Graph
 from weft.meter import Meter
 from weft.plan import Settings
-from weft.planner import Answer, Cluster, Planner, cluster_changes, probe_cluster, probe_cluster_again, read_cluster
+from weft.planner import Answer, Cluster, Planner, probe_cluster, probe_cluster_again, read_cluster
 from weft.training.events import Event, Notice, Planned
 from weft.training.objectives import Objective, objective_for
 from weft.training.planning import planner_for
@@ -85,7 +85,7 @@ class _Again:
 
     def describe(self, answer: Answer) -> str:
         """What the last look at the cluster found."""
-        return cluster_changes(self._before, self._now)
+        return self._before.changes_to(self._now)
 
 
 def measured_cluster(world: World, tell: Callable[[str], None] | None = None, rounds: int = 1) -> Cluster:

@@ -13,7 +13,7 @@ from weft.graph import Graph, ProgressCallback
 from weft.nn import encoder_of
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings
-from weft.planner import Answer, Cluster, Planner, Sweep, link_sweep, shares_of, sweep
+from weft.planner import Answer, Cluster, Planner, Sweep, link_sweep, sweep
 from weft.scratch import scratch_folder
 from weft.training.forward import forward_of
 from weft.training.models import make_model, plan_for
@@ -74,7 +74,7 @@ class WhatIf:
     def planner(self, cluster: Cluster, batch: int) -> Planner:
         """A planner for as many workers, hosts and seeds in a batch."""
         hosts = [number for number, host in enumerate(cluster.hosts) for _ in range(host.workers)]
-        shares = shares_of(cluster)
+        shares = cluster.shares()
         key = (self._partitions, batch, shares, *hosts)
         if key not in self._planners:
             torch.set_num_threads(self._settings.parallel.threads or 1)

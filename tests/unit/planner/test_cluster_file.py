@@ -7,8 +7,7 @@ import pytest
 from weft.errors import ConfigError, StorageError
 from weft.planner import KINDS, NEVER, Cluster, Host, read_cluster, write_cluster
 from weft.planner.cluster import Link
-from weft.planner.cluster_file import cluster_of
-from weft.planner.cluster_text import cluster_text
+from weft.planner.cluster_file import cluster_of, cluster_text
 
 HOST = """
 [[host]]
@@ -177,7 +176,7 @@ def test_paths_that_can_not_be_read_or_written(tmp_path):
 
 def test_the_workers_of_hosts():
     assert MEASURED.workers == 4
-    assert [MEASURED.host_of(worker) for worker in range(4)] == [0, 0, 1, 2]
+    assert MEASURED.host_of.tolist() == [0, 0, 1, 2]
 
 
 def test_more_hosts_and_fewer():

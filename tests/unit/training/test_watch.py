@@ -7,7 +7,7 @@ import pytest
 
 from weft.exchange import Communicator
 from weft.plan import Plan, gdp, snp, split
-from weft.planner import Answer, Cluster, Host, Prediction, cluster_changes
+from weft.planner import Answer, Cluster, Host, Prediction
 from weft.planner.cluster import Link
 from weft.training.pace import epoch_seconds
 from weft.training.watch import Watch
@@ -209,10 +209,10 @@ def test_hiccups_and_parts_of_epochs():
 def test_changes_of_a_cluster_in_words():
     hosts = [Host("h1", 125e6, 1e9, cores=2), Host("h2", 125e6, 1e9, cores=2), Host("h3", 125e6, 1e9, cores=2)]
     before = Cluster(tuple(hosts), 1e-3, 1e-4, 1e9, links=(Link(("h1", "h3"), 50e6),))
-    assert cluster_changes(before, before) == "nothing has changed"
+    assert before.changes_to(before) == "nothing has changed"
     hosts[1] = Host("h2", 12.5e6, 1e9, cores=1)
     after = Cluster(tuple(hosts), 1.1e-3, 3e-4, 1e9)
-    assert cluster_changes(before, after) == (
+    assert before.changes_to(after) == (
         "h2's link 1 Gbit/s -> 0.1 Gbit/s, h2's processors 2 -> 1, h1 to h3 0.4 Gbit/s -> 1 Gbit/s, an exchange within a "
         "host 0.1 ms -> 0.3 ms"
     )
