@@ -23,7 +23,7 @@ import json, resource, sys, time
 from pathlib import Path
 from weft.graph.importing import import_graph
 from weft.graph.edges_to_csr import EdgeOptions
-from weft.graph.sources import from_folder
+from weft.graph.folders import from_folder
 from weft.graph.tables import TableColumns, source_from_tables
 kind, path, out, memory, undirected = sys.argv[1:]
 start = time.perf_counter()

@@ -38,7 +38,7 @@ def make_raw(folder, edges, threads):
     np.save(folder / "split.npy", source.split)
     with open(folder / "feat.npy", "wb") as out:
         start(out, np.float16, (source.num_vertices, WIDTH))
-        for rows in source.feature_rows():
+        for rows in source.features[0].rows():
             out.write(np.ascontiguousarray(rows, dtype=np.float16).data)
     with open(folder / "edge_index.npy", "wb") as out:
         begin, first = start(out, np.int32, (2, source.num_edges)), 0

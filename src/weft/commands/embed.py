@@ -80,7 +80,7 @@ def _import_order(graph: Graph) -> np.ndarray:
 
 
 def _table(values: np.ndarray, graph: Graph, what: str) -> pa.Table:
-    names = graph.names.column() if graph.names else pa.array(np.arange(graph.num_vertices))
+    names = pa.array(np.arange(graph.num_vertices)) if graph.names is None else graph.names
     columns = {"id": names}
     if graph.vertex_type is not None:  # ids may be the same in several types
         kinds = pa.array(graph.vertex_type[_import_order(graph)])

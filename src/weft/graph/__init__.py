@@ -6,7 +6,8 @@ from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
     from weft.graph.csr import running_sum, sums_by_source, vertex_ranges
-    from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions
+    from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, ProgressCallback
+    from weft.graph.folders import BUILT_IN, built_in_names, find_source, from_folder
     from weft.graph.generators import communities, communities_source, rmat
     from weft.graph.graph import SPLITS, Graph
     from weft.graph.hetero_features import Features, HeteroFeatures, feature_table_names
@@ -14,22 +15,12 @@ if TYPE_CHECKING:
     from weft.graph.importance import Importance
     from weft.graph.importing import import_graph
     from weft.graph.link_split import Links, split_links
-    from weft.graph.progress import ProgressCallback
     from weft.graph.self_loops import SelfLoops
-    from weft.graph.sources import (
-        BUILT_IN,
-        Source,
-        built_in_names,
-        find_source,
-        from_arrays,
-        from_folder,
-        with_reverses,
-        with_self_relation,
-    )
+    from weft.graph.source import Source, edges_in_memory, features_in_memory, with_reverses, with_self_relation
     from weft.graph.statistics import GraphStatistics, SkewBin, graph_statistics, out_degrees
     from weft.graph.storage import MANIFEST, DirectoryWriter, named_errors, read_manifest, swap_folders, sync_folder
     from weft.graph.tables import TableColumns, source_from_tables
-    from weft.graph.vertex_names import NumberNames, TextNames, VertexNames
+    from weft.graph.vertex_names import arrays_of_names, text_column
 else:
     __getattr__ = lazy_face(__name__)
 

@@ -6,13 +6,13 @@ destinations at a time, and the edges are read again for each range; the result 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph.csr import id_type, running_sum, vertex_ranges
-from weft.graph.progress import ProgressCallback
 from weft.graph.storage import DirectoryWriter
 
 _LOOPS = {"keep": 0, "remove": 1, "add": 2}
@@ -35,11 +35,6 @@ class EdgeOptions:
         """Is each edge kept once?"""
         return self.drop_duplicates or self.undirected
 
-    @property
-    def cleans(self) -> bool:
-        """Must lists be gone through once they are made?"""
-        return self.unique or self.self_loops != "keep"
-
 
 @dataclass(frozen=True)
 class EdgeChunk:
@@ -51,36 +46,17 @@ class EdgeChunk:
     type: np.ndarray | None = None
 
 
+ProgressCallback = Callable[[str, int, int], None]  # stage, done, total (0: not known yet)
 EdgeReader = Callable[[], Iterator[EdgeChunk]]  # reads all edges, from the beginning, each time it is called
 
 
-@dataclass
-class _Lists:
-    """The lists of a range of destinations."""
-
-    lengths: np.ndarray
-    indices: np.ndarray
-    weight: np.ndarray | None
-    type: np.ndarray | None
+Lists = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]  # lengths, sources, weights, types
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """The result of reading the edges once."""
-
-    degrees: np.ndarray  # [vertices] int64: edges that each destination gets, before cleaning
-    edges: int  # in the input
-    weighted: bool
-    typed: bool
-
-
-def csr_in_memory(
-    edges: EdgeReader, vertices: int, options: EdgeOptions
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+def csr_in_memory(edges: EdgeReader, vertices: int, options: EdgeOptions) -> Lists:
     """indptr, indices, weights and types, all at once."""
-    counted = _count(edges, vertices, options)
-    lists = _make(edges, 0, counted.degrees, vertices, options)
-    return running_sum(lists.lengths), lists.indices, lists.weight, lists.type
+    lengths, indices, weight, kind = _ListsMaker(edges, vertices, options).make(0, vertices)
+    return running_sum(lengths), indices, weight, kind
 
 
 def write_csr(
@@ -96,58 +72,109 @@ def write_csr(
 
     `expected`: how many edges there are, if known; for progress only.
     """
-    counted = _count(edges, vertices, options, progress, expected)
-    ranges = _ranges(counted, options, memory)
+    maker = _ListsMaker(edges, vertices, options, progress, expected)
+    ranges = maker.ranges(memory)
     lengths = np.empty(vertices, dtype=np.int64)
     indices = directory.array("indices", id_type(vertices))
-    weight = directory.array("edge_weight", np.float32) if counted.weighted else None
-    type_ = directory.array("edge_type", np.int32) if counted.typed else None
+    weight = directory.array("edge_weight", np.float32) if maker.weighted else None
+    type_ = directory.array("edge_type", np.int32) if maker.typed else None
     for number, (first, end) in enumerate(ranges):
-        report = None if progress is None else _onward(progress, number * counted.edges, len(ranges) * counted.edges)
-        lists = _make(edges, first, counted.degrees[first:end], vertices, options, report)
-        lengths[first:end] = lists.lengths
-        for writer, values in ((indices, lists.indices), (weight, lists.weight), (type_, lists.type)):
+        report = progress and partial(_report, progress, number * maker.edges, len(ranges) * maker.edges)
+        lengths[first:end], *arrays = maker.make(first, end, report)
+        for writer, values in zip((indices, weight, type_), arrays, strict=True):
             if writer is not None and values is not None:
                 writer.append(values)
-        del lists, values  # before the next range's are made
-    directory.add("indptr", running_sum(lengths))
+        del arrays, values  # before the next range's are made
+    directory.add(indptr=running_sum(lengths))
 
 
-def _onward(progress: ProgressCallback, before: int, total: int) -> Callable[[int], None]:
-    """Reports edges that are placed, after those of earlier ranges."""
-    return lambda placed: progress("placing edges", before + placed, total)
+def _report(progress: ProgressCallback, before: int, total: int, placed: int) -> None:
+    progress("placing edges", before + placed, total)
 
 
-def _count(
-    edges: EdgeReader, vertices: int, options: EdgeOptions, progress: ProgressCallback | None = None, expected: int = 0
-) -> _Counted:
-    """How many edges each destination gets; ids and weights are checked here."""
-    if vertices < 1:
-        raise InputError("the graph is empty: it needs at least one vertex")
-    counts = np.zeros(vertices, dtype=np.int64)
-    seen, weighted, typed = 0, False, False
-    for chunk in edges():
-        bad = _kernels.count_edges(*_ids(chunk), counts, options.undirected)
+class _ListsMaker:
+    """Reads the edges: once to count and to check them, and again for each range of destinations whose lists are made."""
+
+    def __init__(
+        self,
+        reader: EdgeReader,
+        vertices: int,
+        options: EdgeOptions,
+        progress: ProgressCallback | None = None,
+        expected: int = 0,
+    ) -> None:
+        if vertices < 1:
+            raise InputError("the graph is empty: it needs at least one vertex")
+        self._reader, self._options = reader, options
+        self._degrees = np.zeros(vertices, dtype=np.int64)  # edges that each destination gets, before cleaning
+        self.edges, self.weighted, self.typed = 0, False, False  # in the input
+        for chunk in reader():
+            self._count(chunk)
+            if progress:
+                progress("counting edges", self.edges, expected)
+
+    def _count(self, chunk: EdgeChunk) -> None:
+        bad = _kernels.count_edges(*_ids(chunk), self._degrees, self._options.undirected)
         if bad >= 0:
             raise InputError(
-                f"edge {seen + bad} goes from {chunk.src[bad]} to {chunk.dst[bad]}, but vertex ids are 0 to {vertices - 1}: "
-                f"correct the edge, or give the right number of vertices"
+                f"edge {self.edges + bad} goes from {chunk.src[bad]} to {chunk.dst[bad]}, but vertex ids are "
+                f"0 to {len(self._degrees) - 1}: correct the edge, or give the right number of vertices"
             )
-        _check_values(chunk, seen)
-        weighted, typed = weighted or chunk.weight is not None, typed or chunk.type is not None
-        seen += len(chunk.src)
-        if progress:
-            progress("counting edges", seen, expected)
-    return _Counted(counts, seen, weighted, typed)
+        for name, values in (("weight", chunk.weight), ("type", chunk.type)):
+            if values is not None and len(values) != len(chunk.src):
+                raise InputError(f"edge {name}s: {len(values)} values for {len(chunk.src)} edges; give one for each")
+        if chunk.weight is not None and not np.isfinite(chunk.weight).all():
+            at = int(np.flatnonzero(~np.isfinite(chunk.weight))[0])
+            raise InputError(
+                f"the weight of edge {self.edges + at} is {chunk.weight[at]}: weights must be finite numbers"
+            )
+        self.weighted, self.typed = self.weighted or chunk.weight is not None, self.typed or chunk.type is not None
+        self.edges += len(chunk.src)
 
+    def ranges(self, memory: int) -> list[tuple[int, int]]:
+        """Ranges of destinations whose lists fit half of what degrees and lengths leave; edges are read in the rest."""
+        vertices = len(self._degrees)
+        bytes_an_edge = np.dtype(id_type(vertices)).itemsize + 4 * self.weighted + 4 * self.typed
+        if self._options.self_loops == "add":  # all other lists are cleaned where they are
+            bytes_an_edge *= 2
+        room = max(memory - 40 * vertices, memory // 8) // 2
+        return list(vertex_ranges(running_sum(self._degrees + 1), room // bytes_an_edge))
 
-def _check_values(chunk: EdgeChunk, seen: int) -> None:
-    for name, values in (("weight", chunk.weight), ("type", chunk.type)):
-        if values is not None and len(values) != len(chunk.src):
-            raise InputError(f"edge {name}s: {len(values)} values for {len(chunk.src)} edges; give one for each")
-    if chunk.weight is not None and not np.isfinite(chunk.weight).all():
-        at = int(np.flatnonzero(~np.isfinite(chunk.weight))[0])
-        raise InputError(f"the weight of edge {seen + at} is {chunk.weight[at]}: weights must be finite numbers")
+    def make(self, first: int, end: int, report: Callable[[int], None] | None = None) -> Lists:
+        """The lists of some destinations, in input order, cleaned as the options say."""
+        offsets = running_sum(self._degrees[first:end])
+        place, seen = offsets[:-1].copy(), 0
+        indices, weight, type_ = arrays = self._arrays(int(offsets[-1]))
+        for chunk in self._reader():
+            src, dst = _ids(chunk)
+            given_weight = None if chunk.weight is None else np.ascontiguousarray(chunk.weight, dtype=np.float32)
+            given_type = None if chunk.type is None else np.ascontiguousarray(chunk.type, dtype=np.int32)
+            both_ways = self._options.undirected
+            _kernels.place_edges(src, dst, first, place, indices, given_weight, weight, given_type, type_, both_ways)
+            seen += len(src)
+            if report:
+                report(seen)
+        if not self._options.unique and self._options.self_loops == "keep":
+            return np.diff(offsets), *arrays
+        lengths = np.empty(end - first, dtype=np.int64)
+        clean = self._arrays(len(indices) + end - first) if self._options.self_loops == "add" else arrays
+        loops = _LOOPS[self._options.self_loops]
+        total = _kernels.clean_lists(offsets, *arrays, first, self._options.unique, loops, lengths, *clean)
+        indices, weight, type_ = clean
+        return (
+            lengths,
+            indices[:total],
+            None if weight is None else weight[:total],
+            None if type_ is None else type_[:total],
+        )
+
+    def _arrays(self, room: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Sources, weights and types of so many edges."""
+        return (
+            np.empty(room, dtype=id_type(len(self._degrees))),
+            np.empty(room, dtype=np.float32) if self.weighted else None,
+            np.empty(room, dtype=np.int32) if self.typed else None,
+        )
 
 
 def _ids(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:
@@ -159,65 +186,3 @@ def _ids(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:
     narrow = all(ids.dtype in (np.int8, np.int16, np.int32, np.uint8, np.uint16) for ids in (chunk.src, chunk.dst))
     dtype = np.int32 if narrow else np.int64
     return np.ascontiguousarray(chunk.src, dtype=dtype), np.ascontiguousarray(chunk.dst, dtype=dtype)
-
-
-def _ranges(counted: _Counted, options: EdgeOptions, memory: int) -> list[tuple[int, int]]:
-    """Ranges of destinations whose lists fit half of what degrees and lengths leave; edges are read in the rest."""
-    vertices = len(counted.degrees)
-    bytes_an_edge = np.dtype(id_type(vertices)).itemsize + 4 * counted.weighted + 4 * counted.typed
-    if options.self_loops == "add":  # all other lists are cleaned where they are
-        bytes_an_edge *= 2
-    room = max(memory - 40 * vertices, memory // 8) // 2
-    return list(vertex_ranges(running_sum(counted.degrees + 1), room // bytes_an_edge))
-
-
-def _make(
-    edges: EdgeReader,
-    first: int,
-    counts: np.ndarray,
-    vertices: int,
-    options: EdgeOptions,
-    report: Callable[[int], None] | None = None,
-) -> _Lists:
-    """The lists of the destinations from `first` on, in input order, cleaned as the options say."""
-    offsets = running_sum(counts)
-    place, total, seen = offsets[:-1].copy(), int(offsets[-1]), 0
-    indices: np.ndarray = np.empty(total, dtype=id_type(vertices))
-    weight = type_ = None
-    for chunk in edges():
-        src, dst = _ids(chunk)
-        given_weight = None if chunk.weight is None else np.ascontiguousarray(chunk.weight, dtype=np.float32)
-        given_type = None if chunk.type is None else np.ascontiguousarray(chunk.type, dtype=np.int32)
-        if given_weight is not None and weight is None:
-            weight = np.empty(total, dtype=np.float32)
-        if given_type is not None and type_ is None:
-            type_ = np.empty(total, dtype=np.int32)
-        _kernels.place_edges(
-            src, dst, first, place, indices, given_weight, weight, given_type, type_, options.undirected
-        )
-        seen += len(src)
-        if report:
-            report(seen)
-    return _clean(_Lists(offsets, indices, weight, type_), first, options)
-
-
-def _clean(lists: _Lists, first: int, options: EdgeOptions) -> _Lists:
-    """Drop repeated edges and self-loops, or add them; `lists.lengths` holds offsets on the way in.
-
-    Lists that only get shorter are cleaned where they are.
-    """
-    rows = len(lists.lengths) - 1
-    if not options.cleans:
-        return _Lists(np.diff(lists.lengths), lists.indices, lists.weight, lists.type)
-    lengths = np.empty(rows, dtype=np.int64)
-    indices, weight, type_ = lists.indices, lists.weight, lists.type
-    if options.self_loops == "add":
-        room = len(indices) + rows
-        indices = np.empty(room, dtype=indices.dtype)
-        weight, type_ = (None if a is None else np.empty(room, dtype=a.dtype) for a in (weight, type_))
-    loops = _LOOPS[options.self_loops]
-    inputs = (lists.lengths, lists.indices, lists.weight, lists.type, first, options.unique, loops)
-    total = _kernels.clean_lists(*inputs, lengths, indices, weight, type_)
-    return _Lists(
-        lengths, indices[:total], None if weight is None else weight[:total], None if type_ is None else type_[:total]
-    )

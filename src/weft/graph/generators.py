@@ -7,11 +7,10 @@ import numpy as np
 
 from weft import _kernels
 from weft.errors import ConfigError
-from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions
+from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, ProgressCallback
 from weft.graph.graph import Graph
 from weft.graph.importing import import_graph
-from weft.graph.progress import ProgressCallback
-from weft.graph.sources import Source
+from weft.graph.source import FeatureTable, Source
 from weft.keys import Stream, generator, key
 
 _CHUNK = 1 << 22
@@ -50,10 +49,8 @@ def rmat(
 
     labels = random.integers(0, classes, vertices).astype(np.int32)
     split = _split(vertices, train, random)
-    source = Source(vertices, read, labels=labels, split=split, num_edges=edges)
-    if width:
-        source.feature_width = width
-        source.feature_rows = lambda: _noise(vertices, width, seed)
+    features = (FeatureTable(vertices, width, lambda: _noise(vertices, width, seed)),) if width else ()
+    source = Source(vertices, read, features, labels, split, num_edges=edges)
     import_graph(source, out, EdgeOptions(), overwrite=overwrite, progress=progress)
     return Graph.open(out)
 
@@ -144,7 +141,8 @@ def communities_source(
             first += len(noise)
 
     split = _split(vertices, train, random)
-    return Source(vertices, read, width, rows if width else None, labels, split, num_edges=2 * pairs)
+    features = (FeatureTable(vertices, width, rows),) if width else ()
+    return Source(vertices, read, features, labels, split, num_edges=2 * pairs)
 
 
 def _pairs(bounds: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+import pyarrow as pa
 
 from weft.errors import GraphFormatError, InputError
 from weft.graph import storage
-from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, csr_in_memory
+from weft.graph.edges_to_csr import EdgeOptions, ProgressCallback, csr_in_memory
 from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, features_of
 from weft.graph.importance import Importance
-from weft.graph.progress import ProgressCallback
-from weft.graph.pyg import arrays_of as arrays_of_data
-from weft.graph.vertex_names import VertexNames
+from weft.graph.pyg import source_from_pyg
+from weft.graph.source import Source, edges_in_memory, features_in_memory
+from weft.graph.vertex_names import arrays_of_names, names_from_arrays
 from weft.keys import mix64_array
 from weft.threads import cached_property
 
@@ -39,19 +40,13 @@ class Graph:
     features: Features | None = None  # [vertices, width] float32 or float16; or tables of several types of vertices
     labels: np.ndarray | None = None  # [vertices] int32, -1: unknown; or [vertices, classes] uint8: several a vertex
     split: np.ndarray | None = None  # [vertices] uint8: 0 train, 1 validation, 2 test, 3 unused
-    original_ids: np.ndarray | None = (
-        None  # [vertices] int64: ids at import, the keys of all randomness; None: as they are
-    )
-    bounds: np.ndarray | None = (
-        None  # [owners + 1] int64: owner p holds vertices bounds[p] to bounds[p + 1]; None: one owner
-    )
-    shares: np.ndarray | None = (
-        None  # [owners] float64: what each is to do of the whole, as it was partitioned for; None: all the same
-    )
+    original_ids: np.ndarray | None = None  # [vertices] int64: at import, keys of all randomness; None: as they are
+    bounds: np.ndarray | None = None  # [owners + 1] int64: p holds vertices bounds[p] to bounds[p + 1]; None: one owner
+    shares: np.ndarray | None = None  # [owners] float64: what each is to do of the whole; None: all the same
     vertex_type: np.ndarray | None = None  # [vertices] uint8 (int32 for more than 256 types); None: all are alike
     vertex_type_names: tuple[str, ...] | None = None
     edge_type_names: tuple[str, ...] | None = None
-    names: VertexNames | None = None  # what the user's tables call the vertices, by original id
+    names: pa.Array | None = None  # what the user's tables call the vertices, by original id
     num_classes: int = 0
     class_names: tuple[str, ...] | None = None
     path: Path | None = None
@@ -135,12 +130,12 @@ class Graph:
                 arrays["indptr"],
                 arrays["indices"],
                 features=features_of(arrays),
-                names=VertexNames.from_arrays(arrays),
+                names=names_from_arrays(arrays),
                 num_classes=manifest["num_classes"],
+                path=path,
                 class_names=_tuple(manifest.get("class_names")),
                 vertex_type_names=_tuple(manifest.get("vertex_type_names")),
                 edge_type_names=_tuple(manifest.get("edge_type_names")),
-                path=path,
                 **{name: arrays[name] for name in _OPTIONAL if name in arrays},
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -171,21 +166,14 @@ class Graph:
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the graph as a directory, all or nothing."""
         with storage.DirectoryWriter(Path(path), overwrite=overwrite) as directory:
-            for name in ("indptr", "indices", *_OPTIONAL):
-                directory.add(name, getattr(self, name))
-            for name, values in (arrays_of(self.features) | (self.names.arrays() if self.names else {})).items():
-                directory.add(name, values)
+            directory.add(**{name: getattr(self, name) for name in ("indptr", "indices", *_OPTIONAL)})
+            directory.add(**arrays_of(self.features), **arrays_of_names(self.names))
             directory.facts = self.facts
 
     @property
     def facts(self) -> storage.Facts:
-        """What a manifest holds besides arrays; names of types only where there are types."""
-        facts: storage.Facts = {"num_classes": self.num_classes, "class_names": self.class_names}
-        if self.vertex_type_names is not None:
-            facts["vertex_type_names"] = self.vertex_type_names
-        if self.edge_type_names is not None:
-            facts["edge_type_names"] = self.edge_type_names
-        return facts
+        """What a manifest holds besides arrays."""
+        return storage.Facts(self.num_classes, self.class_names, self.vertex_type_names, self.edge_type_names)
 
     @classmethod
     def from_arrays(
@@ -213,26 +201,23 @@ class Graph:
         sizes = [len(a) for a in (features, labels, split) if a is not None]
         highest = int(edge_index.max()) + 1 if edge_index.size else 0
         vertices = num_vertices if num_vertices is not None else sizes[0] if sizes else highest
-        chunk = EdgeChunk(edge_index[0], edge_index[1], edge_weight, edge_type)
-        options = EdgeOptions(undirected, self_loops, drop_duplicates)
-        indptr, indices, weight, kind = csr_in_memory(lambda: iter([chunk]), vertices, options)
-        labels, num_classes = clean_labels(labels, class_names)
-        graph = cls(
-            indptr,
-            indices,
-            weight,
-            kind,
-            clean_features(features),
+        if isinstance(features, HeteroFeatures):
+            vertex_type = features.types if vertex_type is None else vertex_type
+            tables = features_in_memory(*features.tables)
+        else:
+            tables = features_in_memory(None if features is None else np.asarray(features))
+        source = Source(
+            vertices,
+            edges_in_memory(edge_index, edge_weight, edge_type),
+            tables,
             labels,
-            None if split is None else np.asarray(split, dtype=np.uint8),
-            vertex_type=clean_types(vertex_type),
-            num_classes=num_classes,
+            split,
             class_names=class_names,
+            vertex_type=vertex_type,
             vertex_type_names=vertex_type_names,
             edge_type_names=edge_type_names,
         )
-        check_values(graph)
-        return graph
+        return cls._in_memory(source, EdgeOptions(undirected, self_loops, drop_duplicates))
 
     @classmethod
     def from_pyg(
@@ -248,8 +233,30 @@ class Graph:
 
         Other arrays are refused, unless they are named in `leave_out`.
         """
-        arrays = arrays_of_data(data, leave_out)
-        return cls.from_arrays(**arrays, undirected=undirected, self_loops=self_loops, drop_duplicates=drop_duplicates)
+        options = EdgeOptions(undirected, self_loops, drop_duplicates)
+        return cls._in_memory(source_from_pyg(data, leave_out), options)
+
+    @classmethod
+    def _in_memory(cls, source: Source, options: EdgeOptions) -> Self:
+        """A graph of a source whose features come whole."""
+        tables = tuple(next(table.rows()) for table in source.features)
+        features: Features | None = _floats(tables[0]) if tables else None
+        if tables and source.vertex_type is not None:
+            features = HeteroFeatures(source.vertex_type, tables)
+        labels, num_classes = clean_labels(source.labels, source.class_names)
+        graph = cls(
+            *csr_in_memory(source.edges, source.num_vertices, options),
+            features,
+            labels,
+            None if source.split is None else np.asarray(source.split, dtype=np.uint8),
+            vertex_type=clean_types(source.vertex_type),
+            num_classes=num_classes,
+            class_names=source.class_names,
+            vertex_type_names=source.vertex_type_names,
+            edge_type_names=source.edge_type_names,
+        )
+        check_values(graph)
+        return graph
 
 
 def _tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -265,11 +272,7 @@ def clean_types(types: np.ndarray | None) -> np.ndarray | None:
     return types.astype(np.uint8 if not types.size or types.max() < 256 else np.int32)
 
 
-def clean_features(features: Features | None) -> Features | None:
-    """Features as float32 or float16 rows."""
-    if features is None or isinstance(features, HeteroFeatures):
-        return features
-    features = np.asarray(features)
+def _floats(features: np.ndarray) -> np.ndarray:
     return features if features.dtype in (np.float16, np.float32) else features.astype(np.float32)
 
 

@@ -1,7 +1,6 @@
 """Features of vertices of several types: a table a type, each as wide as that type's rows are."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,37 +8,30 @@ from weft.errors import InputError
 from weft.graph.csr import running_sum
 from weft.threads import cached_property
 
-Index = slice | np.ndarray
 
-
-@dataclass(frozen=True)
 class HeteroFeatures:
-    """Rows of all vertices, read as one array whose narrower rows are padded with zeros; nothing of that is stored.
+    """Rows of all vertices, read as one array whose narrower rows are padded with zeros; nothing of that is stored."""
 
-    A type's table holds its vertices' rows in the order of the vertices.
-    """
-
-    types: np.ndarray  # [vertices] the type of each
-    tables: tuple[np.ndarray, ...]  # by type: [vertices of the type, width] of one dtype; widths may be 0
-
-    def __post_init__(self) -> None:
-        if not self.tables or len({table.dtype for table in self.tables}) > 1:
+    def __init__(self, types: np.ndarray, tables: tuple[np.ndarray, ...]) -> None:
+        """The type of each vertex, and by type the rows of its vertices, in their order; of one dtype, widths may be 0."""
+        if not tables or len({table.dtype for table in tables}) > 1:
             raise InputError("features of several types of vertices need a table for each, all of one number type")
-        counts = np.bincount(self.types, minlength=len(self.tables))
-        if len(counts) > len(self.tables):
+        counts = np.bincount(types, minlength=len(tables))
+        if len(counts) > len(tables):
             raise InputError(
-                f"a vertex has type {len(counts) - 1}, but there are features for types 0 to {len(self.tables) - 1}"
+                f"a vertex has type {len(counts) - 1}, but there are features for types 0 to {len(tables) - 1}"
             )
-        for kind, (table, count) in enumerate(zip(self.tables, counts, strict=True)):
+        for kind, (table, count) in enumerate(zip(tables, counts, strict=True)):
             if len(table) != count:
                 raise InputError(
                     f"features of vertex type {kind} have {len(table)} rows for {count} vertices: give one for each"
                 )
-
-    @cached_property
-    def widths(self) -> np.ndarray:
-        """How many features the vertices of each type have, [types] int64."""
-        return np.array([table.shape[1] for table in self.tables], dtype=np.int64)
+        self.types, self.tables = types, tables
+        self.widths = np.array([table.shape[1] for table in tables], dtype=np.int64)  # of each type
+        self.shape = (len(types), int(self.widths.max()))  # vertices, and the width of the widest type
+        self.dtype: np.dtype = tables[0].dtype
+        self.itemsize = self.dtype.itemsize
+        self.nbytes = sum(table.nbytes for table in tables)
 
     @cached_property
     def places(self) -> np.ndarray:
@@ -49,30 +41,10 @@ class HeteroFeatures:
             found[self.types == kind] = np.arange(len(table))
         return found
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Vertices, and the width of the widest type."""
-        return len(self.types), int(self.widths.max())
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The number type of all tables."""
-        return self.tables[0].dtype
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of a number."""
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tables."""
-        return sum(table.nbytes for table in self.tables)
-
     def __len__(self) -> int:
         return len(self.types)
 
-    def __getitem__(self, rows: Index) -> np.ndarray:
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
         ids = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
         out = np.zeros((len(ids), self.shape[1]), dtype=self.dtype)
         for at, table, places in self.by_type(ids):
@@ -107,8 +79,7 @@ class HeteroFeatures:
 
     def lengths(self, ids: np.ndarray, counts: Sequence[int]) -> list[int]:
         """How many numbers the rows of the first counts[0] vertices have, of the next counts[1], ..."""
-        ends = self._starts(ids)[running_sum(counts)]
-        return np.diff(ends).tolist()
+        return np.diff(self._starts(ids)[running_sum(counts)]).tolist()
 
     def _starts(self, ids: np.ndarray) -> np.ndarray:
         """Where each row's numbers begin, and the last one's end."""

@@ -11,10 +11,10 @@ from weft.errors import InputError
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.graph import clean_types
-from weft.graph.sources import FeatureTable, Source
+from weft.graph.source import FeatureTable, Source, labels_of_one_type
 from weft.graph.storage import named_errors
 from weft.graph.tables import Table, TableColumns, VertexTable, edge_ends, edge_values
-from weft.graph.vertex_names import VertexNames
+from weft.graph.vertex_names import joined_names
 
 Given = dict[str, object]  # the keys of a table of the file
 _OF_VERTICES = {"table", "id", "features", "label", "split"}
@@ -26,13 +26,8 @@ class _Relation:
     name: str
     table: Table
     ends: tuple[int, int]  # the types that its edges come from and go to
-    columns: TableColumns
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """The columns that are not used."""
-        named = (self.columns.src, self.columns.dst, self.columns.weight)
-        return self.table.others([column for name in named if name for column in self.table.match(name)])
+    wanted: list[str]  # the columns of sources and destinations
+    weight: str | None
 
 
 def source_from_toml(file: Path) -> Source:
@@ -43,7 +38,7 @@ def source_from_toml(file: Path) -> Source:
     counts = [len(table.names) for table in kinds.values()]
     starts = running_sum(counts)
     relations = [_relation(file, name, given, names) for name, given in described["edges"].items()]
-    weighted = any(relation.columns.weight for relation in relations)
+    weighted = any(relation.weight for relation in relations)
 
     def edges() -> Iterator[EdgeChunk]:
         for number, relation in enumerate(relations):
@@ -51,20 +46,22 @@ def source_from_toml(file: Path) -> Source:
 
     labels, split, classes = _labels(file, kinds, starts)
     several = len(names) > 1
-    source = Source(sum(counts), edges, labels=labels, split=split, class_names=classes)
-    unused = [*(table.left_out for table in kinds.values()), *(relation.left_out for relation in relations)]
-    source.left_out = tuple(column for columns in unused for column in columns)
-    source.names = VertexNames.joined([table.names.export() for table in kinds.values()])
-    source.edge_type_names = tuple(relation.name for relation in relations)
-    tables = [FeatureTable(len(table.names), table.width, table.rows) for table in kinds.values()]
-    if several:
-        source.vertex_type = clean_types(np.repeat(np.arange(len(names)), counts))
-        source.vertex_type_names = tuple(names)
-    if several and any(table.width for table in tables):
-        source.tables = tuple(tables)
-    elif tables[0].width:
-        source.feature_width, source.feature_rows = tables[0].width, tables[0].rows
-    return source
+    tables = tuple(FeatureTable(len(table.names), table.width, table.rows) for table in kinds.values())
+    unused = [table.left_out for table in kinds.values()]
+    unused += [relation.table.others([*relation.wanted, relation.weight]) for relation in relations]
+    return Source(
+        sum(counts),
+        edges,
+        tables if any(table.width for table in tables) else (),
+        labels,
+        split,
+        joined_names([table.names.export() for table in kinds.values()]),
+        classes,
+        vertex_type=clean_types(np.repeat(np.arange(len(names)), counts)) if several else None,
+        vertex_type_names=tuple(names) if several else None,
+        edge_type_names=tuple(relation.name for relation in relations),
+        left_out=tuple(column for columns in unused for column in columns),
+    )
 
 
 def _read(file: Path) -> dict[str, dict[str, Given]]:
@@ -101,8 +98,7 @@ def _checked(
 
 def _vertices(file: Path, name: str, given: Given) -> VertexTable:
     table, words = _checked(file, f"vertices.{name}", given, _OF_VERTICES, ("table",))
-    columns = TableColumns(**{key: value for key, value in words.items() if key != "table"})
-    return VertexTable(table, columns)
+    return VertexTable(table, TableColumns(**{key: value for key, value in words.items() if key != "table"}))
 
 
 def _relation(file: Path, name: str, given: Given, kinds: list[str]) -> _Relation:
@@ -111,22 +107,22 @@ def _relation(file: Path, name: str, given: Given, kinds: list[str]) -> _Relatio
     for end in ("from", "to"):
         if words[end] not in kinds:
             raise InputError(f"{file}, [{where}]: {end} = {words[end]!r} is none of the vertices ({', '.join(kinds)})")
-    columns = TableColumns(**{key: words[key] for key in ("src", "dst", "weight") if key in words})
-    return _Relation(name, table, (kinds.index(words["from"]), kinds.index(words["to"])), columns)
+    wanted = [table.match(words.get(end, end))[0] for end in ("src", "dst")]
+    weight = table.match(words["weight"])[0] if "weight" in words else None
+    return _Relation(name, table, (kinds.index(words["from"]), kinds.index(words["to"])), wanted, weight)
 
 
 def _edges(
     relation: _Relation, number: int, kinds: list[VertexTable], starts: np.ndarray, weighted: bool
 ) -> Iterator[EdgeChunk]:
     """A relation's edges between vertices as they are numbered among all types."""
-    table, names, row = relation.table, [kinds[end].names for end in relation.ends], 0
-    wanted = [table.match(name)[0] for name in (relation.columns.src, relation.columns.dst)]
-    weight = table.match(relation.columns.weight)[0] if relation.columns.weight else None
-    textual = [column for column, ids in zip(wanted, names, strict=True) if ids.textual]
-    for batch in table.read([*wanted, *([weight] if weight else [])], textual):
+    table, weight, row = relation.table, relation.weight, 0
+    names = [kinds[end].names for end in relation.ends]
+    textual = [column for column, ids in zip(relation.wanted, names, strict=True) if ids.textual]
+    for batch in table.read([*relation.wanted, *([weight] if weight else [])], textual):
         ends = [
             edge_ends(batch.column(column), ids, table.path, row, column) + starts[kind]
-            for column, ids, kind in zip(wanted, names, relation.ends, strict=True)
+            for column, ids, kind in zip(relation.wanted, names, relation.ends, strict=True)
         ]
         count = len(ends[0])
         weights = edge_values(batch, weight) if weight else np.ones(count, dtype=np.float32) if weighted else None
@@ -138,20 +134,10 @@ def _labels(
     file: Path, kinds: dict[str, VertexTable], starts: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None, tuple[str, ...] | None]:
     """Labels, split and classes of the one type that has labels; unknown and unused elsewhere."""
-    labelled = [(name, table, labels) for name, table in kinds.items() if (labels := table.labels) is not None]
+    labelled = [name for name, table in kinds.items() if table.labels is not None]
     if len(labelled) > 1:
-        raise InputError(
-            f"{file}: {' and '.join(name for name, *_ in labelled)} have labels: name them for the one type to be learned"
-        )
-    if not labelled:
-        return None, None, None
-    ((name, own, given),) = labelled
-    at = list(kinds).index(name)
-    first, end = starts[at : at + 2]
-    labels = np.full((starts[-1], *given.shape[1:]), 0 if given.ndim == 2 else -1, dtype=given.dtype)
-    labels[first:end] = given
-    if own.split is None:
-        return labels, None, own.class_names
-    split = np.full(starts[-1], 3, dtype=np.uint8)
-    split[first:end] = own.split
-    return labels, split, own.class_names
+        raise InputError(f"{file}: {' and '.join(labelled)} have labels: name them for the one type to be learned")
+    for table, first in zip(kinds.values(), starts.tolist(), strict=False):
+        if table.labels is not None:
+            return *labels_of_one_type(table.labels, table.split, first, int(starts[-1])), table.class_names
+    return None, None, None

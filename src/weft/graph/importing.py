@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import ConfigError, InputError
-from weft.graph.edges_to_csr import EdgeOptions, write_csr
+from weft.graph.edges_to_csr import EdgeOptions, ProgressCallback, write_csr
 from weft.graph.graph import check_finite, clean_labels, clean_types
 from weft.graph.hetero_features import feature_table_names
-from weft.graph.progress import ProgressCallback
-from weft.graph.sources import FeatureTable, Source
-from weft.graph.storage import DirectoryWriter
+from weft.graph.source import FeatureTable, Source
+from weft.graph.storage import ArrayWriter, DirectoryWriter, Facts
+from weft.graph.vertex_names import arrays_of_names
 from weft.keys import Stream, generator
 
 _FEATURE_TYPES = {"float32": np.float32, "float16": np.float16}
@@ -37,47 +37,30 @@ def import_graph(
         raise InputError(f"label {labels.min()} is negative: classes are counted from 0, and -1 means unknown")
     with DirectoryWriter(out, overwrite=overwrite) as directory:
         write_csr(source.edges, source.num_vertices, options, directory, memory, progress, source.num_edges)
-        _write_features(source, directory, np.dtype(_FEATURE_TYPES[feature_dtype]), progress)
-        directory.add("vertex_type", clean_types(source.vertex_type))
-        directory.add("labels", labels)
-        directory.add("split", parts)
-        for name, values in (source.names.arrays() if source.names else {}).items():
-            directory.add(name, values)
-        directory.facts = {"num_classes": num_classes, "class_names": source.class_names}
-        if source.vertex_type_names is not None:
-            directory.facts["vertex_type_names"] = source.vertex_type_names
-        if source.edge_type_names is not None:
-            directory.facts["edge_type_names"] = source.edge_type_names
+        for name, table in zip(_table_names(source), source.features, strict=True):
+            writer = directory.array(name, _FEATURE_TYPES[feature_dtype], (table.width,))
+            _write_table(table, writer, progress)
+        directory.add(vertex_type=clean_types(source.vertex_type), labels=labels, split=parts)
+        directory.add(**arrays_of_names(source.names))
+        directory.facts = Facts(num_classes, source.class_names, source.vertex_type_names, source.edge_type_names)
 
 
-def _write_features(
-    source: Source, directory: DirectoryWriter, dtype: np.dtype, progress: ProgressCallback | None
-) -> None:
-    """One table for all vertices, or one for each type of them."""
-    if source.feature_rows is not None:
-        table = FeatureTable(source.num_vertices, source.feature_width, source.feature_rows)
-        _write_table("features", table, directory, dtype, progress)
-    for name, table in zip(feature_table_names(len(source.tables)), source.tables, strict=True):
-        _write_table(name, table, directory, dtype, progress)
+def _table_names(source: Source) -> list[str]:
+    several = source.vertex_type is not None
+    return feature_table_names(len(source.features)) if several else ["features"][: len(source.features)]
 
 
-def _write_table(
-    name: str,
-    table: FeatureTable,
-    directory: DirectoryWriter,
-    dtype: np.dtype,
-    progress: ProgressCallback | None,
-) -> None:
-    writer, first = directory.array(name, dtype, (table.width,)), 0
+def _write_table(table: FeatureTable, writer: ArrayWriter, progress: ProgressCallback | None) -> None:
+    first = 0
     for rows in table.rows():
-        converted = rows.astype(dtype, copy=False)
+        converted = rows.astype(writer.dtype, copy=False)
         check_finite(converted, first)
         writer.append(converted)
         first += len(rows)
         if progress:
             progress("copying features", first, table.vertices)
     if first != table.vertices:
-        raise InputError(f"{name} have {first} rows for {table.vertices} vertices: give one for each, in order")
+        raise InputError(f"{writer.name} have {first} rows for {table.vertices} vertices: give one for each, in order")
 
 
 def _split(source: Source, labels: np.ndarray | None, wanted: str | None, seed: int) -> np.ndarray | None:
@@ -94,7 +77,9 @@ def _split(source: Source, labels: np.ndarray | None, wanted: str | None, seed: 
         if source.split is not None and source.split.size and not (0 <= source.split.min() <= source.split.max() <= 3):
             raise InputError(f"split holds {source.split.max()}: use 0 train, 1 validation, 2 test, 3 unused")
         return None if source.split is None else source.split.astype(np.uint8)
-    shares = _shares(wanted)
+    shares = split_shares(wanted)
+    if not shares or sum(shares) > 1 + 1e-9:
+        raise ConfigError(f"split {wanted!r} is not possible: give train/validation/test in per cent, such as 60/20/20")
     known = np.arange(vertices) if labels is None else np.flatnonzero(_labelled(source, labels))
     split = np.full(vertices, 3, dtype=np.uint8)
     order = generator(Stream.PERMUTE, seed).permutation(known)
@@ -110,11 +95,10 @@ def _labelled(source: Source, labels: np.ndarray) -> np.ndarray:
     return labels.max(1) > 0 if source.vertex_type is not None else np.ones(len(labels), dtype=bool)
 
 
-def _shares(text: str) -> list[float]:
+def split_shares(text: str) -> list[float]:
+    """The shares to train, validate and test on, as fractions, of text in per cent; none where it is not that."""
     try:
         shares = [float(part) / 100 for part in text.split("/")]
     except ValueError:
-        shares = []
-    if len(shares) != 3 or min(shares) < 0 or sum(shares) > 1 + 1e-9 or shares[0] == 0:
-        raise ConfigError(f"split {text!r} is not possible: give train/validation/test in per cent, such as 60/20/20")
-    return shares
+        return []
+    return shares if len(shares) == 3 and shares[0] > 0 and all(0 <= share <= 1 for share in shares) else []

@@ -13,6 +13,7 @@ import numpy as np
 from weft.errors import ConfigError, InputError
 from weft.graph.csr import running_sum, vertex_ranges
 from weft.graph.graph import SPLITS, Graph
+from weft.graph.importing import split_shares
 from weft.keys import Stream, key, mix64_array
 
 _CHUNK = 1 << 22  # edges
@@ -65,7 +66,12 @@ def split_links(graph: Graph, shares: str, seed: int) -> LinkSplit:
         raise InputError(
             f"links of {graph.num_vertices:,} vertices can't be numbered: predict labels, or use a part of it"
         )
-    ends = np.cumsum(_shares(shares))
+    parts_of_one = split_shares(shares)
+    if abs(sum(parts_of_one) - 1) > 1e-9:
+        raise ConfigError(
+            f"link_split = {shares!r} is not possible: give train/validation/test in per cent, together 100, such as 90/5/5"
+        )
+    ends = np.cumsum(parts_of_one)
     codes = _all_codes(graph)
     part = _part(codes >> 1, ends, seed)
     parts = {name: Links(graph.num_vertices, codes[part == SPLITS[name]]) for name in ("train", *_HELD)}
@@ -76,18 +82,6 @@ def split_links(graph: Graph, shares: str, seed: int) -> LinkSplit:
         )
     held = sum(len(parts[name]) for name in _HELD)
     return LinkSplit(Links(graph.num_vertices, codes), parts, _without_held(graph, ends, seed) if held else graph)
-
-
-def _shares(text: str) -> list[float]:
-    try:
-        shares = [float(part) / 100 for part in text.split("/")]
-    except ValueError:
-        shares = []
-    if len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-9 or shares[0] == 0:
-        raise ConfigError(
-            f"link_split = {text!r} is not possible: give train/validation/test in per cent, together 100, such as 90/5/5"
-        )
-    return shares
 
 
 def _pairs(one: np.ndarray, other: np.ndarray, vertices: int) -> np.ndarray:

@@ -1,16 +1,16 @@
-"""PyG's `Data` and `HeteroData` as plain arrays."""
+"""PyG's `Data` and `HeteroData` as sources."""
 
 import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Required, TypedDict
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.errors import InputError
 from weft.graph.csr import running_sum
-from weft.graph.hetero_features import Features, HeteroFeatures
-from weft.graph.left_out import check_left_out
+from weft.graph.source import Source, check_left_out, edges_in_memory, features_in_memory, labels_of_one_type
+from weft.graph.storage import named_errors
 from weft.scratch import remove_cache_of_torch
 
 if TYPE_CHECKING:
@@ -19,40 +19,25 @@ if TYPE_CHECKING:
     from torch_geometric.data.storage import BaseStorage
 
 
-class GraphArrays(TypedDict, total=False):
-    """The keyword arguments of Graph.from_arrays that PyG's data have."""
-
-    edge_index: Required[np.ndarray]
-    num_vertices: Required[int]
-    features: Features | None
-    labels: np.ndarray | None
-    split: np.ndarray | None
-    edge_weight: np.ndarray | None
-    edge_type: np.ndarray | None
-    vertex_type: np.ndarray | None
-    vertex_type_names: tuple[str, ...] | None
-    edge_type_names: tuple[str, ...] | None
-
-
-def arrays_of(data: "Data | HeteroData", leave_out: Collection[str] = ()) -> GraphArrays:
-    """The keyword arguments of Graph.from_arrays for a `Data` or `HeteroData`, which has no other arrays but `leave_out`."""
+def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) -> Source:
+    """A `Data` or `HeteroData`, which has no other arrays but `leave_out`."""
     check_left_out(type(data).__name__, _unused(data), leave_out)
     if hasattr(data, "node_types"):
-        return _arrays_of_types(data)
+        return _source_of_types(data)
     if getattr(data, "edge_index", None) is None:
         raise InputError(f"{type(data).__name__} has no edge_index: Weft reads PyG's Data with edges as [2, edges]")
-    return {
-        "edge_index": _array(data.edge_index),
-        "num_vertices": int(data.num_nodes),
-        "features": _numpy(getattr(data, "x", None)),
-        "labels": _numpy(getattr(data, "y", None)),
-        "split": _split(data),
-        "edge_weight": _weights(data),
-        "edge_type": _numpy(getattr(data, "edge_type", None)),
-    }
+    edge_index = _array(data.edge_index)
+    return Source(
+        int(data.num_nodes),
+        edges_in_memory(edge_index, _weights(data), _attribute(data, "edge_type")),
+        features_in_memory(_attribute(data, "x")),
+        _attribute(data, "y"),
+        _split(data),
+        num_edges=edge_index.shape[1],
+    )
 
 
-def _arrays_of_types(data: "HeteroData") -> GraphArrays:
+def _source_of_types(data: "HeteroData") -> Source:
     """Vertices type by type, in the order of the `HeteroData`; each kind of edges is a relation."""
     names = list(data.node_types)
     counts = [_count(data, name) for name in names]
@@ -61,26 +46,21 @@ def _arrays_of_types(data: "HeteroData") -> GraphArrays:
     starts = dict(zip(names, running_sum(counts).tolist(), strict=False))
     labels, split = _labels_of_types(data, names, counts)
     several = len(names) > 1
-    types = np.repeat(np.arange(len(names)), counts)
-    tables = [_table(data[name], count) for name, count in zip(names, counts, strict=True)]
-    features: Features | None = _one_number_type(types, tables) if several else tables[0]
-    if not any(table.shape[1] for table in tables):
-        features = None
-    return {
-        "edge_index": np.concatenate([_edges(data, kind, starts) for kind in data.edge_types], axis=1),
-        "num_vertices": sum(counts),
-        "features": features,
-        "labels": labels,
-        "split": split,
-        "edge_weight": _weights_of_types(data),
-        "edge_type": np.repeat(
-            np.arange(len(data.edge_types), dtype=np.int32),
-            [data[kind].edge_index.shape[1] for kind in data.edge_types],
-        ),
-        "vertex_type": types if several else None,
-        "vertex_type_names": tuple(names) if several else None,
-        "edge_type_names": tuple("-".join(kind) for kind in data.edge_types),
-    }
+    tables = _of_one_number_type([_table(data[name], count) for name, count in zip(names, counts, strict=True)])
+    parts = [_edges(data, kind, starts) for kind in data.edge_types]
+    edge_index = np.concatenate(parts, axis=1)
+    relation = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[1] for part in parts])
+    return Source(
+        sum(counts),
+        edges_in_memory(edge_index, _weights_of_types(data), relation),
+        features_in_memory(*tables) if any(table.shape[1] for table in tables) else (),
+        labels,
+        split,
+        num_edges=edge_index.shape[1],
+        vertex_type=np.repeat(np.arange(len(names)), counts) if several else None,
+        vertex_type_names=tuple(names) if several else None,
+        edge_type_names=tuple("-".join(kind) for kind in data.edge_types),
+    )
 
 
 def _unused(data: "Data | HeteroData") -> Iterator[str]:
@@ -108,7 +88,7 @@ def _count(data: "HeteroData", name: str) -> int:
 
 def _edges(data: "HeteroData", kind: tuple[str, str, str], starts: dict[str, int]) -> np.ndarray:
     """The edges of a kind between vertices as they are numbered among all types."""
-    edge_index = _numpy(getattr(data[kind], "edge_index", None))
+    edge_index = _attribute(data[kind], "edge_index")
     if edge_index is None or edge_index.ndim != 2 or len(edge_index) != 2:
         raise InputError(f"HeteroData's edges {kind} have no edge_index of shape [2, edges]: give them one")
     for row, name in ((0, kind[0]), (1, kind[2])):
@@ -125,22 +105,21 @@ def _edges(data: "HeteroData", kind: tuple[str, str, str], starts: dict[str, int
 
 def _table(store: "BaseStorage", count: int) -> np.ndarray:
     """A type's features; without any, rows of no width."""
-    x = _numpy(getattr(store, "x", None))
+    x = _attribute(store, "x")
     if x is None:
         return np.empty((count, 0), dtype=np.float32)
     return x if x.ndim == 2 else x.reshape(count, -1)
 
 
-def _one_number_type(types: np.ndarray, tables: list[np.ndarray]) -> HeteroFeatures:
-    halves = all(table.dtype == np.float16 for table in tables if table.shape[1])
-    dtype = np.float16 if halves and any(table.shape[1] for table in tables) else np.float32
-    return HeteroFeatures(types, tuple(table.astype(dtype, copy=False) for table in tables))
+def _of_one_number_type(tables: list[np.ndarray]) -> list[np.ndarray]:
+    kinds = {table.dtype for table in tables if table.shape[1]}
+    return [table.astype(np.float16 if kinds == {np.dtype(np.float16)} else np.float32, copy=False) for table in tables]
 
 
 def _labels_of_types(
     data: "HeteroData", names: list[str], counts: list[int]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Labels and split of all vertices: of the one type that has labels, unknown and unused elsewhere."""
+    """Labels and split of the one type that has labels."""
     labelled = [name for name in names if getattr(data[name], "y", None) is not None]
     if len(labelled) > 1:
         raise InputError(
@@ -148,19 +127,16 @@ def _labels_of_types(
         )
     if not labelled:
         return None, None
-    at = names.index(labelled[0])
-    first, end = running_sum(counts)[at : at + 2].tolist()
-    own, own_split = _array(data[labelled[0]].y).reshape(end - first, -1), _split(data[labelled[0]])
-    if own.shape[1] > 1:
-        labels = np.zeros((sum(counts), own.shape[1]), dtype=own.dtype)
-        labels[first:end] = own
-    else:
-        labels = np.full(sum(counts), -1, dtype=np.float64 if own.dtype.kind == "f" else np.int64)
-        labels[first:end] = own[:, 0]
-    split = np.full(sum(counts), 3, dtype=np.uint8)
-    if own_split is not None:
-        split[first:end] = own_split
-    return labels, None if own_split is None else split
+    store, at = data[labelled[0]], names.index(labelled[0])
+    labels = _array(store.y)
+    if len(labels) != counts[at]:
+        raise InputError(
+            f"HeteroData has {len(labels)} labels for {counts[at]} vertices of {labelled[0]}: give one for each"
+        )
+    labels = labels.reshape(len(labels), -1)
+    if labels.shape[1] == 1:
+        labels = labels[:, 0].astype(np.float64 if labels.dtype.kind == "f" else np.int64)
+    return labels_of_one_type(labels, _split(store), sum(counts[:at]), sum(counts))
 
 
 def _weights_of_types(data: "HeteroData") -> np.ndarray | None:
@@ -172,8 +148,13 @@ def _weights_of_types(data: "HeteroData") -> np.ndarray | None:
     return np.concatenate(parts).astype(np.float32)
 
 
-def load(path: Path) -> "Data | HeteroData":
-    """A `Data` or `HeteroData` saved by torch.save, read without running anything that the file says."""
+def source_from_pyg_file(path: Path, leave_out: Collection[str] = ()) -> Source:
+    """A `Data` or `HeteroData` that torch.save wrote, read without running anything that the file says."""
+    with named_errors(path, "reading"):
+        return source_from_pyg(_load(path), leave_out)
+
+
+def _load(path: Path) -> "Data | HeteroData":
     import torch
     from torch_geometric.data import Data, HeteroData
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
@@ -200,7 +181,8 @@ def load(path: Path) -> "Data | HeteroData":
     return data
 
 
-def _numpy(value: "Tensor | np.ndarray | None") -> np.ndarray | None:
+def _attribute(store: "BaseStorage | Data", name: str) -> np.ndarray | None:
+    value = getattr(store, name, None)
     return None if value is None else _array(value)
 
 
@@ -212,21 +194,22 @@ def _weights(store: "BaseStorage") -> np.ndarray | None:
     """Edge weights, or edge attributes of one column."""
     if _attributes_are_weights(store):
         return _array(store.edge_attr).reshape(-1)
-    return _numpy(getattr(store, "edge_weight", None))
+    return _attribute(store, "edge_weight")
 
 
 def _attributes_are_weights(store: "BaseStorage") -> bool:
-    weight, attributes = getattr(store, "edge_weight", None), _numpy(getattr(store, "edge_attr", None))
+    weight, attributes = getattr(store, "edge_weight", None), _attribute(store, "edge_attr")
     return weight is None and attributes is not None and (attributes.ndim == 1 or attributes.shape[1] == 1)
 
 
 def _split(store: "BaseStorage") -> np.ndarray | None:
     """The masks as one array."""
-    train, *others = (_numpy(getattr(store, f"{name}_mask", None)) for name in ("train", "test", "val"))
+    masks = [(value, _attribute(store, f"{name}_mask")) for value, name in ((2, "test"), (1, "val"), (0, "train"))]
+    train = masks[-1][1]
     if train is None:
         return None
     split = np.full(len(train), 3, dtype=np.uint8)
-    for value, mask in ((2, others[0]), (1, others[1]), (0, train)):
+    for value, mask in masks:
         if mask is not None:
             if mask.ndim == 2:
                 raise InputError(

@@ -8,10 +8,12 @@ import contextlib
 import ctypes
 import errno
 import json
+import math
 import os
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NotRequired, Self, TypedDict, cast
@@ -37,20 +39,25 @@ class ArrayEntry(TypedDict):
     crc32: int
 
 
-class Facts(TypedDict):
+@dataclass(frozen=True)
+class Facts:
     """What a manifest says of a graph besides its arrays; names only where there are some."""
 
-    num_classes: int
-    class_names: Sequence[str] | None
-    vertex_type_names: NotRequired[Sequence[str]]
-    edge_type_names: NotRequired[Sequence[str]]
+    num_classes: int = 0
+    class_names: Sequence[str] | None = None
+    vertex_type_names: Sequence[str] | None = None
+    edge_type_names: Sequence[str] | None = None
 
 
-class Manifest(Facts):
+class Manifest(TypedDict):
     """All of a manifest."""
 
     format: str
     version: int
+    num_classes: int
+    class_names: NotRequired[Sequence[str] | None]
+    vertex_type_names: NotRequired[Sequence[str]]
+    edge_type_names: NotRequired[Sequence[str]]
     arrays: dict[str, ArrayEntry]
 
 
@@ -72,39 +79,35 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
 class ArrayWriter:
     """One .npy file, written piece by piece, its checksum computed on the way."""
 
-    def __init__(self, folder: Path, name: str, dtype: np.dtype, columns: tuple[int, ...] = ()) -> None:
-        self.name, self.dtype, self.columns = name, np.dtype(dtype), columns
+    def __init__(self, folder: Path, name: str, dtype: np.dtype | type | str, row: tuple[int, ...] = ()) -> None:
+        self.name, self.dtype, self._row = name, np.dtype(dtype), row
         self._path = folder / f"{name}.npy"
         self._rows, self._crc = 0, 0
         with named_errors(self._path, "writing"):
-            self._file: BinaryIO = open(self._path, "wb")  # noqa: SIM115
-            self._file.write(b"\0" * _HEADER)
+            self.file: BinaryIO = open(self._path, "wb")  # noqa: SIM115
+            self.file.write(b"\0" * _HEADER)
 
     def append(self, rows: np.ndarray) -> None:
-        """Add rows; they must have the columns and convert safely to the type."""
-        assert rows.shape[1:] == self.columns, (self.name, rows.shape, self.columns)
+        """Add rows; they must be of the right shape and convert safely to the type."""
+        assert rows.shape[1:] == self._row, (self.name, rows.shape, self._row)
         piece = np.ascontiguousarray(rows, dtype=self.dtype)
         with named_errors(self._path, "writing"):
             data = piece.data.cast("B") if piece.size else memoryview(b"")
-            self._file.write(data)
+            self.file.write(data)
             self._crc = zlib.crc32(data, self._crc)
         self._rows += len(rows)
 
     def close(self) -> ArrayEntry:
         """Finish the header, flush to the disk, and return the manifest's entry."""
-        shape = (self._rows, *self.columns)
+        shape = (self._rows, *self._row)
         header = f"{{'descr': '{self.dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
-        with named_errors(self._path, "writing"), self._file as file:
+        with named_errors(self._path, "writing"), self.file as file:
             file.seek(0)
             size = _HEADER - 10
             file.write(b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + header.ljust(size - 1).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         return {"shape": list(shape), "dtype": self.dtype.str, "crc32": self._crc}
-
-    def abandon(self) -> None:
-        """Close the file of a directory that will be thrown away."""
-        self._file.close()
 
 
 class DirectoryWriter:
@@ -114,7 +117,7 @@ class DirectoryWriter:
         self.path = Path(path)
         self._overwrite = overwrite
         self._arrays: dict[str, ArrayWriter] = {}
-        self.facts: Facts = {"num_classes": 0, "class_names": None}
+        self.facts = Facts()
 
     def check(self) -> None:
         """Refuse a place that is taken, before anything long is computed for it."""
@@ -134,20 +137,20 @@ class DirectoryWriter:
             self.folder.mkdir()
         return self
 
-    def array(self, name: str, dtype: np.dtype | type | str, columns: tuple[int, ...] = ()) -> ArrayWriter:
+    def array(self, name: str, dtype: np.dtype | type | str, row: tuple[int, ...] = ()) -> ArrayWriter:
         """A new array, to be appended to."""
         assert name not in self._arrays, name
-        self._arrays[name] = ArrayWriter(self.folder, name, np.dtype(dtype), columns)
+        self._arrays[name] = ArrayWriter(self.folder, name, dtype, row)
         return self._arrays[name]
 
-    def add(self, name: str, values: np.ndarray | None) -> None:
-        """A whole array, in pieces; None is left out."""
-        if values is None:
-            return
-        writer = self.array(name, values.dtype, values.shape[1:])
-        rows = max(1, _CHUNK // max(1, values.dtype.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))))
-        for first in range(0, len(values), rows):
-            writer.append(values[first : first + rows])
+    def add(self, **arrays: np.ndarray | None) -> None:
+        """Whole arrays, in pieces; None is left out."""
+        for name, values in arrays.items():
+            if values is not None:
+                writer = self.array(name, values.dtype, values.shape[1:])
+                rows = max(1, _CHUNK // max(1, values.dtype.itemsize * math.prod(values.shape[1:])))
+                for first in range(0, len(values), rows):
+                    writer.append(values[first : first + rows])
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
@@ -155,12 +158,13 @@ class DirectoryWriter:
                 self._finish()
         finally:
             for writer in self._arrays.values():
-                writer.abandon()
+                writer.file.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _finish(self) -> None:
         arrays = {name: writer.close() for name, writer in self._arrays.items()}
-        manifest: Manifest = {"format": FORMAT, "version": VERSION, **self.facts, "arrays": arrays}
+        facts = {name: value for name, value in asdict(self.facts).items() if value is not None}
+        manifest = {"format": FORMAT, "version": VERSION, **facts, "arrays": arrays}
         with named_errors(self.path, "writing"):
             with open(self.folder / MANIFEST, "w") as file:
                 json.dump(manifest, file, indent=1)

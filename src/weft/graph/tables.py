@@ -16,8 +16,8 @@ import pyarrow.parquet
 from weft import _kernels
 from weft.errors import ConfigError, InputError, StorageError
 from weft.graph.edges_to_csr import EdgeChunk
-from weft.graph.sources import Source
-from weft.graph.vertex_names import NumberNames, TextNames, VertexNames
+from weft.graph.source import FeatureTable, Source
+from weft.graph.vertex_names import text_column, text_of
 
 _ROWS = 1 << 20
 _SPLIT_WORDS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "unused": 3, "none": 3, "": 3}
@@ -79,7 +79,7 @@ class Table:
             found += [name for name in names if name not in found]
         return found
 
-    def others(self, used: Collection[str]) -> tuple[str, ...]:
+    def others(self, used: Collection[str | None]) -> tuple[str, ...]:
         """The columns that are not used, with the table's name."""
         return tuple(f"{self.path.name}: {name}" for name in self.columns() if name not in used)
 
@@ -107,19 +107,17 @@ class Table:
 
 
 def source_from_tables(
-    edges: Path, nodes: Path | None, columns: TableColumns, ids: str | None, vertices: int | None
+    edges: Path, nodes: Path | None, named: TableColumns, ids: str | None, vertices: int | None
 ) -> Source:
     """A graph of an edge table and, if there is one, a vertex table whose order is the order of the vertices."""
     edge_table = Table(edges)
-    wanted = [edge_table.match(name)[0] for name in (columns.src, columns.dst)]
-    extra = {
-        what: edge_table.match(name)[0] for what, name in (("weight", columns.weight), ("type", columns.type)) if name
-    }
+    wanted = [edge_table.match(name)[0] for name in (named.src, named.dst)]
+    extra = {what: edge_table.match(name)[0] for what, name in (("weight", named.weight), ("type", named.type)) if name}
     if ids not in (None, "positions", "names"):
         raise ConfigError(f"ids = {ids!r} is not possible: choose positions or names")
     left_out = edge_table.others([*wanted, *extra.values()])
     if nodes is not None:
-        source = _with_nodes(edge_table, wanted, extra, Table(nodes), columns, ids)
+        source = _with_nodes(edge_table, wanted, extra, Table(nodes), named, ids)
         return replace(source, left_out=(*left_out, *source.left_out))
     textual = _is_text(edge_table, wanted[0])
     if textual and ids == "positions":
@@ -153,36 +151,34 @@ class _Ids:
                 f"a vertex id is missing (row {int(np.argmax(column.is_null().to_numpy(False)))}): give each one"
             )
         if self.textual:
-            column = column.cast(pa.large_string())
-            text = column.buffers()[2]
-            offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
-            data = np.frombuffer(text, np.uint8) if text is not None and text.size else np.empty(0, np.uint8)
+            data, offsets = text_of(column)
         else:
             data = column.cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint8)
             offsets = np.arange(0, 8 * len(column) + 1, 8, dtype=np.int64)
         self._table.look_up(np.ascontiguousarray(offsets), data, add, out)
         return out
 
-    def export(self) -> VertexNames:
+    def export(self) -> pa.Array:
         """All names, by id."""
         text = np.frombuffer(self._table.text(), np.uint8)
         if not self.textual:
-            return NumberNames(text.view(np.int64))
+            return pa.array(text.view(np.int64))
         offsets = np.empty(len(self) + 1, dtype=np.int64)
         self._table.offsets(offsets)
-        return TextNames(text, offsets)
+        return text_column(text, offsets)
 
 
 class VertexTable:
     """A table of vertices, read once for their ids, labels and split; features are streamed on demand."""
 
-    def __init__(self, table: Table, columns: TableColumns, textual: bool = False) -> None:
+    def __init__(self, table: Table, named: TableColumns, textual: bool = False) -> None:
         """`textual`: are ids strings, whatever they look like?"""
-        self._table, self._features = table, table.match(columns.features) if columns.features else []
-        id_column = table.match(columns.id)[0]
-        labels = table.match(columns.label) if columns.label else []
-        split = table.match(columns.split) if columns.split else []
-        self.left_out = table.others([id_column, *self._features, *labels, *split])
+        (id_column,) = table.match(named.id)[:1]
+        features, labels, split = (
+            table.match(what) if what else [] for what in (named.features, named.label, named.split)
+        )
+        self._table, self._features = table, features
+        self.left_out = table.others([id_column, *features, *labels, *split])
         self.names, parts = _Ids(), []
         for batch in table.read([id_column, *labels, *split], [id_column] if textual else []):
             before = len(self.names)
@@ -196,7 +192,7 @@ class VertexTable:
         values = pa.Table.from_batches(parts) if parts and (labels or split) else None
         self.labels, self.class_names = _labels(values, labels, table.path)
         self.split = _splits(values.column(split[0]), table.path) if values is not None and split else None
-        self.width = _width(table, self._features)
+        self.width = next((rows.shape[1] for rows in _feature_rows(table, features)), 0) if features else 0
 
     def rows(self) -> Iterator[np.ndarray]:
         """The features, some rows at a time; without any, rows of no width."""
@@ -206,17 +202,16 @@ class VertexTable:
 
 
 def _with_nodes(
-    edge_table: Table, wanted: list[str], extra: dict[str, str], nodes: Table, columns: TableColumns, ids: str | None
+    edge_table: Table, wanted: list[str], extra: dict[str, str], nodes: Table, named: TableColumns, ids: str | None
 ) -> Source:
-    id_column = nodes.match(columns.id)[0]
-    table = VertexTable(nodes, columns, _is_text(edge_table, wanted[0]) or _is_text(nodes, id_column))
+    id_column = nodes.match(named.id)[0]
+    table = VertexTable(nodes, named, _is_text(edge_table, wanted[0]) or _is_text(nodes, id_column))
     names, exported = table.names, table.names.export()
-    positions = isinstance(exported, NumberNames) and np.array_equal(exported.values, np.arange(len(names)))
+    positions = not names.textual and np.array_equal(exported, np.arange(len(names)))
     return Source(
         len(names),
         lambda: _edges(edge_table, wanted, extra, None if positions else names),
-        table.width,
-        table.rows if columns.features else None,
+        (FeatureTable(len(names), table.width, table.rows),) if named.features else (),
         table.labels,
         table.split,
         None if positions and ids != "names" else exported,
@@ -292,10 +287,6 @@ def _is_text(table: Table, column: str) -> bool:
     return batch is not None and (
         pa.types.is_string(batch.schema[0].type) or pa.types.is_large_string(batch.schema[0].type)
     )
-
-
-def _width(table: Table, features: list[str]) -> int:
-    return next((rows.shape[1] for rows in _feature_rows(table, features)), 0) if features else 0
 
 
 def _feature_rows(table: Table, features: list[str]) -> Iterator[np.ndarray]:

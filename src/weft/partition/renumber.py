@@ -15,6 +15,7 @@ from weft.graph import (
     Graph,
     HeteroFeatures,
     ProgressCallback,
+    arrays_of_names,
     feature_table_names,
     running_sum,
     vertex_ranges,
@@ -45,15 +46,12 @@ def write_partitioned(
     with DirectoryWriter(out, overwrite=overwrite) as directory:
         _write_lists(graph, order, directory, threads, progress)
         _write_features(graph, order, directory, progress)
-        for name in ("labels", "split", "vertex_type"):
-            values = getattr(graph, name)
-            directory.add(name, None if values is None else values[order])
-        directory.add("original_ids", order if graph.original_ids is None else graph.original_ids[order])
-        directory.add("bounds", bounds)
+        of_vertices = {name: getattr(graph, name) for name in ("labels", "split", "vertex_type")}
+        directory.add(**{name: values[order] for name, values in of_vertices.items() if values is not None})
+        directory.add(original_ids=order if graph.original_ids is None else graph.original_ids[order], bounds=bounds)
         if shares is not None and min(shares) < max(shares):
-            directory.add("shares", normalised_shares(parts, shares))
-        for name, values in (graph.names.arrays() if graph.names else {}).items():
-            directory.add(name, values)
+            directory.add(shares=normalised_shares(parts, shares))
+        directory.add(**arrays_of_names(graph.names))
         directory.facts = graph.facts
 
 
@@ -63,7 +61,7 @@ def _write_lists(
     new_ids = np.empty(len(order), dtype=graph.indices.dtype)
     new_ids[order] = np.arange(len(order), dtype=graph.indices.dtype)
     indptr = running_sum(np.diff(graph.indptr)[order])
-    directory.add("indptr", indptr)
+    directory.add(indptr=indptr)
     names = [name for name in ("edge_weight", "edge_type") if getattr(graph, name) is not None]
     writers = {name: directory.array(name, getattr(graph, name).dtype) for name in names}
     indices = directory.array("indices", graph.indices.dtype)

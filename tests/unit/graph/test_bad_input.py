@@ -256,7 +256,7 @@ def test_a_full_disk(tmp_path):
             pytest.raises(StorageError, match=r"no space left while writing .*free some"),
             DirectoryWriter(small / "g") as directory,
         ):
-            directory.add("indptr", np.zeros(1 << 20))
+            directory.add(indptr=np.zeros(1 << 20))
         assert not list(small.iterdir())
     finally:
         subprocess.run(["umount", str(small)], check=True)

@@ -5,7 +5,7 @@ import pytest
 
 from weft.cli import main
 from weft.errors import ConfigError
-from weft.graph import Graph, TextNames, communities, graph_statistics, rmat
+from weft.graph import Graph, communities, graph_statistics, rmat, text_column
 
 
 def test_saving_and_opening(tmp_path):
@@ -47,8 +47,8 @@ def test_seeds_come_in_the_order_of_original_ids():
 
 def test_names_of_strings():
     text = "".join(["a", "", "ccc"]).encode()
-    names = TextNames(np.frombuffer(text, np.uint8), np.array([0, 1, 1, 4]))
-    assert names.column().to_pylist() == ["a", "", "ccc"]
+    names = text_column(np.frombuffer(text, np.uint8), np.array([0, 1, 1, 4]))
+    assert names.to_pylist() == ["a", "", "ccc"]
 
 
 @pytest.mark.parametrize("make", [rmat, communities])

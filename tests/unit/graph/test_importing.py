@@ -165,7 +165,7 @@ def test_tables_with_names(tmp_path, ending, textual):
     assert np.allclose(graph.features, features, rtol=1e-6)
     assert [graph.class_names[i] for i in graph.labels] == words
     assert graph.split.tolist() == [0, 1, 2, 3] * 10
-    assert graph.names.column().to_pylist() == names
+    assert graph.names.to_pylist() == names
 
 
 @pytest.mark.parametrize("textual", [False, True])
@@ -180,10 +180,10 @@ def test_edge_tables_alone(tmp_path, textual):
     graph = Graph.open(tmp_path / "g")
     assert graph.num_vertices == (4 if textual else 10)
     if textual:
-        assert graph.names.column().to_pylist() == ["v5", "v2", "v9", "v0"]
+        assert graph.names.to_pylist() == ["v5", "v2", "v9", "v0"]
     else:
         assert main(["import", str(edges), str(tmp_path / "n"), "--ids", "names"]) == 0
-        assert Graph.open(tmp_path / "n").names.column().to_pylist() == [5, 2, 9, 0]
+        assert Graph.open(tmp_path / "n").names.to_pylist() == [5, 2, 9, 0]
 
 
 def test_features_in_one_column_of_lists(tmp_path):

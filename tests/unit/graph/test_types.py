@@ -11,7 +11,16 @@ from torch_geometric.data import HeteroData
 
 from weft.cli import main
 from weft.errors import InputError
-from weft.graph import EdgeOptions, Graph, HeteroFeatures, from_arrays, import_graph, with_reverses, with_self_relation
+from weft.graph import (
+    EdgeOptions,
+    Graph,
+    HeteroFeatures,
+    Source,
+    edges_in_memory,
+    import_graph,
+    with_reverses,
+    with_self_relation,
+)
 from weft.partition import write_partitioned
 
 COUNTS = {"author": 7, "paper": 12, "venue": 3}
@@ -134,7 +143,7 @@ def test_partitioning_keeps_types(tmp_path):
 
 def test_reverses_are_relations(tmp_path):
     edges, kinds = np.array([[0, 1, 2, 2], [1, 2, 0, 0]]), np.array([0, 1, 0, 1])
-    source = with_reverses(from_arrays(edges, 3, edge_type=kinds))
+    source = with_reverses(Source(3, edges_in_memory(edges, kind=kinds), num_edges=4))
     chunks = list(source.edges())
     assert source.edge_type_names == ("0", "1", "rev_0", "rev_1") and source.num_edges == 8
     assert sum(len(chunk.src) for chunk in chunks) == 8
@@ -152,7 +161,7 @@ def test_reverses_are_relations(tmp_path):
 
 def test_loops_are_a_relation(tmp_path):
     weights = np.array([0.5, 2.0], dtype=np.float32)
-    plain = from_arrays(np.array([[0, 1], [1, 1]]), 3, edge_weight=weights, edge_type=np.array([0, 1]))
+    plain = Source(3, edges_in_memory(np.array([[0, 1], [1, 1]]), weights, np.array([0, 1])), num_edges=2)
     source = with_self_relation(plain)
     assert source.edge_type_names == ("0", "1", "self") and source.num_edges == 5
     import_graph(source, tmp_path / "g", EdgeOptions())
@@ -235,7 +244,7 @@ def test_tables_of_several_types(tables, capsys):
     assert graph.labels.tolist() == [-1, -1, -1, 0, 1, 0, -1]
     assert graph.split.tolist() == [3, 3, 3, 0, 1, 2, 3]
     assert graph.class_names == ("x", "y")
-    assert graph.names.column().to_pylist() == ["ann", "bob", "cho", "10", "40", "20", "30"]
+    assert graph.names.to_pylist() == ["ann", "bob", "cho", "10", "40", "20", "30"]
 
 
 def test_info_tells_of_types(tmp_path, capsys):

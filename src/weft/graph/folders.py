@@ -1,0 +1,185 @@
+"""What can be imported besides tables: a folder of .npy files, a built-in data set, a PyG file, an OGB data set."""
+
+from collections.abc import Collection, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from weft.errors import ConfigError, InputError, StorageError
+from weft.graph.edges_to_csr import EdgeChunk, EdgeReader
+from weft.graph.pyg import source_from_pyg_file
+from weft.graph.source import FeatureTable, Source, check_left_out, edges_in_memory, features_in_memory
+from weft.graph.storage import load_npy, named_errors
+
+BUILT_IN = Path(__file__).parent / "data"
+_OF_VERTICES = ("feat", "feat_bits", "label", "split")
+_OF_EDGES = ("edge_weight", "edge_type")
+_OGB = {"edge_index", "num_nodes", "node_feat"}
+_CHUNK = 1 << 22  # edges, or values of features, read at a time
+
+
+def built_in_names() -> list[str]:
+    """The names of the data sets that come with Weft."""
+    return sorted(folder.name for folder in BUILT_IN.iterdir() if folder.is_dir())
+
+
+def find_source(source: str, root: Path, leave_out: Collection[str] = ()) -> Source:
+    """A source by what the user called it: a folder, a PyG file, a built-in name, or ogb:NAME.
+
+    `leave_out`: arrays of it that are not to be imported; others that Weft does not use are refused.
+    """
+    path = Path(source)
+    if source.startswith("ogb:"):
+        found = _from_ogb(source.removeprefix("ogb:"), root, leave_out)
+    elif path.is_dir():
+        found = from_folder(path, leave_out)
+    elif path.is_file():
+        found = source_from_pyg_file(path, leave_out)
+    elif source in built_in_names():
+        found = from_folder(BUILT_IN / source, leave_out)
+    else:
+        raise StorageError(
+            f"there is nothing at {source}, nor a built-in data set of that name ({', '.join(built_in_names())}): "
+            f"check the path"
+        )
+    found.left_out = tuple(leave_out)
+    return found
+
+
+def from_folder(folder: Path, leave_out: Collection[str] = ()) -> Source:
+    """A folder of .npy files: edge_index, and feat (or feat_bits with n_features), label, split, edge_type, edge_weight."""
+    edge_file = folder / "edge_index.npy"
+    if not edge_file.exists():
+        raise InputError(
+            f"{folder} has no edge_index.npy: see docs/file-formats.md for what can be imported from a folder"
+        )
+    edge_index = load_npy(edge_file)
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2 or edge_index.dtype.kind not in "iu":
+        raise InputError(
+            f"{edge_file} has shape {edge_index.shape} and type {edge_index.dtype}: it needs two rows of integers, sources "
+            f"and destinations"
+        )
+    there = {file.stem for file in folder.glob("*.npy")}
+    by_vertex, by_edge = (
+        {name: load_npy(folder / f"{name}.npy") for name in names if name in there}
+        for names in (_OF_VERTICES, _OF_EDGES)
+    )
+    used = {"edge_index", *by_vertex, *by_edge}
+    if "feat" in used:
+        used.discard("feat_bits")
+    elif "feat_bits" in used:
+        used.add("n_features")
+    check_left_out(str(folder), sorted(there - used), leave_out)
+    if len({len(array) for array in by_vertex.values()}) > 1:
+        sizes = ", ".join(f"{name}.npy {len(array)}" for name, array in by_vertex.items())
+        raise InputError(
+            f"the arrays of {folder} differ in their number of vertices ({sizes}): give each one row a vertex"
+        )
+    for name, array in by_edge.items():
+        if len(array) != edge_index.shape[1]:
+            raise InputError(
+                f"{folder / name}.npy has {len(array)} values for {edge_index.shape[1]} edges: give one for each"
+            )
+    vertices = len(next(iter(by_vertex.values()))) if by_vertex else _highest(edge_index) + 1
+    return Source(
+        vertices,
+        _edges(edge_index, by_edge),
+        _features(folder, by_vertex),
+        by_vertex.get("label"),
+        by_vertex.get("split"),
+        class_names=_lines(folder / "classes.txt"),
+        num_edges=edge_index.shape[1],
+        edge_type_names=_lines(folder / "relations.txt") if "edge_type" in by_edge else None,
+    )
+
+
+def _lines(file: Path) -> tuple[str, ...] | None:
+    """The names in a file, one a line; None without a file."""
+    return tuple(file.read_text().split("\n")[:-1]) if file.exists() else None
+
+
+def _highest(edge_index: np.ndarray) -> int:
+    pieces = (_read(edge_index, first, _CHUNK).max() for first in range(0, edge_index.size, _CHUNK))
+    return max(map(int, pieces), default=-1)
+
+
+def _edges(edge_index: np.ndarray, by_edge: dict[str, np.ndarray]) -> EdgeReader:
+    count = edge_index.shape[1]
+
+    def read() -> Iterator[EdgeChunk]:
+        for first in range(0, count, _CHUNK):
+            some = min(_CHUNK, count - first)
+            src, dst = (_read(edge_index, row * count + first, some) for row in (0, 1))
+            weight, kind = (_read(by_edge[name], first, some) if name in by_edge else None for name in _OF_EDGES)
+            yield EdgeChunk(src, dst, weight, kind)
+
+    return read
+
+
+def _read(array: np.ndarray, first: int, count: int) -> np.ndarray:
+    """Elements of an array, in C order, by a plain read: pages of a memory map would count as this process's memory."""
+    if not isinstance(array, np.memmap) or not array.flags.c_contiguous:
+        return np.ascontiguousarray(array.reshape(-1)[first : first + count])
+    file = str(array.filename)
+    with named_errors(Path(file), "reading"):
+        return np.fromfile(
+            file, array.dtype, min(count, array.size - first), offset=array.offset + first * array.itemsize
+        )
+
+
+def _features(folder: Path, by_vertex: dict[str, np.ndarray]) -> tuple[FeatureTable, ...]:
+    if "feat" in by_vertex:
+        return (_dense_rows(folder / "feat.npy", by_vertex["feat"]),)
+    return (_bit_rows(folder, by_vertex["feat_bits"]),) if "feat_bits" in by_vertex else ()
+
+
+def _dense_rows(file: Path, features: np.ndarray) -> FeatureTable:
+    if features.ndim != 2 or features.dtype.kind not in "fiub":
+        raise InputError(
+            f"{file} has shape {features.shape} and type {features.dtype}: it needs a row of numbers a vertex"
+        )
+    width = int(features.shape[1])
+    rows = max(1, _CHUNK // max(1, width))
+
+    def read() -> Iterator[np.ndarray]:
+        for first in range(0, len(features), rows):
+            some = min(rows, len(features) - first)
+            yield _read(features, first * width, some * width).reshape(some, width)
+
+    return FeatureTable(len(features), width, read)
+
+
+def _bit_rows(folder: Path, bits: np.ndarray) -> FeatureTable:
+    width = int(load_npy(folder / "n_features.npy"))
+    if bits.ndim != 2 or bits.dtype != np.uint8 or bits.shape[1] != -(-width // 8):
+        raise InputError(
+            f"{folder / 'feat_bits.npy'} does not hold rows of {width} bits: pack them with numpy.packbits(axis=1)"
+        )
+    rows = max(1, _CHUNK // max(1, width))
+
+    def read() -> Iterator[np.ndarray]:
+        for first in range(0, len(bits), rows):
+            yield np.unpackbits(bits[first : first + rows], axis=1, count=width)
+
+    return FeatureTable(len(bits), width, read)
+
+
+def _from_ogb(name: str, root: Path, leave_out: Collection[str]) -> Source:
+    """An OGB node-property data set, through the `ogb` package."""
+    if find_spec("ogb") is None:
+        raise ConfigError(f"importing {name} needs the package ogb: pip install 'weft-gnn[ogb]'")
+    data = import_module("ogb.nodeproppred").NodePropPredDataset(name, root=str(root))
+    graph, labels = data[0]
+    if "edge_index" not in graph:
+        raise InputError(
+            f"{name} has several types of vertices: load it with PyG's OGB_MAG, torch.save its HeteroData, and import that"
+        )
+    unused = [key for key, value in graph.items() if value is not None and key not in _OGB]
+    check_left_out(name, unused, leave_out)
+    split = np.full(int(graph["num_nodes"]), 3, dtype=np.uint8)
+    for value, part in enumerate(("train", "valid", "test")):
+        split[data.get_idx_split()[part]] = value
+    edges, features = edges_in_memory(graph["edge_index"]), features_in_memory(graph.get("node_feat"))
+    return Source(len(split), edges, features, labels, split, num_edges=graph["edge_index"].shape[1])

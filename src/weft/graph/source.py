@@ -1,0 +1,132 @@
+"""A graph outside a graph directory: edges that can be read again and again, and per-vertex arrays or streams of rows."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from weft.errors import InputError
+from weft.graph.edges_to_csr import EdgeChunk, EdgeReader
+
+_CHUNK = 1 << 22  # edges made at a time
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """Features of vertices, read anew by each call of `rows`."""
+
+    vertices: int
+    width: int
+    rows: Callable[[], Iterator[np.ndarray]]
+
+
+@dataclass
+class Source:
+    """A graph that can be imported."""
+
+    num_vertices: int
+    edges: EdgeReader
+    features: tuple[FeatureTable, ...] = ()  # one for all vertices, or one for each type of them
+    labels: np.ndarray | None = None
+    split: np.ndarray | None = None
+    names: pa.Array | None = None  # integers or strings
+    class_names: tuple[str, ...] | None = None
+    num_edges: int = 0  # as they are in the input; 0: not known yet
+    vertex_type: np.ndarray | None = None  # [vertices], where there are several types
+    vertex_type_names: tuple[str, ...] | None = None
+    edge_type_names: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()  # what there is and is not imported
+
+
+def edges_in_memory(
+    edge_index: np.ndarray, weight: np.ndarray | None = None, kind: np.ndarray | None = None
+) -> EdgeReader:
+    """The edges of [2, edges] (sources, destinations)."""
+    chunk = EdgeChunk(edge_index[0], edge_index[1], weight, kind)
+    return lambda: iter([chunk])
+
+
+def features_in_memory(*tables: np.ndarray | None) -> tuple[FeatureTable, ...]:
+    """Tables of features; None is left out."""
+    return tuple(FeatureTable(len(t), int(t.shape[1]), partial(_whole, t)) for t in tables if t is not None)
+
+
+def _whole(table: np.ndarray) -> Iterator[np.ndarray]:
+    yield table
+
+
+def labels_of_one_type(
+    labels: np.ndarray, split: np.ndarray | None, first: int, vertices: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Labels and split of all vertices from those of one type, which begins at `first`: unknown and unused elsewhere."""
+    there = slice(first, first + len(labels))
+    spread = np.full((vertices, *labels.shape[1:]), 0 if labels.ndim == 2 else -1, dtype=labels.dtype)
+    spread[there] = labels
+    if split is None:
+        return spread, None
+    if len(split) != len(labels):
+        raise InputError(
+            f"split has {len(split)} rows for {len(labels)} vertices with labels: give one for each, in order"
+        )
+    spread_split = np.full(vertices, 3, dtype=np.uint8)
+    spread_split[there] = split
+    return spread, spread_split
+
+
+def check_left_out(where: str, unused: Iterable[str], leave_out: Collection[str]) -> None:
+    """Nothing is dropped in silence: refuse what is not used and not left out, and names to leave out that are not there."""
+    unused = list(dict.fromkeys(unused))
+    if dropped := [name for name in unused if name not in leave_out]:
+        raise InputError(
+            f"{where} has {', '.join(dropped)}, which Weft does not use: leave it out by name "
+            f"(leave_out={tuple(dropped)!r}, or --leave-out {','.join(dropped)})"
+        )
+    for name in leave_out:
+        if name not in unused:
+            raise InputError(f"{where} has no {name!r} that Weft does not use: do not leave it out")
+
+
+def with_reverses(source: Source) -> Source:
+    """Each edge both ways, reverses as relations of their own, numbered after those that are there."""
+    names = _relation_names(source)
+
+    def edges() -> Iterator[EdgeChunk]:
+        for chunk in source.edges():
+            types = _types(chunk)
+            yield EdgeChunk(chunk.src, chunk.dst, chunk.weight, types)
+            yield EdgeChunk(chunk.dst, chunk.src, chunk.weight, types + np.int32(len(names)))
+
+    both = (*names, *(f"rev_{name}" for name in names))
+    return replace(source, edges=edges, num_edges=2 * source.num_edges, edge_type_names=both)
+
+
+def with_self_relation(source: Source) -> Source:
+    """Adds a self-loop of weight 1 to each vertex, as a relation of its own."""
+    names = _relation_names(source)
+
+    def edges() -> Iterator[EdgeChunk]:
+        weighted = False
+        for chunk in source.edges():
+            weighted = weighted or chunk.weight is not None
+            yield EdgeChunk(chunk.src, chunk.dst, chunk.weight, _types(chunk))
+        for first in range(0, source.num_vertices, _CHUNK):
+            ids = np.arange(first, min(first + _CHUNK, source.num_vertices))
+            weight = np.ones(len(ids), dtype=np.float32) if weighted else None
+            yield EdgeChunk(ids, ids, weight, np.full(len(ids), len(names), dtype=np.int32))
+
+    count = source.num_edges + source.num_vertices if source.num_edges else 0
+    return replace(source, edges=edges, num_edges=count, edge_type_names=(*names, "self"))
+
+
+def _types(chunk: EdgeChunk) -> np.ndarray:
+    return np.zeros(len(chunk.src), dtype=np.int32) if chunk.type is None else chunk.type.astype(np.int32)
+
+
+def _relation_names(source: Source) -> tuple[str, ...]:
+    """The names of relations; numbers where there are none, for which all edges are read."""
+    if source.edge_type_names:
+        return source.edge_type_names
+    highest = (0 if chunk.type is None or not len(chunk.type) else int(chunk.type.max()) for chunk in source.edges())
+    return tuple(map(str, range(max(highest, default=0) + 1)))
