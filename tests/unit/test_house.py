@@ -234,14 +234,10 @@ def test_functions_fit_on_a_screen():
     assert not wrong
 
 
-@pytest.mark.parametrize("words", ["import weft", "from weft import Graph", "weft --help", "weft train --help"])
-def test_reading_a_graph_or_help_does_not_wait_for_torch(words):
-    script = words
-    if words.startswith("weft"):
-        script = f"import atexit, weft.cli; atexit.register(check); weft.cli.main({words.split()[1:]})"
-    check = "import os, sys\ndef check():\n    if 'torch' in sys.modules: os._exit(3)\n"
-    end = "" if words.startswith("weft") else "\ncheck()"
-    subprocess.run([sys.executable, "-c", f"{check}{script}{end}"], check=True, stdout=subprocess.DEVNULL)
+@pytest.mark.parametrize("script", ["import weft", "from weft import Graph"])
+def test_reading_a_graph_does_not_wait_for_torch(script):
+    check = "import sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", f"{script}\n{check}"], check=True)
 
 
 def test_properties_do_not_make_threads_wait() -> None:

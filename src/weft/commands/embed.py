@@ -1,18 +1,19 @@
 """weft embed: what a trained model makes of every vertex, written under the vertices' own names."""
 
+from __future__ import annotations
+
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import torch
-
+import weft.graph
+import weft.training
 from weft.errors import ConfigError, StorageError
-from weft.graph import Graph, named_errors
-from weft.nn import encoder_of
-from weft.training import infer, load_model, probabilities
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,21 +36,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Infer and write."""
+    import torch  # here, as help need not wait for it
+
+    from weft.nn import encoder_of
+
     if args.out.suffix not in (".npy", ".parquet"):
         raise ConfigError(f"--out {args.out}: the file must end in .npy or .parquet")
     if args.out.exists() and not args.overwrite:
         raise StorageError(f"{args.out} exists already: choose another name, or replace it with --overwrite")
-    graph = Graph.open(args.graph)
-    model, settings = load_model(args.model, graph)
+    graph = weft.Graph.open(args.graph)
+    model, settings = weft.training.load_model(args.model, graph)
     if settings.task.name == "link" and args.what != "embeddings":
         raise ConfigError(f"--what {args.what}: a model of links predicts no classes: write its embeddings")
     torch.set_num_threads(args.threads)
     dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
-    inference = infer(encoder_of(model).to(dtype), graph, dtype=dtype, threads=args.threads)
+    inference = weft.training.infer(encoder_of(model).to(dtype), graph, dtype=dtype, threads=args.threads)
     if args.what == "embeddings":
         values = inference.outputs if settings.task.name == "link" else inference.embeddings
     else:
-        shares = probabilities(torch.from_numpy(inference.outputs), graph.multi_label)
+        shares = weft.training.probabilities(torch.from_numpy(inference.outputs), graph.multi_label)
         predicted = (shares > 0.5).to(torch.uint8) if graph.multi_label else shares.argmax(1).int()
         values = (predicted if args.what == "predictions" else shares).numpy()
     _write(args.out, values, graph, args.what)
@@ -57,12 +62,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write(out: Path, values: np.ndarray, graph: Graph, what: str) -> None:
+def _write(out: Path, values: np.ndarray, graph: weft.Graph, what: str) -> None:
     """Write under a temporary name, then rename."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
     temporary = out.with_name(f".{out.name}.writing-{os.getpid()}")
     order = _import_order(graph)
     try:
-        with named_errors(out, "writing"):
+        with weft.graph.named_errors(out, "writing"):
             if out.suffix == ".npy":
                 with open(temporary, "wb") as file:
                     np.save(file, values[order], allow_pickle=False)
@@ -73,13 +81,18 @@ def _write(out: Path, values: np.ndarray, graph: Graph, what: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _import_order(graph: Graph) -> np.ndarray:
+def _import_order(graph: weft.Graph) -> np.ndarray:
     """Rows in the order in which the vertices were imported, whatever a partition made of it."""
+    import numpy as np
+
     ids = np.arange(graph.num_vertices) if graph.original_ids is None else graph.original_ids
     return np.argsort(ids, kind="stable")
 
 
-def _table(values: np.ndarray, graph: Graph, what: str) -> pa.Table:
+def _table(values: np.ndarray, graph: weft.Graph, what: str) -> pa.Table:
+    import numpy as np
+    import pyarrow as pa
+
     names = pa.array(np.arange(graph.num_vertices)) if graph.names is None else graph.names
     columns = {"id": names}
     if graph.vertex_type is not None:  # ids may be the same in several types

@@ -1,4 +1,5 @@
-"""The settings of a run as flags of a command: the usual ones in its first help, all of them in --help-all."""
+"""What several commands take: the settings of a run as flags (the usual ones in the first help, all of them in --help-all),
+and lists of words and numbers with commas between."""
 
 import argparse
 from collections.abc import Sequence
@@ -84,3 +85,24 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a list, blanks around them dropped."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def whole_numbers(flag: str, text: str) -> tuple[int, ...]:
+    """Whole numbers; `full` is -1, all neighbours, where a fanout is meant."""
+    try:
+        return tuple(-1 if word == "full" else int(word) for word in words(text))
+    except ValueError:
+        raise ConfigError(f"--{flag} {text} is not a list of whole numbers, such as 2,10") from None
+
+
+def numbers(flag: str, text: str) -> tuple[float, ...]:
+    """Numbers, whole or not."""
+    try:
+        return tuple(float(word) for word in words(text))
+    except ValueError:
+        raise ConfigError(f"--{flag} {text} is not a list of numbers, such as 2,2,1,1") from None

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from weft.graph import communities, graph_statistics, rmat
-from weft.report import StageProgress, print_graph
+import weft.graph
+import weft.report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +27,12 @@ def run(args: argparse.Namespace) -> int:
     options = {
         name: getattr(args, name) for name in ("vertices", "edges", "width", "classes", "train", "seed", "threads")
     }
-    with StageProgress() as progress:
+    with weft.report.StageProgress() as progress:
         if args.kind == "rmat":
-            graph = rmat(args.out, **options, overwrite=args.overwrite, progress=progress)
+            graph = weft.graph.rmat(args.out, **options, overwrite=args.overwrite, progress=progress)
         else:
-            graph = communities(args.out, **options, signal=args.signal, overwrite=args.overwrite, progress=progress)
-    print_graph(str(args.out), graph_statistics(graph))
+            graph = weft.graph.communities(
+                args.out, **options, signal=args.signal, overwrite=args.overwrite, progress=progress
+            )
+    weft.report.print_graph(str(args.out), weft.graph.graph_statistics(graph))
     return 0

@@ -1,26 +1,15 @@
 """weft import: a graph from elsewhere into a graph directory."""
 
+from __future__ import annotations
+
 import argparse
-import re
 from pathlib import Path
 
-from weft.commands.lists import words
+import weft.graph
+import weft.report
+from weft.commands.flags import words
 from weft.errors import ConfigError
-from weft.graph import (
-    EdgeOptions,
-    Graph,
-    Source,
-    TableColumns,
-    built_in_names,
-    find_source,
-    graph_statistics,
-    import_graph,
-    source_from_tables,
-    source_from_toml,
-    with_reverses,
-    with_self_relation,
-)
-from weft.report import StageProgress, print_graph
+from weft.quantities import size_of
 
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".zst")
 
@@ -30,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         help=f"a folder of .npy files, an edge table, a .toml file that names tables of several types, a PyG file, ogb:NAME "
-        f"or one of: {', '.join(built_in_names())}",
+        f"or one of: {', '.join(weft.graph.built_in_names())}",
     )
     parser.add_argument("out", type=Path, help="the graph directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
@@ -73,52 +62,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Import, then show what was imported."""
-    memory = parse_bytes(args.memory)
+    memory = size_of(args.memory) or size_of(f"{args.memory}iB") or size_of(f"{args.memory}B")  # 6GiB, 6G or bytes
+    if not memory:
+        raise ConfigError(f"memory {args.memory!r} is not a size: write it like 6GiB or 500MB")
     source = _source(args)
     if args.reverse_relations and args.undirected:
         raise ConfigError("--reverse-relations and --undirected are two ways to go back along edges: give one of them")
     if args.reverse_relations:
-        source = with_reverses(source)
+        source = weft.graph.with_reverses(source)
     if args.self_relation:
-        source = with_self_relation(source)
-    options = EdgeOptions(args.undirected, args.self_loops, args.drop_duplicates)
-    with StageProgress() as progress:
-        import_graph(
+        source = weft.graph.with_self_relation(source)
+    options = weft.graph.EdgeOptions(args.undirected, args.self_loops, args.drop_duplicates)
+    with weft.report.StageProgress() as progress:
+        weft.graph.import_graph(
             source,
             args.out,
             options,
             feature_dtype=args.feature_dtype,
             split=args.split,
             seed=args.seed,
-            memory=memory,
+            memory=int(memory),
             overwrite=args.overwrite,
             progress=progress,
         )
-    print_graph(str(args.out), graph_statistics(Graph.open(args.out)), source.left_out)
+    weft.report.print_graph(str(args.out), weft.graph.graph_statistics(weft.Graph.open(args.out)), source.left_out)
     return 0
 
 
-def _source(args: argparse.Namespace) -> Source:
+def _source(args: argparse.Namespace) -> weft.graph.Source:
     path, leave_out = Path(args.source), words(args.leave_out or "")
     tables = path.is_file() and path.suffix in (*_TABLES, ".toml")
     if leave_out and tables:
         raise ConfigError("--leave-out is not for tables: of these, only the columns that are named are imported")
     if path.is_file() and path.suffix in _TABLES:
-        columns = TableColumns(
+        columns = weft.graph.TableColumns(
             args.src, args.dst, args.weight, args.type, args.id, args.features, args.label, args.split_column
         )
-        return source_from_tables(path, args.nodes, columns, args.ids, args.vertices)
+        return weft.graph.source_from_tables(path, args.nodes, columns, args.ids, args.vertices)
     if args.nodes is not None:
         raise ConfigError(
             f"--nodes goes with a table of edges, and {args.source} is none: drop it, or give the edge table"
         )
-    return source_from_toml(path) if tables else find_source(args.source, args.root, leave_out)
-
-
-def parse_bytes(text: str) -> int:
-    """'6GiB', '500 MB', '1073741824' as a number of bytes."""
-    match = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?)(i?B?)\s*", text, re.IGNORECASE)
-    if not match or float(match[1]) <= 0:
-        raise ConfigError(f"memory {text!r} is not a size: write it like 6GiB or 500MB")
-    step = 1024 if "i" in match[3].lower() or not match[3] else 1000
-    return int(float(match[1]) * step ** " KMGT".index(match[2].upper() or " "))
+    return weft.graph.source_from_toml(path) if tables else weft.graph.find_source(args.source, args.root, leave_out)

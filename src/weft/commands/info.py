@@ -4,8 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from weft.graph import Graph, graph_statistics
-from weft.report import StageProgress, print_graph
+import weft.graph
+import weft.report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,15 +17,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the figures."""
-    graph = Graph.open(args.graph)
+    graph = weft.Graph.open(args.graph)
     if args.verify:
-        with StageProgress() as progress:
+        with weft.report.StageProgress() as progress:
             graph.verify(progress)
-    figures = graph_statistics(graph)
+    figures = weft.graph.graph_statistics(graph)
     if args.json:
         print(json.dumps(figures | {"verified": args.verify}))
     else:
-        print_graph(str(args.graph), figures)
+        weft.report.print_graph(str(args.graph), figures)
         if args.verify:
             print("verified: checksums, ids, features and labels are sound")
     return 0

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from weft.commands.lists import whole_numbers, words
-from weft.graph import Graph
-from weft.lab import LocalityStudy, locality
+import weft.lab
+import weft.report
+from weft.commands.flags import whole_numbers, words
 from weft.plugins import SAMPLERS
-from weft.report import StageProgress, print_locality
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft locality`."""
-    usual = LocalityStudy()
+    usual = weft.lab.LocalityStudy()
     parser.add_argument("graph", type=Path, help="a graph directory; it need not be partitioned")
     for flag, default, text in (
         ("--methods", usual.methods, "allocations to look at"),
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Sample, count, and show the figures."""
-    study = LocalityStudy(
+    study = weft.lab.LocalityStudy(
         parts=whole_numbers("parts", args.parts),
         methods=words(args.methods),
         layers=whole_numbers("layers", args.layers),
@@ -57,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
     samplers = words(args.samplers)
     for name in samplers:
         SAMPLERS.check(name)
-    graph = Graph.open(args.graph)
-    with StageProgress() as progress:
-        figures = locality(graph, study, samplers, progress)
-    print(json.dumps(asdict(figures))) if args.json else print_locality(str(args.graph), figures)
+    graph = weft.Graph.open(args.graph)
+    with weft.report.StageProgress() as progress:
+        figures = weft.lab.locality(graph, study, samplers, progress)
+    print(json.dumps(asdict(figures))) if args.json else weft.report.print_locality(str(args.graph), figures)
     return 0
 
 

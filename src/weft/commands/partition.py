@@ -1,5 +1,7 @@
 """weft partition: a graph renumbered by owner."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
@@ -9,29 +11,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from weft import __version__
-from weft.commands.lists import numbers
-from weft.commands.task_flags import add_task_flags, cluster_given, parts_given, task_given
+import weft.graph
+import weft.partition
+import weft.planner
+import weft.report
+from weft.commands.flags import numbers
+from weft.commands.task_flags import add_task_flags, allocated, cluster_given, parts_given, task_given
 from weft.errors import ConfigError
-from weft.graph import DirectoryWriter, Graph, ProgressCallback, read_manifest
-from weft.partition import (
-    USUAL_MINUTES,
-    BalanceWeights,
-    CheckpointedSteps,
-    MethodChoice,
-    allocate,
-    choose_method,
-    expected_draws,
-    make_method,
-    measure,
-    too_large,
-    write_partitioned,
-)
-from weft.planner import read_cluster
 from weft.plugins import PARTITION_METHODS
-from weft.report import StageProgress, print_partition
 
 _NO_MATTER = ("run", "argv", "graph", "out", "json", "overwrite", "threads", "minutes")  # to who owns what
 
@@ -54,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--minutes",
         type=float,
-        default=USUAL_MINUTES,
-        help=f"how long auto's method may be expected to take (default {USUAL_MINUTES:g})",
+        default=weft.partition.USUAL_MINUTES,
+        help=f"how long auto's method may be expected to take (default {weft.partition.USUAL_MINUTES:g})",
     )
     parser.add_argument(
         "--by-draws", action="store_true", help="weigh edges by what training is expected to draw over them"
@@ -84,46 +71,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Allocate, write, and show how good the allocation is."""
-    graph = Graph.open(args.graph)
-    DirectoryWriter(args.out, overwrite=args.overwrite).check()
+    graph = weft.Graph.open(args.graph)
+    weft.graph.DirectoryWriter(args.out, overwrite=args.overwrite).check()
     parts = parts_given(args)
     choice = _chosen(args, graph)
-    steps = CheckpointedSteps(args.out, _identity(args, choice))
-    with StageProgress() as progress:
+    steps = weft.partition.CheckpointedSteps(args.out, _identity(args, choice))
+    task, cluster = task_given(args, graph, parts), cluster_given(args, parts)
+    shares = cluster.shares() if args.shares is None else numbers("shares", args.shares)
+    with weft.report.StageProgress() as progress:
         start = time.perf_counter()
-        owners, shares = _allocated(args, graph, parts, choice, steps, progress)
+        owners = allocated(
+            args,
+            graph,
+            choice.method,
+            cluster,
+            task,
+            options=_options(args.option),
+            balance=weft.partition.BalanceWeights(
+                args.balance_vertices, args.balance_training, args.balance_edges, args.imbalance
+            ),
+            shares=shares,
+            draws=weft.partition.expected_draws(graph, task, args.threads) if choice.weighted else None,
+            progress=progress,
+            steps=steps,
+        )
+        if steps.resumed:
+            print(f"taken over from a command that was stopped: {', '.join(steps.resumed)}", file=sys.stderr)
         seconds = time.perf_counter() - start
         more = {"overwrite": args.overwrite, "threads": args.threads}
-        write_partitioned(graph, owners, parts, args.out, shares=shares, **more, progress=progress)
+        weft.partition.write_partitioned(graph, owners, parts, args.out, shares=shares, **more, progress=progress)
     steps.forget()
-    figures = measure(graph, owners, parts, shares=shares, threads=args.threads)
+    figures = weft.partition.measure(graph, owners, parts, shares=shares, threads=args.threads)
     if args.json:
         print(json.dumps({**figures, "method": choice.method, "seconds": seconds}))
     else:
-        print_partition(str(args.out), figures, choice.method, seconds)
+        weft.report.print_partition(str(args.out), figures, choice.method, seconds)
     return 0
 
 
-def _chosen(args: argparse.Namespace, graph: Graph) -> MethodChoice:
+def _chosen(args: argparse.Namespace, graph: weft.Graph) -> weft.partition.MethodChoice:
     """The method; where it was left open, a line says which one and why, and where memory may not do for it, another."""
     if args.method != "auto":
         _check_read(args)
-        short = too_large(args.method, graph)
+        short = weft.partition.too_large(args.method, graph)
         if short:
             print(f"method {args.method}: {short}", file=sys.stderr)
-        return MethodChoice(args.method, "", args.by_draws)
+        return weft.partition.MethodChoice(args.method, "", args.by_draws)
     if args.option:
         raise ConfigError("--option is of one method: name it with --method")
     if not args.minutes > 0:
         raise ConfigError(f"--minutes {args.minutes:g} is out of range: it must be above 0")
-    choice = choose_method(graph, args.minutes)
+    choice = weft.partition.choose_method(graph, args.minutes)
     print(f"method {choice.method}: {choice.why}", file=sys.stderr)
     return choice
 
 
 def _check_read(args: argparse.Namespace) -> None:
     """Refuse a method that is not known, or options that it has or reads nothing of."""
-    method = make_method(args.method, _options(args.option))
+    method = weft.partition.make_method(args.method, _options(args.option))
     for flag, given, what in (
         ("--by-draws", args.by_draws, "draws"),
         ("--cache", args.cache, "cache"),
@@ -140,45 +145,9 @@ def _options(given: list[str]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in given)
 
 
-def _identity(args: argparse.Namespace, choice: MethodChoice) -> dict[str, Any]:
+def _identity(args: argparse.Namespace, choice: weft.partition.MethodChoice) -> dict[str, Any]:
     """All that the owners hang on: of a command that was stopped, what the next one may take over."""
     flags = {name: value for name, value in vars(args).items() if name not in _NO_MATTER}
-    cluster = None if args.cluster is None else asdict(read_cluster(args.cluster))
-    return {"weft": __version__, "graph": read_manifest(args.graph), "flags": flags, "cluster": cluster} | asdict(
-        choice
-    )
-
-
-def _allocated(
-    args: argparse.Namespace,
-    graph: Graph,
-    parts: int,
-    choice: MethodChoice,
-    steps: CheckpointedSteps,
-    progress: ProgressCallback,
-) -> tuple[np.ndarray, tuple[float, ...] | None]:
-    """The owners, and what was asked for as their shares."""
-    if parts < 1:
-        raise ConfigError(f"{parts} parts are not possible: give at least 1")
-    task, cluster = task_given(args, graph, parts, args.plan), cluster_given(args, parts)
-    shares = cluster.shares() if args.shares is None else numbers("shares", args.shares)
-    owners = allocate(
-        graph,
-        parts,
-        choice.method,
-        options=_options(args.option),
-        balance=BalanceWeights(args.balance_vertices, args.balance_training, args.balance_edges, args.imbalance),
-        seed=args.seed,
-        threads=args.threads,
-        shares=shares,
-        draws=expected_draws(graph, task, args.threads) if choice.weighted else None,
-        task=task,
-        bandwidths=cluster.shares_of_links(),
-        pairs=cluster.own_links(),
-        hosts=cluster.workers_by_host,
-        progress=progress,
-        steps=steps,
-    )
-    if steps.resumed:
-        print(f"taken over from a command that was stopped: {', '.join(steps.resumed)}", file=sys.stderr)
-    return owners, shares
+    cluster = None if args.cluster is None else asdict(weft.planner.read_cluster(args.cluster))
+    of = {"weft": weft.__version__, "graph": weft.graph.read_manifest(args.graph), "flags": flags, "cluster": cluster}
+    return of | asdict(choice)

@@ -1,20 +1,21 @@
 """weft plan: what every plan would take, on this cluster or another, and which is the fastest and why."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
-from weft.cluster import launch
+import weft.cluster
+import weft.exchange
+import weft.planner
+import weft.report
+import weft.training
 from weft.commands.flags import add_settings, values_given
 from weft.errors import ConfigError
-from weft.exchange import World
-from weft.graph import Graph
 from weft.plan import Plan, Settings
-from weft.planner import Answer, Cluster, read_cluster
-from weft.report import StageProgress, answer_as_dict, print_answer, write_page
-from weft.training import Trainer, WhatIf, make_model, measured, planner_for
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,17 +48,17 @@ def run(args: argparse.Namespace) -> int:
             "the file by hand (docs/planner.md), and give it with --cluster"
         )
     settings = Settings.read(values, "weft plan")
-    cluster = read_cluster(file)
+    cluster = weft.planner.read_cluster(file)
     if not cluster.work:
         raise ConfigError(
             f"{file} does not say what work takes: copy the table [work] from a file that `weft probe --out` "
             f"wrote, on machines like those if there are any"
         )
-    graph = Graph.open(args.graph)
+    graph = weft.Graph.open(args.graph)
     if args.measure and settings.parallel.workers > 1 and "RANK" not in os.environ:
-        return launch(args.argv, settings.parallel.workers)
-    with StageProgress() as progress:
-        what_if = WhatIf(graph, settings, args.method, progress)
+        return weft.cluster.launch(args.argv, settings.parallel.workers)
+    with weft.report.StageProgress() as progress:
+        what_if = weft.training.WhatIf(graph, settings, args.method, progress)
         if args.measure:
             answer = _measured(graph, settings, cluster, args.measure, what_if.named(cluster))
             if answer is None:
@@ -71,26 +72,28 @@ def run(args: argparse.Namespace) -> int:
             sweeps += what_if.sensitivity(cluster)
     answer = replace(answer, sweeps=sweeps)
     if args.html:
-        write_page(args.html, answer)
+        weft.report.write_page(args.html, answer)
     if args.json:
-        print(json.dumps(answer_as_dict(answer)))
+        print(json.dumps(weft.report.answer_as_dict(answer)))
     else:
-        print_answer(answer)
+        weft.report.print_answer(answer)
     return 0
 
 
-def _measured(graph: Graph, settings: Settings, cluster: Cluster, epochs: int, also: Plan | None) -> Answer | None:
+def _measured(
+    graph: weft.Graph, settings: Settings, cluster: weft.planner.Cluster, epochs: int, also: Plan | None
+) -> weft.planner.Answer | None:
     """The answer with measured epochs, of the first worker; the others only take part."""
-    world = World.join(settings.parallel.timeout, settings.parallel.transport)
+    world = weft.exchange.World.join(settings.parallel.timeout, settings.parallel.transport)
     if world.size == 1:
         raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
     try:
-        model = make_model(settings, graph)
-        planner = planner_for(settings, graph, model, world)
+        model = weft.training.make_model(settings, graph)
+        planner = weft.training.planner_for(settings, graph, model, world)
         answer = planner.answer(cluster, also)
-        trainer = Trainer(graph, model, settings, world=world, plan=answer.best.plan)
+        trainer = weft.training.Trainer(graph, model, settings, world=world, plan=answer.best.plan)
         trainer.prepare()
-        answer = measured(trainer, world.communicator(), answer, epochs)
+        answer = weft.training.measured(trainer, world.communicator(), answer, epochs)
         trainer.close()
         return answer if world.rank == 0 else None
     finally:

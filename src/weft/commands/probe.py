@@ -1,5 +1,7 @@
 """weft probe: what the workers' machines and the links between them can do."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
@@ -7,12 +9,12 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from weft.cluster import launch
+import weft.cluster
+import weft.exchange
+import weft.planner
+import weft.report
+import weft.training
 from weft.errors import ClusterError, ConfigError
-from weft.exchange import World
-from weft.planner import write_cluster
-from weft.report import print_cluster
-from weft.training import described, measured_cluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     if args.add and not args.out:
         raise ConfigError("--add needs the file that it adds to: name it with --out")
     if args.workers > 1 and "RANK" not in os.environ:
-        return launch(args.argv, args.workers)
-    world = World.join(args.timeout)
+        return weft.cluster.launch(args.argv, args.workers)
+    world = weft.exchange.World.join(args.timeout)
     try:
         return _probe(args, world)
     except ClusterError as error:
@@ -59,16 +61,16 @@ def run(args: argparse.Namespace) -> int:
         world.leave()
 
 
-def _probe(args: argparse.Namespace, world: World) -> int:
-    before = described(args.out, world.workers, "--add") if args.add and args.out.exists() else None
-    cluster = measured_cluster(world, _tell if world.rank == 0 else None, args.rounds)
+def _probe(args: argparse.Namespace, world: weft.exchange.World) -> int:
+    before = weft.training.described(args.out, world.workers, "--add") if args.add and args.out.exists() else None
+    cluster = weft.training.measured_cluster(world, _tell if world.rank == 0 else None, args.rounds)
     if world.rank > 0:
         return 0
     if before is not None:
         cluster = cluster.with_work_of(before)
     if args.out:
-        write_cluster(args.out, cluster)
-    print(json.dumps(asdict(cluster))) if args.json else print_cluster(cluster)
+        weft.planner.write_cluster(args.out, cluster)
+    print(json.dumps(asdict(cluster))) if args.json else weft.report.print_cluster(cluster)
     if args.out and not args.json:
         print(f"written to {args.out}")
     return 0

@@ -1,5 +1,7 @@
 """weft report: what was made, side by side, in a table and a page."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
@@ -7,16 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-
-from weft.commands.task_flags import add_task_flags, cluster_given, parts_given, task_given
+import weft.graph
+import weft.planner
+import weft.report
+from weft.commands.task_flags import add_task_flags, allocated, cluster_given, parts_given, task_given
 from weft.errors import ConfigError
-from weft.graph import MANIFEST, Graph, ProgressCallback
-from weft.partition import TrainingTask, allocate
 from weft.plan import Plan
-from weft.planner import Cluster, Comparer, owners_in, read_measured
 from weft.plugins import PARTITION_METHODS
-from weft.report import StageProgress, print_allocations, write_allocations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,60 +49,44 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--batches {args.batches} is out of range: look at 1 or more")
     if not 0 <= args.slack < float("inf"):
         raise ConfigError(f"--slack {args.slack:g} is out of range: it is a part of a worker's share, 0 or more")
-    graph, measured = Graph.open(args.graph), read_measured(args.measured) if args.measured else {}
-    made = {name: Graph.open(name) for name in args.allocations if (Path(name) / MANIFEST).exists()}
+    graph = weft.Graph.open(args.graph)
+    measured = weft.planner.read_measured(args.measured) if args.measured else {}
+    made = {name: weft.Graph.open(name) for name in args.allocations if (Path(name) / weft.graph.MANIFEST).exists()}
     parts = parts_given(args, next(iter(made.values())).num_owners if made else None)
     cluster, task = cluster_given(args, parts), task_given(args, graph, parts)
-    with StageProgress() as progress:
-        allocations = {
-            name: _read(graph, made[given], parts)
-            if given in made
-            else _computed(args, graph, given, cluster, task, progress)
-            for name, given in _names(args.allocations).items()
-        }
-        comparer = Comparer(graph, task, cluster, slack=args.slack, batches=args.batches, threads=args.threads)
-        shares = {name: made[given].shares for name, given in _names(args.allocations).items() if given in made}
+    allocations, shares = {}, {}
+    with weft.report.StageProgress() as progress:
+        for name, given in _names(args.allocations).items():
+            if given in made:
+                _check_parts(made[given], parts)
+                allocations[name] = weft.planner.owners_in(graph, made[given])
+                shares[name] = made[given].shares
+            else:
+                _check_method(given)
+                allocations[name] = allocated(args, graph, given, cluster, task, progress=progress)
+        comparer = weft.planner.Comparer(
+            graph, task, cluster, slack=args.slack, batches=args.batches, threads=args.threads
+        )
         comparison = comparer.compare(allocations, measured, progress, shares)
     if args.html:
-        write_allocations(args.html, comparison)
-    print(json.dumps(asdict(comparison))) if args.json else print_allocations(comparison)
+        weft.report.write_allocations(args.html, comparison)
+    print(json.dumps(asdict(comparison))) if args.json else weft.report.print_allocations(comparison)
     return 0
 
 
-def _read(graph: Graph, partitioned: Graph, parts: int) -> np.ndarray:
+def _check_parts(partitioned: weft.Graph, parts: int) -> None:
     if partitioned.num_owners != parts:
         raise ConfigError(
             f"{partitioned.path} has {partitioned.num_owners} parts, not {parts}: compare allocations to as many parts"
         )
-    return owners_in(graph, partitioned)
 
 
-def _computed(
-    args: argparse.Namespace,
-    graph: Graph,
-    method: str,
-    cluster: Cluster,
-    task: TrainingTask,
-    progress: ProgressCallback,
-) -> np.ndarray:
-    if PARTITION_METHODS.find(method) is None:
+def _check_method(given: str) -> None:
+    if PARTITION_METHODS.find(given) is None:
         known = ", ".join(PARTITION_METHODS.names())
         raise ConfigError(
-            f"{method} is neither a partitioned graph directory nor a method: give a path, or one of {known}"
+            f"{given} is neither a partitioned graph directory nor a method: give a path, or one of {known}"
         )
-    return allocate(
-        graph,
-        cluster.workers,
-        method,
-        seed=args.seed,
-        threads=args.threads,
-        shares=cluster.shares(),
-        task=task,
-        bandwidths=cluster.shares_of_links(),
-        pairs=cluster.own_links(),
-        hosts=cluster.workers_by_host,
-        progress=progress,
-    )
 
 
 def _names(given: Sequence[str]) -> dict[str, str]:

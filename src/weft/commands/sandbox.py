@@ -3,9 +3,9 @@
 import argparse
 import json
 
+import weft.lab
+import weft.report
 from weft.errors import ConfigError
-from weft.lab import Sandbox
-from weft.report import print_traffic
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,10 +42,10 @@ def run(args: argparse.Namespace) -> int:
         except ValueError:
             raise ConfigError(f"--cpu {text} is not possible: give HOST=SHARE, such as h1=0.5") from None
     link = common[-1] if common else "none"
-    with Sandbox(args.hosts, args.workers_per_host, link, links, shares) as sandbox:
+    with weft.lab.Sandbox(args.hosts, args.workers_per_host, link, links, shares) as sandbox:
         code = sandbox.run(command, timeout=args.timeout)
         traffic = sandbox.traffic()
-    print(json.dumps({"traffic": traffic})) if args.json else print_traffic(traffic)
+    print(json.dumps({"traffic": traffic})) if args.json else weft.report.print_traffic(traffic)
     return code
 
 

@@ -1,15 +1,20 @@
 """Flags of several commands that say what will be trained, and on which machines."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from weft.commands.lists import whole_numbers, words
+import weft.partition
+import weft.planner
+from weft.commands.flags import whole_numbers, words
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.partition import TrainingTask, equal_hosts
 from weft.plan import Plan, halo, plan_of, split
-from weft.planner import NEVER, Cluster, Host, read_cluster
 from weft.quantities import bandwidth_of
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _NO_MATTER = ("gdp", "nfp")  # plans for which it hardly matters where vertices are
 
@@ -36,6 +41,8 @@ def add_task_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
             help="the share of all rows that each worker will keep of others', as in weft train: traffic leaves out what is "
             "read most (default 0)",
         )
+    else:
+        parser.set_defaults(plan=None, cache=0.0)
     group.add_argument("--cluster", type=Path, help="a cluster file (weft probe): hosts, their processors and links")
     group.add_argument("--hosts", type=int, help="so many hosts with equally many parts each (default: a host a part)")
     group.add_argument(
@@ -46,42 +53,43 @@ def add_task_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     )
 
 
-def task_given(args: argparse.Namespace, graph: Graph, parts: int, plan: str | None = None) -> TrainingTask:
+def task_given(args: argparse.Namespace, graph: weft.Graph, parts: int) -> weft.partition.TrainingTask:
     """What will be trained; widths are bytes a row."""
     fanouts = whole_numbers("fanouts", args.fanouts)
     if args.batch_size < 1 or args.hidden < 1:
         raise ConfigError("--batch-size and --hidden are out of range: they must be at least 1")
     inputs = 4 if graph.features is None else graph.num_features * graph.features.itemsize
-    inner = 4 * args.hidden
-    widths = (float(inputs), *[float(inner)] * (len(fanouts) - 1), 4.0 * max(1, graph.num_classes))
-    if not fanouts:
-        return TrainingTask(fanouts, args.batch_size * parts, args.seed, (), (), getattr(args, "cache", 0.0))
-    chosen = _plan(plan, len(fanouts), getattr(args, "cache", 0.0))
-    whole = chosen.scope == "graph"
-    return TrainingTask(fanouts, args.batch_size * parts, args.seed, chosen.layers, widths, chosen.cache, whole)
+    inner = [4.0 * args.hidden] * (len(fanouts) - 1)
+    widths = (float(inputs), *inner, 4.0 * max(1, graph.num_classes))
+    plan = _plan(args, max(1, len(fanouts)))  # no fanouts are refused by the task
+    return weft.partition.TrainingTask(
+        fanouts, args.batch_size * parts, args.seed, plan.layers, widths, plan.cache, plan.scope == "graph"
+    )
 
 
 def parts_given(args: argparse.Namespace, known: int | None = None) -> int:
     """How many parts: as told, else a worker of the cluster each, else as many as are known."""
     if args.parts is not None:
+        if args.parts < 1:
+            raise ConfigError(f"{args.parts} parts are not possible: give at least 1")
         return int(args.parts)
     if args.cluster is not None:
-        return read_cluster(args.cluster).workers
+        return weft.planner.read_cluster(args.cluster).workers
     if known is None:
         raise ConfigError("how many parts? Give --parts, or --cluster with a file that names the workers")
     return known
 
 
-def cluster_given(args: argparse.Namespace, parts: int) -> Cluster:
+def cluster_given(args: argparse.Namespace, parts: int) -> weft.planner.Cluster:
     """The machines: those of the file, or hosts that differ in nothing but their links."""
     if args.cluster is None:
-        workers = equal_hosts(parts, parts if args.hosts is None else args.hosts)
+        workers = weft.partition.equal_hosts(parts, parts if args.hosts is None else args.hosts)
         links = _bandwidths("1" if args.bandwidths is None else args.bandwidths, len(workers))
-        hosts = [Host(f"h{n + 1}", links[n], 0.0, count, float(count)) for n, count in enumerate(workers)]
-        return Cluster(tuple(hosts), 0.0, 0.0, NEVER)
+        hosts = [weft.planner.Host(f"h{n + 1}", links[n], 0.0, count, float(count)) for n, count in enumerate(workers)]
+        return weft.planner.Cluster(tuple(hosts), 0.0, 0.0, weft.planner.NEVER)
     if args.hosts is not None or args.bandwidths is not None:
         raise ConfigError("--cluster says what --hosts and --bandwidths would: give it, or these")
-    cluster = read_cluster(args.cluster)
+    cluster = weft.planner.read_cluster(args.cluster)
     if cluster.workers != parts:
         raise ConfigError(
             f"{args.cluster} has {cluster.workers} workers for {parts} parts: give --parts {cluster.workers}, or another "
@@ -90,28 +98,45 @@ def cluster_given(args: argparse.Namespace, parts: int) -> Cluster:
     return cluster
 
 
-def _plan(text: str | None, depth: int, cache: float) -> Plan:
+def allocated(
+    args: argparse.Namespace,
+    graph: weft.Graph,
+    method: str,
+    cluster: weft.planner.Cluster,
+    task: weft.partition.TrainingTask,
+    **others: Any,
+) -> np.ndarray:
+    """The part of each vertex, for these machines and what will be trained; `others`: what else `allocate` takes."""
+    asked = {
+        "seed": args.seed,
+        "threads": args.threads,
+        "task": task,
+        "shares": cluster.shares(),
+        "bandwidths": cluster.shares_of_links(),
+        "pairs": cluster.own_links(),
+        "hosts": cluster.workers_by_host,
+    }
+    return weft.partition.allocate(graph, cluster.workers, method, **asked | others)
+
+
+def _plan(args: argparse.Namespace, depth: int) -> Plan:
     """The plan to allocate for; of the full graph, one whose rows come."""
-    if text in _NO_MATTER:
+    if args.plan in _NO_MATTER:
         raise ConfigError(
-            f"--plan {text} reads rows wherever they are: allocate for another plan, such as leap or split"
+            f"--plan {args.plan} reads rows wherever they are: allocate for another plan, such as leap or split"
         )
-    options: dict[str, object] = {"cache": cache} if cache else {}
-    if text == "halo":
+    options: dict[str, Any] = {"cache": args.cache} if args.cache else {}
+    if args.plan == "halo":
         return halo(depth, "pull", **options)
-    return split(depth, "pull", **options) if text is None else plan_of(text, depth, options)
+    return split(depth, "pull", **options) if args.plan is None else plan_of(args.plan, depth, options)
 
 
 def _bandwidths(text: str, hosts: int) -> list[float]:
     """Bytes a second for each host."""
-    found = [_bandwidth(word, text) for word in words(text)]
-    if len(found) not in (1, hosts):
-        raise ConfigError(f"--bandwidths {text} does not fit {hosts} hosts: give one for all, or one for each")
-    return found * hosts if len(found) == 1 else found
-
-
-def _bandwidth(word: str, text: str) -> float:
-    bandwidth = bandwidth_of(word) or bandwidth_of(f"{word}gbit")
-    if not bandwidth:
+    found = [bandwidth_of(word) or bandwidth_of(f"{word}gbit") for word in words(text)]
+    given = [bandwidth for bandwidth in found if bandwidth]
+    if len(given) < len(found):
         raise ConfigError(f"--bandwidths {text} is not a list of bandwidths, such as 1gbit,200mbit or 1,0.2")
-    return bandwidth
+    if len(given) not in (1, hosts):
+        raise ConfigError(f"--bandwidths {text} does not fit {hosts} hosts: give one for all, or one for each")
+    return given * hosts if len(given) == 1 else given

@@ -1,9 +1,18 @@
 """weft train: a model on a graph."""
 
+from __future__ import annotations
+
 import argparse
+import os
+import sys
 from pathlib import Path
 
-from weft.commands.flags import add_settings
+import weft.cluster
+import weft.exchange
+import weft.report
+import weft.training
+from weft.commands.flags import add_settings, settings_given
+from weft.errors import ClusterError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +24,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, tell how it goes, and save the model."""
-    from weft.commands.training import train  # here, as help need not wait for PyTorch
+    settings = settings_given(args, "weft train")
+    graph = weft.Graph.open(args.graph)
+    if settings.parallel.workers > 1 and "RANK" not in os.environ:
+        weft.training.check_plan(settings, graph, weft.training.make_model(settings, graph))
+        if settings.parallel.cluster is not None and settings.plan.name == "auto":
+            weft.training.described(settings.parallel.cluster, [settings.parallel.workers])
+        return weft.cluster.launch(args.argv, settings.parallel.workers)
+    world = weft.exchange.World.join(settings.parallel.timeout, settings.parallel.transport)
+    try:
+        return _train(args, settings, graph, world)
+    except weft.training.Interrupted as stop:
+        if world.rank == 0:
+            print(f"weft: {stop}", file=sys.stderr)
+        return 128 + stop.signum
+    except ClusterError as error:
+        print(f"weft: {world.explain(error)}", file=sys.stderr, flush=True)
+        os._exit(2)  # other threads may wait in the midst of an exchange until its timeout
+    finally:
+        world.leave()
 
-    return train(args)
+
+def _train(args: argparse.Namespace, settings: weft.Settings, graph: weft.Graph, world: weft.exchange.World) -> int:
+    model = weft.training.make_model(settings, graph)
+    with weft.report.listener_for(settings, quiet=world.rank > 0) as listen:
+        weft.training.trainer_for(graph, model, settings, listen, world).fit()
+    if args.out and world.rank == 0:
+        weft.training.save_model(args.out, model, settings, graph)
+        if settings.report.log == "human":
+            print(
+                f"saved to {args.out}; write embeddings or predictions with `weft embed {args.graph} --model {args.out}`"
+            )
+    return 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.errors import InputError
+from weft.errors import ConfigError, InputError
 from weft.graph import Graph, ProgressCallback
 from weft.lab.locality_counts import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
 from weft.lab.locality_study import LocalityStudy
@@ -66,7 +66,10 @@ def locality(
 ) -> Locality:
     """The figures of a graph for every sampler, by names; the same for the same seed. Fanouts mean the same to each."""
     study, report = study or LocalityStudy(), progress or _nobody
-    study.check(graph)
+    if (most := max(study.parts)) > graph.num_vertices:
+        raise ConfigError(
+            f"{most} parts are not possible with {graph.num_vertices} vertices: give 1 to {graph.num_vertices}"
+        )
     training = graph.seeds("train")
     if not len(training):
         raise InputError("no vertex is both labelled and in the train split, so there are no batches to look at")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.errors import ConfigError
-from weft.graph import Graph
 from weft.plugins import PARTITION_METHODS
 
 _SHALLOW = 3  # layers; up to here 10 neighbours a layer are usual, beyond that 2 reach as far as one can go
@@ -40,13 +39,6 @@ class LocalityStudy:
             )
         for method in self.methods:
             PARTITION_METHODS.check(method)
-
-    def check(self, graph: Graph) -> None:
-        """Refuse what this graph is too small for, before anything is computed."""
-        if (most := max(self.parts)) > graph.num_vertices:
-            raise ConfigError(
-                f"{most} parts are not possible with {graph.num_vertices} vertices: give 1 to {graph.num_vertices}"
-            )
 
     def shapes(self) -> list[tuple[int, ...]]:
         """The fanouts of each depth, layer by layer; 10 a layer up to three layers and 2 beyond, if none are given."""

@@ -6,10 +6,10 @@ from typing import Self
 
 import numpy as np
 
+import weft.placements
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph, ProgressCallback
 from weft.partition.checkpoints import CheckpointedSteps, without_checkpoints
-from weft.placements import OWNER, placement_named
 
 _UNITS = 1000  # of weight that a vertex has on average: partitioners want whole numbers
 
@@ -79,7 +79,7 @@ class TrainingTask:
         if self.placements and len(self.placements) != layers:
             raise ConfigError(f"{len(self.placements)} placements do not fit {layers} fanouts: give one for each layer")
         for placement in self.placements:
-            if placement_named(placement).only_first:
+            if weft.placements.placement_named(placement).only_first:
                 raise ConfigError(
                     f"placement {placement!r} reads all rows, whatever the owners: allocate for another one"
                 )
@@ -198,12 +198,12 @@ class PartitionGoal:
 
 def _by_request(placement: str) -> bool:
     """Are a layer's rows made where they are requested, by more than one worker maybe?"""
-    return OWNER not in placement_named(placement).leaves
+    return weft.placements.OWNER not in weft.placements.placement_named(placement).leaves
 
 
 def _pulled(placement: str) -> bool:
     """Are a layer's rows made at their owners, of sources' rows that come?"""
-    return not _by_request(placement) and not placement_named(placement).splits
+    return not _by_request(placement) and not weft.placements.placement_named(placement).splits
 
 
 def part_limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.ndarray:

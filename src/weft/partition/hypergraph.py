@@ -4,19 +4,21 @@ A row that a batch reads becomes a net: the vertex whose owner holds it, and the
 pure functions of keys, so these are the very rows that training with the same seed will move.
 """
 
+from __future__ import annotations
+
 import math
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import numpy as np
 
+import weft.placements
+import weft.sampling
 from weft import _kernels
 from weft.graph import Graph, ProgressCallback, running_sum
 from weft.partition.goal import TrainingTask
 from weft.partition.simulator import seeds_of
 from weft.partition.streaming import keyed_order
-from weft.placements import placement_named
-from weft.sampling import Batches, NeighborSampler, Sample
 
 _ID = np.int32
 _ROWS = 1  # the phase of the full graph's rows: they cross in all layers alike
@@ -34,7 +36,7 @@ def sampled_hypergraph(
     kept: np.ndarray | None = None,
     threads: int = 1,
     progress: ProgressCallback | None = None,
-) -> "_kernels.Nets":
+) -> _kernels.Nets:
     """Nets of whole batches, from the first epoch on, until they have enough pins or the epochs are through.
 
     `like`: an allocation that the wanted one is like, by which layers under `cover` choose what to pull and what to push.
@@ -43,15 +45,15 @@ def sampled_hypergraph(
     if task.whole:
         return _nets_of_all(graph, task, pins)
     nets, each = _kernels.Nets(graph.num_vertices), range(threads)
-    samplers = [NeighborSampler(graph, task.fanouts, seed=task.seed) for _ in each]
-    batches = Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed)
+    samplers = [weft.sampling.NeighborSampler(graph, task.fanouts, seed=task.seed) for _ in each]
+    batches = weft.sampling.Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed)
     todo = ((batch, epoch, number) for epoch in range(epochs) for number, batch in enumerate(batches.of(epoch)))
     pieces = [_kernels.Nets(graph.num_vertices) for _ in each]
     if kept is not None:
         for one in (nets, *pieces):
             one.keep_copies(kept)
 
-    def sample(thread: int, which: tuple[np.ndarray, int, int]) -> "_kernels.Nets":
+    def sample(thread: int, which: tuple[np.ndarray, int, int]) -> _kernels.Nets:
         pieces[thread].clear()
         add_batch(pieces[thread], samplers[thread].sample(*which), task, like)
         return pieces[thread]
@@ -77,7 +79,7 @@ def sampled_hypergraph(
     return nets
 
 
-def _nets_of_all(graph: Graph, task: TrainingTask, pins: int) -> "_kernels.Nets":
+def _nets_of_all(graph: Graph, task: TrainingTask, pins: int) -> _kernels.Nets:
     """Nets of the full graph: a row is needed wherever a neighbour of it is. Of some rows, where all have more pins."""
     nets, vertices = _kernels.Nets(graph.num_vertices), np.arange(graph.num_vertices, dtype=_ID)
     indptr, src = graph.indptr, graph.indices
@@ -92,7 +94,9 @@ def _nets_of_all(graph: Graph, task: TrainingTask, pins: int) -> "_kernels.Nets"
     return nets
 
 
-def add_batch(nets: "_kernels.Nets", sample: Sample, task: TrainingTask, like: np.ndarray | None = None) -> None:
+def add_batch(
+    nets: _kernels.Nets, sample: weft.sampling.Sample, task: TrainingTask, like: np.ndarray | None = None
+) -> None:
     """The rows that cross in a batch, layer by layer, with seeds at home."""
     like = np.zeros(nets.vertices(), dtype=_ID) if like is None else like
     vertices = np.ascontiguousarray(sample.vertices.numpy(), dtype=_ID)
@@ -106,7 +110,7 @@ def add_batch(nets: "_kernels.Nets", sample: Sample, task: TrainingTask, like: n
         pull, push = task.crossing(layer), task.crossing_sums(layer)
         indptr, src, rows = block.indptr.numpy(), block.src.numpy(), vertices[: block.num_src]
         come, go = (layer + 1 if layer else _FETCH), layer + 1
-        kind = placement_named(placement)
+        kind = weft.placements.placement_named(placement)
         if not kind.splits:  # sources' rows come to the destinations' owners
             nets.start(rows[: block.num_dst])
             nets.hop(indptr, src, block.num_src)
@@ -119,12 +123,12 @@ def add_batch(nets: "_kernels.Nets", sample: Sample, task: TrainingTask, like: n
             nets.cover(indptr, src, rows, like, int(like.max(initial=0)) + 1, (pull, push), (come, go))
 
 
-def rows_between(nets: "_kernels.Nets", owners: np.ndarray, parts: int) -> np.ndarray:
+def rows_between(nets: _kernels.Nets, owners: np.ndarray, parts: int) -> np.ndarray:
     """What each part (row) needs of each other one (column), summed over all batches, [parts, parts]."""
     return rows_by_phase(nets, owners, parts).sum(1)
 
 
-def rows_by_phase(nets: "_kernels.Nets", owners: np.ndarray, parts: int) -> np.ndarray:
+def rows_by_phase(nets: _kernels.Nets, owners: np.ndarray, parts: int) -> np.ndarray:
     """The same phase by phase, as each of them waits for its own busiest link: [parts, phases, parts]."""
     rows = np.empty((parts, nets.phases(), parts))
     nets.rows(np.ascontiguousarray(owners, dtype=_ID), rows)

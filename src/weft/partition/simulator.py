@@ -4,26 +4,19 @@ Draws are pure functions of keys, so what a server's seeds reach is known from o
 allocation: batches are sampled once, and every allocation is then counted exactly, without sampling again.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+import weft.sampling
 from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph import SPLITS, Graph, ProgressCallback
 from weft.keys import Stream, key, mix64_array
 from weft.partition.goal import PartitionGoal, TrainingTask, normalised_shares
-from weft.sampling import (
-    Batches,
-    NeighborSampler,
-    Sample,
-    balance_seeds,
-    count_misses,
-    dealt,
-    of_full_homes,
-    seed_limits,
-)
 
 _SERVERS = 64  # in one mask
 _EPOCH = 0
@@ -46,12 +39,12 @@ class ServerLinks:
                 raise ConfigError(f"{name} of links must be finite numbers of at least 0")
 
     @classmethod
-    def equal(cls, servers: int, alpha: float = 0.0, beta: float = 1.0) -> "ServerLinks":
+    def equal(cls, servers: int, alpha: float = 0.0, beta: float = 1.0) -> ServerLinks:
         """The same link between all servers; as they are given here, seconds are rows."""
         return cls(np.full((servers, servers), float(alpha)), np.full((servers, servers), float(beta)))
 
     @classmethod
-    def of(cls, goal: PartitionGoal) -> "ServerLinks":
+    def of(cls, goal: PartitionGoal) -> ServerLinks:
         """Links of the bandwidths that are aimed for; seconds are rows on the average one. What begins takes no time."""
         slower = np.maximum(goal.seconds[:, None], goal.seconds)
         return cls(np.zeros_like(slower), np.maximum(slower, goal.pair_seconds))
@@ -97,7 +90,7 @@ class Traces:
 
     def __init__(self, graph: Graph, task: TrainingTask, *, batches: int = 4, threads: int = 1) -> None:
         self._graph, self._task, self._threads = graph, task, threads
-        epoch = Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed)
+        epoch = weft.sampling.Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed)
         self.epoch = len(epoch)  # batches of a whole epoch
         self._batches = epoch.of(_EPOCH)[:batches]
 
@@ -126,7 +119,7 @@ class Traces:
         for number, sample in enumerate(self.samples()):
             workers = owners[sample.vertices.numpy()]
             if seeds == "spread":
-                of_seeds = dealt(sample.num_seeds, targets)
+                of_seeds = weft.sampling.dealt(sample.num_seeds, targets)
             else:
                 of_seeds = workers[: sample.num_seeds]
                 of_seeds = of_seeds if slack is None else _balanced_homes(sample, workers, targets, slack)
@@ -148,7 +141,7 @@ class Traces:
         joined: bool = False,
         one_in: int = 1,
         progress: ProgressCallback | None = None,
-    ) -> "Folded":
+    ) -> Folded:
         """The same for allocations of `count` groups of vertices; `joined`: all batches are counted as one.
 
         `one_in` n: one vertex in n, by a hash of its original id, is counted n times and the others are not.
@@ -168,9 +161,9 @@ class Traces:
                 progress("sampling", number + 1, len(self))
         return Folded(fold, self._threads)
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[weft.sampling.Sample]:
         """The batches' samples, in order; drawn by one thread, as several want more memory."""
-        sampler = NeighborSampler(self._graph, self._task.fanouts, seed=self._task.seed)
+        sampler = weft.sampling.NeighborSampler(self._graph, self._task.fanouts, seed=self._task.seed)
         for number, seeds in enumerate(self._batches):
             yield sampler.sample(seeds, _EPOCH, number)
 
@@ -179,7 +172,7 @@ class Traces:
 class Folded:
     """Traces of groups of vertices: many allocations are counted in one call."""
 
-    fold: "_kernels.Fold"
+    fold: _kernels.Fold
     threads: int
 
     def rows(self, allocations: np.ndarray, parts: int) -> np.ndarray:
@@ -193,14 +186,15 @@ class Folded:
         return links.seconds(self.rows(allocations, len(links.alpha))).max(axis=-1)
 
 
-def _balanced_homes(sample: Sample, workers: np.ndarray, targets: np.ndarray, slack: float) -> np.ndarray:
+def _balanced_homes(sample: weft.sampling.Sample, workers: np.ndarray, targets: np.ndarray, slack: float) -> np.ndarray:
     """The worker of each seed, from those of all the sample's vertices."""
     top, homes = sample.blocks[-1], workers[: sample.num_seeds]
-    most = seed_limits(len(homes), targets, slack)
-    known = of_full_homes(homes, most)
+    most = weft.sampling.seed_limits(len(homes), targets, slack)
+    known = weft.sampling.of_full_homes(homes, most)
     if not len(known):
         return homes
-    return balance_seeds(homes, known, count_misses(top, workers[: top.num_src], len(targets))[known], most)
+    misses = weft.sampling.count_misses(top, workers[: top.num_src], len(targets))[known]
+    return weft.sampling.balance_seeds(homes, known, misses, most)
 
 
 def _bits(servers: np.ndarray, first: int) -> np.ndarray:
@@ -210,7 +204,7 @@ def _bits(servers: np.ndarray, first: int) -> np.ndarray:
     return np.where(within, np.uint64(1) << np.where(within, at, 0).astype(np.uint64), np.uint64(0))
 
 
-def _reached(sample: Sample, masks: np.ndarray) -> np.ndarray:
+def _reached(sample: weft.sampling.Sample, masks: np.ndarray) -> np.ndarray:
     """Each row's mask of the servers whose seeds reach it, from the masks of the seeds."""
     for block in reversed(sample.blocks):
         before, masks = masks, np.empty(block.num_src, dtype=np.uint64)

@@ -70,7 +70,7 @@ def test_a_command_that_was_stopped_goes_on_with_writing(graph, tmp_path, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as here:
-        here.setattr("weft.commands.partition.write_partitioned", stopped)
+        here.setattr("weft.partition.write_partitioned", stopped)
         assert cli.main(command) == 130
     with monkeypatch.context() as here:
         here.setattr(FennelMethod, "allocate", stopped)  # is not called again
@@ -86,7 +86,7 @@ def test_a_command_that_was_stopped_goes_on_with_writing(graph, tmp_path, monkey
 def test_another_graph_in_its_place_is_allocated_anew(graph, tmp_path, monkeypatch):
     command = ["partition", str(graph.path), str(tmp_path / "p"), "--parts", "3", "--method", "fennel"]
     with monkeypatch.context() as here:
-        here.setattr("weft.commands.partition.write_partitioned", None)
+        here.setattr("weft.partition.write_partitioned", None)
         with pytest.raises(TypeError):
             cli.main(command)
     other = communities(graph.path, vertices=2000, edges=22_000, width=2, classes=4, train=0.3, overwrite=True)

@@ -123,6 +123,6 @@ def test_a_cluster_must_fit(graph, tmp_path, capsys):
 
 def test_a_place_that_is_taken_is_refused_at_once(graph, tmp_path, capsys, monkeypatch):
     (tmp_path / "p").mkdir()
-    monkeypatch.setattr("weft.commands.partition.allocate", None)
+    monkeypatch.setattr("weft.partition.allocate", None)
     assert cli.main(["partition", str(graph.path), str(tmp_path / "p"), "--parts", "2"]) == 2
     assert "exists already" in capsys.readouterr().err
