@@ -8,7 +8,7 @@ from torch import nn
 from weft.errors import ClusterError, ConfigError
 from weft.graph import Graph
 from weft.nn import LinkPredictor
-from weft.plan import Settings, check_own_model
+from weft.plan import Settings, check_own_model, check_workers
 from weft.report import listener_for
 from weft.training import LossObjective, Objective, Result, joined, make_model, objective_named, trainer_for
 
@@ -33,6 +33,7 @@ def train(
         raise ConfigError(
             "a script does not start its own workers: drop `workers`, and run it as `torchrun --nproc-per-node N SCRIPT`"
         )
+    check_workers(checked)
     if model is not None:
         check_own_model(checked, decodes=isinstance(model, LinkPredictor))
     world = joined(checked.parallel.timeout, checked.parallel.transport)

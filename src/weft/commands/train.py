@@ -13,6 +13,7 @@ import weft.report
 import weft.training
 from weft.commands.flags import add_settings, settings_given
 from weft.errors import ClusterError
+from weft.plan import check_workers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,7 @@ def run(args: argparse.Namespace) -> int:
     """Train, tell how it goes, and save the model."""
     settings = settings_given(args, "weft train")
     graph = weft.Graph.open(args.graph)
+    check_workers(settings)
     if settings.parallel.workers > 1 and "RANK" not in os.environ:
         weft.training.check_plan(settings, graph, weft.training.make_model(settings, graph))
         if settings.parallel.cluster is not None and settings.plan.name == "auto":

@@ -4,6 +4,7 @@ Each setting names its conditions in `groups`; here is what they mean. Some are 
 plan. Where the planner is to choose the plan, those hold that some plan of its search can meet: it searches only these.
 """
 
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -177,6 +178,16 @@ def check_loader(settings: "Settings") -> None:
     kept = {"dtype", "seed", "epochs"}  # epochs: what is done once is worth so much more
     unused = {key for key in settings.usual if settings.group_of(key) in groups} - kept
     refuse(settings, unused | {"cluster", "watch"}, "a loader", "say it where the model is made and trained")
+
+
+def check_workers(settings: "Settings") -> None:
+    """Refuse what only several workers can follow, where there is one: unless a launcher says so, such as torchrun."""
+    if settings.parallel.workers > 1 or "WORLD_SIZE" in os.environ:
+        return
+    of_others = {key for key in settings.usual if settings.group_of(key) == "plan"} | {"cluster", "watch", "transport"}
+    of_others -= {"prefetch", "chunks", *(["plan"] if settings.sampling.full_graph else [])}
+    said = {key for key in of_others if settings[key] != settings.usual[key]}
+    refuse(settings, said, "a run of one worker", "start several, by `workers` or torchrun")
 
 
 def refuse(settings: "Settings", keys: Collection[str], what: str, remedy: str) -> None:

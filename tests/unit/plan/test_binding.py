@@ -8,7 +8,17 @@ import pytest
 
 import weft
 from weft.errors import ConfigError
-from weft.plan import DEFAULTS, NAMED, OF_GRAPH, PLACES, Settings, check_loader, check_own_model, plan_named
+from weft.plan import (
+    DEFAULTS,
+    NAMED,
+    OF_GRAPH,
+    PLACES,
+    Settings,
+    check_loader,
+    check_own_model,
+    check_workers,
+    plan_named,
+)
 from weft.training.planning import task_of
 
 
@@ -217,6 +227,40 @@ def test_what_a_loader_does_not_look_at_is_refused():
     for key in ("lr", "hidden", "checkpoint", "evaluate_every", "log", "watch"):
         with pytest.raises(ConfigError, match=f"{key} means nothing to a loader: drop it, or"):
             check_loader(Settings.of(**{key: OTHER[key]}))
+
+
+# What one worker has no use for: there is nobody to send to, or to plan for.
+OF_OTHERS = {"seeds", "group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge"}
+OF_OTHERS |= {"replicate", "overlap", "cluster", "watch", "transport"}
+
+
+@pytest.mark.parametrize("key", [*OTHER, "plan"])
+def test_what_only_several_workers_follow_is_refused_with_one(key, monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    where = BINDS.get(key, {})
+    given = {
+        "plan": "migrate" if key in ("gather", "merge") else "split" if key == "plan" else "auto",
+        "model": {"heads": "gat", "bases": "rgcn", "blocks": "rgcn"}.get(key, "sage"),
+        "task": LINKS if "tasks" in where else "vertex",
+        "full_graph": where.get("scopes") == {GRAPH},
+    }
+    given |= NEEDS.get(key, {}) | ({key: OTHER[key]} if key in OTHER else {})
+    if key in OF_OTHERS or key == "plan":
+        with pytest.raises(ConfigError, match=r"\w+ means nothing to a run of one worker: drop it, or start several"):
+            check_workers(Settings.of(**given))
+    else:
+        check_workers(Settings.of(**given))
+    check_workers(Settings.of(**given | {"workers": 2}))
+    monkeypatch.setenv("WORLD_SIZE", "1")  # a launcher's: the same command for any number of workers
+    check_workers(Settings.of(**given))
+
+
+def test_one_worker_goes_over_the_whole_graph_by_the_plan(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    for plan in OF_GRAPH:
+        check_workers(Settings.of(plan=plan, full_graph=True))
+    check_workers(Settings.of(plan="tp", full_graph=True, memory="2GB"))
+    check_workers(Settings.of(cache=0.0, wire="float32"))  # off
 
 
 def test_options_of_a_plan_file(tmp_path):
