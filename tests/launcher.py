@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import pickle
-import signal
 import socket
 import subprocess
 import sys
@@ -13,13 +12,12 @@ import traceback
 import torch
 
 from weft import cli
-from weft.cluster import local
 from weft.errors import ClusterError
 from weft.exchange import World
 
 # A process that has everything imported, and is forked for each worker: starting one anew costs three seconds.
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["weft.training", "weft.cluster.local", "torch_geometric.nn"])
+_FORKS.set_forkserver_preload(["weft.training", "weft.api", "weft.cluster.local", "torch_geometric.nn"])
 
 
 def start(size, work, *args, hosts=None, transport="sockets", timeout=60.0):
@@ -98,7 +96,6 @@ def _command(pipe, arguments, environment, folder):
     os.environ |= environment
     tempfile.tempdir = None  # to be found again, from the environment
     torch.set_num_threads(1)
-    local.subprocess = _Popen
     files = [os.memfd_create(name) for name in ("out", "errors")]
     for target, file in enumerate(files, 1):
         os.dup2(file, target)
@@ -118,39 +115,3 @@ def _main(arguments):
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-
-
-class _Popen:
-    """As much of `subprocess` as `weft.cluster.local` needs to start a command again: a fork of this process runs it."""
-
-    PIPE = None
-
-    @classmethod
-    def Popen(cls, command, env, stderr, text):
-        return cls(command[3:], env)  # without: python -m weft.cli
-
-    def __init__(self, arguments, environment):
-        end, start = os.pipe()
-        self.returncode, self.pid = None, os.fork()
-        if not self.pid:
-            os.dup2(start, 2)
-            os.environ |= environment
-            os._exit(_main(arguments))
-        os.close(start)
-        self.stderr = os.fdopen(end)
-
-    def poll(self):
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
-
-    def wait(self):
-        if self.returncode is None:
-            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-    def send_signal(self, signum):
-        os.kill(self.pid, signum)
-
-    def kill(self):
-        self.send_signal(signal.SIGKILL)

@@ -1,92 +1,149 @@
-"""Workers on this machine: each a process that runs the same command, in torchrun's environment variables."""
+"""Workers on this machine: processes that run the same command, in torchrun's environment variables."""
 
 import os
+import selectors
 import signal
 import socket
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Sequence
-from types import FrameType
-from typing import IO
+from collections.abc import Callable, Sequence
+from types import FrameType, TracebackType
+from typing import Self
+
+from weft.cluster.forks import SIGNALS, fork, forkable
 
 _GRACE = 15.0  # seconds that the others get to end by themselves once one has failed
+_LOOK = 0.05  # seconds between looks at who has ended
 
 
-def launch(arguments: Sequence[str], workers: int) -> int:
-    """Run `weft ARGUMENTS` as so many workers; returns 0, or the first failure's exit code. No process is left behind."""
-    port = _free_port()
-    seen: set[str] = set()
-    processes = [_start(arguments, rank, workers, port) for rank in range(workers)]
-    readers = [threading.Thread(target=_relay, args=(p.stderr, seen), daemon=True) for p in processes]
-    for reader in readers:
-        reader.start()
+def launch(arguments: Sequence[str], workers: int, check: Callable[[], object] = lambda: None) -> int:
+    """Run `weft ARGUMENTS` as so many workers; returns 0, or the first failure's exit code. No process is left behind.
 
-    def forward(signum: int, frame: FrameType | None) -> None:
-        for process in processes:
-            if process.poll() is None:
-                process.send_signal(signum)
+    `check` refuses what workers would refuse. Importing torch and PyG takes seconds, so this process does it once, and is
+    forked for each worker.
+    """
+    imported = forkable(check)
+    with _Crew() as crew:
+        crew.start(arguments, workers, imported)
+        return crew.wait()
 
-    before = {signum: signal.signal(signum, forward) for signum in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        return _wait(processes)
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-        for reader in readers:
-            reader.join()
-        for signum, handler in before.items():
+
+class _Worker:
+    """A process that was started, and the end of a pipe that its errors come through."""
+
+    def __init__(self, rank: int, pid: int, errors: int) -> None:
+        self.rank, self.pid, self.errors = rank, pid, errors
+        self.code: int | None = None  # how it ended; where a signal ended it, that one's number, negative
+        self._unfinished = b""
+
+    def look(self, options: int = os.WNOHANG) -> None:
+        """See whether it has ended."""
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+
+    def send(self, signum: int) -> None:
+        """Send it a signal, if it still runs."""
+        self.look()
+        if self.code is None:
+            os.kill(self.pid, signum)
+
+    def read(self) -> list[str] | None:
+        """The lines that it has said since; None: it has said its last."""
+        said = os.read(self.errors, 1 << 16)
+        if not said and not self._unfinished:
+            return None
+        lines = (self._unfinished + said).splitlines(keepends=True)
+        self._unfinished = lines.pop() if said and not lines[-1].endswith((b"\n", b"\r")) else b""
+        return [line.decode(errors="replace") for line in lines]
+
+
+class _Crew:
+    """The workers of a start. While this lasts, signals are passed on to them; at its end, none is left."""
+
+    def __init__(self) -> None:
+        self._workers: list[_Worker] = []
+        self._open = selectors.DefaultSelector()  # the workers' errors
+        self._said: set[str] = set()
+        self._signals: list[int] = []  # that came, and how many of them were passed on
+        self._passed_on = 0
+
+    def __enter__(self) -> Self:
+        self._before = {signum: signal.signal(signum, self._note) for signum in SIGNALS}
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for worker in self._workers:
+            worker.send(signal.SIGKILL)
+        for worker in self._workers:
+            worker.look(options=0)
+        while self._relay(0):
+            pass
+        for worker in self._workers:
+            os.close(worker.errors)
+        self._open.close()
+        for signum, handler in self._before.items():
             signal.signal(signum, handler)
 
+    def start(self, arguments: Sequence[str], workers: int, imported: bool) -> None:
+        """Start the workers, as forks or anew."""
+        place = {
+            "WORLD_SIZE": str(workers),
+            "LOCAL_WORLD_SIZE": str(workers),
+            "GROUP_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(_free_port()),
+        }
+        for rank in range(workers):
+            errors, end = os.pipe()
+            pid = fork(arguments, place | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, end, imported)
+            os.close(end)
+            self._workers.append(_Worker(rank, pid, errors))
+            self._open.register(errors, selectors.EVENT_READ, self._workers[-1])
 
-def _start(arguments: Sequence[str], rank: int, workers: int, port: int) -> "subprocess.Popen[str]":
-    environment = os.environ | {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(workers),
-        "LOCAL_WORLD_SIZE": str(workers),
-        "GROUP_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WEFT_PARENT": str(os.getpid()),
-    }
-    return subprocess.Popen(
-        [sys.executable, "-m", "weft.cli", *arguments], env=environment, stderr=subprocess.PIPE, text=True
-    )
+    def wait(self) -> int:
+        """Wait until all have ended, and give the first failure's code; the others get some time to find out about it."""
+        first, end = 0, float("inf")
+        while any(worker.code is None for worker in self._workers) and time.monotonic() < end:
+            self._relay(_LOOK)
+            self._pass_on()
+            for worker in self._workers:
+                worker.look()
+                if worker.code and not first:
+                    first, end = self._failed(worker, worker.code), time.monotonic() + _GRACE
+        return first
 
+    def _failed(self, worker: _Worker, code: int) -> int:
+        """Say it if a signal ended a worker and nobody sent it here; the run's exit code."""
+        if code >= 0:
+            return code
+        if -code in self._signals:
+            return 128 - code
+        print(f"weft: worker {worker.rank} was killed by {signal.Signals(-code).name}", file=sys.stderr, flush=True)
+        return 1
 
-def _wait(processes: "list[subprocess.Popen[str]]") -> int:
-    """Wait until all have ended; once one has failed, the others get some time to find out and report it."""
-    failed: tuple[int, float] | None = None
-    while True:
-        codes = [process.poll() for process in processes]
-        for rank, code in enumerate(codes):
-            if code and failed is None:
-                failed = code, time.monotonic()
-                if code < 0:
-                    print(
-                        f"weft: worker {rank} was killed by {signal.Signals(-code).name}", file=sys.stderr, flush=True
-                    )
-        if all(code is not None for code in codes):
-            break
-        if failed and time.monotonic() > failed[1] + _GRACE:
-            break
-        time.sleep(0.05)
-    if failed is None:
-        return 0
-    return failed[0] if failed[0] > 0 else 1
+    def _relay(self, timeout: float) -> bool:
+        """Print what workers say; errors that several print alike only once. Was there anything?"""
+        found = self._open.select(timeout)
+        for key, _ in found:
+            lines = key.data.read()
+            if lines is None:
+                self._open.unregister(key.fileobj)
+            for line in lines or ():
+                if not (line.startswith("weft: ") and line in self._said):
+                    sys.stderr.write(line)
+                    sys.stderr.flush()
+                self._said.add(line)
+        return bool(found)
 
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self._signals.append(signum)
 
-def _relay(stream: IO[str], seen: set[str]) -> None:
-    """Print a worker's errors; those that several workers print alike only once."""
-    for line in stream:
-        if not (line.startswith("weft: ") and line in seen):
-            sys.stderr.write(line)
-            sys.stderr.flush()
-        seen.add(line)
+    def _pass_on(self) -> None:
+        while self._passed_on < len(self._signals):
+            for worker in self._workers:
+                worker.send(self._signals[self._passed_on])
+            self._passed_on += 1
 
 
 def _free_port() -> int:

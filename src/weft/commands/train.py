@@ -29,10 +29,7 @@ def run(args: argparse.Namespace) -> int:
     graph = weft.Graph.open(args.graph)
     check_workers(settings)
     if settings.parallel.workers > 1 and "RANK" not in os.environ:
-        weft.training.check_plan(settings, graph, weft.training.make_model(settings, graph))
-        if settings.parallel.cluster is not None and settings.plan.name == "auto":
-            weft.training.described(settings.parallel.cluster, [settings.parallel.workers])
-        return weft.cluster.launch(args.argv, settings.parallel.workers)
+        return weft.cluster.launch(args.argv, settings.parallel.workers, lambda: _check(settings, graph))
     world = weft.exchange.World.join(settings.parallel.timeout, settings.parallel.transport)
     try:
         return _train(args, settings, graph, world)
@@ -45,6 +42,13 @@ def run(args: argparse.Namespace) -> int:
         os._exit(2)  # other threads may wait in the midst of an exchange until its timeout
     finally:
         world.leave()
+
+
+def _check(settings: weft.Settings, graph: weft.Graph) -> None:
+    """Refuse what workers would refuse, before they are started."""
+    weft.training.check_plan(settings, graph, weft.training.make_model(settings, graph))
+    if settings.parallel.cluster is not None and settings.plan.name == "auto":
+        weft.training.described(settings.parallel.cluster, [settings.parallel.workers])
 
 
 def _train(args: argparse.Namespace, settings: weft.Settings, graph: weft.Graph, world: weft.exchange.World) -> int:

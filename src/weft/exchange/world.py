@@ -1,8 +1,6 @@
 """The workers of a run: this one's rank, communicators among them, and which are missing when one stops answering."""
 
-import ctypes
 import os
-import signal
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -48,7 +46,6 @@ class World:
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return cls()
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        _end_with_parent()
         local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
         limit = timedelta(seconds=timeout)
         try:
@@ -126,13 +123,3 @@ class World:
             self._connections.close()
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
-
-
-def _end_with_parent() -> None:
-    """A worker whose launcher was killed must not stay behind (Linux only)."""
-    parent = int(os.environ.get("WEFT_PARENT", "0"))
-    set_death_signal = getattr(ctypes.CDLL(None), "prctl", None)
-    if parent and set_death_signal:
-        set_death_signal(1, signal.SIGKILL)
-        if os.getppid() != parent:
-            raise ClusterError("the process that started this worker is gone: start the run again")
