@@ -1,0 +1,103 @@
+"""Workers of this machine: their errors are told once, their end is the run's, and none is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from weft.cluster.local import _Crew
+
+ASLEEP = "import time; time.sleep(60)"
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path):
+    """Lets workers run a module of these lines in place of Weft's command line."""
+
+    def set_to(lines):
+        (tmp_path / "stand_in.py").write_text(lines)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+        monkeypatch.setattr("weft.cluster.forks.COMMAND", "stand_in")
+
+    return set_to
+
+
+def outcome(workers, *arguments):
+    with _Crew() as crew:
+        crew.start(arguments, workers, imported=False)
+        return crew.wait()
+
+
+def test_workers_know_their_places(command, capfd):
+    command("import os; print('I am ' + ' of '.join(os.environ[n] for n in ('RANK', 'WORLD_SIZE')))")
+    assert outcome(3) == 0
+    assert sorted(capfd.readouterr().out.splitlines()) == ["I am 0 of 3", "I am 1 of 3", "I am 2 of 3"]
+
+
+def test_what_all_say_is_told_once(command, capfd):
+    command("import os, sys; print('weft: no such graph\\nmine', os.environ['RANK'], file=sys.stderr); sys.exit(2)")
+    assert outcome(3) == 2
+    told = capfd.readouterr().err.splitlines()
+    assert sorted(told) == ["mine 0", "mine 1", "mine 2", "weft: no such graph"]
+
+
+def test_a_last_line_without_an_end_is_told(command, capfd):
+    command("import sys; sys.stderr.write('bye')")
+    assert outcome(1) == 0
+    assert capfd.readouterr().err == "bye"
+
+
+def test_a_worker_that_is_killed_is_named_and_ends_the_others(command, capfd, monkeypatch):
+    monkeypatch.setattr("weft.cluster.local._GRACE", 0.2)
+    command("import os, time\nif os.environ['RANK'] == '1': os.kill(os.getpid(), 9)\ntime.sleep(60)")
+    start = time.monotonic()
+    assert outcome(3) == 1
+    assert time.monotonic() - start < 20
+    assert capfd.readouterr().err == "weft: worker 1 was killed by SIGKILL\n"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_signals_are_passed_on(command, capfd, signum):
+    command(ASLEEP)
+    with _Crew() as crew:
+        crew.start((), 2, imported=False)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signum)
+        code = crew.wait()
+    assert code in (128 + signum, 1)  # Python says KeyboardInterrupt with code 1 if it got to it
+    assert "was killed" not in capfd.readouterr().err
+
+
+def test_workers_end_with_their_launcher(tmp_path):
+    (tmp_path / "stand_in.py").write_text(ASLEEP)
+    lines = """
+import os
+from weft.cluster import forks, local
+forks.COMMAND = "stand_in"
+crew = local._Crew().__enter__()
+crew.start((), 3, imported=False)
+print(*[worker.pid for worker in crew._workers], flush=True)
+crew.wait()
+"""
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", lines], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    workers = list(map(int, launcher.stdout.readline().split()))
+    launcher.kill()  # while workers start
+    launcher.wait()
+    end = time.monotonic() + 1
+    while any(map(is_running, workers)) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(workers) == 3 and not any(map(is_running, workers))
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
