@@ -7,12 +7,10 @@ from weft.lazy import lazy_face
 if TYPE_CHECKING:
     from weft.exchange.background import Background
     from weft.exchange.column_slices import RowSelection, SliceLayout, send_rows, send_slices, to_columns, to_owners
-    from weft.exchange.communicator import Communicator, Traffic, sent_whole
+    from weft.exchange.communicator import Communicator, SocketTransport, Traffic, sent_whole
     from weft.exchange.connections import SocketConnections
     from weft.exchange.in_process import simulate
-    from weft.exchange.owners import Grouped, Owners
-    from weft.exchange.route import Route, add_rows, gather_rows
-    from weft.exchange.transport import SocketTransport
+    from weft.exchange.route import Grouped, Owners, Route, add_rows, gather_rows
     from weft.exchange.world import World
 else:
     __getattr__ = lazy_face(__name__)

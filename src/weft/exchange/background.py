@@ -13,15 +13,17 @@ class Background:
     """Does exchanges in order: in another thread on `ahead`, or without `ahead` at once, on `comm`."""
 
     def __init__(self, comm: Communicator, ahead: Communicator | None = None, meter: Meter | None = None) -> None:
-        self._comm, self._ahead, self._meter = comm, ahead, meter or Meter()
-        self._thread = None if ahead is None else ThreadPoolExecutor(1, "weft-exchange")
+        self._comm, self._meter = ahead or comm, meter or Meter()
+        self._thread = ThreadPoolExecutor(1, "weft-exchange") if ahead else None
+        self.overlaps = self._thread is not None
 
     def __call__(self, exchange: Callable[[Communicator], None]) -> Callable[[], None]:
         """Start an exchange; the result waits for its end. All workers start the same ones in the same order."""
-        if self._thread is None or self._ahead is None:
+        if self._thread is None:
             exchange(self._comm)
             return lambda: None
-        done = self._thread.submit(_without_gradients, exchange, self._ahead)
+        # A new thread records gradients, whatever this one does.
+        done = self._thread.submit(torch.no_grad()(exchange), self._comm)
 
         def wait() -> None:
             with self._meter.stage("wait"):
@@ -29,18 +31,7 @@ class Background:
 
         return wait
 
-    @property
-    def overlaps(self) -> bool:
-        """Are exchanges done by another thread?"""
-        return self._thread is not None
-
     def close(self) -> None:
         """End the thread, once all exchanges are done."""
         if self._thread is not None:
             self._thread.shutdown(wait=True)
-
-
-def _without_gradients(exchange: Callable[[Communicator], None], comm: Communicator) -> None:
-    """A new thread records gradients, whatever the calling thread does."""
-    with torch.no_grad():
-        exchange(comm)

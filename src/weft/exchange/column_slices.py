@@ -7,14 +7,16 @@
 Either way every number goes to one worker, so each way is the other's mirror, and its gradient.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, starmap
 
-import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
 
 from weft.exchange.communicator import Communicator
+from weft.exchange.route import mirrored
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,10 @@ class SliceLayout:
         first, end = self.span(worker)
         return end - first
 
-    def all_of(self, worker: int) -> slice:
-        """All rows of a worker, among everyone's."""
-        return slice(self.bounds[worker], self.bounds[worker + 1])
-
 
 # Some rows: a range of them, or their places, int64.
 RowSelection = slice | Tensor
+Place = tuple[RowSelection, slice]  # and their columns
 
 
 def to_columns(x: Tensor, spread: SliceLayout, comm: Communicator, stage: str = "exchange") -> Tensor:
@@ -67,7 +66,8 @@ def to_columns(x: Tensor, spread: SliceLayout, comm: Communicator, stage: str = 
 
     On lists of all workers' tensors: out[p] = pad(cat(x)[:, span(p)]). Backward: `to_owners` of the gradient.
     """
-    return _ToColumns.apply(x, spread, comm, stage)
+    there, back = (partial(way, spread=spread, comm=comm, stage=stage) for way in (_columns_of, _owned_of))
+    return mirrored(x, there, back)
 
 
 def to_owners(y: Tensor, spread: SliceLayout, comm: Communicator, stage: str = "exchange") -> Tensor:
@@ -75,7 +75,8 @@ def to_owners(y: Tensor, spread: SliceLayout, comm: Communicator, stage: str = "
 
     On lists of all workers' tensors: out[p] = cat(y, 1)[rows of p] without padding. Backward: `to_columns` of the gradient.
     """
-    return _ToOwners.apply(y, spread, comm, stage)
+    there, back = (partial(way, spread=spread, comm=comm, stage=stage) for way in (_owned_of, _columns_of))
+    return mirrored(y, there, back)
 
 
 def send_rows(
@@ -91,17 +92,8 @@ def send_rows(
 
     All workers send together; `here` are this worker's own among them, so that `there[rank]` are the same vertices.
     """
-    numbers, held = [_count(some) for some in there], spread.columns(spread.rank)
-    mine, own = numbers[spread.rank], slice(*spread.span(spread.rank))
-    send = _but([mine * spread.columns(worker) for worker in range(spread.size)], spread)
-    packed = x.new_empty(sum(send))
-    for worker, piece in _pieces(packed, send, spread):
-        piece.view(mine, spread.columns(worker)).copy_(x[here, slice(*spread.span(worker))])
-    receive = _but([number * held for number in numbers], spread)
-    arriving = comm.begin(packed, send, receive, stage)
-    out[there[spread.rank], :held] = x[here, own]
-    for worker, piece in _pieces(arriving(), receive, spread):
-        out[there[worker], :held] = piece.view(numbers[worker], held)
+    held = slice(spread.columns(spread.rank))
+    _swap(x, _columns_here(here, spread), out, [(some, held) for some in there], spread.rank, comm, stage)
 
 
 def send_slices(
@@ -114,81 +106,48 @@ def send_slices(
     stage: str = "exchange",
 ) -> None:
     """The other way: of everyone's slices y, rows `there` by owner, to their owners: into this worker's out[here]."""
-    numbers, held = [_count(some) for some in there], spread.columns(spread.rank)
-    mine, own = numbers[spread.rank], slice(*spread.span(spread.rank))
-    send = _but([number * held for number in numbers], spread)
-    packed = y.new_empty(sum(send))
-    for worker, piece in _pieces(packed, send, spread):
-        piece.view(numbers[worker], held).copy_(y[there[worker], :held])
-    receive = _but([mine * spread.columns(worker) for worker in range(spread.size)], spread)
+    held = slice(spread.columns(spread.rank))
+    _swap(y, [(some, held) for some in there], out, _columns_here(here, spread), spread.rank, comm, stage)
+
+
+def _columns_here(here: RowSelection, spread: SliceLayout) -> list[Place]:
+    """Each worker's columns of some rows."""
+    return [(here, slice(*spread.span(worker))) for worker in range(spread.size)]
+
+
+def _swap(
+    x: Tensor, places: Sequence[Place], out: Tensor, to: Sequence[Place], rank: int, comm: Communicator, stage: str
+) -> None:
+    """x[places[worker]] go to each worker, and what comes from it goes to out[to[worker]]."""
+    send, receive = (
+        [0 if worker == rank else math.prod(_shape(at)) for worker, at in enumerate(p)] for p in (places, to)
+    )
+    packed = x.new_empty(sum(send))
+    for worker, piece in enumerate(packed.split(send)):
+        if worker != rank:
+            piece.view(_shape(places[worker])).copy_(x[places[worker]])
     arriving = comm.begin(packed, send, receive, stage)
-    out[here, own] = y[there[spread.rank], :held]
-    for worker, piece in _pieces(arriving(), receive, spread):
-        out[here, slice(*spread.span(worker))] = piece.view(mine, spread.columns(worker))
+    out[to[rank]] = x[places[rank]]
+    for worker, piece in enumerate(arriving().split(receive)):
+        if worker != rank:
+            out[to[worker]] = piece.view(_shape(to[worker]))
 
 
-def _count(some: RowSelection) -> int:
-    return some.stop - some.start if isinstance(some, slice) else len(some)
-
-
-def _but(counts: list[int], spread: SliceLayout) -> list[int]:
-    """Counts by worker, none for this one."""
-    return [count * int(worker != spread.rank) for worker, count in enumerate(counts)]
-
-
-def _pieces(flat: Tensor, counts: list[int], spread: SliceLayout) -> list[tuple[int, Tensor]]:
-    """Each other worker's piece of a flat message."""
-    return [(worker, piece) for worker, piece in enumerate(flat.split(counts)) if worker != spread.rank]
+def _shape(place: Place) -> tuple[int, int]:
+    rows, columns = place
+    return len(rows) if isinstance(rows, Tensor) else rows.stop - rows.start, columns.stop - (columns.start or 0)
 
 
 def _columns_of(x: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
+    assert x.shape == (spread.rows(spread.rank), spread.total), (x.shape, spread)
     out = x.new_empty(spread.num_rows, spread.width)
     out[:, spread.columns(spread.rank) :] = 0
-    there = [spread.all_of(worker) for worker in range(spread.size)]
-    send_rows(x, slice(0, len(x)), out, there, spread, comm, stage)
+    send_rows(x, slice(0, len(x)), out, list(starmap(slice, pairwise(spread.bounds))), spread, comm, stage)
     return out
 
 
 def _owned_of(y: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
+    assert y.shape == (spread.num_rows, spread.width), (y.shape, spread)
     out = y.new_empty(spread.rows(spread.rank), spread.total)
-    there = [spread.all_of(worker) for worker in range(spread.size)]
-    send_slices(y, there, out, slice(0, len(out)), spread, comm, stage)
+    send_slices(y, list(starmap(slice, pairwise(spread.bounds))), out, slice(0, len(out)), spread, comm, stage)
     return out
-
-
-class _Context(FunctionCtx):
-    """What forward leaves for backward."""
-
-    spread: SliceLayout
-    comm: Communicator
-    stage: str
-
-
-class _ToColumns(torch.autograd.Function):
-    """Forward: rows to slices. Backward: slices to rows."""
-
-    @staticmethod
-    def forward(ctx: _Context, x: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
-        assert x.shape == (spread.rows(spread.rank), spread.total), (x.shape, spread)
-        ctx.spread, ctx.comm, ctx.stage = spread, comm, stage
-        return _columns_of(x, spread, comm, stage)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, g: Tensor) -> tuple[Tensor | None, ...]:
-        return _owned_of(g, ctx.spread, ctx.comm, ctx.stage), None, None, None
-
-
-class _ToOwners(torch.autograd.Function):
-    """Forward: slices to rows. Backward: rows to slices."""
-
-    @staticmethod
-    def forward(ctx: _Context, y: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
-        assert y.shape == (spread.num_rows, spread.width), (y.shape, spread)
-        ctx.spread, ctx.comm, ctx.stage = spread, comm, stage
-        return _owned_of(y, spread, comm, stage)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, g: Tensor) -> tuple[Tensor | None, ...]:
-        return _columns_of(g, ctx.spread, ctx.comm, ctx.stage), None, None, None

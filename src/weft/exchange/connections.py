@@ -9,9 +9,10 @@ import struct
 import time
 from collections.abc import Sequence
 
+import torch.distributed as dist
+
 from weft.errors import ClusterError, ConfigError
-from weft.exchange.store import Store
-from weft.exchange.transport import SocketTransport
+from weft.exchange.communicator import SocketTransport
 
 _HELLO = struct.Struct("!16sII")  # the run's secret, the number of the call of `connect`, the rank
 _HELLO_TIMEOUT = 5.0  # seconds in which whoever connects must say who it is
@@ -21,7 +22,7 @@ _CONGESTION_CONTROL = "cubic"  # TCP's congestion control; see _set_congestion_c
 class SocketConnections:
     """This worker's listening socket and its connections. All workers connect the same groups in the same order."""
 
-    def __init__(self, rank: int, master: str, store: Store, timeout: float) -> None:
+    def __init__(self, rank: int, master: str, store: dist.Store, timeout: float) -> None:
         self._rank, self._store, self._timeout = rank, store, timeout
         if rank == 0:
             store.set("weft/secret", secrets.token_hex(16))

@@ -13,20 +13,13 @@ import torch
 from torch import Tensor
 
 from weft.errors import ClusterError
-from weft.exchange.transport import SocketTransport
+from weft.exchange.communicator import SocketTransport
 from weft.exchange.world import World
 
 Box = tuple[int, int, int]  # a communicator's number, the sender, the receiver
 T = TypeVar("T")
 SomeArray = TypeVar("SomeArray", Tensor, np.ndarray)
-
-
-class _Gone:
-    """In place of the messages of a worker that has left."""
-
-
-Mail = Tensor | np.ndarray | _Gone
-_GONE = _Gone()
+Mail = Tensor | np.ndarray | None  # None: the sender has left
 
 
 class Mailboxes:
@@ -37,36 +30,32 @@ class Mailboxes:
         self._boxes: dict[Box, SimpleQueue[Mail]] = {}
         self._gone: set[int] = set()
 
-    def put(self, box: Box, message: Tensor | np.ndarray) -> None:
+    def put(self, box: Box, message: Mail) -> None:
         """Leave a message."""
-        self._box(box).put(message)
+        self._boxes.setdefault(box, SimpleQueue()).put(message)
 
     def take(self, box: Box) -> Tensor | np.ndarray:
         """The next message, when it is there."""
-        messages, sender = self._box(box), box[1]
+        messages, sender = self._boxes.setdefault(box, SimpleQueue()), box[1]
         try:
             message = messages.get(timeout=0 if sender in self._gone else self.timeout)
         except Empty:
-            message = _GONE
-        if isinstance(message, _Gone):
-            messages.put(_GONE)  # for others that wait
+            message = None
+        if message is None:
+            messages.put(None)  # for others that wait
             raise ClusterError(f"worker {sender} stopped answering")
         return message
 
     def leave(self, rank: int) -> None:
         """A worker sends nothing more: those that wait for it fail, once they have read what it sent."""
         self._gone.add(rank)
-        for box, messages in list(self._boxes.items()):
-            if box[1] == rank:
-                messages.put(_GONE)
+        for box in [box for box in list(self._boxes) if box[1] == rank]:
+            self.put(box, None)
 
     def forget(self, boxes: Iterable[Box]) -> None:
         """Nothing is left in these boxes any more."""
         for box in boxes:
             self._boxes.pop(box, None)
-
-    def _box(self, box: Box) -> "SimpleQueue[Mail]":
-        return self._boxes.setdefault(box, SimpleQueue())
 
 
 class ThreadTransport:
@@ -105,12 +94,12 @@ class ThreadTransport:
         for member, other in self._others:
             self._boxes.put((self._number, self._rank, other), parts[member])
 
-    def _take(self, own: SomeArray) -> list[SomeArray]:
-        """Everyone's message; `own` for this worker's."""
-        messages = [own] * (len(self._others) + 1)
+    def _take(self, nothing: SomeArray) -> list[SomeArray]:
+        """Everyone's message; `nothing` for this worker's."""
+        messages = [nothing] * (len(self._others) + 1)
         for member, other in self._others:
             message = self._boxes.take((self._number, other, self._rank))
-            assert isinstance(message, type(own)), "workers do not do the same exchange"
+            assert isinstance(message, type(nothing)), "workers do not do the same exchange"
             messages[member] = message
         self._under_way = False
         return messages

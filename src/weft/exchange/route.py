@@ -1,7 +1,13 @@
-"""Routes: which rows go to whom between two spreads of rows. Pulling copies rows; pushing sums them the other way."""
+"""Whose is each vertex, and which rows go to whom between two spreads of rows.
+
+A route pulls (copies rows) one way, and pushes (sums them) the other way.
+"""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Self
 
 import numpy as np
 import torch
@@ -10,6 +16,72 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from weft import _kernels
 from weft.exchange.communicator import Communicator
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Ids in groups, one a member, otherwise in their order."""
+
+    order: np.ndarray  # [n] int64: positions in the array that was grouped
+    counts: list[int]
+
+    @classmethod
+    def by(cls, members: np.ndarray, size: int) -> Self:
+        """Of ids whose members are known."""
+        return cls(np.argsort(members, kind="stable"), np.bincount(members, minlength=size).tolist())
+
+    def of(self, member: int) -> np.ndarray:
+        """The positions of one member's ids."""
+        first = sum(self.counts[:member])
+        return self.order[first : first + self.counts[member]]
+
+    def without(self, member: int) -> tuple[np.ndarray, list[int]]:
+        """Positions and counts of all others' ids."""
+        first = sum(self.counts[:member])
+        others = np.concatenate([self.order[:first], self.order[first + self.counts[member] :]])
+        return others, [0 if m == member else count for m, count in enumerate(self.counts)]
+
+
+class Owners:
+    """The members of a group as owners of vertices, and what each is to do of the whole."""
+
+    def __init__(
+        self, bounds: np.ndarray, members: list[int] | None = None, shares: Sequence[float] | np.ndarray | None = None
+    ) -> None:
+        """`members`: who answers for each part (None: its own worker). `shares`: of each one, in any unit (None: equal)."""
+        self.bounds = np.ascontiguousarray(bounds, dtype=np.int64)
+        parts = len(self.bounds) - 1
+        self._members = list(range(parts)) if members is None else members
+        self.size = max(self._members) + 1
+        assert len(self._members) == parts
+        whole = np.ones(self.size) if shares is None else np.asarray(shares, dtype=np.float64)
+        assert len(whole) == self.size
+        self.shares = whole / whole.sum()  # [members] float64: of a batch's seeds, wherever these are dealt out
+
+    def among(self, workers: Sequence[int]) -> "Owners":
+        """Some workers by themselves: each answers for its own part, and they take turns at those of all others."""
+        parts = range(len(self.bounds) - 1)
+        members = [workers.index(part) if part in workers else part % len(workers) for part in parts]
+        return Owners(self.bounds, members, self.shares[list(workers)])
+
+    def group(self, ids: np.ndarray) -> Grouped:
+        """Ids by member."""
+        order, counts = np.empty(len(ids), dtype=np.int64), np.empty(len(self._members), dtype=np.int64)
+        _kernels.by_owner(ids, self.bounds, order, counts)
+        if self._members == list(range(self.size)):
+            return Grouped(order, counts.tolist())
+        pieces = np.split(order, np.cumsum(counts)[:-1])
+        by_member = [
+            [p for p, m in zip(pieces, self._members, strict=True) if m == member] for member in range(self.size)
+        ]
+        joined = [np.concatenate(parts) for parts in by_member]
+        return Grouped(np.concatenate(joined), [len(part) for part in joined])
+
+    def member_of(self, ids: np.ndarray) -> np.ndarray:
+        """The member of each id."""
+        out, grouped = np.empty(len(ids), dtype=np.uint16), self.group(ids)
+        out[grouped.order] = np.repeat(np.arange(self.size, dtype=np.uint16), grouped.counts)
+        return out
 
 
 def gather_rows(x: Tensor, at: Tensor) -> Tensor:
@@ -56,13 +128,14 @@ class Route:
 
     def pull(self, x: Tensor, comm: Communicator, stage: str = "exchange") -> Tensor:
         """Rows there, copied from rows here."""
-        return _Pull.apply(x, self, comm, stage)
+        return mirrored(x, partial(self._copy, comm=comm, stage=stage), partial(self._sum, comm=comm, stage=stage))
 
     def push(self, y: Tensor, comm: Communicator, stage: str = "exchange") -> Tensor:
         """Rows here, each the sum of its copies there."""
-        return _Push.apply(y, self, comm, stage)
+        return mirrored(y, partial(self._sum, comm=comm, stage=stage), partial(self._copy, comm=comm, stage=stage))
 
     def _copy(self, x: Tensor, comm: Communicator, stage: str) -> Tensor:
+        x = x.contiguous()
         received = comm.rows(gather_rows(x, self.send), self.send_counts, self.receive_counts, stage)
         out = x.new_empty(self.num_there, *x.shape[1:])
         if self.own_from is None:
@@ -76,7 +149,7 @@ class Route:
         return out
 
     def _sum(self, y: Tensor, comm: Communicator, stage: str) -> Tensor:
-        received_there = sum(self.receive_counts)
+        y, received_there = y.contiguous(), sum(self.receive_counts)
         back = y[self.num_there - received_there :] if self.receive_at is None else gather_rows(y, self.receive_at)
         returned = comm.rows(back, self.receive_counts, self.send_counts, stage)
         if self.own_from is None or self.own_at is None:
@@ -88,37 +161,28 @@ class Route:
         return out
 
 
+def mirrored(x: Tensor, there: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
+    """there(x), whose gradient goes `back`: a linear map and its transpose."""
+    return _Mirrored.apply(x, there, back)
+
+
 class _Context(FunctionCtx):
     """What forward leaves for backward."""
 
-    route: Route
-    comm: Communicator
-    stage: str
+    back: Callable[[Tensor], Tensor]
 
 
-class _Pull(torch.autograd.Function):
-    """Forward: copies. Backward: sums."""
+class _Mirrored(torch.autograd.Function):
+    """Forward: there. Backward: back."""
 
     @staticmethod
-    def forward(ctx: _Context, x: Tensor, route: Route, comm: Communicator, stage: str) -> Tensor:
-        ctx.route, ctx.comm, ctx.stage = route, comm, stage
-        return route._copy(x, comm, stage)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, g: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.route._sum(g.contiguous(), ctx.comm, ctx.stage), None, None, None
-
-
-class _Push(torch.autograd.Function):
-    """Forward: sums. Backward: copies."""
-
-    @staticmethod
-    def forward(ctx: _Context, y: Tensor, route: Route, comm: Communicator, stage: str) -> Tensor:
-        ctx.route, ctx.comm, ctx.stage = route, comm, stage
-        return route._sum(y, comm, stage)
+    def forward(
+        ctx: _Context, x: Tensor, there: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        ctx.back = back
+        return there(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: _Context, g: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.route._copy(g.contiguous(), ctx.comm, ctx.stage), None, None, None
+        return ctx.back(g), None, None

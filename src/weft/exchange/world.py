@@ -1,21 +1,103 @@
 """The workers of a run: this one's rank, communicators among them, and which are missing when one stops answering."""
 
+import json
 import os
+import threading
+import time
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from weft.errors import ClusterError
-from weft.exchange.communicator import Communicator, Traffic
+from weft.exchange.communicator import Communicator, ProcessGroupTransport, Traffic, Transport
 from weft.exchange.connections import SocketConnections
-from weft.exchange.heartbeats import Heartbeats
-from weft.exchange.transport import Connections, ProcessGroupTransport
 from weft.meter import Meter
 
 Groups = Sequence[Sequence[int]]  # of workers, each in one of them
+_HEARTBEAT = 1.0  # seconds between heartbeats
+_LINGER = 10.0  # seconds that the first worker waits for the others to find out who is missing
+_ALIVE, _MISSING, _INFORMED = "weft/alive", "weft/missing", "weft/informed"
+
+
+class Connections(Protocol):
+    """One worker's connections to the others. All workers create the same transports in the same order."""
+
+    def transport(self, ranks: Sequence[int]) -> Transport:
+        """A new transport among some workers, this one too."""
+
+    def close(self) -> None:
+        """Send nothing more; workers that still wait for this one fail."""
+
+
+class Heartbeats:
+    """A thread that shows in the store that this worker lives, until `stop`."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+        self._store, self._rank, self._size = store, rank, size
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._send, daemon=True, name="weft-alive")
+        store.set(f"{_ALIVE}/{rank}", "0")  # reading a key that is not set would wait for it
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread: one that uses the store when Python ends would crash the process."""
+        self._ended.set()
+        self._thread.join(_HEARTBEAT)
+
+    def missing(self) -> list[int]:
+        """The workers whose heartbeats have stopped; the first one, who holds the store, if it is out of reach."""
+        found: list[list[int]] = []
+        # In a thread, as a read over a link that was cut never returns.
+        search = threading.Thread(target=lambda: found.append(self._find_missing()), daemon=True)
+        search.start()
+        search.join(_LINGER + 5 * _HEARTBEAT)
+        return found[0] if found else [0]
+
+    def _find_missing(self) -> list[int]:
+        try:
+            missing = self._agree_on_missing()
+            self._store.set(f"{_INFORMED}/{self._rank}", "1")
+            if self._rank == 0:
+                self._wait_for_others(missing)
+            return missing
+        except RuntimeError:
+            return [0]
+
+    def _agree_on_missing(self) -> list[int]:
+        """Workers whose heartbeat has stopped; the first to find out tells the others through the store."""
+        if not self._store.check([_MISSING]):
+            before = self._read()
+            time.sleep(2.5 * _HEARTBEAT)
+            after = self._read()
+            dead = [rank for rank in range(self._size) if rank != self._rank and before[rank] == after[rank]]
+            if not self._store.check([_MISSING]):
+                self._store.set(_MISSING, json.dumps(dead))
+        return json.loads(self._store.get(_MISSING))
+
+    def _wait_for_others(self, missing: list[int]) -> None:
+        """The first worker holds the store that the others read, so it ends last."""
+        others = [f"{_INFORMED}/{rank}" for rank in range(self._size) if rank not in missing]
+        end = time.monotonic() + _LINGER
+        while time.monotonic() < end and not self._store.check(others):
+            time.sleep(0.1)
+        time.sleep(0.5)
+
+    def _read(self) -> list[bytes]:
+        keys = [f"{_ALIVE}/{rank}" for rank in range(self._size)]
+        return [self._store.get(key) if self._store.check([key]) else b"" for key in keys]
+
+    def _send(self) -> None:
+        beat = 0
+        while not self._ended.wait(_HEARTBEAT):
+            beat += 1
+            try:
+                self._store.set(f"{_ALIVE}/{self._rank}", str(beat))
+            except RuntimeError:  # the store is gone, and with it the run
+                return
 
 
 class World:
@@ -75,19 +157,15 @@ class World:
         """
         if self.size == 1:
             return Communicator(meter=self.meter)
-        ranks = self.members(group)
-        device = self._process_group(group) if dist.is_initialized() else None
+        groups, ranks, device = self._groups(group), self.members(group), None
+        if dist.is_initialized():  # all workers make all groups of torch.distributed, in the same order
+            made = [dist.new_group(members, timeout=self._timeout) for members in groups]
+            device = ProcessGroupTransport(made[groups.index(ranks)], len(ranks))
         own = None if self._connections is None else self._connections.transport(ranks)
         if len(ranks) == 1:
             return Communicator(meter=self.meter, ranks=ranks)
         member = ranks.index(self.rank)
         return Communicator(member, len(ranks), own or device, self.meter, self.traffic, half, ranks, device)
-
-    def _process_group(self, group: str | Groups) -> ProcessGroupTransport:
-        """All workers make all groups of torch.distributed, in the same order."""
-        groups = [dist.new_group(members, timeout=self._timeout) for members in self._groups(group)]
-        members = self.members(group)
-        return ProcessGroupTransport(groups[self._groups(group).index(members)], len(members))
 
     @property
     def workers(self) -> list[int]:
@@ -99,11 +177,11 @@ class World:
         return next(ranks for ranks in self._groups(group) if self.rank in ranks)
 
     def _groups(self, group: str | Groups) -> list[list[int]]:
-        if not isinstance(group, str):
-            return [list(ranks) for ranks in group]
         if group == "all":
             return [list(range(self.size))]
-        return [[r for r in range(self.size) if self.hosts[r] == host] for host in sorted(set(self.hosts))]
+        if isinstance(group, str):
+            return [[r for r in range(self.size) if self.hosts[r] == host] for host in sorted(set(self.hosts))]
+        return [list(ranks) for ranks in group]
 
     def explain(self, error: ClusterError) -> ClusterError:
         """The error, with the workers named that are missing."""
