@@ -21,7 +21,7 @@ from weft.exchange import Communicator, Owners, SocketTransport, Traffic
 from weft.graph import Graph, rmat
 from weft.nn import BlockModel, build, row_costs
 from weft.partition import allocate, write_partitioned
-from weft.placements import Cooperation, program_together, tensor_program
+from weft.placements import Cooperation
 from weft.plan import OF_GRAPH, Plan
 
 
@@ -41,11 +41,8 @@ def comms(size: int) -> list[Communicator]:
 
 
 def program_of(graph: Graph, model, plan: Plan, owners: Owners, comm: Communicator):
-    if plan.layers[0] == "columns":
-        return tensor_program(graph, owners, comm, plan)
     costs = row_costs(model, graph.num_features)
-    cooperation = Cooperation(graph, plan, [-1] * len(plan.layers), owners, comm, costs=costs, places=False)
-    return program_together(graph, cooperation, np.arange(*owners.bounds[comm.rank : comm.rank + 2]), comm)
+    return Cooperation(graph, plan, [-1] * len(plan.layers), owners, comm, costs=costs, places=False).whole_graph()
 
 
 def epoch(graph: Graph, model, program, rows) -> None:
@@ -66,7 +63,7 @@ def loads(graph: Graph, model, plan: Plan, bounds: np.ndarray) -> tuple[np.ndarr
         epoch(graph, mine, program, rows)
         before = np.array(comm.traffic.sent().get("exchange", [0] * comm.size))
         epoch(graph, mine, program, rows)
-        return program.num_edges, np.array(comm.traffic.sent()["exchange"]) - before
+        return sum(layer.num_edges for layer in program.layers), np.array(comm.traffic.sent()["exchange"]) - before
 
     lines = comms(owners.size)
     with ThreadPoolExecutor(owners.size) as pool:

@@ -34,7 +34,7 @@ class BlockModel:
     def __call__(self, x: Tensor, batch: Program | Sample, key: int | None = None) -> Tensor:
         """The model's rows for the seeds; `key` is the batch's key, from which dropout is drawn."""
         program = Program.of(batch) if isinstance(batch, Sample) else batch
-        run = Pass(program.sizes, program.keys, key, program.descend)
+        run = Pass([len(vertices) for vertices in program.vertices], program.keys, key, program.descend)
 
         def on_block(conv: MessagePassing, rows: Rows, given: dict[str, Any]) -> Rows:
             if rows.depth >= len(program.layers):

@@ -76,5 +76,5 @@ class LayerwiseRunner:
     def convolve(pending: Pending, x: Tensor, sample: Sample) -> Tensor:
         """The pending convolution on a sample of one block, whose sources' input rows are `x`."""
         program = Program.of(sample)
-        run = Pass(program.sizes, program.keys)
+        run = Pass([len(vertices) for vertices in program.vertices], program.keys)
         return convolve(make_call(pending.conv, x, 0, program, run, pending.given))

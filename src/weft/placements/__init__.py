@@ -8,32 +8,20 @@ if TYPE_CHECKING:
     from weft.placements.columns import ColumnLayer, Columns, ColumnSpan
     from weft.placements.cooperation import Cooperation
     from weft.placements.cover import EXACT_UP_TO, Cover, cheapest_cover
-    from weft.placements.halo import program_alone, program_together, whole_block
-    from weft.placements.hops import (
-        INPUT,
-        OWNER,
-        RELATION_COUNT,
-        REQUEST,
-        Held,
-        Hop,
-        Position,
-        cut,
-        ranges,
-        sent_with_edges,
-    )
-    from weft.placements.layer import ColumnEdges, Edges, EdgesById, Inputs, Layer, Merge, OthersEdges, WholeLayer
+    from weft.placements.edges import ColumnEdges, Edges, EdgesById, OthersEdges
+    from weft.placements.layer import Inputs, Layer, Program, WholeLayer
     from weft.placements.local import Local
+    from weft.placements.merge import Merge, in_ranges, pieces_of
     from weft.placements.moves import Moves, View, split_moves, whole_moves
     from weft.placements.placement import Placement, placement_named
-    from weft.placements.program import Program
     from weft.placements.pull import Pull
     from weft.placements.push import Push
     from weft.placements.rehearsal import HERE, OWN, PAIRS, PULLED, Rehearsal, column_layer, split_layer
     from weft.placements.replicas import vertices_to_replicate
     from weft.placements.rounds import EdgeLists, New, Round, Rounds
-    from weft.placements.slices import ROUNDS, SliceLayer, SliceSpan, everyones, ranges_of, tensor_program
+    from weft.placements.slices import ROUNDS, SliceLayer, SliceSpan, everyones, ranges_of
     from weft.placements.split import PartialWays, SplitLayer, build_split
-    from weft.placements.team import Team
+    from weft.placements.team import INPUT, OWNER, RELATION_COUNT, REQUEST, Held, Hop, Position, Team
 else:
     __getattr__ = lazy_face(__name__)
 

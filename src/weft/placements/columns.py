@@ -3,9 +3,11 @@
     rows by column: worker p holds columns p of all      ---->  merged slices, or sums of products, where requested
 
 Slices of merged rows are put together where they were requested. Where slices are first multiplied with their part of a
-matrix, the products are shares that add up over the workers (`ShareLayer`).
+matrix, the products are shares that add up over the workers. Over the whole graph rows are held by their owners between
+layers, and slices of them are made and given back within each (slices.py).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,12 +17,14 @@ from torch import Tensor
 
 from weft.exchange import Communicator
 from weft.graph import running_sum
-from weft.placements.hops import INPUT, OWNER, RELATION_COUNT, REQUEST, Hop, Position, relabelled, ways_home
-from weft.placements.layer import ColumnEdges, Edges, Inputs, Layer, Merge, Product
+from weft.placements.edges import ColumnEdges
+from weft.placements.layer import Layer, Product
+from weft.placements.merge import Merge
 from weft.placements.moves import Moves, View
 from weft.placements.placement import Placement
+from weft.placements.slices import build_slices
 from weft.placements.split import PartialWays
-from weft.placements.team import Team
+from weft.placements.team import INPUT, OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team, relabelled, ways_home
 from weft.sampling import Block, edge_values, keys_of
 
 
@@ -63,46 +67,41 @@ class ColumnLayer(Layer):
         columns: ColumnSpan,
         comm: Communicator | None = None,
     ) -> None:
+        super().__init__([here, there], here.block.indptr.diff(), here.src_ids, comm, crosses=False)
         self.here, self.there, self.columns = here, there, columns
-        self.degrees, self.src_ids = here.block.indptr.diff(), here.src_ids
         self.home, self.carry = ways.home, ways.carry
-        self.comm, self.inputs, self.crosses = comm or Communicator(), Inputs(), False
-
-    @property
-    def parts(self) -> list[Edges]:
-        """All edges that are computed here."""
-        return [self.here, self.there]
 
     def merge(self, merge: Merge, x: Tensor) -> Tensor:
-        """Slices x merged into each destination, whole."""
         return merge.columns(self, x)
 
     def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Slices x merged into each destination, whole; and the destinations' own rows."""
         return merge.columns_with_own(self, x)
 
-    def merge_and_map(self, merge: Merge, x: Tensor, out: int, product: Product, bias: Tensor | None) -> Tensor:
+    def merge_mapped(self, merge: Merge, x: Tensor) -> Tensor:
+        return merge.shares(self, x)
+
+    def merge_and_map(
+        self, merge: Merge, x: Tensor, product: Product, matrices: tuple[Tensor, Tensor], bias: Tensor | None
+    ) -> Tensor:
         """Products are added up where they are narrower than slices of the rows, else slices are put together first."""
-        if out >= self.columns.width:
-            return super().merge_and_map(merge, x, out, product, bias)
+        if len(matrices[0]) >= self.columns.width:
+            return super().merge_and_map(merge, x, product, matrices, bias)
+        left, right = map(self.share, matrices)
         here, there = (
-            product(self.real(merge.whole(edges, x)), self.real(x[edges.own_at]), self.share, None)
+            product(self.real(merge.whole(edges, x)), left, self.real(x[edges.own_at]), right, None)
             for edges in (self.here, self.there)
         )
         total = self.added_up(here, there)
         return total if bias is None else total + bias
 
     def own(self, x: Tensor) -> Tensor:
-        """The destinations' own rows, put together from all workers' slices."""
         return self.columns.join(x[self.here.own_at], self.carry.push(x[self.there.own_at], self.comm))
 
     def share(self, matrix: Tensor) -> Tensor:
-        """The part of a matrix that slices here are multiplied with."""
         first, end = self.columns.span
         return matrix[:, first:end]
 
     def real(self, x: Tensor) -> Tensor:
-        """Slices without padding."""
         first, end = self.columns.span
         return x[:, : end - first]
 
@@ -113,31 +112,6 @@ class ColumnLayer(Layer):
     def added_up(self, here: Tensor, there: Tensor) -> Tensor:
         """Rows of the destinations here, from shares of all destinations' rows."""
         return here + self.home.push(there, self.comm)
-
-    @property
-    def mapped(self) -> "ShareLayer":
-        """The layer, for rows that are shares."""
-        return ShareLayer(self)
-
-
-class ShareLayer(Layer):
-    """A `ColumnLayer` whose rows were multiplied: what workers hold of a row adds up to it."""
-
-    def __init__(self, layer: ColumnLayer) -> None:
-        self._layer, self.here, self.degrees, self.src_ids = layer, layer.here, layer.degrees, layer.src_ids
-        self.comm, self.inputs, self.crosses = layer.comm, layer.inputs, False
-
-    def merge(self, merge: Merge, x: Tensor) -> Tensor:
-        """Shares x merged into each destination, and added up."""
-        return merge.shares(self._layer, x)
-
-    def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Shares x merged into each destination, and added up; and the destinations' own rows."""
-        return self.merge(merge, x), self.own(x)
-
-    def own(self, x: Tensor) -> Tensor:
-        """The destinations' own rows."""
-        return self._layer.added_up(x[self._layer.here.own_at], x[self._layer.there.own_at])
 
 
 class Columns(Placement):
@@ -192,6 +166,10 @@ class Columns(Placement):
         sent = [destinations * other for other in comm.others]
         ways = PartialWays(*ways_home(destinations, at, sent, counts), at)
         return ColumnLayer(here, there, ways, ColumnSpan(comm.rank, comm.size, team.width), team.compute), needed
+
+    def of_whole_graph(self, build: Callable[[], tuple[Layer, np.ndarray]], team: Team) -> tuple[Layer, np.ndarray]:
+        """Every worker has all edges anyway: none travel, and no inputs but its own are needed."""
+        return build_slices(team)
 
     def count(self, view: View, position: Position) -> Moves:
         """Everyone computes all edges, on slices; slices of destinations' rows come from everyone."""

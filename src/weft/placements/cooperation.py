@@ -4,17 +4,21 @@ At each hop the wanted vertices' neighbours are drawn where the plan computes th
 for in one exchange of ids, and the routes of the rows fall out of the trip. All workers go through the same hops.
 """
 
+from functools import partial
+from itertools import pairwise
+from typing import cast
+
 import numpy as np
 import torch
+from torch import Tensor
 
-from weft.exchange import Communicator, Owners
+from weft.exchange import Background, Communicator, Owners
 from weft.graph import running_sum
 from weft.keys import Stream
-from weft.placements.hops import OWNER, REQUEST, DrawnLists, Hop, Position, ranges, sent_with_edges
-from weft.placements.layer import Layer
+from weft.placements.layer import Layer, Program
 from weft.placements.placement import placement_named
-from weft.placements.program import Program
-from weft.placements.team import Team
+from weft.placements.slices import whole_block
+from weft.placements.team import OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team, ranges
 from weft.plan import Plan
 from weft.sampling import (
     Block,
@@ -56,6 +60,7 @@ class Cooperation:
         self.plan, self.placements = plan, [placement_named(name) for name in plan.layers]
         depths = range(len(plan.layers))
         self._positions = [Position(at, plan.held(at + 1), plan.held(at)) for at in depths]  # of each layer
+        edge_weights = ["edge_weight"] if graph.edge_weight is not None else []
         self.team = Team(
             graph,
             owners,
@@ -64,7 +69,7 @@ class Cooperation:
             costs or [(1.0, 1.0)] * len(fanouts),
             width or 0,
             places,
-            sent_with_edges(graph, types),
+            [*edge_weights, *(["edge_type", RELATION_COUNT] if types else [])],
         )
         span = tuple(owners.bounds[comm.rank : comm.rank + 2].tolist()) if plan.topology == "partitioned" else None
         self._sampler = make_sampler(sampler, graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
@@ -75,10 +80,6 @@ class Cooperation:
     def homes(self, seeds: np.ndarray) -> np.ndarray:
         """The owner of each seed."""
         return self.team.owners.member_of(seeds.astype(self._id))
-
-    def share(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> np.ndarray:
-        """This worker's seeds of those that its group got."""
-        return seeds[self.workers(seeds, epoch, batch, stream) == self.team.comm.rank]
 
     def workers(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> np.ndarray:
         """The worker of each seed that the group got."""
@@ -129,27 +130,64 @@ class Cooperation:
             drawn=hop.block,
         )
 
+    def whole_graph(self, ranges: int = 1, background: Background | None = None) -> Program:
+        """This worker's program for all vertices that it owns, with all their neighbours: the whole graph is one hop.
+
+        What layers have in common (lists, routes) is made once and shared by them. `ranges`: that slices go through, where
+        the plan leaves it open; `background`: does what they can do meanwhile.
+        """
+        team, graph, first = self.team, self.team.graph, self.placements[0]
+        team.ranges, team.background = self.plan.chunks or ranges, background
+        layers: list[Layer] = []
+        held = [np.arange(*team.owners.bounds[team.comm.rank : team.comm.rank + 2], dtype=self._id)]
+        for index in reversed(range(len(self.placements))):
+            layer = self._as_above(index, layers)
+            if layer is None:
+                layer, needed = self.placements[index].of_whole_graph(partial(self._of_all, held[0], index), team)
+            else:
+                needed = held[0] if index else layer.src_ids.numpy().astype(self._id, copy=False)
+            layers.insert(0, layer)
+            held.insert(0, needed)
+        layers[0].inputs.kept = {}
+        vertices, keys = _tensors(graph, held)
+        here = not first.fetches or self.plan.tensor_parallel
+        return Program(layers, vertices, keys, graph, comm=team.compute, here=here)
+
     def layer(
         self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream] = (0, 0, Stream.SAMPLE)
     ) -> tuple[Layer, np.ndarray, Hop]:
         """One layer (0: nearest the inputs) for the vertices wanted of it here; whose rows that needs; what was drawn."""
-        position = self._positions[index]
+        hop = self._draw(wanted, index, when)
+        return *self._placed(hop, index), hop
+
+    def _of_all(self, wanted: np.ndarray, index: int) -> tuple[Layer, np.ndarray]:
+        if self.team.comm.size == 1:  # all lists are here as they are to be
+            return self._placed(Hop(wanted, wanted, whole_block(self.team.graph)), index)
+        return self.layer(wanted, index)[:2]
+
+    def _as_above(self, index: int, layers: list[Layer]) -> Layer | None:
+        """The layer, if it is that above it once more: the same vertices, placed alike. All workers agree on that."""
+        if not layers or self.plan.replicate:
+            return None
+        placement, costs = self.placements[index], self.team.costs
+        if placement is not self.placements[index + 1] or (placement.by_cost and costs[index] != costs[index + 1]):
+            return None
+        return layers[0] if index else layers[0].for_inputs()
+
+    def _placed(self, hop: Hop, index: int) -> tuple[Layer, np.ndarray]:
+        layer, needed = self.placements[index].build(hop, self._positions[index], self.team)
         number = len(self.placements) - 1 - index
-        hop = self._draw(wanted, position, number, when)
-        layer, needed = self.placements[index].build(hop, position, self.team)
         of_drawn = self._sampler.source_weights(number, hop.vertices)
         if of_drawn is not None:  # it depends on sources alone, so whoever has an edge can tell what it counts for
-            layer.weigh(hop.block, of_drawn, lambda ids: self._sampler.source_weights(number, ids.numpy()))
-        return layer, needed, hop
+            layer.weigh(
+                hop.block, of_drawn, lambda ids: cast(Tensor, self._sampler.source_weights(number, ids.numpy()))
+            )
+        return layer, needed
 
-    def alike(self, one: int, other: int) -> bool:
-        """Are two layers of the same vertices placed in the same way, so far as all workers know?"""
-        placement, costs = self.placements[one], self.team.costs
-        return placement is self.placements[other] and (not placement.by_cost or costs[one] == costs[other])
-
-    def _draw(self, wanted: np.ndarray, position: Position, number: int, when: tuple[int, int, Stream]) -> Hop:
+    def _draw(self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream]) -> Hop:
         """The wanted vertices' neighbours: drawn here, or by their owners where only those have the lists."""
-        if self.plan.topology == "replicated" or position.above == OWNER:
+        number = len(self.placements) - 1 - index
+        if self.plan.topology == "replicated" or self._positions[index].above == OWNER:
             return Hop(wanted, *self._sampler.hop(wanted, number, *when))
         return self._ask_for_lists(wanted, number, when)
 
@@ -162,7 +200,7 @@ class Cooperation:
         requests, request_counts = team.ask(wanted[remote], counts)
         drawn, slots = team.number(wanted[own], requests)
         vertices, block = self._sampler.hop(drawn, number, *when)
-        lists = DrawnLists(block, vertices, team.graph)
+        lists = _DrawnLists(block, vertices, team.graph)
         mine, theirs = lists.of(slots[0]), lists.of(slots[1])
         many = np.diff(running_sum(theirs.lengths)[running_sum(request_counts)]).tolist()
         replies = [(theirs.lengths, request_counts), *((column, many) for column in theirs.columns)]
@@ -182,3 +220,40 @@ class Cooperation:
         for name, column in zip(lists.names, columns[2:], strict=True):
             out.values[name] = torch.from_numpy(column)
         return Hop(wanted, sources, out)
+
+
+class _DrawnLists:
+    """Drawn lists that several ask for."""
+
+    def __init__(self, block: Block, vertices: np.ndarray, graph: Topology) -> None:
+        self._indptr = block.indptr.numpy()
+        self.columns, self.names = [vertices[block.src.numpy()]], []
+        if block.edge_ids is not None:
+            ids = block.edge_ids.numpy()
+            self.names = [name for name in ("edge_weight", "edge_type") if getattr(graph, name) is not None]
+            self.columns += [ids, *(getattr(graph, name)[ids] for name in self.names)]
+        self.lengths = np.diff(self._indptr).astype(np.int32)
+
+    def of(self, rows: np.ndarray) -> "_DrawnLists":
+        """The lists of some rows, one after another."""
+        out = object.__new__(_DrawnLists)
+        out.lengths = self.lengths[rows]
+        at = ranges(self._indptr[rows], out.lengths)
+        out.columns, out.names = [np.ascontiguousarray(column[at]) for column in self.columns], self.names
+        return out
+
+
+def sent_with_edges(graph: Topology, types: bool) -> list[str]:
+    """What goes with edges to others: their weights, and where a model takes types these with their counts."""
+    weights = ["edge_weight"] if graph.edge_weight is not None else []
+    return [*weights, *(["edge_type", RELATION_COUNT] if types else [])]
+
+
+def _tensors(graph: Topology, held: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
+    """The vertices of each depth and their keys; depths that hold the same vertices share them."""
+    vertices, keys = [torch.from_numpy(held[0])], [keys_of(graph, held[0])]
+    for above, ids in pairwise(held):
+        same = np.array_equal(above, ids)
+        vertices.append(vertices[-1] if same else torch.from_numpy(ids))
+        keys.append(keys[-1] if same else keys_of(graph, ids))
+    return vertices, keys

@@ -11,11 +11,10 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import running_sum
-from weft.placements.hops import INPUT, OWNER, Hop, Position
 from weft.placements.moves import Moves, View, split_moves
 from weft.placements.placement import Placement
 from weft.placements.split import SplitLayer, build_split
-from weft.placements.team import Team
+from weft.placements.team import INPUT, OWNER, Hop, Position, Team
 from weft.sampling import Block
 
 EXACT_UP_TO = 20_000  # remote edges of a block

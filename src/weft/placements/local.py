@@ -8,11 +8,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from weft.placements.hops import INPUT, OWNER, REQUEST, Hop, Position
 from weft.placements.layer import WholeLayer
 from weft.placements.moves import Moves, View, whole_moves
 from weft.placements.placement import Placement
-from weft.placements.team import Team
+from weft.placements.team import INPUT, OWNER, REQUEST, Hop, Position, Team
 
 
 class Local(Placement):
@@ -26,11 +25,10 @@ class Local(Placement):
     def build(self, hop: Hop, position: Position, team: Team) -> tuple[WholeLayer, np.ndarray]:
         """Rows below are here already, or with their owners: then they come, in this worker's order."""
         ids = torch.from_numpy(hop.vertices)
-        if position.first or position.below == REQUEST:
+        if position.index == 0 or position.below == REQUEST:
             return WholeLayer(hop.block, ids, comm=team.compute), hop.vertices
         sources, own, here = team.routes_from_owners(hop.vertices, len(hop.destinations))
         return WholeLayer(hop.block, ids, sources, own, team.compute), here
 
     def count(self, view: View, position: Position) -> Moves:
-        """Rows that are not there."""
         return whole_moves(view, position)

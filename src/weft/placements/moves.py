@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.exchange import Owners
-from weft.placements.hops import OWNER, REQUEST, Position, cut
+from weft.placements.split import cut
+from weft.placements.team import OWNER, REQUEST, Position
 from weft.sampling import Block
 from weft.threads import cached_property
 
@@ -99,7 +100,7 @@ class View:
 def whole_moves(view: View, position: Position) -> Moves:
     """Of a layer whose edges are where their destinations are: rows that are not there come whole."""
     if position.below != OWNER:
-        return Moves(sources=view.sources(), inputs=view.inputs(~view.cached) if position.first else 0.0)
+        return Moves(sources=view.sources(), inputs=view.inputs(~view.cached) if position.index == 0 else 0.0)
     pulled = view.others(view.sources())
     return Moves(pulled=pulled, own=_own(view, position), asked=pulled, held=True)
 
@@ -112,7 +113,7 @@ def split_moves(view: View, position: Position, pulled: np.ndarray | None = None
         return Moves(pairs=pairs, edges=edges, own=own, asked=own, held=True)
     (pairs, edges), some = view.parts(pulled), pulled.astype(bool)
     rows, moves = view.others(view.sources(some)), Moves(pairs=pairs, edges=edges, own=own, asked=own, held=True)
-    if position.first:
+    if position.index == 0:
         return replace(moves, sources=rows, inputs=view.inputs(some))
     return replace(moves, pulled=rows, asked=rows + own)
 

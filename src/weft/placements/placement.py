@@ -5,16 +5,16 @@ A placement turns a drawn hop into this worker's layer (`build`), and counts wha
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cache
 from typing import ClassVar
 
 import numpy as np
 
 from weft import plugins
-from weft.placements.hops import INPUT, Held, Hop, Position
 from weft.placements.layer import Layer
 from weft.placements.moves import Moves, View
-from weft.placements.team import Team
+from weft.placements.team import INPUT, Held, Hop, Position, Team
 
 
 class Placement(ABC):
@@ -45,12 +45,12 @@ class Placement(ABC):
         """Is it for the first layer alone?"""
         return self.takes == {INPUT}
 
-    def once_more(self, layer: Layer, first: bool) -> Layer | None:
-        """On the full graph: the layer below one that is placed alike, whose vertices are the same; None: to be built anew.
+    def of_whole_graph(self, build: Callable[[], tuple[Layer, np.ndarray]], team: Team) -> tuple[Layer, np.ndarray]:
+        """This worker's layer for all vertices that it owns, with all their neighbours; and the ids that it needs here.
 
-        `first`: its inputs are fetched.
+        `build`: as for a batch, with the whole graph as one hop.
         """
-        return None if first else layer
+        return build()
 
 
 @cache

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 
 from weft.exchange import Route
-from weft.placements.hops import INPUT, OWNER, Hop, Position, long, relabelled
-from weft.placements.layer import Layer, WholeLayer
+from weft.placements.layer import WholeLayer
 from weft.placements.moves import Moves, View, whole_moves
 from weft.placements.placement import Placement
-from weft.placements.team import Team
+from weft.placements.team import INPUT, OWNER, Hop, Position, Team, long, relabelled
 
 
 class Pull(Placement):
@@ -26,7 +25,7 @@ class Pull(Placement):
 
     def build(self, hop: Hop, position: Position, team: Team) -> tuple[WholeLayer, np.ndarray]:
         """Own rows first, and behind them those of others; inputs are fetched, whoever owns them."""
-        if position.first:
+        if position.index == 0:
             return WholeLayer(hop.block, torch.from_numpy(hop.vertices), comm=team.compute), hop.vertices
         destinations, rank = len(hop.destinations), team.comm.rank
         grouped = team.grouped(hop.vertices, position.index)
@@ -45,9 +44,4 @@ class Pull(Placement):
         return WholeLayer(relabelled(hop.block, place, total), sources, route, comm=team.compute), here
 
     def count(self, view: View, position: Position) -> Moves:
-        """Rows that others own."""
         return whole_moves(view, position)
-
-    def once_more(self, layer: Layer, first: bool) -> Layer | None:
-        """Inputs are fetched to where the route above would put them."""
-        return layer.without_routes() if first and isinstance(layer, WholeLayer) else layer

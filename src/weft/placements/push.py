@@ -8,11 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.placements.hops import INPUT, OWNER, REQUEST, Hop, Position
 from weft.placements.moves import Moves, View, split_moves
 from weft.placements.placement import Placement
 from weft.placements.split import SplitLayer, build_split
-from weft.placements.team import Team
+from weft.placements.team import INPUT, OWNER, REQUEST, Hop, Position, Team
 
 
 class Push(Placement):
@@ -31,5 +30,4 @@ class Push(Placement):
         return build_split(hop, position, team)
 
     def count(self, view: View, position: Position) -> Moves:
-        """Partial rows that others compute."""
         return split_moves(view, position)

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from weft.exchange import Communicator, Route
 from weft.placements.columns import ColumnLayer, ColumnSpan
-from weft.placements.hops import ways_home
-from weft.placements.layer import ColumnEdges, Edges, EdgesById, Layer, OthersEdges, WholeLayer
+from weft.placements.edges import ColumnEdges, Edges, EdgesById, OthersEdges
+from weft.placements.layer import Layer, WholeLayer
 from weft.placements.placement import Placement
 from weft.placements.split import PartialWays, SplitLayer
+from weft.placements.team import ways_home
 from weft.sampling import Block
 
 # Rows of each kind in a rehearsed layer: any sum of them tells which they were.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.placements.hops import ranges
+from weft.placements.team import ranges
 from weft.sampling import Topology
 
 

@@ -1,4 +1,4 @@
-"""slices: tensor parallelism over the full graph, coupled: each worker's program, made once and used in every epoch.
+"""slices: `columns` over the whole graph (tensor parallelism), its layers made once and used in every epoch.
 
     own rows, whole  ---->  a slice of all rows' columns, merged over all edges  ---->  own rows, whole
 
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from weft.errors import ConfigError
-from weft.exchange import Background, Communicator, Owners, Route, SliceLayout
-from weft.placements.halo import whole_block
-from weft.placements.layer import Edges, Inputs, Layer, Merge
-from weft.placements.program import Program
-from weft.plan import Plan
+from weft.exchange import Background, Communicator, Route, SliceLayout
+from weft.placements.edges import Edges
+from weft.placements.layer import Layer
+from weft.placements.merge import Merge
+from weft.placements.team import Team
 from weft.sampling import Block, Topology, keys_of
 
 # Rounds where nothing else says how many: the first one's rows come before anything is computed, the last one's results go
@@ -51,78 +51,56 @@ class SliceSpan:
         """Who holds what of rows of so many columns."""
         return SliceLayout(self.bounds, self.rank, self.size, columns)
 
-    def share(self, edges: int) -> int:
-        """This worker's part of the edges, for it computes all of them on its columns; the parts add up."""
-        return edges * (self.rank + 1) // self.size - edges * self.rank // self.size
-
 
 class SliceLayer(Layer):
     """A layer over the whole graph's edges, which all workers go over, each on its slice of the columns."""
 
     def __init__(self, block: Block, span: SliceSpan, comm: Communicator | None = None) -> None:
-        self.here, self.span, self.comm, self.inputs = (
-            Edges(block, keys=span.keys),
-            span,
-            comm or Communicator(),
-            Inputs(),
-        )
-        self.degrees = block.indptr.diff()[span.bounds[span.rank] : span.bounds[span.rank + 1]]
-        self.src_ids, self.crosses = torch.arange(block.num_src), True
-
-    @property
-    def num_dst(self) -> int:
-        """How many rows this worker holds after the layer."""
-        return self.span.num_own
-
-    @property
-    def num_edges(self) -> int:
-        """How many edges this worker computes."""
-        return self.span.share(self.here.block.num_edges)
+        degrees = block.indptr.diff()[span.bounds[span.rank] : span.bounds[span.rank + 1]]
+        own = torch.arange(*span.bounds[span.rank : span.rank + 2])
+        super().__init__([Edges(block, keys=span.keys)], degrees, own, comm, crosses=True)
+        self.span, self.num_dst = span, span.num_own
+        # All edges are computed here, on some columns: of all of them this worker's part. The parts add up.
+        edges = self.num_edges
+        self.num_edges = edges * (span.rank + 1) // span.size - edges * span.rank // span.size
 
     def merge(self, merge: Merge, x: Tensor) -> Tensor:
-        """Own rows x merged into each own destination."""
         return merge.slices(self, x)
 
     def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Own rows x merged into each own destination; and the own rows."""
         return merge.slices(self, x), x
 
     def own(self, x: Tensor) -> Tensor:
-        """The rows here are the destinations' own."""
         return x
 
+    def for_inputs(self) -> "SliceLayer":
+        return self._copy()
 
-def tensor_program(
-    graph: Topology,
-    owners: Owners,
-    comm: Communicator,
-    plan: Plan,
-    chunks: int = 1,
-    background: Background | None = None,
-) -> Program:
-    """This worker's program for all vertices with all neighbours; `chunks`: where the plan leaves them to the budget.
 
-    What is made of the inputs without parameters is made once. `background`: does what can be overlapped; None: nothing is.
-    """
-    assert owners.size == len(owners.bounds) - 1 == comm.size
-    vertices = len(graph.indptr) - 1
-    if vertices > np.iinfo(np.int32).max:
+def build_slices(team: Team) -> tuple[SliceLayer, np.ndarray]:
+    """A layer that goes over all edges; of the inputs it needs this worker's own rows."""
+    graph, comm, background, bounds = team.graph, team.compute, team.background, tuple(team.owners.bounds.tolist())
+    assert team.owners.size == len(bounds) - 1 == comm.size
+    if bounds[-1] > np.iinfo(np.int32).max:
         raise ConfigError(
-            f"the graph has {vertices:,} vertices, more than a worker can hold columns of: choose plan = 'halo', where each "
-            f"holds its own vertices and what they need"
+            f"the graph has {bounds[-1]:,} vertices, more than a worker can hold columns of: choose plan = 'halo', where "
+            f"each holds its own vertices and what they need"
         )
-    block, bounds = whole_block(graph), tuple(owners.bounds.tolist())
     ids = np.arange(bounds[-1], dtype=graph.indices.dtype)
-    own = ids[bounds[comm.rank] : bounds[comm.rank + 1]]
-    pieces = ranges_of(graph.indptr, plan.chunks or chunks)
+    pieces = ranges_of(graph.indptr, team.ranges)
     count = len(pieces) - 1
     rounds = ROUNDS if count == 1 and background is not None and background.overlaps else count
     span = SliceSpan(bounds, comm.rank, keys_of(graph, ids), everyones(bounds, comm.rank), pieces, rounds, background)
-    layers = [SliceLayer(block, span, comm) for _ in plan.layers]
-    layers[0].inputs.kept = {}
-    depths = range(len(layers) + 1)
-    held, keys = torch.from_numpy(own), keys_of(graph, own)
-    return Program(list(layers), [held for _ in depths], [keys for _ in depths], graph, comm=comm, here=True)
+    return SliceLayer(whole_block(graph), span, comm), ids[bounds[comm.rank] : bounds[comm.rank + 1]]
+
+
+def whole_block(graph: Topology) -> Block:
+    """All lists of a graph as one block, each vertex a source and a destination."""
+    edges, vertices = len(graph.indices), len(graph.indptr) - 1
+    marked = graph.edge_weight is not None or graph.edge_type is not None
+    ids = torch.arange(edges) if marked else None
+    src = torch.from_numpy(np.array(graph.indices, dtype=np.int32))
+    return Block(torch.from_numpy(np.array(graph.indptr, dtype=np.int64)), src, vertices, ids)
 
 
 def ranges_of(indptr: np.ndarray, count: int) -> tuple[int, ...]:

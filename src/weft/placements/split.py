@@ -10,22 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft import _kernels
 from weft.exchange import Communicator, Grouped, Route
 from weft.graph import running_sum
-from weft.placements.hops import (
-    RELATION_COUNT,
-    ArrivedEdges,
-    Hop,
-    Position,
-    SentEdges,
-    cut,
-    long,
-    mark_relations,
-    relabelled,
-    ways_home,
-)
-from weft.placements.layer import Edges, EdgesById, Inputs, Layer, Merge, OthersEdges
-from weft.placements.team import Team
+from weft.placements.edges import Edges, EdgesById, OthersEdges
+from weft.placements.layer import Layer
+from weft.placements.merge import Merge
+from weft.placements.team import OWNER, RELATION_COUNT, Hop, Position, Team, long, relabelled, ways_home
 from weft.sampling import Block, edge_values, keys_of
 
 
@@ -53,22 +44,15 @@ class SplitLayer(Layer):
         comm: Communicator | None = None,
     ) -> None:
         """`pulls`: rows here -> the sources of `here`; None: these are. `own`: -> destinations' own; None: the first."""
-        self.here, self.there, self.degrees, self.src_ids = here, there, degrees, src_ids
-        self.home, self.carry, self.at, self.pulls = ways.home, ways.carry, ways.at, pulls
-        self._own, self.comm, self.inputs, self.crosses = own, comm or Communicator(), Inputs(), True
+        super().__init__([here, there], degrees, src_ids, comm, crosses=True)
+        self.there, self.pulls, self._own = there, pulls, own
+        self.home, self.carry, self.at = ways.home, ways.carry, ways.at
         self.own_first = own is None
 
-    @property
-    def parts(self) -> list[Edges]:
-        """All edges that are computed here."""
-        return [self.here, self.there]
-
     def merge(self, merge: Merge, x: Tensor) -> Tensor:
-        """Rows x merged into each destination, wherever edges are computed."""
         return merge.split(self, x)
 
     def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows x merged into each destination; and the destinations' own rows."""
         return merge.split_with_own(self, x)
 
     def sources(self, x: Tensor) -> Tensor:
@@ -76,7 +60,6 @@ class SplitLayer(Layer):
         return x if self.pulls is None else self.pulls.pull(x, self.comm)
 
     def own(self, x: Tensor) -> Tensor:
-        """The destinations' own rows."""
         return x[: self.num_dst] if self._own is None else self._own.pull(x, self.comm)
 
     def to_others(self, rows: Tensor) -> Tensor:
@@ -92,6 +75,41 @@ class SplitLayer(Layer):
         return self.carry.push(partial, self.comm)
 
 
+@dataclass
+class SentEdges:
+    """Edges on their way to the owners of their sources: grouped by owner, then by destination."""
+
+    src: np.ndarray  # the block's sources
+    at: np.ndarray | None  # positions in the block, where they are needed
+    edge_counts: list[int]
+    pair_dst: np.ndarray  # a (destination, owner) pair's destination
+    pair_counts: list[int]
+    lengths: np.ndarray  # edges of each pair, int32
+
+
+@dataclass
+class ArrivedEdges:
+    """Pushed edges as they arrive at the owner of their sources."""
+
+    pair_counts: list[int]  # by sender
+    lengths: np.ndarray
+    dst: np.ndarray | None
+    src: np.ndarray
+    positions: np.ndarray | None
+    values: dict[str, np.ndarray]  # what edges have besides, by name
+
+    @classmethod
+    def of(
+        cls, arrived: list[tuple[np.ndarray, list[int]]], places: bool, destinations: bool, values: list[str]
+    ) -> "ArrivedEdges":
+        """What came in one exchange, array by array; places and destinations only where they are needed."""
+        rest = iter(arrived)
+        (lengths, pairs), (src, _) = next(rest), next(rest)
+        dst = next(rest)[0] if destinations else None
+        positions = next(rest)[0] if places else None
+        return cls(pairs, lengths, dst, src, positions, {name: next(rest)[0] for name in values})
+
+
 def build_split(
     hop: Hop, position: Position, team: Team, pulled: np.ndarray | None = None
 ) -> tuple[SplitLayer, np.ndarray]:
@@ -99,10 +117,11 @@ def build_split(
 
     `pulled`: [sources] uint8, those whose rows come here instead; all workers give it, or none does.
     """
-    pulls = pulled is not None and not position.first  # inputs are fetched by the feature store
+    inputs = position.index == 0
+    pulls = pulled is not None and not inputs  # inputs are fetched by the feature store
     pulled = np.zeros(len(hop.vertices), dtype=np.uint8) if pulled is None else pulled
     comm, rank, size = team.comm, team.comm.rank, team.comm.size
-    at_owner = position.above == "owner"
+    at_owner = position.above == OWNER
     member = team.member(hop.vertices, position.index)
     if RELATION_COUNT in team.sent_with_edges:
         mark_relations(hop.block, edge_values(team.graph, "edge_type", hop.block))
@@ -110,9 +129,7 @@ def build_split(
     own = np.flatnonzero(member == rank)
     fetched = np.flatnonzero(pulled)
     fetched = fetched[np.argsort(member[fetched], kind="stable")]
-    fetch_counts = np.bincount(member[fetched], minlength=size).tolist()
-    if not pulls:
-        fetch_counts = [0] * size
+    fetch_counts = np.bincount(member[fetched], minlength=size).tolist() if pulls else [0] * size
     order = None if at_owner else Grouped.by(member[: len(hop.destinations)], size)
     others, other_counts = order.without(rank) if order else (own[:0], [0] * size)
     (requests, request_counts), (own_ids, own_counts), *sent = comm.arrays(
@@ -132,7 +149,7 @@ def build_split(
     place[fetched] = len(here) + np.arange(len(fetched))
     vertices = np.concatenate([here, hop.vertices[fetched]])
     src_ids, block = torch.from_numpy(vertices), relabelled(kept, place, total)
-    there = _others_edges(arrived, slots[2], total if position.first else len(here), src_ids, team)
+    there = _others_edges(arrived, slots[2], total if inputs else len(here), src_ids, team)
     at = long(edges.pair_dst)
     home, carry = ways_home(len(hop.destinations), at, edges.pair_counts, arrived.pair_counts)
     pull_route = Route(len(here), total, long(slots[3]), request_counts, fetch_counts, None, None) if pulls else None
@@ -151,7 +168,7 @@ def build_split(
         )
     ways = PartialWays(home, carry, at)
     layer = SplitLayer(mine, there, hop.block.indptr.diff(), src_ids, ways, pull_route, own_route, team.compute)
-    return layer, vertices if position.first else here
+    return layer, vertices if inputs else here
 
 
 def _others_edges(arrived: ArrivedEdges, slots: np.ndarray, rows: int, src_ids: Tensor, team: Team) -> OthersEdges:
@@ -178,3 +195,53 @@ def _edge_arrays(hop: Hop, edges: SentEdges, at_owner: bool, team: Team) -> list
     for name in team.sent_with_edges:
         parts.append((edge_values(team.graph, name, hop.block).numpy()[at], edges.edge_counts))
     return parts
+
+
+def mark_relations(block: Block, types: Tensor) -> None:
+    """Note with each edge its type, and how many edges of that type its destination has: of whole lists."""
+    relations = int(types.max()) + 1 if len(types) else 1
+    slots = block.dst().long() * relations + types.long()
+    block.values["edge_type"] = types
+    block.values[RELATION_COUNT] = torch.bincount(slots, minlength=block.num_dst * relations)[slots].int()
+
+
+def cut(
+    block: Block, member: np.ndarray, pulled: np.ndarray, rank: int, size: int, marked: bool
+) -> tuple[Block, SentEdges]:
+    """The edges that stay here, their places in the whole lists remembered where needed; and those to push."""
+    edges = block.num_edges
+    kept_indptr = np.empty(block.num_dst + 1, dtype=np.int64)
+    kept_src, away_src, pair_dst, lengths = (np.empty(edges, dtype=np.int32) for _ in range(4))
+    kept_at, away_at = (np.empty(edges, dtype=np.int64) if marked else None for _ in range(2))
+    edge_counts, pair_counts = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    kept, pairs = _kernels.split_edges(
+        block.indptr.numpy(),
+        block.src.numpy(),
+        member,
+        pulled,
+        rank,
+        kept_indptr,
+        kept_src,
+        kept_at,
+        away_src,
+        away_at,
+        pair_dst,
+        lengths,
+        edge_counts,
+        pair_counts,
+    )
+    away = edges - kept
+    stays = Block(torch.from_numpy(kept_indptr), torch.from_numpy(kept_src[:kept]), block.num_src)
+    if kept_at is not None:
+        at = torch.from_numpy(kept_at[:kept])
+        stays.positions = at - block.indptr[stays.dst().long()]
+        stays.edge_ids = None if block.edge_ids is None else block.edge_ids[at]
+        stays.values = {name: column[at] for name, column in block.values.items()}
+    return stays, SentEdges(
+        away_src[:away],
+        None if away_at is None else away_at[:away],
+        edge_counts.tolist(),
+        pair_dst[:pairs],
+        pair_counts.tolist(),
+        lengths[:pairs],
+    )

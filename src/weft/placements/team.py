@@ -1,12 +1,40 @@
-"""What placements build layers with: who owns which vertices, the way to the others, and how ids become places."""
+"""What placements build layers with: hops, who owns which vertices, the way to the others, and how ids become places."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from weft.exchange import Communicator, Grouped, Owners, Route
-from weft.placements.hops import long, ranges
-from weft.sampling import Numbering, Topology
+from weft.exchange import Background, Communicator, Grouped, Owners, Route
+from weft.sampling import Block, Numbering, Topology
+
+RELATION_COUNT = "relation_count"  # of an edge: how many edges of its type its destination has drawn
+
+
+# How rows are held between two layers: by their owners, each once; or where they were asked for. Inputs are fetched.
+Held = str  # one of these:
+OWNER: Held = "owner"
+REQUEST: Held = "request"
+INPUT: Held = "input"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a layer stands in a plan."""
+
+    index: int  # 0: nearest the inputs
+    above: Held  # how the rows that it makes are held: OWNER or REQUEST
+    below: Held  # how the rows that it takes are
+
+
+@dataclass
+class Hop:
+    """Destinations with their drawn neighbours, before it is settled who computes what."""
+
+    destinations: np.ndarray
+    vertices: np.ndarray  # the sources, destinations first
+    block: Block
 
 
 @dataclass
@@ -24,6 +52,8 @@ class Team:
     besides: dict[int, np.ndarray] = field(
         default_factory=dict
     )  # by depth, [vertices] bool: rows here besides own ones
+    ranges: int = 1  # that slices go through all destinations in, one at a time
+    background: Background | None = None  # does what slices can do meanwhile; None: nothing is done so
 
     def __post_init__(self) -> None:
         self._numbering = Numbering(len(self.graph.indptr) - 1, self.graph.indices.dtype)
@@ -79,3 +109,30 @@ class Team:
             long(own[early]),
         )
         return whole, some, here
+
+
+def ways_home(destinations: int, at: Tensor, sent: list[int], arrived: list[int]) -> tuple[Route, Route]:
+    """The routes of partial rows to the destinations that they belong to: summed there, and as they arrive."""
+    none, partial = torch.empty(0, dtype=torch.int64), sum(arrived)
+    return (
+        Route(destinations, partial, at, sent, arrived, None, none, none),
+        Route(len(at), partial, torch.arange(len(at)), sent, arrived, None, none, none),
+    )
+
+
+def long(array: np.ndarray) -> Tensor:
+    """An array of places as a tensor."""
+    return torch.from_numpy(array.astype(np.int64, copy=False))
+
+
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """starts[0], starts[0] + 1, ... (lengths[0] of them), then those of starts[1], ..."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
+
+
+def relabelled(block: Block, place: np.ndarray, num_src: int) -> Block:
+    """The same edges, source i now at place[i]."""
+    src = torch.from_numpy(place[block.src.numpy()])
+    return Block(block.indptr, src, num_src, block.edge_ids, block.positions, block.values)

@@ -131,7 +131,7 @@ def run_layer(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth
     vertices = [torch.arange(count) % graph.num_vertices for count in (len(x), layer.num_dst)]
     held = [vertices[0]] * (depth + 1) + [vertices[1]]
     program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
-    run = Pass(program.sizes, program.keys, 0, program.descend)
+    run = Pass([len(ids) for ids in held], held, 0, program.descend)
     out: Any = convolve(make_call(conv, x, depth, program, run, _edge_types(conv, layer)))
     if out.requires_grad:
         out.backward(torch.ones_like(out))

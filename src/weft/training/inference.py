@@ -11,7 +11,7 @@ from weft.exchange import Communicator, Owners
 from weft.features import gather
 from weft.graph import Graph, vertex_ranges
 from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending
-from weft.placements import tensor_program
+from weft.placements import Cooperation
 from weft.plan import tp_decoupled
 from weft.sampling import NeighborSampler
 from weft.scratch import scratch_array
@@ -56,9 +56,8 @@ def infer(
 def _infer_decoupled(model: Decoupled, graph: Graph, dtype: torch.dtype) -> Inference:
     """All vertices at once; `entering` gets the rows that enter the mixing."""
     assert graph.features is not None
-    program = tensor_program(
-        graph, Owners(np.array([0, graph.num_vertices])), Communicator(), tp_decoupled(model.depth)
-    )
+    owners, plan = Owners(np.array([0, graph.num_vertices])), tp_decoupled(model.depth)
+    program = Cooperation(graph, plan, [-1] * model.depth, owners, Communicator()).whole_graph()
     entered: list[Tensor] = []
     x = gather(graph.features, program.vertices[0]).to(dtype)
     outputs = DecoupledModel(model, entering=entered.append)(x, program)

@@ -155,13 +155,13 @@ class FullGraphMode(Mode):
         """Made ready once."""
         team, meter, seed = placed.team, placed.meter, self.settings.optimisation.seed
         with meter.stage("sample"):
-            program = team.by_slices(self._ranges(placed)) if team.plan.tensor_parallel else team.at_owners()
+            program = team.whole_graph(self._ranges(placed))
         return WholeGraphFeed(program, team, placed.store, meter, seed, self.objective.labels)
 
     def _ranges(self, placed: FeedInputs) -> int:
         """In how many ranges destinations are gone through under tp, where the plan leaves it to the budget."""
         plan, graph, budget = placed.team.plan, self.objective.graph, self.settings.budget
-        if budget is None or plan.decoupled or plan.chunks:
+        if budget is None or not plan.tensor_parallel or plan.decoupled or plan.chunks:
             return 1
         number, bounds = 8 if self.settings.model.dtype == "float64" else 4, placed.team.owners.bounds.tolist()
         return needs(encoder_of(placed.model), graph.num_features, len(graph.indices), bounds, number).within(budget)

@@ -64,7 +64,7 @@ class Run:
         if part.torch_key is not None:
             seed_torch(*part.torch_key)
         out = self.forward(part.x, part.program, part.key)
-        self.loader.feed.merge = part.program.asked
+        self.loader.feed.merge = part.program.layers[0].inputs.asked
         return part.targets.rows(out, part.program.comm)
 
     def sum(self, value: Tensor) -> Tensor:

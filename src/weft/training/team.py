@@ -14,15 +14,7 @@ from weft.exchange import Background, Communicator, Owners, World
 from weft.features import FeatureStore, Sharing, hottest
 from weft.graph import Graph
 from weft.nn import takes_types
-from weft.placements import (
-    Cooperation,
-    Program,
-    placement_named,
-    program_alone,
-    program_together,
-    tensor_program,
-    vertices_to_replicate,
-)
+from weft.placements import Cooperation, Program, placement_named, vertices_to_replicate
 from weft.plan import Plan, Settings
 from weft.sampling import SeedBalance, make_sampler
 from weft.threads import yield_to_others
@@ -63,12 +55,11 @@ class TrainingTeam(ABC):
         return self.owners.member_of(vertices)
 
     @abstractmethod
-    def at_owners(self) -> Program:
-        """This worker's program for all its vertices with all their neighbours. All workers call this together."""
+    def whole_graph(self, ranges: int) -> Program:
+        """This worker's program for all its vertices with all their neighbours. All workers call this together.
 
-    @abstractmethod
-    def by_slices(self, ranges: int) -> Program:
-        """The same where every worker goes over all edges, in so many ranges, on slices of the columns."""
+        `ranges`: that slices of columns go through, one at a time.
+        """
 
     def fill(self, store: FeatureStore, room: int, worth: Callable[[], np.ndarray]) -> None:
         """Keep as many rows of others as there is room for, those of most worth. All workers call this together."""
@@ -100,13 +91,11 @@ class OneWorker(TrainingTeam):
         """That there is one."""
         return "one worker"
 
-    def at_owners(self) -> Program:
-        """The program for all vertices."""
-        return program_alone(self._graph, len(self.plan.layers))
-
-    def by_slices(self, ranges: int) -> Program:
-        """The program for all vertices, in ranges."""
-        return tensor_program(self._graph, self.owners, self.comm, self.plan, ranges)
+    def whole_graph(self, ranges: int) -> Program:
+        """Slices bound memory here too; other rows and edges are here."""
+        depth = len(self.plan.layers)
+        plan = self.plan if self.plan.tensor_parallel else Plan(("local",) * depth)
+        return Cooperation(self._graph, plan, [-1] * depth, self.owners, self.comm).whole_graph(ranges)
 
 
 class ManyWorkers(TrainingTeam):
@@ -195,14 +184,9 @@ class ManyWorkers(TrainingTeam):
         """That a partition would help, where rows travel."""
         return [UNPARTITIONED] if self._graph.bounds is None and not self.plan.tensor_parallel else []
 
-    def at_owners(self) -> Program:
-        """This worker's program for all its vertices."""
-        first, end = self.owners.bounds[self.comm.rank : self.comm.rank + 2]
-        return program_together(self._cooperations[0], np.arange(first, end))
-
-    def by_slices(self, ranges: int) -> Program:
-        """This worker's program for all its vertices, on slices of the columns."""
-        return tensor_program(self._graph, self.owners, self.comm, self.plan, ranges, background=self._exchanges)
+    def whole_graph(self, ranges: int) -> Program:
+        """As the plan places it."""
+        return self._cooperations[0].whole_graph(ranges, self._exchanges)
 
     def fill(self, store: FeatureStore, room: int, worth: Callable[[], np.ndarray]) -> None:
         """Keep rows of other hosts."""

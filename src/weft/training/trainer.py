@@ -110,7 +110,8 @@ class Trainer:
             for part in batch:
                 loss = self.objective.loss(self.model, run(part), part.targets)
                 (loss / terms).backward()
-                total, edges = total + float(loss.detach()), edges + part.program.num_edges
+                total += float(loss.detach())
+                edges += sum(layer.num_edges for layer in part.program.layers)
             total, edges_of_all, *signals = run.sync(total, edges, *flags(signum))
             if not np.isfinite(total):
                 raise TrainingError(

@@ -15,7 +15,7 @@ from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 from weft.exchange import Communicator, Owners
 from weft.nn import Decoupled, DecoupledModel, activations
 from weft.nn.budget import Fit
-from weft.placements import tensor_program
+from weft.placements import Cooperation
 from weft.plan import tp_decoupled
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -87,7 +87,8 @@ class Worker:
     def __init__(self, graph, model, bounds, comm, ahead=None, chunks=1, **options):
         self.graph, self.model, self.comms = graph, copy.deepcopy(model), [comm] + ([ahead] if ahead else [])
         plan = tp_decoupled(self.model.depth, chunks=chunks)
-        self.program = tensor_program(graph, Owners(np.array(bounds)), comm, plan)
+        fanouts = [-1] * self.model.depth
+        self.program = Cooperation(graph, plan, fanouts, Owners(np.array(bounds)), comm).whole_graph()
         self.rows = torch.from_numpy(np.array(graph.features[self.program.vertices[0].numpy()])).double()
         self.run = DecoupledModel(self.model, ahead, **options)
 

@@ -17,7 +17,8 @@ from weft.errors import ConfigError, ModelError
 from weft.exchange import Background, Communicator, Owners
 from weft.graph import Graph
 from weft.nn import BlockModel, build
-from weft.placements import ranges_of, tensor_program
+from weft.placements import Cooperation, Team, ranges_of
+from weft.placements.slices import build_slices
 from weft.plan import tp
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
@@ -200,9 +201,8 @@ class Worker:
     def __init__(self, graph, model, bounds, comm, chunks=1, background=None):
         self.graph, self.model, self.comm = graph, copy.deepcopy(model), comm
         depth = BlockModel(self.model, graph.num_features).depth
-        self.program = tensor_program(
-            graph, Owners(np.array(bounds)), comm, tp(depth, chunks=chunks), background=background
-        )
+        cooperation = Cooperation(graph, tp(depth, chunks=chunks), [-1] * depth, Owners(np.array(bounds)), comm)
+        self.program = cooperation.whole_graph(background=background)
         self.rows = torch.from_numpy(graph.features[self.program.vertices[0].numpy()]).double()
         self.program.fetched(self.rows)
 
@@ -341,7 +341,7 @@ def test_black_boxes_are_refused(graph):
 
 def test_too_many_vertices_are_refused():
     class Large:
-        indptr = np.broadcast_to(np.int64(0), 2**31 + 1)
+        indptr, indices = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32)
 
     with pytest.raises(ConfigError, match=r"2,147,483,648 vertices.*plan = 'halo'"):
-        tensor_program(Large(), Owners(np.array([0, 2**31])), Communicator(), tp(2))
+        build_slices(Team(Large(), Owners(np.array([0, 2**31])), Communicator(), Communicator(), []))

@@ -12,7 +12,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 import weft
 from weft.errors import ConfigError, ModelError, TrainingError
 from weft.graph import communities
-from weft.nn.merges import Sums
+from weft.nn.sums import Sums
 from weft.plan import Plan, Settings
 from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, load_model, make_model, save_model
 from weft.training.models import plan_for

@@ -11,9 +11,8 @@ from torch.overrides import TorchFunctionMode
 from weft.errors import ModelError
 from weft.nn import functional
 from weft.nn.convolution import Call, Convolution, edge_mask
-from weft.nn.merges import PartialMerge
 from weft.nn.rows import Handle
-from weft.placements import Edges, SplitLayer
+from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 
 
@@ -25,7 +24,7 @@ class BlackBox(Convolution):
         return call.layer.merge(_OwnForward(call), call.x)
 
 
-class _OwnForward(PartialMerge):
+class _OwnForward(Merge):
     """The module's own forward on whole lists; parts can't be joined."""
 
     def __init__(self, call: Call) -> None:

@@ -10,8 +10,8 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.nn.convolution import REDUCE, Call, Convolution
-from weft.nn.merges import Largest, Sums
 from weft.nn.rows import Rows, without_depth
+from weft.nn.sums import Largest, Sums
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from torch_geometric.nn import FiLMConv
 from weft.exchange import to_columns, to_owners
 from weft.nn import functional
 from weft.nn.convolution import REDUCE, Call, Convolution, Sliced, dense
-from weft.nn.merges import PartialMerge, in_ranges, pieces_of
-from weft.placements import Edges, SliceLayer, SplitLayer
+from weft.placements import Edges, Merge, SliceLayer, SplitLayer, in_ranges, pieces_of
 from weft.sampling import BlockRange
 
 
@@ -44,7 +43,7 @@ class Film(Convolution):
         return Sliced(out, 3)
 
 
-class _Modulated(PartialMerge):
+class _Modulated(Merge):
     """Mean or sum over edges of relu(gamma[destination] x[source] + beta[destination])."""
 
     def __init__(self, gamma: Tensor, beta: Tensor, reduce: str) -> None:

@@ -9,8 +9,8 @@ from torch_geometric.nn import GATConv
 
 from weft.exchange import to_columns
 from weft.nn import functional
+from weft.nn.attention import AttentionRun, LinearAttention, cut_heads, runs_of
 from weft.nn.convolution import Call, Convolution, Sliced, dense
-from weft.nn.merges import AttentionRun, LinearAttention, cut_heads, runs_of
 from weft.placements import Edges, SliceLayer
 from weft.sampling import BlockRange
 
@@ -34,7 +34,7 @@ class Gat(Convolution):
         """Mapped, then attended to."""
         conv, layer = self.conv, call.layer
         x = call.mapped(conv.lin)
-        out = layer.mapped.merge(_GatAttention(call), x.view(-1, conv.heads, conv.out_channels))
+        out = layer.merge_mapped(_GatAttention(call), x.view(-1, conv.heads, conv.out_channels))
         return finished(call, out)
 
     def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:

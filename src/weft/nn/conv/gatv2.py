@@ -11,9 +11,9 @@ from torch_geometric.nn import GATv2Conv
 
 from weft.exchange import SliceLayout, to_columns
 from weft.nn import functional
+from weft.nn.attention import Attention, AttentionRun, Summed, cut_heads, part_of_head
 from weft.nn.conv.gat import finished, without_edge_features
 from weft.nn.convolution import Call, Convolution, Sliced, dense
-from weft.nn.merges import Attention, AttentionRun, Summed, cut_heads, part_of_head
 from weft.placements import Edges, SliceLayer
 from weft.sampling import Block, BlockRange
 

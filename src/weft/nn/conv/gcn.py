@@ -8,7 +8,7 @@ from torch_geometric.nn import GCNConv
 
 from weft.errors import ModelError
 from weft.nn.convolution import Call, Convolution, cheaper_mapped, dense
-from weft.nn.merges import Sums
+from weft.nn.sums import Sums
 
 
 class Gcn(Convolution):

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch_geometric.nn import GINConv
 
 from weft.nn.convolution import REDUCE, Call, Convolution
-from weft.nn.merges import merge_by
 from weft.nn.rows import Rows, without_depth
+from weft.nn.sums import merge_by
 
 
 class Gin(Convolution):

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from weft.nn import functional
+from weft.nn.attention import join_by_softmax
 from weft.nn.convolution import Call, Convolution
-from weft.nn.merges import PartialMerge, join_by_softmax, split_max
 from weft.nn.rows import Rows, without_depth
-from weft.placements import Edges, SplitLayer
+from weft.nn.sums import split_max
+from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 
 
@@ -62,12 +63,12 @@ class MessageConvolution(Convolution):
         return without_depth(self.finish(Rows.of(merged, depth + 1, run), Rows.of(own, depth + 1, run)))
 
 
-class _Messages(PartialMerge):
+class _Messages(Merge):
     """Messages of edges, merged."""
 
     def __init__(self, convolution: MessageConvolution, described: Tensor) -> None:
         self._of, self._described = convolution, described
-        self.columnwise = convolution.columnwise  # type: ignore[misc]
+        self.columnwise = convolution.columnwise
 
     def __str__(self) -> str:
         return str(self._of.conv)

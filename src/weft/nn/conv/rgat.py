@@ -14,10 +14,10 @@ from torch_geometric.nn import RGATConv
 
 from weft.exchange import SliceLayout, to_columns
 from weft.nn import functional
+from weft.nn.attention import AttentionRun, LinearAttention
 from weft.nn.conv.relations import BySource, by_source, matrices_of, products, source_pairs
 from weft.nn.convolution import Call, Convolution, Sliced
 from weft.nn.linear import linear
-from weft.nn.merges import AttentionRun, LinearAttention
 from weft.placements import ColumnLayer, Edges, SliceLayer, everyones
 from weft.sampling import Block, BlockRange
 

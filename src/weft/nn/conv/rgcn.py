@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch_geometric.nn import RGCNConv
 
 from weft.exchange import SliceLayout, to_columns, to_owners
@@ -29,9 +30,8 @@ from weft.nn.conv.relations import (
 )
 from weft.nn.convolution import REDUCE, Call, Convolution
 from weft.nn.linear import linear
-from weft.nn.merges import PartialMerge, sums_in_ranges
-from weft.placements import RELATION_COUNT, ColumnLayer, Edges, SliceLayer, SliceSpan, SplitLayer
-from weft.sampling import Block
+from weft.placements import RELATION_COUNT, ColumnLayer, Edges, Merge, SliceLayer, SliceSpan, SplitLayer
+from weft.sampling import Block, BlockRange
 
 
 class Rgcn(Convolution):
@@ -55,7 +55,7 @@ class Rgcn(Convolution):
         return raw, 2 * out
 
 
-class _RelationSums(PartialMerge):
+class _RelationSums(Merge):
     """Each relation's merged rows by its matrix, summed; and the own row by the root's matrix."""
 
     def __init__(self, call: Call) -> None:
@@ -141,7 +141,7 @@ class _RelationSums(PartialMerge):
         spread = SliceLayout(mapping.bounds, span.rank, span.size, own.shape[1])
         weight = _shares(layer.here.block, merging.pairs).to(own.dtype) if self._reduce == "mean" else None
         columns = to_columns(own, spread, layer.comm)
-        sums = sums_in_ranges(columns, mapping.block.ranges(span.chunks), weight)
+        sums = _SumsInRanges.apply(columns, weight, mapping.block.ranges(span.chunks))
         return to_owners(sums, span.spread(own.shape[1]), layer.comm)
 
 
@@ -177,3 +177,27 @@ def _shares(block: Block, pairs: ByDestination) -> Tensor:
         return out
 
     return block.remembered(f"shares of {pairs.bounds}", shares)
+
+
+class _SumsInRanges(torch.autograd.Function):
+    """Forward: weighted sums by destination, range by range. Backward: added up by source, the ranges in the same order."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, pieces: list[BlockRange]) -> Tensor:
+        ctx.pieces = pieces
+        ctx.save_for_backward(weight)
+        return torch.cat([functional.sums(piece.block, x, _of(weight, piece)) for piece in pieces])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        (weight,) = ctx.saved_tensors
+        gx = None
+        for piece in ctx.pieces:
+            part = g[piece.rows].contiguous()
+            gx = functional.sums_backward(piece.block, part, _of(weight, piece), onto=gx)
+        return gx, None, None
+
+
+def _of(weight: Tensor | None, piece: BlockRange) -> Tensor | None:
+    return None if weight is None else weight[piece.edges]

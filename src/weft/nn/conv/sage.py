@@ -1,6 +1,5 @@
 """GraphSAGE: a linear map of merged neighbours, and one of the own row."""
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
@@ -9,7 +8,7 @@ from torch_geometric.nn import SAGEConv
 
 from weft.nn.convolution import REDUCE, Call, Convolution, cheaper_mapped, dense, plain_linear
 from weft.nn.linear import linear, linear_of_two, linear_pair
-from weft.nn.merges import merge_by
+from weft.nn.sums import merge_by
 
 
 class Sage(Convolution):
@@ -61,13 +60,9 @@ class Sage(Convolution):
         return cost, cost
 
     def _merged_first(self, call: Call) -> Tensor:
-        conv = self.conv
-        left, right, bias = conv.lin_l.weight, conv.lin_r.weight, conv.lin_l.bias
-
-        def product(merged: Tensor, own: Tensor, share: Callable[[Tensor], Tensor], bias: Tensor | None) -> Tensor:
-            return linear_of_two(merged, share(left), own, share(right), bias)
-
-        return call.layer.merge_and_map(merge_by(conv.aggr), call.x, len(left), product, bias)
+        left, right = self.conv.lin_l, self.conv.lin_r
+        merge, matrices = merge_by(self.conv.aggr), (left.weight, right.weight)
+        return call.layer.merge_and_map(merge, call.x, linear_of_two, matrices, left.bias)
 
     def _mapped_first(self, call: Call) -> Tensor:
         conv, layer, merge = self.conv, call.layer, merge_by(self.conv.aggr)

@@ -17,9 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from weft.exchange import Communicator, SliceLayout, to_owners
 from weft.nn.convolution import Call, edge_mask
-from weft.nn.merges.base import PartialMerge
-from weft.nn.merges.ranges import in_ranges
-from weft.placements import ColumnLayer, Edges, SliceLayer, SplitLayer
+from weft.placements import ColumnLayer, Edges, Merge, SliceLayer, SplitLayer, in_ranges
 from weft.sampling import Block, BlockRange
 
 
@@ -62,7 +60,7 @@ def join_by_softmax(layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Te
     return total / whole[:, :, None]
 
 
-class Attention(PartialMerge):
+class Attention(Merge):
     """What attention convolutions share: self-loops, dropout of edges, and the joins. One for each call."""
 
     def __init__(self, call: Call) -> None:

@@ -5,7 +5,7 @@ attain it.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,10 +14,9 @@ from torch.autograd.function import once_differentiable
 from weft.exchange import Background, add_rows, gather_rows
 from weft.nn import functional
 from weft.nn.convolution import REDUCE
-from weft.nn.merges.base import PartialMerge
 from weft.nn.mixing import Mix
 from weft.nn.propagate import Course, propagate
-from weft.placements import ColumnLayer, EdgeLists, Edges, Rounds, SliceLayer, SplitLayer
+from weft.placements import ColumnLayer, EdgeLists, Edges, Merge, Rounds, SliceLayer, SplitLayer
 from weft.sampling import Block
 
 _MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom in two
@@ -25,10 +24,10 @@ _MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom i
 Weigh = Callable[[Edges], Tensor | None]
 
 
-class Sums(PartialMerge):
+class Sums(Merge):
     """The sum (mean) of sources' rows, weighted by what `weigh` gives for edges; what they count for as drawn is besides."""
 
-    columnwise: ClassVar[bool] = True
+    columnwise = True
 
     def __init__(self, reduce: str = "sum", weigh: Weigh | None = None) -> None:
         self._mean, self._weigh = reduce == "mean", weigh
@@ -98,10 +97,10 @@ class Sums(PartialMerge):
         return total * functional.inverse(counts, total)
 
 
-class Largest(PartialMerge):
+class Largest(Merge):
     """The largest of the sources' values; none gives zero. Edges that attain it share its gradient evenly."""
 
-    columnwise: ClassVar[bool] = True
+    columnwise = True
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
         """The largest over some edges."""
@@ -116,7 +115,7 @@ class Largest(PartialMerge):
         return split_max(layer, layer.sources(x), x, layer.here.block, layer.there.block)
 
 
-def merge_by(aggr: str) -> PartialMerge:
+def merge_by(aggr: str) -> Merge:
     """The merge of one of PyG's aggregations, without weights."""
     return Largest() if REDUCE[aggr] == "max" else Sums(REDUCE[aggr])
 
