@@ -5,16 +5,15 @@ exchange its latency and the bytes of the busiest link. Threads that prepare bat
 epoch is held up by whatever takes longest of four things: processors, links, training and preparing.
 """
 
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from weft.planner.answer import STAGES
 from weft.planner.cluster import KINDS, Cluster
-from weft.planner.loads import Load, Loads, Move, PlanPart
+from weft.planner.loads import Counted, Load, Move, PlanPart
 from weft.planner.model_cost import ModelCost
-from weft.threads import cached_property
 
 _TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
 _PREPARES = ("sample", "fetch")  # the others prepare batches
@@ -36,22 +35,14 @@ class Price:
     sent: np.ndarray  # bytes by stage, all workers
     parts: np.ndarray  # seconds by part (PARTS)
     links: np.ndarray  # seconds of each host's link, out and in, and of whatever else bytes go over
-    memory: (
-        np.ndarray
-    )  # bytes of inputs and lists that a prepared batch holds; of rows and gradients while it is computed
+    memory: np.ndarray  # bytes of a prepared batch's inputs and lists; of its rows and gradients while it is computed
 
     def __add__(self, other: "Price") -> "Price":
-        return Price(
-            self.stages + other.stages,
-            self.sent + other.sent,
-            self.parts + other.parts,
-            self.links + other.links,
-            self.memory + other.memory,
-        )
+        return Price(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     def times(self, share: float) -> "Price":
         """So much of it."""
-        return Price(*(getattr(self, field.name) * share for field in fields(self)))
+        return Price(*(figures * share for figures in vars(self).values()))
 
     def waiting(self, busy: float) -> "Price":
         """The same where processors are kept busy for so much of the time."""
@@ -59,7 +50,7 @@ class Price:
         parts[_SHARED] /= busy
         return replace(self, parts=parts)
 
-    @cached_property
+    @property
     def vector(self) -> np.ndarray:
         """All figures that an epoch's seconds and memory hang on: none may grow without the plan getting worse."""
         parts = self.parts.copy()
@@ -76,10 +67,9 @@ class Price:
         training, preparing = (p[at] + p[at + 1] + max(0.0, p[at + 2] - min(p[at + 3], p[at])) for at in (1, 5))
         return np.array([p[0], self.links.max(), training, preparing, min(p[0], p[1])])
 
-    @property
-    def hidden(self) -> float:
-        """Seconds of exchanges that go on while something else is computed."""
-        return float(self.parts[-1])
+    def seconds(self, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
+        """An epoch of so many batches: what holds it up most, and a part of the rest; less what goes on meanwhile."""
+        return epoch_seconds(self.limits, batches, overlap, lanes, ahead) - float(self.parts[-1]) * batches
 
     @classmethod
     def nothing(cls) -> "Price":
@@ -120,11 +110,11 @@ class Prices:
         self._burst = min(host.burst / host.bandwidth for host in cluster.hosts)  # in seconds
         self._busy = known.get("busy", 1.0)
 
-    def of(self, load: Load, layer: int | None = None) -> Price:
+    def of(self, load: Load) -> Price:
         """A load's price; of a layer's, its convolution's too."""
         seconds = {stage: self._work(load, stage) for stage in STAGES}
-        ahead = self.ahead(load, layer)
-        seconds["compute"] = seconds["compute"] + sum(self.convolved(load, layer)) - ahead
+        ahead = self.ahead(load)
+        seconds["compute"] = seconds["compute"] + sum(self.convolved(load)) - ahead
         trains = sum((seconds[stage] for stage in _TRAINS), np.zeros(len(self._host)))
         prepares = seconds["sample"] + seconds["fetch"] + ahead
         travels = [(move.stage, self._links(move)) for move in load.moves]
@@ -141,34 +131,36 @@ class Prices:
         for computes, names in ((self._alone(trains), _TRAINS), (self._beside(prepares), _PREPARES)):
             bursts = sum(min(self._burst, each) for name in names for each in longest[name])
             parts += [computes, sum(waited[n] for n in names), sum(moved[n] for n in names), bursts]
-        parts.append(self._hidden(load, layer, stages[STAGES.index("exchange")]))
+        parts.append(self._hidden(load, stages[STAGES.index("exchange")]))
         sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
-        return Price(np.array(stages), np.array(sent), np.array(parts), links, self._memory(load, layer))
+        return Price(np.array(stages), np.array(sent), np.array(parts), links, self._memory(load))
 
     def _work(self, load: Load, stage: str, kinds: Container[str] = KINDS) -> np.ndarray:
         costs = ((self._cluster.work[kind], units) for kind, units in load.units[stage].items() if kind in kinds)
         return sum((cost * units for cost, units in costs), np.zeros(len(self._host))) * self._now / self._speed
 
-    def _hidden(self, load: Load, layer: int | None, exchange: float) -> float:
+    def _hidden(self, load: Load, exchange: float) -> float:
         """Seconds of a layer's exchanges that go on while its edges are computed."""
         if not load.overlaps:
             return 0.0
-        still = Load(load.units, sources=load.sources, cost=load.cost)  # what is left if nothing were merged or moved
-        whole, rest = (self._alone(sum(self.convolved(one, layer), np.zeros(1))) for one in (load, still))
+        still = Load(
+            load.units, layer=load.layer, sources=load.sources, cost=load.cost
+        )  # what is left if nothing were merged or moved
+        whole, rest = (self._alone(sum(self.convolved(one), np.zeros(1))) for one in (load, still))
         return min(exchange, (whole - rest) * load.overlaps)
 
     def _moved(self, load: Load, stage: str, travel: float, taking: Callable[[np.ndarray], float]) -> float:
         """Seconds that a stage's bytes travel for, beyond those in which processors carry them: these are the same ones."""
         return max(0.0, travel - taking(self._work(load, stage, ("carry",)))) if travel else 0.0
 
-    def convolved(self, load: Load | None, layer: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def convolved(self, load: Load) -> tuple[np.ndarray, np.ndarray]:
         """Each worker's processor seconds in a layer's convolution, whatever its rows are, and for its rows and edges.
 
-        In what is left of a step, if no layer is given.
+        In what is left of a step, if it is no layer's load.
         """
-        if layer is None or load is None:
+        if load.layer is None:
             return self._model.step * self._steps / self._speed, np.zeros(len(self._host))
-        cost, between = load.cost or self._model.layers[layer], self._model.between if layer else 0.0
+        cost, between = load.cost or self._model.layers[load.layer], self._model.between if load.layer else 0.0
         if load.slices < 1:
             rows = cost.column * load.edges
         else:
@@ -177,12 +169,10 @@ class Prices:
             rows = rows + cost.destination * load.destinations + each * load.edges
         return cost.fixed * self._steps / self._speed, rows * self._layers / self._speed
 
-    def ahead(self, load: Load, layer: int | None) -> np.ndarray:
+    def ahead(self, load: Load) -> np.ndarray:
         """What threads that prepare batches do of a convolution."""
-        if layer is None or not load.ahead:
-            return np.zeros(len(self._host))
-        cost = self._model.layers[layer]
-        return min(cost.ahead, cost.edge) * load.edges * self._layers / self._speed
+        cost = self._model.layers[0]
+        return min(cost.ahead, cost.edge) * load.edges * load.ahead * self._layers / self._speed
 
     def _alone(self, seconds: np.ndarray) -> float:
         """Seconds of a stage in which all workers are, one thread each."""
@@ -214,11 +204,11 @@ class Prices:
         nics = [between.sum(way) / self._nic for way in (1, 0)]
         return np.concatenate([*nics, within, (between / self._bandwidth).ravel()])
 
-    def _memory(self, load: Load, layer: int | None) -> np.ndarray:
+    def _memory(self, load: Load) -> np.ndarray:
         """Bytes of the worker with most: of a prepared batch's inputs and lists, and of its rows while they are computed."""
-        if layer is None:
+        if load.layer is None:
             return np.array([0.0, 4.0 * self._model.parameters])  # values, gradients, two moments
-        before, after = self._model.widths[layer : layer + 2]
+        before, after = self._model.widths[load.layer : load.layer + 2]
         sources = load.sources + load.pulled
         lists = np.max(load.edges) * 8 + np.max(sources) * 24
         inputs = np.max(load.inputs) * self._row
@@ -233,22 +223,22 @@ class Priced:
     in it holds up the others. What the mean batch would take is less.
     """
 
-    def __init__(self, loads: Loads, each: Sequence[tuple[float, Loads]], prices: Prices) -> None:
-        """`loads`: of the mean batch. `each`: of single batches, with their shares of the mean."""
-        self.loads, self.prices, self._each = loads, prices, each
+    def __init__(self, mean: Counted, each: Sequence[tuple[float, Counted]], prices: Prices) -> None:
+        """`mean`: the mean batch. `each`: single ones, with their shares of the mean."""
+        self.mean, self.prices, self._each = mean, prices, each
+        self.step = prices.of(mean.step())  # what every batch costs besides its layers
         self._found: dict[PlanPart, Price] = {}
 
-    @cached_property
-    def step(self) -> Price:
-        """What every batch costs besides its layers."""
-        return self.prices.of(self.loads.step())
-
-    def layer(self, part: PlanPart) -> Price:
-        """A layer's price."""
+    def part(self, part: PlanPart) -> Price:
+        """A part's price."""
         if part not in self._found:
-            priced = (self.prices.of(loads.of(part), part.layer).times(share) for share, loads in self._each)
+            priced = (self.prices.of(part.load(counted)).times(share) for share, counted in self._each)
             self._found[part] = sum(priced, Price.nothing())
         return self._found[part]
+
+    def loads(self, parts: Iterable[PlanPart]) -> list[Load]:
+        """What workers do in the mean batch of a plan of these parts."""
+        return [self.mean.step(), *(part.load(self.mean) for part in parts)]
 
 
 def drift(ratio: float) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from weft.plugins import PLACEMENTS
 # How a layer's destinations are held: by request, for seeds that were spread or are at home; or by their owners.
 SPREAD, HOME = "spread", "home"
 STATES = (SPREAD, HOME, OWNER)
-
+Gather = Callable[[np.ndarray], np.ndarray]  # of some workers' rows, those of all workers
 
 _Record = TypeVar("_Record", "Drawn", Moves)
 
@@ -64,11 +64,6 @@ class Drawn:
     lists: np.ndarray  # edges, by who answers for their destination
     cached: np.ndarray  # [workers, 1]: sources of others that are in the cache
 
-    @property
-    def edges(self) -> np.ndarray:
-        """Edges that each worker draws."""
-        return self.lists.sum(1)
-
 
 @dataclass
 class CountedBatch:
@@ -79,19 +74,24 @@ class CountedBatch:
     cache_rows: np.ndarray  # [1]: what its cache holds
     drawn: dict[Key, Drawn] = field(default_factory=dict)
     moves: dict[PlacedHop, Moves] = field(default_factory=dict)
+    seeds: float = 0.0  # of all workers, in a mean batch
 
     def arrays(self) -> list[np.ndarray]:
         """All figures."""
         records: list[Drawn | Moves] = [*self.drawn.values(), *self.moves.values()]
         return [self.held, self.uneven, self.cache_rows, *(array for one in records for array in _arrays(one).values())]
 
-    def with_figures(self, figures: np.ndarray) -> "CountedBatch":
+    def with_figures(self, figures: np.ndarray, seeds: float) -> "CountedBatch":
         """Such a batch of all workers, from a row of each, [workers, figures]."""
         parts = iter(np.split(figures, np.cumsum([len(array) for array in self.arrays()])[:-1], axis=1))
-        found = CountedBatch(next(parts), next(parts), next(parts))
+        found = CountedBatch(next(parts), next(parts), next(parts), seeds=seeds)
         found.drawn = {key: _with(one, parts) for key, one in self.drawn.items()}
         found.moves = {key: _with(one, parts) for key, one in self.moves.items()}
         return found
+
+    def held_below(self, layer: int) -> np.ndarray:
+        """Rows that a layer takes, where their owners hold them, [workers]."""
+        return (self.drawn[Key(layer - 1, OWNER)].destinations if layer else self.held).sum(1)
 
 
 def _with(record: _Record, parts: Iterator[np.ndarray]) -> _Record:
@@ -105,55 +105,23 @@ def _arrays(record: Drawn | Moves) -> dict[str, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Coverage:
-    """How batches that were looked at stand for an epoch."""
-
-    batches: int  # that were looked at
-    of_epoch: int
-    error: float  # standard error of the rows that a batch reaches, as a share of their mean
-    seeds: float  # of a batch, all workers'
-
-
-@dataclass(frozen=True)
 class Counts:
-    """All workers' figures of a mean batch."""
+    """What was counted of the batches that were looked at, and how they stand for an epoch."""
 
-    batch: CountedBatch
-    coverage: Coverage
-    each: tuple[tuple[float, "Counts"], ...] = ()  # of each batch alone, with its share of the mean
+    batch: CountedBatch  # the mean one, of all workers
+    each: list[tuple[float, CountedBatch]]  # with its share of the mean
+    of_epoch: int  # batches
+    error: float = 0.0  # standard error of the rows that a batch reaches, as a share of their mean
 
     @classmethod
-    def mean(
-        cls,
-        batches: list[list[CountedBatch]],
-        weights: np.ndarray,
-        coverage: Coverage,
-        gather: Callable[[np.ndarray], np.ndarray],
-    ) -> "Counts":
+    def of(
+        cls, batches: list[list[CountedBatch]], weights: np.ndarray, seeds: float, gather: Gather, of_epoch: int = 1
+    ) -> Self:
         """`batches`: of each worker that this process counts for, of which `gather` makes those of all workers."""
         mine = np.stack([[np.concatenate(batch.arrays()) for batch in of_worker] for of_worker in batches])
         whole, kind = gather(mine), batches[0][0]
-        each = (cls(kind.with_figures(whole[:, number]), coverage) for number in range(len(weights)))
-        mean = kind.with_figures(np.einsum("wbf,b->wf", whole, weights))
-        return cls(mean, coverage, tuple(zip(weights.tolist(), each, strict=True)))
-
-    @property
-    def held(self) -> np.ndarray:
-        """Inputs that each worker holds under owners, by the worker that stores them, [workers, workers]."""
-        return self.batch.held
-
-    @property
-    def uneven(self) -> float:
-        """Seeds of homes that are too full."""
-        return float(self.batch.uneven.max())
-
-    def held_below(self, layer: int) -> np.ndarray:
-        """Rows that a layer takes, where their owners hold them, [workers]."""
-        return (self.batch.drawn[Key(layer - 1, OWNER)].destinations if layer else self.held).sum(1)
-
-    def moves_of(self, key: Key) -> list[Moves]:
-        """All that a hop may move."""
-        return [moves for placed, moves in self.batch.moves.items() if placed.key == key]
+        each = [(share, kind.with_figures(whole[:, at], seeds)) for at, share in enumerate(weights.tolist())]
+        return cls(kind.with_figures(np.einsum("wbf,b->wf", whole, weights), seeds), each, of_epoch)
 
 
 def others(matrix: np.ndarray) -> np.ndarray:

@@ -1,75 +1,192 @@
 """The dry run: a few batches drawn, keyed as in training, and counted for every plan at once. No features move.
 
-One process can count for all workers, of any number; or each worker counts for itself, and they tell each other what they
-reached.
+Each is traversed from the seeds to the inputs in every way that plans hold rows. One process can count for all workers, of
+any number; or each worker counts for itself, and they tell each other what they reached.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
-from weft.exchange import Communicator, Owners
-from weft.features import rooms
+from weft.exchange import Owners
+from weft.features import by_reads, edges_from, hottest, rooms
 from weft.graph import Graph, ProgressCallback, out_degrees
+from weft.placements import OWNER, Position, View
 from weft.plan import Plan
-from weft.planner.counts import Counts, Coverage
-from weft.planner.task import Sampling
-from weft.planner.traversal import Members, Traversal
-from weft.sampling import Batches, dealt, make_sampler
+from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, ways
+from weft.planner.task import Sampling, Workers
+from weft.sampling import (
+    Batches,
+    Block,
+    Sampler,
+    balance_seeds,
+    count_misses,
+    dealt,
+    of_full_homes,
+    seed_limits,
+)
 
+_EPOCH = 0
 _LEAST = 2  # batches, if the epoch has as many: an error of one is not known
 _ERROR = 0.01  # standard error that is good enough, as a share of the mean
+
+RowCosts = list[tuple[float, float]]  # what a row and a partial row of each layer cost that come from another worker
+
+
+@dataclass(frozen=True)
+class Members:
+    """Workers that cooperate on a batch: who answers for which vertices, and who they are among all workers."""
+
+    owners: Owners  # of all vertices, by member
+    stored: Owners  # likewise, by the worker that stores them
+    ranks: Sequence[int]  # of the members
+    own: int  # the member that counts
+    near: frozenset[int]  # workers whose rows it reads itself
+
+    @classmethod
+    def of(cls, workers: Workers, team: Sequence[int], worker: int) -> "Members":
+        """A worker's team."""
+        return cls(workers.owners.among(team), workers.owners, team, team.index(worker), workers.near(worker))
+
+
+class Traversal:
+    """What one worker draws and wants, hop by hop, with rows held by request (in two ways) and by owner at once.
+
+    After each hop owners are told which of their vertices others reached; that is all that traversals exchange.
+    """
+
+    def __init__(self, graph: Graph, sampler: Sampler, members: Members, costs: RowCosts, slack: float = 0.0) -> None:
+        self._sampler, self._members, self._member = sampler, members, members.own
+        self._costs, self._slack, self._vertices = costs, slack, graph.num_vertices
+        self._inputs: dict[str, list[tuple[np.ndarray, Block]]] = defaultdict(list)  # of layer 1: its sources
+        self.batches: list[CountedBatch] = []
+        self.reached = 0.0  # of the last batch: inputs that are this worker's
+
+    def begin(self, seeds: np.ndarray, batch: int) -> None:
+        """Take the seeds that the team got of a batch."""
+        self._number, self._hop = batch, 0
+        self.batches.append(CountedBatch(np.zeros(0), np.zeros(1), np.zeros(1)))
+        homes = self._members.owners.member_of(seeds)
+        self._wanted = {
+            SPREAD: seeds[dealt(len(seeds), self._members.owners.shares) == self._member],
+            HOME: seeds[self._evened(seeds, homes) == self._member],
+            OWNER: seeds[homes == self._member],
+        }
+
+    def draw(self) -> list[np.ndarray]:
+        """A hop in every way: vertices of others that were reached from this worker's own, by who answers for them."""
+        layer = len(self._sampler.fanouts) - 1 - self._hop
+        for state in STATES:
+            vertices, block = self._drawn(self._wanted[state], self._hop)
+            if layer == 0:
+                self._inputs[state].append((vertices, block))
+            self.count(self.batches[-1], Key(layer, state), vertices, block, seeds=self._hop == 0)
+            self._wanted[state] = vertices
+        self._hop += 1
+        reached = self._wanted[OWNER]
+        grouped = self._members.owners.group(reached)
+        parts = [reached[grouped.of(member)] for member in range(self._members.owners.size)]
+        self._wanted[OWNER], parts[self._member] = parts[self._member], parts[self._member][:0]
+        return parts
+
+    def arrive(self, reached: Sequence[np.ndarray]) -> None:
+        """Vertices of this worker that others reached in the last hop."""
+        self._wanted[OWNER] = np.unique(np.concatenate([self._wanted[OWNER], *reached]))
+        if self._hop == len(self._sampler.fanouts):
+            self.reached = float(len(self._wanted[OWNER]))
+            self.batches[-1].held = np.array(self._members.stored.group(self._wanted[OWNER]).counts, dtype=float)
+
+    def cache(self, room: int, out_degrees: np.ndarray, by: str) -> None:
+        """Count layer 1 again with so many rows cached: those of most out-edges, or read most by the other batches."""
+        for state, batches in self._inputs.items():
+            reads = [self._reads(vertices, block) for vertices, block in batches]
+            for number, (vertices, block) in enumerate(batches):
+                others = [read for n, read in enumerate(reads) if n != number or len(reads) == 1]
+                worth = out_degrees if by == "degree" else by_reads(sum(others[1:], others[0]), out_degrees)
+                kept = hottest(worth, self._members.stored, self._members.near, room)
+                cached = np.zeros(self._vertices, dtype=bool)
+                cached[kept] = True
+                batch = self.batches[number]
+                self.count(batch, Key(0, state, True), vertices, block, cached[vertices], seeds=len(self._costs) == 1)
+                batch.cache_rows = np.maximum(batch.cache_rows, len(kept))
+
+    def reads(self, state: str) -> np.ndarray:
+        """How often edges reached each vertex as an input, summed over the batches."""
+        batches = [self._reads(vertices, block) for vertices, block in self._inputs[state]]
+        return sum(batches[1:], batches[0])
+
+    def _drawn(self, wanted: np.ndarray, hop: int) -> tuple[np.ndarray, Block]:
+        return self._sampler.hop(np.ascontiguousarray(wanted), hop, _EPOCH, self._number)
+
+    def _evened(self, seeds: np.ndarray, homes: np.ndarray) -> np.ndarray:
+        size = self._members.owners.size
+        most = seed_limits(len(seeds), self._members.owners.shares, self._slack)
+        known = of_full_homes(homes, most)
+        if not len(known):
+            return homes
+        self.batches[-1].uneven += len(known)
+        vertices, block = self._drawn(seeds[known], 0)
+        return balance_seeds(homes, known, count_misses(block, self._members.owners.member_of(vertices), size), most)
+
+    def _reads(self, vertices: np.ndarray, block: Block) -> np.ndarray:
+        """How many edges reach each vertex."""
+        reads = np.zeros(self._vertices, dtype=np.float32)
+        reads[vertices] = edges_from(block)
+        return reads
+
+    def count(
+        self,
+        batch: CountedBatch,
+        key: Key,
+        vertices: np.ndarray,
+        block: Block,
+        cached: np.ndarray | None = None,
+        seeds: bool = False,
+    ) -> None:
+        """Add a hop of this worker to its batch; sources that are cached count as its own. `seeds`: is it that of seeds?"""
+        owners = self._members.owners
+        holder = owners.member_of(vertices)
+        if cached is None:
+            cached = np.zeros(len(vertices), dtype=bool)
+        holder[cached] = self._member
+        ranks, costs = np.array(self._members.ranks), self._costs[key.layer]
+        view = View(vertices, block, holder, cached, costs, self._member, ranks, self._members.stored)
+        destinations, kept = view.destinations(), np.array([float(np.count_nonzero(cached))])
+        batch.drawn[key] = Drawn(destinations, view.sources(), view.lists(), kept)
+        for placed in ways(key, seeds):
+            position = Position(key.layer, placed.above, placed.below)
+            batch.moves[placed] = placed.kind.count(view, position)
 
 
 class DryRun:
     """Counts for some workers of one kind of team, batch by batch, until the figures are steady."""
 
     def __init__(
-        self,
-        graph: Graph,
-        sampling: Sampling,
-        plan: Plan,
-        owners: Owners,
-        hosts: Sequence[int],
-        costs: list[tuple[float, float]],
-        group: str = "all",
-        comms: tuple[Communicator, Communicator] | None = None,
-        batches: list[np.ndarray] | None = None,
+        self, graph: Graph, sampling: Sampling, plan: Plan, workers: Workers, costs: RowCosts, group: str = "all"
     ) -> None:
-        """`plan`: whose cache and slack are looked at. `hosts`: of each worker.
-
-        `comms`: to all and to this one's team; None: count for all in this process.
-
-        `batches`: the vertices that each batch of an epoch computes; None: the training vertices, cut into batches.
-        """
-        self._graph, self._plan, self._comms, self._layers = graph, plan, comms, len(sampling.fanouts)
-        if batches is None:
-            batches = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed).of(0)
-        self._batches = batches
-        workers = len(hosts)
-        self._workers = range(workers) if comms is None else [comms[0].rank]
-        self._teams = [list(range(workers))]
-        if group == "host":
-            self._teams = [[w for w in range(workers) if hosts[w] == host] for host in sorted(set(hosts))]
-        self._shares = np.array([owners.shares[team].sum() for team in self._teams])
+        """`plan`: whose cache and slack are looked at. `group`: who are a team, as plans say it."""
+        self._graph, self._plan, self._workers, self._layers = graph, plan, workers, len(sampling.fanouts)
+        if sampling.batches is None:
+            order = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed)
+            self._batches = order.of(0)
+        else:
+            self._batches = sampling.batches(sampling.batch_size)
+        everybody = range(len(workers.hosts))
+        by_group = {"all": [[*everybody]], "host": [sorted(workers.near(first)) for first in everybody]}
+        self._teams = sorted(
+            {tuple(members) for members in by_group[group]}, key=lambda members: workers.hosts[members[0]]
+        )
+        self._comm = {"all": workers.comm, "host": workers.comm_of_host}[group]
+        self._shares = np.array([workers.owners.shares[[*members]].sum() for members in self._teams])
+        self._of_team = {worker: number for number, members in enumerate(self._teams) for worker in members}
         self._traversals = {}
-        for worker in self._workers:
-            ranks = next(team for team in self._teams if worker in team)
-            near = frozenset(w for w in range(workers) if hosts[w] == hosts[worker])
-            members = Members(owners.among(ranks), owners, ranks, near)
-            sampler = make_sampler(
-                sampling.sampler,
-                graph,
-                sampling.fanouts,
-                replace=sampling.replace,
-                weighted=sampling.weighted,
-                seed=sampling.seed,
-            )
-            self._traversals[worker] = Traversal(
-                sampler, members, ranks.index(worker), costs, plan.slack, graph.num_vertices
-            )
+        for worker in workers.here:
+            members = Members.of(workers, self._teams[self._of_team[worker]], worker)
+            sampler = sampling.on(graph)
+            self._traversals[worker] = Traversal(graph, sampler, members, costs, plan.slack)
 
     def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:
         """Look at batches until their mean is steady, at most an epoch's or so many. A short last one is looked at too."""
@@ -87,15 +204,15 @@ class DryRun:
                 break
         for number in rest:
             self._look(number)
-        room = rooms(self._plan.cache, self._graph.num_vertices, self._row_bytes())
+        row = 0 if self._graph.features is None else self._graph.features[:1].nbytes
+        room = rooms(self._plan.cache, self._graph.num_vertices, row)
         if room:
             degrees = out_degrees(self._graph)
             for traversal in self._traversals.values():
                 traversal.cache(room, degrees, self._plan.cache_by)
         weights = np.array([len(whole) / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
-        seeds = sum(map(len, batches)) / len(batches)
-        coverage = Coverage(len(weights), len(batches), error, seeds)
-        return Counts.mean([one.batches for one in self._traversals.values()], weights, coverage, self._gathered)
+        seeds, counted = sum(map(len, batches)) / len(batches), [one.batches for one in self._traversals.values()]
+        return replace(Counts.of(counted, weights, seeds, self._workers.gather, len(batches)), error=error)
 
     @staticmethod
     def _expected(done: int, error: float, most: int) -> int:
@@ -108,33 +225,23 @@ class DryRun:
             (traversal.reads(state) for traversal in self._traversals.values()), np.zeros(self._graph.num_vertices)
         )
 
-    def _row_bytes(self) -> int:
-        return self._graph.num_features * (0 if self._graph.features is None else self._graph.features.itemsize)
-
     def _look(self, number: int) -> float:
         """Look at a batch; how many rows it reaches."""
         seeds = self._batches[number].astype(self._graph.indices.dtype)
         turns = dealt(len(seeds), self._shares)
         for worker, traversal in self._traversals.items():
-            of_team = next(index for index, team in enumerate(self._teams) if worker in team)
-            traversal.begin(np.ascontiguousarray(seeds[turns == of_team]), number)
+            traversal.begin(np.ascontiguousarray(seeds[turns == self._of_team[worker]]), number)
         for _ in range(self._layers):
             sent = {worker: traversal.draw() for worker, traversal in self._traversals.items()}
             for worker, traversal in self._traversals.items():
                 traversal.arrive(self._arrived(worker, sent))
-        return float(self._gathered(np.array([traversal.reached for traversal in self._traversals.values()])).sum())
+        return float(self._workers.gather(np.array([one.reached for one in self._traversals.values()])).sum())
 
     def _arrived(self, worker: int, sent: dict[int, list[np.ndarray]]) -> list[np.ndarray]:
         """What others reached of a worker's vertices."""
-        if self._comms is None:
-            team = next(team for team in self._teams if worker in team)
-            return [sent[other][team.index(worker)] for other in team]
+        if self._comm is None:
+            members = self._teams[self._of_team[worker]]
+            return [sent[other][members.index(worker)] for other in members]
         parts = sent[worker]
-        ((reached, _),) = self._comms[1].arrays([(np.concatenate(parts), [len(part) for part in parts])], "sample")
+        ((reached, _),) = self._comm.arrays([(np.concatenate(parts), [len(part) for part in parts])], "sample")
         return [reached]
-
-    def _gathered(self, mine: np.ndarray) -> np.ndarray:
-        """Rows of figures of the workers that this process counts for, those of all workers together."""
-        if self._comms is None:
-            return mine
-        return torch.cat(self._comms[0].gather(torch.from_numpy(mine), "sample")).numpy()

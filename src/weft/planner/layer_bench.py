@@ -20,7 +20,7 @@ from weft.exchange import Route, gather_rows
 from weft.graph import Graph
 from weft.nn import BlockModel, merged
 from weft.placements import ColumnSpan, Edges, EdgesById, Layer, Program, WholeLayer, column_layer, split_layer
-from weft.planner.messages import Recorder, run_layer
+from weft.planner.messages import Recorder, dtype_of, run_layer
 from weft.sampling import Block
 
 FEW = 8  # rows of a run that shows what does not depend on rows
@@ -63,8 +63,7 @@ class LayerBench:
         self._away, self._pairs = int(shape.pushed * self._edges), int(shape.pairs * scale)
         self._others = min(int(shape.away * scale), self._destinations)
         self._columns = ColumnSpan(0, workers, width)
-        dtype = next((p.dtype for p in conv.parameters()), torch.float32)
-        self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype)
+        self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype_of(conv))
 
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
@@ -142,8 +141,7 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int]) -> float:
         WholeLayer(random_block(sources, rows[at + 1], 0), vertices[at]) for at, sources in enumerate(rows[:-1])
     ]
     program = Program(layers, vertices, vertices, graph)
-    dtype = next((p.dtype for p in model.parameters()), torch.float32)
-    runner, x = BlockModel(model, graph.num_features), torch.ones(rows[0], graph.num_features, dtype=dtype)
+    runner, x = BlockModel(model, graph.num_features), torch.ones(rows[0], graph.num_features, dtype=dtype_of(model))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
 
     def step() -> None:

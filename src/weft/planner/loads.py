@@ -1,79 +1,27 @@
 """What a plan makes workers do in a mean batch: units of work by stage, rows by layer, and bytes from worker to worker."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from weft.exchange import sent_whole
 from weft.graph import Graph
-from weft.placements import INPUT, OWNER, REQUEST, Moves, placement_named
+from weft.placements import INPUT, OWNER, REQUEST, Held, Moves, placement_named
 from weft.plan import Plan
-from weft.planner.counts import HOME, SPREAD, Counts, Drawn, Key, PlacedHop, others
-from weft.planner.messages import Message
+from weft.planner.counts import HOME, SPREAD, CountedBatch, Drawn, Key, PlacedHop, others
+from weft.planner.messages import LayerMessages
 from weft.planner.model_cost import LayerCost
-
-LayerMessages = Mapping[
-    tuple[int, str, bool], list[Message] | None
-]  # by layer, placement, and are destinations by request?
+from weft.planner.task import Options
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """One exchange: bytes from each worker to each other."""
 
     stage: str
     sent: np.ndarray  # [from, to]
-
-
-@dataclass(frozen=True)
-class PlanLayer:
-    """A layer of a plan, and all that its load hangs on."""
-
-    placed: PlacedHop
-    asks: bool = False  # are lists asked of their owners?
-    top: bool = False  # is it the last layer?
-
-    @property
-    def layer(self) -> int:
-        """Which layer it is, 0 nearest the inputs."""
-        return self.placed.key.layer
-
-    @property
-    def placement(self) -> str:
-        """How it is placed."""
-        return self.placed.placement
-
-
-@dataclass(frozen=True)
-class SlicedPlanLayer:
-    """A layer that every worker computes on its slice of the columns of all rows."""
-
-    layer: int
-
-
-@dataclass(frozen=True)
-class DecoupledPlan:
-    """All layers of a decoupled model: dense ones apart from mixings."""
-
-    overlaps: bool  # does what they send go on while they are mixed?
-    layer: int = 0
-
-
-PlanPart = PlanLayer | SlicedPlanLayer | DecoupledPlan
-
-
-def layers_of(plan: Plan) -> Iterator[PlanLayer]:
-    """The layers of a plan, from the seeds to the inputs."""
-    state = SPREAD if plan.seeds == "spread" else OWNER if OWNER in placement_named(plan.layers[-1]).leaves else HOME
-    for layer in reversed(range(len(plan.layers))):
-        above, below = plan.held(layer + 1), plan.held(layer) if layer else INPUT
-        key = Key(layer, state, layer == 0 and plan.cache > 0)
-        asks = plan.topology == "partitioned" and above == REQUEST
-        yield PlanLayer(PlacedHop(key, plan.layers[layer], above, below), asks, layer + 1 == len(plan.layers))
-        state = OWNER if below == OWNER else state
 
 
 @dataclass
@@ -82,7 +30,8 @@ class Load:
 
     units: dict[str, dict[str, np.ndarray]]  # by stage and kind
     moves: list[Move] = field(default_factory=list)
-    sources: np.ndarray | float = 0.0  # of a layer's convolution: rows in, as many as the worker holds,
+    layer: int | None = None  # whose convolution it is of, 0 nearest the inputs; None: of what is left of a step
+    sources: np.ndarray | float = 0.0  # of the convolution: rows in, as many as the worker holds,
     pulled: np.ndarray | float = 0.0  # rows of others besides, which come as their holders mapped them,
     destinations: np.ndarray | float = 0.0  # rows out,
     edges: np.ndarray | float = 0.0  # and edges
@@ -93,6 +42,88 @@ class Load:
     ahead: bool = False  # are inputs merged by the threads that prepare batches?
     cost: LayerCost | None = None  # of the convolution, where it is not computed as layers of batches are
     overlaps: float = 0.0  # the share of what its rows out and edges take, in which its exchanges go on
+
+    @classmethod
+    def of(cls, workers: int, layer: int | None = None) -> Self:
+        """Nothing yet."""
+        return cls(defaultdict(lambda: defaultdict(lambda: np.zeros(workers))), layer=layer)
+
+    def move(self, stage: str, sent: np.ndarray) -> None:
+        """An exchange: bytes from each worker (rows) to each other."""
+        self.moves.append(Move(stage, sent))
+        self.units[stage]["tell" if stage == "sample" else "message"] += 1
+        self.units[stage]["carry"] += sent.sum(0) + sent.sum(1)
+
+    def tell(self, sent: np.ndarray, **kinds: np.ndarray) -> None:
+        """An exchange of lists while batches are drawn; `kinds`: what of each kind goes from worker to worker."""
+        for kind, matrix in kinds.items():
+            self.units["sample"][kind] += matrix.sum(0) + matrix.sum(1)
+        self.move("sample", sent)
+
+    def sum(self, stage: str, size: float, workers: int) -> None:
+        """So many bytes, added up over all workers: small ones go to all, of larger ones each worker adds up a part."""
+        sent = others(np.full((workers, workers), size))
+        whole = sent_whole(size, workers)
+        for _ in range(1 if whole else 2):
+            self.move(stage, sent if whole else sent / workers)
+
+    def leave_out(self, stages: Collection[str]) -> None:
+        """What is done in some stages is done once, at the start of a run."""
+        for stage in stages:
+            self.units[stage].clear()
+        self.moves = [move for move in self.moves if move.stage not in stages]
+        if "fetch" in stages:
+            self.ahead, self.inputs = False, 0.0
+        if "compute" in stages:
+            self.sources, self.edges = self.destinations, 0.0 * self.destinations
+
+
+@dataclass(frozen=True)
+class PlanLayer:
+    """A layer of a plan, and all that its load hangs on."""
+
+    placed: PlacedHop
+    asks: bool = False  # are lists asked of their owners?
+    top: bool = False  # is it the last layer?
+
+    @classmethod
+    def of(cls, layer: int, placement: str, above: Held, below: Held, top: bool, options: Options) -> Self:
+        """A layer between rows that are held so; `options`: fields of the plan, or those that are not the usual ones."""
+        spread = options.get("seeds", Plan.seeds) == "spread"
+        owned = above == OWNER or (top and not spread and OWNER in placement_named(placement).leaves)  # both, at home
+        state, cached = OWNER if owned else SPREAD if spread else HOME, layer == 0 and bool(options.get("cache"))
+        asks = options.get("topology") == "partitioned" and above == REQUEST
+        return cls(PlacedHop(Key(layer, state, cached), placement, above, below), asks, top)
+
+    def load(self, counted: "Counted") -> Load:
+        """What a layer makes workers do, and fetching its inputs, if it is the first."""
+        return counted.layer(self)
+
+
+@dataclass(frozen=True)
+class SlicedPart:
+    """What every worker computes on its slice of the columns of all rows: a layer, or the whole of a decoupled model."""
+
+    layer: int
+    cost: LayerCost
+    messages: tuple[float, ...]  # of every exchange, forward and backward: bytes a row, to each other worker
+    edge_bytes: float = 0.0  # bytes an edge that are summed over the workers
+    overlaps: float = 0.0  # the share of what rows out and edges take, in which exchanges go on
+
+    def load(self, counted: "Counted") -> Load:
+        """The same for all workers."""
+        return counted.sliced(self)
+
+
+PlanPart = PlanLayer | SlicedPart
+
+
+def layers_of(plan: Plan) -> Iterator[PlanLayer]:
+    """The layers of a plan, from the seeds to the inputs."""
+    depth = len(plan.layers)
+    for layer in reversed(range(depth)):
+        above, below = plan.held(layer + 1), plan.held(layer) if layer else INPUT
+        yield PlanLayer.of(layer, plan.layers[layer], above, below, layer + 1 == depth, vars(plan))
 
 
 @dataclass(frozen=True)
@@ -124,139 +155,125 @@ class Setting:
     id_bytes: float
     parameters: float  # bytes of the model
     values: EdgeValues = EdgeValues()
+    once: Collection[str] = ()  # stages that a run goes through once, at its start,
+    once_of_inputs: Collection[str] = ()  # and those of the layer nearest the inputs
 
 
-class Loads:
-    """The load of each part of a plan, as one dry run counted it."""
+class Counted:
+    """A batch that was counted: the load of each part of a plan in it."""
 
-    def __init__(self, counts: Counts, setting: Setting, half: bool = False) -> None:
+    def __init__(self, batch: CountedBatch, setting: Setting, half: bool = False) -> None:
         """`half`: rows of float32 travel in half precision."""
-        self._half = 0.5 if half else 1.0
-        self._counts, self._messages, self._workers = counts, setting.messages, len(setting.hosts)
-        self._row, self._id, self._parameters = setting.row, setting.id_bytes, setting.parameters
-        self._values = setting.values
+        self._batch, self._setting, self._half, self._workers = batch, setting, 0.5 if half else 1.0, len(setting.hosts)
         self._near = np.equal.outer(np.array(setting.hosts), np.array(setting.hosts))
-
-    def of(self, part: PlanPart) -> Load:
-        """What a layer makes workers do, and fetching its inputs, if it is the first."""
-        assert isinstance(part, PlanLayer)
-        load, placed = self._empty(), part.placed
-        drawn, moves = self._counts.batch.drawn[placed.key], self._counts.batch.moves[placed]
-        self._draw(load, part, drawn)
-        if placed.kind.splits or placed.below == OWNER:
-            self._ask(load, part, drawn, moves)
-            self._cross(load, part, moves)
-        self._compute(load, part, drawn, moves)
-        if part.layer == 0:
-            self._fetch(load, part, drawn, moves)
-        return load
 
     def step(self) -> Load:
         """What every batch takes besides its layers: gradients that are summed."""
-        load = self._empty()
-        load.units["sync"]["sum"] += self._parameters
-        self._sum(load, "sync", self._parameters)
+        load, size = Load.of(self._workers), self._setting.parameters
+        load.units["sync"]["sum"] += size
+        load.sum("sync", size, self._workers)
         return load
 
-    def _empty(self) -> Load:
-        return Load(defaultdict(lambda: defaultdict(lambda: np.zeros(self._workers))))
+    def layer(self, part: PlanLayer) -> Load:
+        """The load of a layer that is placed."""
+        placed = part.placed
+        first, load = placed.key.layer == 0, Load.of(self._workers, placed.key.layer)
+        drawn, moves = self._batch.drawn[placed.key], self._batch.moves[placed]
+        self._draw(load, part, drawn)
+        if placed.kind.splits or placed.below == OWNER:
+            self._ask(load, placed, drawn, moves)
+            self._cross(load, placed, moves)
+        self._compute(load, placed, drawn, moves)
+        if first:
+            self._fetch(load, placed, drawn, moves)
+        load.leave_out(self._setting.once_of_inputs if first else self._setting.once)
+        return load
+
+    def sliced(self, part: SlicedPart) -> Load:
+        """The load of what is computed on slices, of all rows."""
+        workers, own = self._workers, self._batch.held.sum(1)
+        load, edges = Load.of(workers, part.layer), float(self._batch.drawn[Key(0, OWNER)].lists.sum())
+        sent = [own * each * self._half for each in part.messages]
+        if part.edge_bytes:
+            sent += [np.full(workers, edges * part.edge_bytes / workers)] * 2
+        for each in sent:
+            load.move("exchange", others(np.repeat(each[:, None], workers, 1)))
+        load.sources, load.destinations, load.edges = own, np.full(workers, own.sum()), np.full(workers, edges)
+        load.cost, load.overlaps = part.cost, part.overlaps
+        return load
 
     def _draw(self, load: Load, part: PlanLayer, drawn: Drawn) -> None:
-        sample = load.units["sample"]
+        sample, id_bytes = load.units["sample"], self._setting.id_bytes
         sample["hop"] += 1
         sample["number"] += drawn.sources.sum(1)
-        sample["draw"] += drawn.lists.sum(0) if part.asks else drawn.edges
-        if part.placed.key.state == HOME and part.top and self._counts.uneven:
-            self._even(load, drawn)
+        sample["draw"] += drawn.lists.sum(0) if part.asks else drawn.lists.sum(1)
+        uneven = float(self._batch.uneven.max())
+        if part.placed.key.state == HOME and part.top and uneven:  # seeds leave homes that are too full:
+            sample["even"] += uneven  # every worker tells how many of their neighbours each one lacks
+            sample["draw"] += drawn.lists.sum(1) * uneven / max(1.0, self._batch.seeds)
+            load.tell(others(np.full((self._workers, self._workers), uneven * 8.0)))
         if part.asks:
             asked, edges = others(drawn.destinations), others(drawn.lists)
-            self._ids(load, asked * self._id, rows=asked)
-            self._ids(load, (asked * 4 + edges * (self._id + self._values.listed)).T, edges=edges.T)
+            load.tell(asked * id_bytes, ask=asked)
+            load.tell((asked * 4 + edges * (id_bytes + self._setting.values.listed)).T, edge=edges.T)
 
-    def _even(self, load: Load, drawn: Drawn) -> None:
-        """Seeds leave homes that are too full: every worker tells how many of their neighbours each one lacks."""
-        seeds = self._counts.uneven / self._workers
-        load.units["sample"]["even"] += self._counts.uneven
-        load.units["sample"]["draw"] += drawn.edges * self._counts.uneven / max(1.0, self._counts.coverage.seeds)
-        numbers = np.full((self._workers, self._workers), seeds * self._workers * 8.0)
-        self._move(load, Move("sample", others(numbers)))
-
-    def _ask(self, load: Load, part: PlanLayer, drawn: Drawn, moves: Moves) -> None:
+    def _ask(self, load: Load, placed: PlacedHop, drawn: Drawn, moves: Moves) -> None:
         """Who needs what of whom: ids, in one exchange."""
-        values, sample = self._values, load.units["sample"]
+        values, id_bytes, sample = self._setting.values, self._setting.id_bytes, load.units["sample"]
         if isinstance(moves.edges, np.ndarray):
-            sample["cut"] += drawn.edges
+            sample["cut"] += drawn.lists.sum(1)
         sample["cover"] += self._by_worker(moves.solved)
-        by_id = values.places or part.placed.above == REQUEST
-        sent = moves.edges * (self._id + values.pushed) + moves.pairs * (4 + self._id * by_id) + moves.asked * self._id
-        sent = sent + moves.copied_edges * (4 + values.column) + moves.copied_rows * self._id + moves.columns * 4
+        by_id = values.places or placed.above == REQUEST
+        sent = moves.edges * (id_bytes + values.pushed) + moves.pairs * (4 + id_bytes * by_id) + moves.asked * id_bytes
+        sent = sent + moves.copied_edges * (4 + values.column) + moves.copied_rows * id_bytes + moves.columns * 4
         rows, edges = moves.asked + moves.pairs + moves.copied_rows, moves.edges + moves.copied_edges
-        self._ids(load, *(self._matrix(figures) for figures in (sent, rows, edges)))
+        load.tell(self._matrix(sent), ask=self._matrix(rows), edge=self._matrix(edges))
 
-    def _cross(self, load: Load, part: PlanLayer, moves: Moves) -> None:
+    def _cross(self, load: Load, placed: PlacedHop, moves: Moves) -> None:
         """Rows and sums in the layer, forward and backward."""
-        messages = self._messages.get((part.layer, part.placement, part.placed.above == REQUEST)) or []
+        case = placed.key.layer, placed.placement, placed.above == REQUEST
+        messages = self._setting.messages.get(case) or []
         load.units["compute"]["cross"] += bool(messages)
         for message in messages:
             if "all" in message.bytes:
-                self._sum(load, "exchange", message.bytes["all"] * float(self._counts.held.sum()))
+                load.sum("exchange", message.bytes["all"] * float(self._batch.held.sum()), self._workers)
                 continue
             wanted = {kind: self._matrix(getattr(moves, kind)) for kind in message.bytes}
             none = self._matrix(0.0)
             came = sum((wanted[kind] * each * self._half for kind, each in message.bytes.items()), none)
             rows = sum((wanted[kind] for kind in ("pulled", "own") if kind in wanted), none)
             load.units["compute"]["join"] += rows.sum(0) + rows.sum(1)  # partial rows are part of a pushed edge's cost
-            self._move(load, Move("exchange", came if message.back else came.T))
+            load.move("exchange", came if message.back else came.T)
 
-    def _compute(self, load: Load, part: PlanLayer, drawn: Drawn, moves: Moves) -> None:
+    def _compute(self, load: Load, placed: PlacedHop, drawn: Drawn, moves: Moves) -> None:
         away, copied = self._matrix(moves.edges), self._matrix(moves.copied_edges)
-        load.edges = drawn.edges - away.sum(1) + away.sum(0) + copied.sum(0)
+        load.edges = drawn.lists.sum(1) - away.sum(1) + away.sum(0) + copied.sum(0)
         load.destinations, load.slices = drawn.destinations.sum(1), moves.slices
-        load.pushes, load.by_request = isinstance(moves.edges, np.ndarray), part.placed.above == REQUEST
+        load.pushes, load.by_request = isinstance(moves.edges, np.ndarray), placed.above == REQUEST
         load.pulled = self._by_worker(moves.pulled)
-        load.sources = self._held(part.layer, moves) + self._by_worker(moves.sources)
+        load.sources = self._held(placed.key.layer, moves) + self._by_worker(moves.sources)
 
     def _held(self, layer: int, moves: Moves) -> np.ndarray:
         """Rows that a layer takes where their owners hold them; of slices, those of all owners."""
-        held = self._counts.held_below(layer) * moves.held
+        held = self._batch.held_below(layer) * moves.held
         return held if moves.slices == 1 else np.full(self._workers, held.sum())
 
-    def _fetch(self, load: Load, part: PlanLayer, drawn: Drawn, moves: Moves) -> None:
-        fetch = load.units["fetch"]
+    def _fetch(self, load: Load, placed: PlacedHop, drawn: Drawn, moves: Moves) -> None:
+        fetch, row = load.units["fetch"], self._setting.row
         if moves.slices < 1:
             load.inputs = self._held(0, moves) * moves.slices
-            fetch["gather"] += load.inputs * self._row
+            fetch["gather"] += load.inputs * row
             return
-        load.ahead = not part.placed.kind.splits
-        fetch["fetch"] += part.placed.kind.fetches  # owners' own rows need not be looked for
-        wanted = self._matrix(moves.inputs) + self._counts.held * moves.held
+        load.ahead = not placed.kind.splits
+        fetch["fetch"] += placed.kind.fetches  # owners' own rows need not be looked for
+        wanted = self._matrix(moves.inputs) + self._batch.held * moves.held
         far = np.where(self._near, 0.0, wanted)
         load.inputs = wanted.sum(1) + drawn.cached[:, 0]
-        fetch["gather"] += load.inputs * self._row
+        fetch["gather"] += load.inputs * row
         if far.any():
             fetch["ask"] += far.sum(0) + far.sum(1)
-            self._move(load, Move("fetch", far * self._id))
-            self._move(load, Move("fetch", far.T * self._row * self._half))
-
-    def _ids(
-        self, load: Load, sent: np.ndarray, rows: np.ndarray | None = None, edges: np.ndarray | None = None
-    ) -> None:
-        for kind, matrix in (("ask", rows), ("edge", edges)):
-            if matrix is not None:
-                load.units["sample"][kind] += matrix.sum(0) + matrix.sum(1)
-        self._move(load, Move("sample", sent))
-
-    def _sum(self, load: Load, stage: str, size: float) -> None:
-        """So many bytes, added up over all workers: small ones go to all, of larger ones each worker adds up a part."""
-        sent = others(np.full((self._workers, self._workers), size))
-        whole = sent_whole(size, self._workers)
-        for _ in range(1 if whole else 2):
-            self._move(load, Move(stage, sent if whole else sent / self._workers))
-
-    def _move(self, load: Load, move: Move) -> None:
-        load.moves.append(move)
-        load.units[move.stage]["tell" if move.stage == "sample" else "message"] += 1
-        load.units[move.stage]["carry"] += move.sent.sum(0) + move.sent.sum(1)
+            load.move("fetch", far * self._setting.id_bytes)
+            load.move("fetch", far.T * row * self._half)
 
     def _matrix(self, figures: np.ndarray | float) -> np.ndarray:
         """Of each worker, by each other one; none, where it is 0."""

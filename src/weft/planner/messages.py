@@ -2,14 +2,15 @@
 writes down what it is asked to send. So a convolution of any kind tells for itself."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
@@ -23,41 +24,45 @@ KINDS = ("pulled", "own", "pairs", "columns", "all")
 _IMPOSSIBLE = -1.0  # in place of a message's way
 
 
+LayerMessages = dict[tuple[int, str, bool], list["Message"] | None]  # by layer, placement, and: by request?
+
+
 @dataclass(frozen=True)
 class Message:
     """One exchange of a layer: bytes a row of each kind, coming to the worker that wants them or (gradients) going back."""
 
     bytes: dict[
         str, float
-    ]  # pulled rows, destinations' own rows, partial rows, partial rows by column; rows summed (all)
+    ]  # by kind: others' rows, destinations' own, partial ones, those by column; summed ones (all)
     back: bool = False
 
 
-class Recorder(Communicator):
-    """A comm of two workers, one of whom is not there: what is sent is written down, what comes is zero."""
+class Recorded(NamedTuple):
+    """What one worker was asked to exchange: rows of so many bytes."""
 
-    def __init__(self, columns: bool = False) -> None:
-        super().__init__(0, 2)
-        self.messages: list[Message] = []
-        self._columns = columns
+    sent: int
+    came: int
+    row: float
+    summed: bool = False  # over the workers: none come
+
+
+class Recorder(Communicator):
+    """A comm of workers of whom only one is there: what is sent is written down, what comes is zero."""
+
+    def __init__(self, rank: int = 0, size: int = 2) -> None:
+        super().__init__(rank, size)
+        self.exchanges: list[Recorded] = []
 
     def begin(
         self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str, exact: bool = False
     ) -> Callable[[], Tensor]:
-        rows, back = max((sum(receive), False), (sum(send), True))
-        width = float(x[:1].numel() * x.element_size()) if len(x) else float(x.new_zeros(1, *x.shape[1:]).nbytes)
-        self.messages.append(Message(dict.fromkeys(self._kinds(rows), width), back))
+        self.exchanges.append(Recorded(sum(send), sum(receive), float(x.element_size() * math.prod(x.shape[1:]))))
         out = x.new_zeros(sum(receive), *x.shape[1:])
         return lambda: out
 
     def sum(self, x: Tensor, stage: str = "exchange") -> Tensor:
-        self.messages.append(Message({"all": x[:1].numel() * x.element_size()}))
+        self.exchanges.append(Recorded(len(x), 0, float(x.element_size() * math.prod(x.shape[1:])), summed=True))
         return x
-
-    def _kinds(self, rows: int) -> list[str]:
-        if self._columns:
-            return ["columns"] if rows else []
-        return [kind for kind, each in (("pulled", PULLED), ("own", OWN), ("pairs", PAIRS)) if rows & each]
 
 
 def messages_of(
@@ -68,17 +73,15 @@ def messages_of(
     `by_request`: its destinations' rows are where they were asked for, not at their owners. `workers`: how many share the
     columns of a layer by column.
     """
-    placed, columns = placement_named(placement), ColumnSpan(0, workers, width)
-    comm = Recorder(placed.only_first)
+    placed, columns, comm = placement_named(placement), ColumnSpan(0, workers, width), Recorder()
     layer = Rehearsal(comm, columns, depth == 0, by_request).layer(placed)
     wide = width if layer.whole_rows else columns.width
-    dtype = next((p.dtype for p in conv.parameters()), torch.float32)
-    x = torch.randn(HERE, wide, dtype=dtype).requires_grad_(depth > 0)
+    x = torch.randn(HERE, wide, dtype=dtype_of(conv)).requires_grad_(depth > 0)
     try:
         run_layer(graph, conv, layer, x, depth)
     except ModelError:
         return None
-    return comm.messages
+    return [_message(one, placed.only_first) for one in comm.exchanges]
 
 
 def messages_of_layers(
@@ -86,7 +89,7 @@ def messages_of_layers(
     convolutions: Mapping[int, tuple[MessagePassing, int, int]],
     workers: int,
     comm: Communicator | None = None,
-) -> dict[tuple[int, str, bool], list[Message] | None]:
+) -> LayerMessages:
     """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not.
 
     `convolutions`: by depth from 1 on, with the widths of their rows. With a comm, all its workers call this, and each
@@ -110,6 +113,17 @@ def messages_of_layers(
     return {case: _read(rows[rows[:, 0] == number, 1:]) for number, case in enumerate(cases)}
 
 
+def _message(one: Recorded, columns: bool) -> Message:
+    """The message that was recorded; how many rows go or come tells of which kinds they are (of columns: of one)."""
+    if one.summed:
+        return Message({"all": one.row})
+    rows, back = max((one.came, False), (one.sent, True))
+    kinds = {"columns": rows if columns else 0} | {
+        kind: 0 if columns else rows & each for kind, each in (("pulled", PULLED), ("own", OWN), ("pairs", PAIRS))
+    }
+    return Message({kind: one.row for kind, are in kinds.items() if are}, back)
+
+
 def _written(messages: list[Message] | None) -> list[tuple[float, ...]]:
     """A row of numbers for each message: its way and its bytes; a single one where there can be none."""
     if messages is None:
@@ -124,6 +138,11 @@ def _read(rows: np.ndarray) -> list[Message] | None:
         Message({kind: each for kind, each in zip(KINDS, row[1:].tolist(), strict=True) if each}, bool(row[0]))
         for row in rows
     ]
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """The type of a module's numbers."""
+    return next((p.dtype for p in module.parameters()), torch.float32)
 
 
 def run_layer(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int) -> None:

@@ -17,7 +17,7 @@ from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn import BlackBox, convolution_of, walk
 from weft.placements import OWNER
-from weft.planner.counts import HOME, Counts, Key, others
+from weft.planner.counts import HOME, CountedBatch, Key, others
 from weft.planner.layer_bench import FEW, LayerBench, Shape, most_rows, pace, step_time
 
 
@@ -29,10 +29,10 @@ class LayerCost:
     source: float  # a row that goes in
     destination: float  # a row that comes out
     edge: float
-    pushed: float  # an edge where some are pushed to destinations' owners,
-    asked: float  # or to where destinations were asked for
-    column: float  # an edge where each worker has a slice of the columns, and its share of the rows
-    ahead: float  # an edge, where inputs are merged ahead by the threads that prepare batches; 0: they are not
+    pushed: float = 0.0  # an edge where some are pushed to destinations' owners,
+    asked: float = 0.0  # or to where destinations were asked for
+    column: float = 0.0  # an edge where each worker has a slice of the columns, and its share of the rows
+    ahead: float = 0.0  # an edge, where inputs are merged ahead by the threads that prepare batches; 0: they are not
     pulled: float = 0.0  # a row that others held; 0: they have mapped it already
 
 
@@ -48,13 +48,14 @@ class ModelCost:
     widths: list[int]  # of the rows that go into each layer, and of those that come out of the last
 
 
-def shapes_of(counts: Counts, depth: int) -> list[Shape]:
+def shapes_of(batch: CountedBatch, depth: int) -> list[Shape]:
     """Each layer's size on a mean worker; of edges and partial rows that go to others, of the placement with most."""
-    shapes, workers = [], len(counts.held)
+    shapes, workers = [], len(batch.held)
     for layer in range(depth):
-        home, owner = (counts.batch.drawn[Key(layer, state)] for state in (HOME, OWNER))
-        sizes = (home.sources, home.destinations, home.lists, counts.held_below(layer), others(home.destinations))
-        split = max(counts.moves_of(Key(layer, OWNER)), key=lambda moves: float(np.sum(moves.edges)))
+        home, owner = (batch.drawn[Key(layer, state)] for state in (HOME, OWNER))
+        sizes = (home.sources, home.destinations, home.lists, batch.held_below(layer), others(home.destinations))
+        moves = [moves for placed, moves in batch.moves.items() if placed.key == Key(layer, OWNER)]
+        split = max(moves, key=lambda moves: float(np.sum(moves.edges)))
         pushed = float(np.sum(split.edges)) / max(1.0, float(owner.lists.sum()))
         sources, destinations, edges, below, away = (float(size.sum()) / workers for size in sizes)
         shapes.append(Shape(sources, destinations, edges, below, away, pushed, float(np.sum(split.pairs)) / workers))

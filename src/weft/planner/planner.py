@@ -4,79 +4,56 @@ import copy
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from torch import nn
 
 from weft.errors import ConfigError
-from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
 from weft.plan import Plan
-from weft.planner.answer import LIMITS, STAGES, Answer, Prediction
+from weft.planner.answer import LIMITS, STAGES, Answer, Prediction, Sweep
 from weft.planner.cluster import Cluster
-from weft.planner.cost import Price, Priced, epoch_seconds
+from weft.planner.cost import Price, Priced
 from weft.planner.explain import reasons, worth
 from weft.planner.loads import PlanLayer, layers_of
-from weft.planner.mini_batches import BatchesOfEpoch, MiniBatches
+from weft.planner.mini_batches import MiniBatches
 from weft.planner.search import best_plans
-from weft.planner.space import Communicators, Space, Variant
-from weft.planner.task import Task
+from weft.planner.space import Space, Variant
+from weft.planner.task import Options, Task, Workers
 from weft.planner.whole_graph import WholeGraph
 
 _SHOWN = 3  # the fastest plans, beside the named ones
 _CANDIDATES = 10  # the fastest plans of the search, of which those that are named already are left out
 _KEPT = 256  # beginnings of plans that the search keeps for each way of holding rows
+_Kind = tuple[tuple[str, ...], str, str, bool]  # layers, seeds, group, replicate
+_LINKS = tuple(2.0**power for power in range(-5, 6))  # that a sweep looks at, of the speed that links have
 
 
 class Planner:
     """Counts once, then predicts for any plan, as often as the cluster changes."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        model: nn.Module,
-        task: Task,
-        owners: Owners,
-        hosts: Sequence[int],
-        comms: Communicators | None = None,
-        title: str = "",
-        progress: ProgressCallback | None = None,
-        batches: BatchesOfEpoch | None = None,
-    ) -> None:
-        """`owners`: all workers. `hosts`: of each. With communicators, all workers call this together.
+    space: Space
 
-        `batches`: the vertices that each batch of an epoch computes, by the seeds of a batch; None: the training vertices.
-        """
+    def __init__(
+        self, graph: Graph, model: nn.Module, task: Task, workers: Workers, progress: ProgressCallback | None = None
+    ) -> None:
+        """With workers that are here, all of them call this together."""
         start = time.perf_counter()
-        self.space: Space
         if task.sampling is None:
-            self.space = WholeGraph(graph, model, task, owners, hosts, comms)
+            self.space = WholeGraph(graph, model, task, workers)
         else:
-            self.space = MiniBatches(graph, model, task, owners, hosts, comms, progress, batches)
-        self._title = title
+            self.space = MiniBatches(graph, model, task, task.sampling, workers, progress)
+        self.batches = self.space.counted.of_epoch
         self._priced: dict[Variant, Priced] = {}
         self._cluster: Cluster | None = None  # that these are of
-        self.took = time.perf_counter() - start
+        self._took = time.perf_counter() - start
 
     def of(self, model: nn.Module) -> "Planner":
         """A planner for another model of as many layers, by what was counted."""
         other = copy.copy(self)
         other.space, other._priced, other._cluster = self.space.of(model), {}, None
         return other
-
-    @property
-    def batches(self) -> int:
-        """Batches of an epoch."""
-        return self.space.batches
-
-    def named(self) -> dict[str, Plan]:
-        """The plans that have names, with the task's options."""
-        return self.space.named
-
-    def reads(self, plan: Plan) -> np.ndarray | None:
-        """How often each vertex is read as an input of this worker: what its cache is to hold, if that is by reads."""
-        return self.space.reads(plan)
 
     def predict(self, plan: Plan, cluster: Cluster, name: str | None = None) -> Prediction:
         """What an epoch by a plan would take on a cluster."""
@@ -88,7 +65,8 @@ class Planner:
         name = name or self.space.name_of(plan)
         for part in layers_of(plan):
             if not self.space.possible(part):
-                why = f"layer {part.layer + 1} can't be {part.placement}: its convolution has no such split"
+                placed = part.placed
+                why = f"layer {placed.key.layer + 1} can't be {placed.placement}: its convolution has no such split"
                 return Prediction.none(name, plan, why)
         price, batches, lanes = self.price(plan, cluster), self.batches, self.space.lanes
         memory, room = self._memory(plan, price, cluster)
@@ -110,20 +88,19 @@ class Planner:
 
     def price(self, plan: Plan, cluster: Cluster) -> Price:
         """What a mean batch of a plan costs."""
-        prices = self._prices(Variant.of(plan), cluster)
-        return sum((prices.layer(part) for part in self.space.parts(plan)), prices.step)
+        prices = self._prices(vars(plan), cluster)
+        return sum(map(prices.part, self.space.parts(plan)), prices.step)
 
     def units(self, plan: Plan, cluster: Cluster) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
         """Units of work in an epoch by stage and kind, [workers]; all workers' processor seconds in convolutions.
 
         The latter as two figures: whatever their rows are, and for rows and edges.
         """
-        priced = self._prices(Variant.of(plan), cluster)
+        priced = self._prices(vars(plan), cluster)
         total: dict[str, dict[str, np.ndarray]] = {stage: {} for stage in STAGES}
         convolved = np.zeros(2)
-        loads = [(priced.loads.step(), None), *((priced.loads.of(p), p.layer) for p in self.space.parts(plan))]
-        for load, layer in loads:
-            convolved += [part.sum() * self.batches for part in priced.prices.convolved(load, layer)]
+        for load in priced.loads(self.space.parts(plan)):
+            convolved += [part.sum() * self.batches for part in priced.prices.convolved(load)]
             for stage, kinds in load.units.items():
                 for kind, units in kinds.items():
                     total[stage][kind] = total[stage].get(kind, 0.0) + units * self.batches
@@ -132,29 +109,27 @@ class Planner:
     def answer(self, cluster: Cluster, also: Plan | None = None) -> Answer:
         """The fastest plan for a cluster, and what the named ones, the runners-up and some other plan would take."""
         start = time.perf_counter()
-        named = self.named()
+        named = self.space.named
         found = {plan: self.predict(plan, cluster, name) for name, plan in named.items()}
         found |= {plan: self.predict(plan, cluster) for plan in self._searched(cluster) if plan not in found}
         if also is not None and also not in found:
             found[also] = self.predict(also, cluster)
         ranked = sorted(
-            map(self._narrowed, found.values()), key=lambda p: (p.excluded is not None, worth(p.plan, p.seconds))
+            (replace(p, excluded=p.excluded or self.space.differs(p.plan)) for p in found.values()),
+            key=lambda p: (p.excluded is not None, worth(p.plan, p.seconds)),
         )
         if ranked[0].excluded is not None:
             raise ConfigError(f"no plan fits this cluster: {ranked[0].name} {ranked[0].excluded}")
         shown = [p for at, p in enumerate(ranked) if p.name in named or at < _SHOWN or p.plan == also]
-        coverage, prefetch = self.space.some_counts.coverage, self.space.choices.get("prefetch", (0,))[0]
-        took = self.took + time.perf_counter() - start
+        counted, prefetch = self.space.counted, self.space.choices.get("prefetch", (0,))[0]
+        took = self._took + time.perf_counter() - start
         said = reasons(shown, lambda plan: self.predict(plan, cluster), prefetch)
-        return Answer(self._title, ranked[0], shown, said, coverage.of_epoch, coverage.batches, coverage.error, took)
-
-    def _narrowed(self, prediction: Prediction) -> Prediction:
-        """Excluded, if the plan is another one than the task asks for."""
-        return replace(prediction, excluded=prediction.excluded or self.space.differs(prediction.plan))
+        looked_at = len(counted.each)
+        return Answer(self.space.task.title, ranked[0], shown, said, self.batches, looked_at, counted.error, took)
 
     def _searched(self, cluster: Cluster) -> list[Plan]:
         """Plans that may be the best, of all options that are open; the fastest first."""
-        found: dict[tuple[Any, ...], _Ranked] = {}
+        found: dict[_Kind, _Ranked] = {}
         for options in self.space.options():
             for each in options:
                 self._search(cluster, each, found)
@@ -162,16 +137,16 @@ class Planner:
                 break
         return [ranked.plan for ranked in sorted(found.values(), key=lambda ranked: ranked[:2])[:_CANDIDATES]]
 
-    def _search(self, cluster: Cluster, options: dict[str, Any], found: dict[tuple[Any, ...], "_Ranked"]) -> None:
+    def _search(self, cluster: Cluster, options: Options, found: dict["_Kind", "_Ranked"]) -> None:
         """Add the plans with some options; of those that differ in cache, wire or topology alone, the best stays.
 
         A plan that does not fit memory is tried in a lighter way.
         """
         space = self.space
-        prices = self._prices(Variant.among(options), cluster)
+        prices = self._prices(options, cluster)
 
         def price(part: PlanLayer) -> Price | None:
-            return prices.layer(part) if space.possible(part) else None
+            return prices.part(part) if space.possible(part) else None
 
         seeds = space.seeds(options["seeds"])
         for plan, cost in best_plans(space.depth, options, price, space.placements, seeds, _KEPT):
@@ -192,19 +167,18 @@ class Planner:
         return self.space.memory(plan, price, host.workers), room if limit is None else min(room, limit)
 
     def _seconds(self, plan: Plan, price: Price, cluster: Cluster) -> float:
-        lanes, ahead = self.space.lanes, self.space.lanes > 0 and plan.prefetch > 0
-        took = epoch_seconds(price.limits, self.batches, cluster.work["overlap"], lanes, ahead)
-        return took - price.hidden * self.batches
+        lanes = self.space.lanes
+        return price.seconds(self.batches, cluster.work["overlap"], lanes, lanes > 0 and plan.prefetch > 0)
 
-    def _prices(self, variant: Variant, cluster: Cluster) -> Priced:
-        workers = sum(host.workers for host in cluster.hosts)
-        if workers != self.space.workers:
+    def _prices(self, options: Options, cluster: Cluster) -> Priced:
+        if cluster.workers != self.space.size:
             raise ConfigError(
-                f"the cluster has {workers} workers, but {self.space.workers} are planned for: probe the cluster that the "
-                f"run is on, or plan for the other one with `weft plan --cluster`"
+                f"the cluster has {cluster.workers} workers, but {self.space.size} are planned for: probe the cluster "
+                f"that the run is on, or plan for the other one with `weft plan --cluster`"
             )
         if self._cluster is not cluster:
             self._cluster, self._priced = cluster, {}
+        variant = Variant.of(options)
         if variant not in self._priced:
             self._priced[variant] = self.space.prices(variant, cluster)
         return self._priced[variant]
@@ -217,3 +191,27 @@ class _Ranked(NamedTuple):
     worth: float
     plan: Plan
     as_searched: bool  # or in a lighter way
+
+
+def link_sweep(planner: Planner, cluster: Cluster) -> Sweep:
+    """Predictions by the speed of all links; the axis shows the slowest host's."""
+    slowest = min(host.bandwidth for host in cluster.hosts)
+    points = [(slowest * factor, planner, cluster.with_links(factor)) for factor in _LINKS]
+    return sweep("link", points, slowest)
+
+
+def sweep(axis: str, points: Sequence[tuple[float, Planner, Cluster]], here: float | None) -> Sweep:
+    """The plans that are fastest somewhere, and the named ones, at each value with its planner and cluster."""
+    shown: dict[str, Plan] = {}
+    best = []
+    for _, planner, cluster in points:
+        chosen = planner.answer(cluster).best
+        best.append(chosen.name)
+        shown[chosen.name] = chosen.plan
+        shown |= {name: plan for name, plan in planner.space.named.items() if name not in shown}
+    seconds: dict[str, list[float]] = {name: [] for name in shown}
+    for _, planner, cluster in points:
+        for name, plan in shown.items():
+            found = planner.predict(plan, cluster, name)
+            seconds[name].append(found.seconds if found.excluded is None else float("nan"))
+    return Sweep(axis, [value for value, _, _ in points], seconds, here, best)

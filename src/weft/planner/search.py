@@ -5,17 +5,18 @@ beginnings of plans hold the same rows in the same way and one costs no more in 
 what is left at the inputs holds the best plan of all.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
 
 import numpy as np
 
 from weft.placements import OWNER, REQUEST, Held, placement_named
 from weft.plan import Plan
 from weft.planner.cost import Price
-from weft.planner.counts import HOME, SPREAD, Key, PlacedHop, held_below
+from weft.planner.counts import held_below
 from weft.planner.loads import PlanLayer
+from weft.planner.task import Options
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class _Beginning:
 
 def best_plans(
     depth: int,
-    options: Mapping[str, Any],
+    options: Options,
     price: Callable[[PlanLayer], Price | None],
     placements: Callable[[int], Iterable[str]],
     seeds: frozenset[Held],
@@ -50,31 +51,18 @@ def best_plans(
     beginnings = [_Beginning((), seeds, None, Price.nothing())]
     for layer in reversed(range(depth)):
         grown = []
-        for beginning in beginnings:
-            for placement in placements(layer):
-                for part, held in _extended(beginning, layer, placement, options):
-                    cost = price(part)
-                    if cost is not None:
-                        layers = (placement, *beginning.layers)
-                        grown.append(_Beginning(layers, placement_named(placement).takes, held, beginning.price + cost))
+        for beginning, placement in product(beginnings, [*placements(layer)]):
+            above, kind = beginning.joins(placement), placement_named(placement)
+            if above is None:
+                continue
+            for below in held_below(kind, layer):
+                cost = price(PlanLayer.of(layer, placement, above, below, layer + 1 == depth, options))
+                if cost is not None:
+                    layers = (placement, *beginning.layers)
+                    grown.append(_Beginning(layers, kind.takes, below, beginning.price + cost))
         beginnings = [kept for alike in _by_kind(grown) for kept in _front(alike)[:most]]
     for beginning in beginnings:
         yield Plan(beginning.layers, **options), beginning.price
-
-
-def _extended(
-    beginning: _Beginning, layer: int, placement: str, options: Mapping[str, Any]
-) -> Iterator[tuple[PlanLayer, Held]]:
-    """One layer more, for each way in which the rows below it may be held."""
-    joins, spread = beginning.joins(placement), options["seeds"] == "spread"
-    if joins is None:
-        return
-    kind, top = placement_named(placement), beginning.held is None
-    owned = joins == OWNER or (top and not spread and OWNER in kind.leaves)  # seeds at home are with both
-    key = Key(layer, OWNER if owned else SPREAD if spread else HOME, layer == 0 and options.get("cache", 0.0) > 0)
-    asks = options.get("topology") == "partitioned" and joins == REQUEST
-    for held in held_below(kind, layer):
-        yield PlanLayer(PlacedHop(key, placement, joins, held), asks, top), held
 
 
 def _by_kind(beginnings: list[_Beginning]) -> Iterator[list[_Beginning]]:

@@ -2,9 +2,9 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -12,7 +12,6 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
-from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.nn import takes_types, walk
 from weft.placements import Held
@@ -20,19 +19,10 @@ from weft.plan import Plan, usual_seeds
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, Priced, Prices
 from weft.planner.counts import Counts
-from weft.planner.loads import EdgeValues, Loads, PlanLayer, PlanPart, Setting, layers_of
+from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting, layers_of
 from weft.planner.messages import messages_of_layers
 from weft.planner.model_cost import ModelCost, model_cost, shapes_of
-from weft.planner.task import Task
-from weft.threads import cached_property
-
-
-@dataclass(frozen=True)
-class Communicators:
-    """The ways to other workers, where each counts for itself."""
-
-    all: Communicator
-    host: Communicator
+from weft.planner.task import Choices, Options, Task, Workers
 
 
 class Variant(NamedTuple):
@@ -43,12 +33,7 @@ class Variant(NamedTuple):
     wire: str
 
     @classmethod
-    def of(cls, plan: Plan) -> "Variant":
-        """The variant of a plan."""
-        return cls(plan.group, plan.replicate, plan.wire)
-
-    @classmethod
-    def among(cls, options: Mapping[str, Any]) -> "Variant":
+    def of(cls, options: Options) -> "Variant":
         """The variant of plans with these options."""
         return cls(*(options.get(name, getattr(Plan, name)) for name in cls._fields))
 
@@ -56,61 +41,49 @@ class Variant(NamedTuple):
 class Space(ABC):
     """The plans for a task on a graph and some workers, of a model that `learn` was called with."""
 
-    usual: ClassVar[Mapping[str, tuple[Any, ...]]]  # values of plans' fields that are searched, the preferred one first
-    batches: int  # of an epoch
-    lanes: int  # threads that prepare them, beside the one that trains
+    usual: ClassVar[Choices]  # what is searched where the task leaves it open
+    counts: dict[tuple[str, bool], Counts]  # what plans go over, by group and replicate: the preferred one first
+    lanes: int  # threads that prepare batches, beside the one that trains
+    once: tuple[str, ...] = ()  # stages that a run goes through once,
+    once_of_inputs: tuple[str, ...] = ()  # and of the layer nearest the inputs
 
-    def __init__(
-        self, graph: Graph, task: Task, owners: Owners, hosts: Sequence[int], comms: Communicators | None
-    ) -> None:
-        """`owners`: all workers. `hosts`: of each. With communicators, all workers call this together."""
-        self.task, self.hosts, self.workers = task, tuple(hosts), len(hosts)
-        self.graph, self._owners, self._comms = graph, owners, comms
-        self._comm = None if comms is None else comms.all
+    def __init__(self, graph: Graph, task: Task, workers: Workers) -> None:
+        """With workers that are here, all of them call this together."""
+        self.task, self.graph, self.workers, self.size = task, graph, workers, len(workers.hosts)
         self.choices = {**self.usual, **task.choices}
-        assert graph.features is not None
-        self.row = float(graph.features[:1].nbytes)  # bytes of a row of inputs, as it is stored
+        self.row = float(graph.features[:1].nbytes) if graph.features is not None else 0.0  # bytes, as it is stored
         self.item = 8 if task.dtype == "float64" else 4
 
     def of(self, model: nn.Module) -> Self:
-        """The space of another model of as many layers. With communicators, all workers call this together."""
+        """The space of another model of as many layers. With workers that are here, all of them call this together."""
         other = copy.copy(self)
-        vars(other).pop("named", None)
         other.learn(model)
         return other
 
     def learn(self, model: nn.Module) -> None:
         """What the model's layers cost, and what crosses in them."""
-        found = walk(model, self.graph.num_features)
+        found, comm, size = walk(model, self.graph.num_features), self.workers.comm, self.size
         self.depth = len(found)
-        shapes = shapes_of(self.some_counts, self.depth)
-        self.model: ModelCost = model_cost(self.graph, model, shapes, self.workers, self._comm)
-        self._messages = messages_of_layers(self.graph, found, self.workers, self._comm) if self.workers > 1 else {}
+        shapes = shapes_of(self.counted.batch, self.depth)
+        self.model: ModelCost = model_cost(self.graph, model, shapes, size, comm)
+        messages = messages_of_layers(self.graph, found, size, comm) if size > 1 else {}
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         values = EdgeValues.of(self.graph, takes_types(model), places)
-        id_bytes, parameters = self.graph.indices.itemsize, float(self.model.parameters)
-        self._setting = Setting(self._messages, self.hosts, self.row, id_bytes, parameters, values)
+        numbers = self.row, self.graph.indices.itemsize, float(self.model.parameters)
+        self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs)
+        self.named = {name: self._with_choices(make) for name, make in self.makers().items()}
 
     @property
-    @abstractmethod
-    def some_counts(self) -> Counts:
+    def counted(self) -> Counts:
         """What plans that have no options go over."""
-
-    @abstractmethod
-    def counts(self, variant: Variant) -> Counts:
-        """What plans go over."""
-
-    @cached_property
-    def named(self) -> dict[str, Plan]:
-        """The plans that have names, each with as many of the task's choices as mean something to it."""
-        return {name: self._with_choices(make) for name, make in self.makers().items()}
+        return next(iter(self.counts.values()))
 
     @abstractmethod
     def makers(self) -> dict[str, Callable[..., Plan]]:
         """What makes the plans that have names, of a number of layers and with options."""
 
     @abstractmethod
-    def options(self) -> Iterator[list[dict[str, Any]]]:
+    def options(self) -> Iterator[list[Options]]:
         """Fields of the plans to search through, besides placements; each list only if no plan before it fits."""
 
     @abstractmethod
@@ -129,7 +102,7 @@ class Space(ABC):
     def memory(self, plan: Plan, price: Price, near: int) -> float:
         """Bytes of the worker that needs most; `near`: how many workers its host has."""
 
-    def parts(self, plan: Plan) -> Iterator[PlanPart]:
+    def parts(self, plan: Plan) -> Iterable[PlanPart]:
         """What a plan's cost is the sum of, from the seeds to the inputs."""
         return layers_of(plan)
 
@@ -147,24 +120,19 @@ class Space(ABC):
 
     def prices(self, variant: Variant, cluster: Cluster) -> Priced:
         """What the parts of plans cost on a cluster."""
-        counts, half = self.counts(variant), variant.wire == "float16" and self.task.dtype == "float32"
-        prices = Prices(cluster, self.model, self.item, self.row, self._comm is not None, self._absent(cluster))
-        each = [(share, self._loads(one, half)) for share, one in counts.each]
-        return Priced(self._loads(counts, half), each, prices)
-
-    def _loads(self, counts: Counts, half: bool) -> Loads:
-        return Loads(counts, self._setting, half)
-
-    def _absent(self, cluster: Cluster) -> float:
-        """The share of a host's rows that does not fit its memory, of the host with least."""
-        rows = self.graph.num_vertices * self.row / self.workers
-        return max(max(0.0, 1 - host.memory / max(1.0, rows * host.workers)) for host in cluster.hosts)
+        counts = self.counts[variant.group, variant.replicate]
+        half, here = variant.wire == "float16" and self.task.dtype == "float32", self.workers.comm is not None
+        rows = self.graph.num_vertices * self.row / self.size
+        absent = max(max(0.0, 1 - host.memory / max(1.0, rows * host.workers)) for host in cluster.hosts)
+        each = [(share, Counted(batch, self.setting, half)) for share, batch in counts.each]
+        prices = Prices(cluster, self.model, self.item, self.row, here, absent)
+        return Priced(Counted(counts.batch, self.setting, half), each, prices)
 
     def name_of(self, plan: Plan) -> str:
         """A named plan's name; else its placements, and the options that are not the preferred ones."""
-        known = next((name for name, one in self.named.items() if one == plan), None)
-        if known is not None:
-            return known
+        for name, known in self.named.items():
+            if known == plan:
+                return name
         usual = {field.name: field.default for field in fields(Plan)} | {
             name: of[0] for name, of in self.choices.items()
         }

@@ -1,8 +1,20 @@
-"""What is to be trained, as the planner needs to know it: all that a plan may not change."""
+"""What is to be trained, and by whom, as the planner needs to know it: all that a plan may not change."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+import torch
+
+from weft.exchange import Communicator, Owners
+from weft.graph import Graph
+from weft.sampling import Sampler, make_sampler
+
+# The vertices that each batch of an epoch computes, for a number of seeds.
+BatchesOfEpoch = Callable[[int], list[np.ndarray]]
+Options = Mapping[str, Any]  # fields of Plan, besides its layers,
+Choices = Mapping[str, tuple[Any, ...]]  # and the values that they may have, the preferred one first
 
 
 @dataclass(frozen=True)
@@ -16,16 +28,52 @@ class Sampling:
     weighted: bool = False
     seed: int = 0
     loaders: int = 2  # threads that prepare batches
+    batches: BatchesOfEpoch | None = None  # None: the training vertices, cut into batches
+
+    def on(self, graph: Graph) -> Sampler:
+        """What draws from a graph."""
+        return make_sampler(
+            self.sampler, graph, self.fanouts, replace=self.replace, weighted=self.weighted, seed=self.seed
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """A training run without its plan."""
 
+    title: str = ""  # in one line
     sampling: Sampling | None = None  # None: all vertices with all their neighbours are the one batch
     dtype: str = "float32"
     epochs: int = 1
     memory: float | None = None  # bytes that a worker may use; None: what its host has for it
-    # What is decided of the plan: for fields of Plan the values that they may have, the preferred one first. Fields that are
-    # not named are the planner's to choose.
-    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    choices: Choices = field(default_factory=dict)  # what is decided of the plan; the planner chooses other fields
+
+
+@dataclass(frozen=True)
+class Workers:
+    """All workers, wherever this process is: one of them, or one that counts for all of them."""
+
+    owners: Owners
+    hosts: Sequence[int]  # of each worker
+    comm: Communicator | None = None  # to all; None: none of them is here
+    comm_of_host: Communicator | None = None  # to those of this one's host
+
+    @property
+    def here(self) -> Sequence[int]:
+        """Those that this process counts for."""
+        return range(len(self.hosts)) if self.comm is None else [self.comm.rank]
+
+    def near(self, worker: int) -> frozenset[int]:
+        """The workers of a worker's host."""
+        return frozenset(other for other, host in enumerate(self.hosts) if host == self.hosts[worker])
+
+    def gather(self, mine: np.ndarray) -> np.ndarray:
+        """Rows of figures of the workers that this process counts for, those of all workers together."""
+        return mine if self.comm is None else torch.cat(self.comm.gather(torch.from_numpy(mine), "sample")).numpy()
+
+    def agreed(self, figures: Sequence[float]) -> Sequence[float]:
+        """The means of what the workers found, for all of them."""
+        if self.comm is None:
+            return figures
+        whole: list[float] = self.comm.sum(torch.tensor(figures, dtype=torch.float64)).tolist()
+        return [figure / len(self.hosts) for figure in whole]

@@ -4,116 +4,96 @@ There is one batch, made ready once, so nothing is drawn or fetched, and nothing
 at the owners are priced by what the graph's parts go over and move, layers by column by what they were seen to send.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import nn
-from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.exchange import Owners
 from weft.graph import Graph
 from weft.nn import Decoupled, needs, row_costs, walk
-from weft.placements import OWNER, Held, placement_named
+from weft.placements import OWNER, Held, placement_named, vertices_to_replicate
 from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.cost import Price
-from weft.planner.counts import Counts, Key
-from weft.planner.loads import DecoupledPlan, Loads, PlanLayer, PlanPart, SlicedPlanLayer
-from weft.planner.slice_bench import SliceCosts, merges_once, mixing, sliced
-from weft.planner.space import Communicators, Space, Variant
-from weft.planner.task import Task
-from weft.planner.whole_graph_counts import count_graph
-from weft.planner.whole_graph_loads import ReadyOnce, Seen
+from weft.planner.counts import HOME, CountedBatch, Counts, Key, ways
+from weft.planner.dry_run import Members, RowCosts, Traversal
+from weft.planner.loads import PlanLayer, PlanPart, SlicedPart, layers_of
+from weft.planner.model_cost import LayerCost
+from weft.planner.slice_bench import merges_once, mixing, sliced
+from weft.planner.space import Space
+from weft.planner.task import Choices, Options, Task, Workers
 from weft.plugins import PLACEMENTS
+from weft.sampling import NeighborSampler
 
-_OTHER_MODEL = "trains another model, the decoupled one: choose it by name"
-_COUPLED = "trains another model than the decoupled one"
+_REFUSED = {  # by: is the model the decoupled one? Is the plan's?
+    (False, True): "trains another model, the decoupled one: choose it by name",
+    (True, False): "trains another model than the decoupled one",
+}
 _MOST_CHUNKS = 1 << 12
+_READY_ONCE = ("sample", "fetch")
 
 
 class WholeGraph(Space):
     """Plans for the whole graph as one batch."""
 
-    usual: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+    usual: ClassVar[Choices] = {
         "topology": ("replicated",),
         "wire": ("float32",),
         "replicate": (False, True),
         "overlap": (True,),
         "chunks": (0,),
     }
-    batches, lanes = 1, 0
+    lanes, once = 0, _READY_ONCE
 
-    def __init__(
-        self,
-        graph: Graph,
-        model: nn.Module,
-        task: Task,
-        owners: Owners,
-        hosts: Sequence[int],
-        comms: Communicators | None = None,
-    ) -> None:
-        super().__init__(graph, task, owners, hosts, comms)
-        self._own = np.diff(owners.bounds).astype(float)
+    def __init__(self, graph: Graph, model: nn.Module, task: Task, workers: Workers) -> None:
+        super().__init__(graph, task, workers)
         self.learn(model)
 
     def learn(self, model: nn.Module) -> None:
-        self._is_decoupled = isinstance(model, Decoupled)
-        model, heads = (model.model, model.heads) if isinstance(model, Decoupled) else (model, 1)
-        graph, costs = self.graph, row_costs(model, self.graph.num_features)
-        epochs = {replicate: self.task.epochs * replicate for replicate in self._replicates(len(costs))}
-        self._counts = {
-            replicate: count_graph(graph, self._owners, self.hosts, costs, self._comm, epochs)
-            for replicate, epochs in epochs.items()
-        }
-        super().learn(model)
+        graph, size = self.graph, self.size
+        model, heads, self._trained = _coupled(model)
+        costs = row_costs(model, graph.num_features)
+        again = size > 1 and "replicated" in self.choices["topology"]  # may near halos be computed again?
+        epochs = {False: 0} | ({True: self.task.epochs} if again else {})
+        self.counts = {("all", way): count_graph(graph, self.workers, costs, of) for way, of in epochs.items()}
         convolutions = [(conv, width) for _, (conv, width, _) in sorted(walk(model, graph.num_features).items())]
         keeps = merges_once(graph, *convolutions[0])
-        by_column = [
-            self._by_column(*conv, depth) if self.workers > 1 else None for depth, conv in enumerate(convolutions)
-        ]
-        mixes = self._agreed(mixing(graph, self.model.widths[-1], self.workers))
-        self._seen = Seen(keeps, by_column, mixes, self.depth - _enters(model), heads)
-        self._needs = needs(model, graph.num_features, graph.num_edges, self._owners.bounds.tolist(), self.item)
+        self.once_of_inputs = (*_READY_ONCE, "exchange", "compute") if keeps else _READY_ONCE
+        super().learn(model)
+        layers = [self._sliced(depth, *conv) if size > 1 else None for depth, conv in enumerate(convolutions)]
+        mixes = self.workers.agreed(mixing(graph, self.model.widths[-1], size))
+        needed = needs(model, graph.num_features, graph.num_edges, self.workers.owners.bounds.tolist(), self.item)
+        chunked = needed.lists + needed.slices + needed.rows, needed.edges
+        mixings = self.depth - _enters(model)
+        self._ways: dict[tuple[bool, bool], _Way] = {  # by: on slices of the columns? Decoupled?
+            (False, False): _AtOwners(self, keeps),
+            (True, False): _Sliced(self, layers, None if self.task.memory is None else chunked),
+            (True, True): _Decoupled(self, mixings, heads, *mixes),
+        }
+        self._layers = layers
 
-    def _by_column(self, conv: MessagePassing, width: int, depth: int) -> SliceCosts | None:
-        seen = sliced(self.graph, conv, width, depth, self.workers)
+    def _sliced(self, depth: int, conv: nn.Module, width: int) -> SlicedPart | None:
+        seen = sliced(self.graph, conv, width, depth, self.size)
         if seen is None:
             return None
-        fixed, row, edge = self._agreed((seen.fixed, seen.row, seen.edge))
-        return replace(seen, fixed=fixed, row=row, edge=edge)
-
-    def _replicates(self, depth: int) -> tuple[bool, ...]:
-        """Are near halos computed again? Both ways, where there may be any."""
-        possible = self.workers > 1 and "replicated" in self.choices["topology"]
-        return (False, True) if possible else (False,)
-
-    def _agreed(self, seconds: Sequence[float]) -> Sequence[float]:
-        """The means of what the workers found, for all of them."""
-        if self._comm is None:
-            return seconds
-        whole: list[float] = self._comm.sum(torch.tensor(seconds, dtype=torch.float64)).tolist()
-        return [value / self.workers for value in whole]
-
-    @property
-    def some_counts(self) -> Counts:
-        return self._counts[False]
-
-    def counts(self, variant: Variant) -> Counts:
-        return self._counts[variant.replicate]
+        fixed, row, edge = self.workers.agreed((seen.cost.fixed, seen.cost.destination, seen.cost.edge))
+        return replace(seen, cost=LayerCost(fixed, 0.0, row, edge))
 
     def makers(self) -> dict[str, Callable[..., Plan]]:
         """Halo as it can be placed."""
         covers = all(self._possible_at_owners(layer, "cover") for layer in range(1, self.depth))
         return OF_GRAPH | {"halo": partial(halo, placement="cover" if covers else "pull")}
 
-    def options(self) -> Iterator[list[dict[str, Any]]]:
+    def options(self) -> Iterator[list[Options]]:
         """Of plans at the owners: there is one by columns of each name."""
-        replicates = [way for way in self.choices["replicate"] if way in self._counts and (self.depth > 1 or not way)]
+        replicates = [
+            way for way in self.choices["replicate"] if ("all", way) in self.counts and (self.depth > 1 or not way)
+        ]
         searched = {"wire": self.choices["wire"], "topology": self.choices["topology"], "replicate": replicates}
         scope = {"scope": "graph", "seeds": "home"}
         yield [scope | dict(zip(searched, values, strict=True)) for values in product(*searched.values())]
@@ -125,60 +105,120 @@ class WholeGraph(Space):
         return frozenset({OWNER})
 
     def possible(self, part: PlanLayer) -> bool:
-        if self.workers > 1 and not _at_owners(part.placement):
-            return self._seen.sliced[part.layer] is not None
-        return self._possible_at_owners(part.layer, part.placement)
+        layer, name = part.placed.key.layer, part.placed.placement
+        if self.size > 1 and not _at_owners(name):
+            return self._layers[layer] is not None
+        return self._possible_at_owners(layer, name)
 
-    def _possible_at_owners(self, layer: int, placement: str) -> bool:
-        if self.workers == 1 or (layer == 0 and _whole(placement)):
-            return _whole(placement)
-        return self._messages.get((layer, placement, False)) is not None
+    def _possible_at_owners(self, layer: int, name: str) -> bool:
+        if self.size == 1 or (layer == 0 and _whole(name)):
+            return _whole(name)
+        return self.setting.messages.get((layer, name, False)) is not None
 
     def refused(self, plan: Plan) -> str | None:
-        if plan.decoupled == self._is_decoupled:
-            return None
-        return _OTHER_MODEL if plan.decoupled else _COUPLED
+        return _REFUSED.get((self._trained, plan.decoupled))
 
-    def parts(self, plan: Plan) -> Iterator[PlanPart]:
-        """The decoupled model's layers are not priced one by one."""
-        if plan.decoupled:
-            return iter([DecoupledPlan(plan.overlap)])
-        if plan.tensor_parallel:
-            return (SlicedPlanLayer(layer) for layer in reversed(range(self.depth)))
-        return super().parts(plan)
-
-    def _loads(self, counts: Counts, half: bool) -> Loads:
-        return ReadyOnce(counts, self._setting, half, self._seen, self.model, self.item)
+    def parts(self, plan: Plan) -> Iterable[PlanPart]:
+        return self._ways[plan.tensor_parallel, plan.decoupled].parts(plan)
 
     def memory(self, plan: Plan, price: Price, near: int) -> float:
         """Lists, inputs, each layer's rows with their gradients, and the model."""
-        widths, own = self.model.widths, float(self._own.max())
-        drawn = [self._counts[plan.replicate].batch.drawn[Key(layer, OWNER)] for layer in range(self.depth)]
-        if plan.tensor_parallel:
-            if self.task.memory is not None and not plan.decoupled:
-                needs = self._needs
-                return needs.lists + needs.slices + needs.rows + needs.edges / (plan.chunks or _MOST_CHUNKS)
-            slices = max(widths) / self.workers
-            rows = own * (widths[0] + 2 * sum(widths[1:])) + 3 * self.graph.num_vertices * slices
-            lists = 12.0 * self.graph.num_edges + 16.0 * self.graph.num_vertices
-        else:
-            below = [float(hop.sources.sum(1).max()) for hop in drawn]
-            held = zip(below[1:], widths[1:-1], strict=True)
-            rows = below[0] * widths[0] + sum(2 * count * width for count, width in held)
-            rows += own * (2 * sum(widths[1:]) + widths[0] * self._seen.keeps)
-            lists = 12.0 * sum(float(hop.edges.max()) for hop in drawn[:2])
-        return rows * self.item + lists + 4.0 * self.model.parameters
+        return self._ways[plan.tensor_parallel, plan.decoupled].memory(plan)
 
 
-def _at_owners(placement: str) -> bool:
-    """Are the rows that it takes and makes with their owners?"""
-    kind = placement_named(placement)
+class _Way(ABC):
+    """A way to go over the whole graph."""
+
+    def __init__(self, space: WholeGraph) -> None:
+        self._space, self._model, self._graph = space, space.model, space.graph
+        self._own = float(np.diff(space.workers.owners.bounds).max())
+
+    @abstractmethod
+    def parts(self, plan: Plan) -> Iterable[PlanPart]:
+        """What a plan's cost is the sum of."""
+
+    @abstractmethod
+    def memory(self, plan: Plan) -> float:
+        """Bytes of the worker that needs most."""
+
+    def _bytes(self, numbers: float, lists: float) -> float:
+        return numbers * self._space.item + lists + 4.0 * self._model.parameters
+
+
+class _AtOwners(_Way):
+    """Every layer at the owners of its vertices."""
+
+    def __init__(self, space: WholeGraph, keeps: bool) -> None:
+        """`keeps`: is what the first layer merges made once, and kept?"""
+        super().__init__(space)
+        self._keeps = keeps
+
+    def parts(self, plan: Plan) -> Iterable[PlanPart]:
+        return layers_of(plan)
+
+    def memory(self, plan: Plan) -> float:
+        widths, drawn = self._model.widths, self._space.counts["all", plan.replicate].batch.drawn
+        below = [float(drawn[Key(layer, OWNER)].sources.sum(1).max()) for layer in range(len(plan.layers))]
+        rows = below[0] * widths[0] + sum(2 * n * width for n, width in zip(below[1:], widths[1:-1], strict=True))
+        rows += self._own * (2 * sum(widths[1:]) + widths[0] * self._keeps)
+        hops = [drawn[Key(layer, OWNER)] for layer in range(len(plan.layers))]
+        return self._bytes(rows, 12.0 * sum(float(hop.lists.sum(1).max()) for hop in hops[:2]))
+
+
+class _Sliced(_Way):
+    """All layers on slices of the columns."""
+
+    def __init__(
+        self, space: WholeGraph, layers: list[SlicedPart | None], chunked: tuple[float, float] | None = None
+    ) -> None:
+        """`chunked`: where memory is bounded, bytes that are needed anyhow, and by all edges at once."""
+        super().__init__(space)
+        self._layers, self._chunked = layers, chunked
+
+    def parts(self, plan: Plan) -> Iterable[PlanPart]:
+        return [part for part in reversed(self._layers) if part is not None]
+
+    def memory(self, plan: Plan) -> float:
+        if self._chunked is not None:
+            anyhow, edges = self._chunked
+            return anyhow + edges / (plan.chunks or _MOST_CHUNKS)
+        widths, vertices = self._model.widths, self._graph.num_vertices
+        rows = self._own * (widths[0] + 2 * sum(widths[1:])) + 3 * vertices * max(widths) / self._space.size
+        return self._bytes(rows, 12.0 * self._graph.num_edges + 16.0 * vertices)
+
+
+class _Decoupled(_Sliced):
+    """Dense layers on own rows, rows to slices, mixings (of inputs that stay one is made once), and rows again."""
+
+    def __init__(self, space: WholeGraph, mixings: int, heads: int, row: float, edge: float) -> None:
+        """`row` and `edge`: what each takes in a mixing."""
+        super().__init__(space, [])
+        model, size = space.model, space.size
+        dense = sum(cost.source + cost.destination for cost in model.layers)
+        fixed = sum(cost.fixed for cost in model.layers)
+        cost = LayerCost(fixed, dense, row * mixings * heads, edge * mixings * heads)
+        messages = (model.widths[-1] * space.item / size,) * (4 * heads if size > 1 and mixings else 0)
+        self._part = SlicedPart(0, cost, messages, overlaps=min(1.0, 2 / max(mixings, 1)))
+
+    def parts(self, plan: Plan) -> Iterable[PlanPart]:
+        """The layers are not priced one by one."""
+        return [replace(self._part, overlaps=self._part.overlaps * plan.overlap)]
+
+
+def _coupled(model: nn.Module) -> tuple[nn.Module, int, bool]:
+    """The model itself, the heads that are mixed one after another, and: is it the decoupled variant that is trained?"""
+    return (model.model, model.heads, True) if isinstance(model, Decoupled) else (model, 1, False)
+
+
+def _at_owners(name: str) -> bool:
+    """Are the rows that a placement takes and makes with their owners?"""
+    kind = placement_named(name)
     return OWNER in kind.takes & kind.leaves
 
 
-def _whole(placement: str) -> bool:
+def _whole(name: str) -> bool:
     """Is it at the owners, and comes all that it takes as whole rows? Inputs do so once, for they stay."""
-    return _at_owners(placement) and not placement_named(placement).splits
+    return _at_owners(name) and not placement_named(name).splits
 
 
 def _enters(model: nn.Module) -> bool:
@@ -187,3 +227,50 @@ def _enters(model: nn.Module) -> bool:
         return Decoupled(model).enters
     except ModelError:  # it has none
         return False
+
+
+def count_graph(graph: Graph, workers: Workers, costs: RowCosts, epochs: int = 0) -> Counts:
+    """The figures of the whole graph as one batch, of every worker's vertices with all their neighbours.
+
+    `epochs`: of a run in which near halos are computed again; 0: they are not.
+    """
+    sampler = NeighborSampler(graph, [-1] * len(costs))
+    batches = [_Part(graph, workers, costs, worker, sampler, epochs).batch() for worker in workers.here]
+    return Counts.of([[batch] for batch in batches], np.ones(1), float(graph.num_vertices), workers.gather)
+
+
+class _Part:
+    """One worker's part of the graph."""
+
+    def __init__(
+        self, graph: Graph, workers: Workers, costs: RowCosts, worker: int, sampler: NeighborSampler, epochs: int
+    ) -> None:
+        owners = workers.owners
+        members = Members(owners, owners, range(owners.size), worker, workers.near(worker))
+        self._sampler, self._costs, self._traversal = sampler, costs, Traversal(graph, sampler, members, costs)
+        span = int(owners.bounds[worker]), int(owners.bounds[worker + 1])
+        self._own = np.arange(*span, dtype=graph.indices.dtype)
+        self._copies = vertices_to_replicate(graph, span, costs, epochs) if epochs else {}
+        self._held = np.where(np.arange(owners.size) == worker, float(len(self._own)), 0.0)
+
+    def batch(self) -> CountedBatch:
+        """All layers, inputs first."""
+        batch = CountedBatch(self._held, np.zeros(1), np.zeros(1))
+        for layer in range(len(self._costs)):
+            key = Key(layer, OWNER)
+            if not self._copies and layer > 1 and self._costs[layer] == self._costs[layer - 1]:
+                below = Key(layer - 1, OWNER)
+                batch.drawn[key] = batch.drawn[below]
+                batch.moves |= {placed: batch.moves[placed._replace(key=below)] for placed in ways(key)}
+            else:
+                self._count(batch, key)
+            batch.drawn[Key(layer, HOME)] = batch.drawn[key]
+        return batch
+
+    def _count(self, batch: CountedBatch, key: Key) -> None:
+        wanted, layer = self._own, key.layer
+        if layer + 1 in self._copies:
+            wanted = np.concatenate([wanted, np.flatnonzero(self._copies[layer + 1]).astype(wanted.dtype)])
+        vertices, block = self._sampler.hop(wanted, 0, 0, 0)
+        cached = self._copies[layer][vertices] if layer and layer in self._copies else None
+        self._traversal.count(batch, key, vertices, block, cached)

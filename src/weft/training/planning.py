@@ -10,14 +10,16 @@ from weft.exchange import Communicator, World
 from weft.graph import Graph
 from weft.nn import encoder_of
 from weft.plan import Settings, plan_options
-from weft.planner import Communicators, Planner, Sampling, Task
+from weft.planner import BatchesOfEpoch, Planner, Sampling, Task, Workers
 from weft.training.forward import forward_of
 from weft.training.objectives import Objective, objective_for
 from weft.training.team import owners_of
 
 
-def task_of(settings: Settings, depth: int, batch: int) -> Task:
-    """What the planner needs to know of a run; `batch`: the seeds of all workers' batches."""
+def task_of(
+    settings: Settings, depth: int, batch: int, batches: BatchesOfEpoch | None = None, workers: int = 1
+) -> Task:
+    """What the planner needs to know of a run; `batch`: the seeds of all workers' batches; `batches`: those of an epoch."""
     choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in plan_options(settings).items()}
     if "prefetch" in choices:  # fewer are enough where memory is short
         choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))
@@ -31,8 +33,10 @@ def task_of(settings: Settings, depth: int, batch: int) -> Task:
         weighted=settings.sampling.weighted,
         seed=settings.optimisation.seed,
         loaders=settings.parallel.loaders or 2,
+        batches=batches,
     )
     return Task(
+        title=_title(settings, depth, batch, workers),
         sampling=None if settings.sampling.full_graph else sampling,
         dtype=settings.model.dtype,
         epochs=settings.optimisation.epochs,
@@ -41,7 +45,7 @@ def task_of(settings: Settings, depth: int, batch: int) -> Task:
     )
 
 
-def title_of(settings: Settings, depth: int, batch: int, workers: int) -> str:
+def _title(settings: Settings, depth: int, batch: int, workers: int) -> str:
     """The run in one line."""
     model = f"{settings.model.name}, hidden {settings.model.hidden}"
     if settings.sampling.full_graph:
@@ -62,16 +66,15 @@ def planner_for(
     depth = forward_of(model, graph).depth
     owners = owners_of(graph, world.size)
     several = 1 < len(set(world.hosts)) < world.size
-    comms = Communicators(world.communicator("all"), world.communicator("host") if several else Communicator())
-    title = title_of(settings, depth, settings.sampling.batch_size * world.size, world.size)
-    task = task_of(settings, depth, settings.sampling.batch_size * world.size)
+    comms = world.communicator("all"), world.communicator("host") if several else Communicator()
+    task = task_of(settings, depth, settings.sampling.batch_size * world.size, objective.computed, world.size)
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.parallel.threads or 1)
     if settings.budget is None:
         _kernels.keep_freed_memory()  # as in training: layers are timed
     try:
-        return Planner(graph, model, task, owners, world.hosts, comms, title, batches=objective.computed)
+        return Planner(graph, model, task, Workers(owners, world.hosts, *comms))
     finally:
-        comms.all.close()
-        comms.host.close()
+        for comm in comms:
+            comm.close()
         torch.set_num_threads(threads)

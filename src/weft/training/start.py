@@ -44,7 +44,7 @@ def trainer_for(
     answer = planner.answer(cluster)
     tell(Planned(answer))
     start = time.perf_counter()
-    trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.reads, objective)
+    trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.space.reads, objective)
     if settings.parallel.watch:
         trainer.watch = watch_over(trainer, planner, cluster, answer, time.perf_counter() - start)
     return trainer

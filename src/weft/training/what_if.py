@@ -13,12 +13,12 @@ from weft.graph import Graph, ProgressCallback
 from weft.nn import encoder_of
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings
-from weft.planner import Answer, Cluster, Planner, Sweep, link_sweep, sweep
+from weft.planner import Answer, Cluster, Planner, Sweep, Workers, link_sweep, sweep
 from weft.scratch import scratch_folder
 from weft.training.forward import forward_of
 from weft.training.models import make_model, plan_for
 from weft.training.objectives import objective_for
-from weft.training.planning import task_of, title_of
+from weft.training.planning import task_of
 from weft.training.team import owners_of
 
 _WIDTHS = (8, 16, 32, 64, 128, 256, 512)
@@ -78,20 +78,17 @@ class WhatIf:
         key = (self._partitions, batch, shares, *hosts)
         if key not in self._planners:
             torch.set_num_threads(self._settings.parallel.threads or 1)
-            title = title_of(self._settings, self._depth, batch, len(hosts))
             with scratch_folder() as folder:
                 graph = self._partitioned(len(hosts), shares, folder)
                 one = Owners(np.array([0, graph.num_vertices]))
                 owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
-                self._planners[key] = self._made(graph, owners, hosts, batch, title)
+                self._planners[key] = self._made(graph, Workers(owners, hosts), batch)
         return self._planners[key]
 
-    def _made(self, graph: Graph, owners: Owners, hosts: list[int], batch: int, title: str) -> Planner:
-        objective, model = objective_for(graph, self._settings), self._model
-        graph = objective.graph
-        task = task_of(self._settings, self._depth, batch)
-        common = graph, model, task, owners, hosts
-        return Planner(*common, title=title, progress=self._progress, batches=objective.computed)
+    def _made(self, graph: Graph, workers: Workers, batch: int) -> Planner:
+        objective = objective_for(graph, self._settings)
+        task = task_of(self._settings, self._depth, batch, objective.computed, len(workers.hosts))
+        return Planner(objective.graph, self._model, task, workers, self._progress)
 
     def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:
         graph = self._graph

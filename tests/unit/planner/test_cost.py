@@ -34,7 +34,7 @@ def prices(of):
 
 def load(**units):
     none = {stage: {} for stage in STAGES}
-    return Load(none | units)
+    return Load(none | units, layer=0)
 
 
 def stage(price, name):
@@ -46,18 +46,18 @@ def limit(price, name):
 
 
 def test_a_stage_takes_as_long_as_its_slowest_worker():
-    price = prices(cluster()).of(load(sample={"draw": np.array([4.0, 10.0])}), 0)
+    price = prices(cluster()).of(load(sample={"draw": np.array([4.0, 10.0])}))
     assert stage(price, "sample") == 5.0
     assert limit(price, "preparing") == 5.0
     fast = Cluster((Host("h1", 1, 1), Host("h2", 1, 1, speed=2.0)), 0, 0, 1, cluster().work)
-    assert stage(prices(fast).of(load(sample={"draw": np.array([4.0, 10.0])}), 0), "sample") == 2.5
+    assert stage(prices(fast).of(load(sample={"draw": np.array([4.0, 10.0])})), "sample") == 2.5
 
 
 def test_an_exchange_takes_its_latency_and_the_busiest_link():
     sent = np.array([[0.0, 50.0], [200.0, 0.0]])
     work = load()
     work.moves = [Move("exchange", sent), Move("fetch", sent)]
-    price = prices(cluster()).of(work, 0)
+    price = prices(cluster()).of(work)
     assert stage(price, "exchange") == 0.25 + 2.0
     assert limit(price, "links") == 4.0
     assert limit(price, "training") - stage(price, "compute") == 0.25 + 2.0
@@ -72,15 +72,15 @@ def test_a_slow_link_between_two_hosts_counts():
     work.moves = [Move("exchange", sent)]
     usual = cluster(3)
     slow = Cluster(usual.hosts, 0.25, 0.125, 1000.0, usual.work, (Link(("h1", "h3"), 5.0),))
-    assert stage(prices(usual).of(work, 0), "exchange") == 0.25 + 0.5
-    assert stage(prices(slow).of(work, 0), "exchange") == 0.25 + 10.0
+    assert stage(prices(usual).of(work), "exchange") == 0.25 + 0.5
+    assert stage(prices(slow).of(work), "exchange") == 0.25 + 10.0
 
 
 def test_workers_of_one_host_exchange_within_it():
     one = Cluster((Host("h1", 100.0, 1e9, workers=2, cores=2.0),), 0.25, 0.125, 1000.0, cluster().work)
     work = load()
     work.moves = [Move("exchange", np.array([[0.0, 500.0], [100.0, 0.0]]))]
-    assert stage(prices(one).of(work, 0), "exchange") == 0.125 + 0.6
+    assert stage(prices(one).of(work), "exchange") == 0.125 + 0.6
 
 
 def test_what_a_rest_saved_up_goes_at_once():
@@ -88,7 +88,7 @@ def test_what_a_rest_saved_up_goes_at_once():
     bursting = Cluster(tuple(Host(h.name, 100.0, 1e9, burst=80.0) for h in usual.hosts), 0.25, 0.125, 1e3, usual.work)
     work = load(sync={"sum": np.zeros(2)})
     work.moves = [Move("exchange", np.array([[0.0, 50.0], [200.0, 0.0]]))] * 2
-    before, after = prices(usual).of(work, 0), prices(bursting).of(work, 0)
+    before, after = prices(usual).of(work), prices(bursting).of(work)
     assert limit(before, "training") == 1.0 + 2 * (0.25 + 2.0)  # a second of computing
     assert limit(after, "training") == 1.0 + 2 * 0.25 + (4.0 - 1.0)
     assert limit(before, "links") == limit(after, "links") == 4.0
@@ -101,19 +101,19 @@ def test_processors_carry_bytes_while_they_travel():
     work = load(exchange=dict(carried), compute={"draw": np.array([1.0, 1.0])})
     work.moves = [Move("exchange", sent)]
     of = prices(cluster())
-    computes = 0.5 + sum(of.convolved(work, 0))[0]
-    assert limit(of.of(work, 0), "training") == pytest.approx(computes + 0.25 + 2.0)
+    computes = 0.5 + sum(of.convolved(work))[0]
+    assert limit(of.of(work), "training") == pytest.approx(computes + 0.25 + 2.0)
     fetched = load(fetch=dict(carried))
     fetched.moves = [Move("fetch", sent)]
-    assert limit(of.of(fetched, 0), "preparing") == pytest.approx(0.25 + 2.0)
+    assert limit(of.of(fetched), "preparing") == pytest.approx(0.25 + 2.0)
     slow = load(exchange={"carry": np.array([4000.0, 4000.0])})  # processors take longer than the link
     slow.moves = [Move("exchange", sent)]
-    assert stage(of.of(slow, 0), "exchange") == pytest.approx(0.25 + 4.0)
+    assert stage(of.of(slow), "exchange") == pytest.approx(0.25 + 4.0)
 
 
 def test_workers_that_wait_for_each_other_leave_processors_idle():
     work = load(compute={"draw": np.array([4.0, 6.0])}, sample={"draw": np.array([1.0, 1.0])})
-    whole, idle = (prices(replace(cluster(), work=cluster().work | {"busy": busy})).of(work, 0) for busy in (1.0, 0.8))
+    whole, idle = (prices(replace(cluster(), work=cluster().work | {"busy": busy})).of(work) for busy in (1.0, 0.8))
     for name in ("processors", "training"):
         assert limit(idle, name) == pytest.approx(limit(whole, name) / 0.8)
     assert limit(idle, "preparing") == limit(whole, "preparing") == 0.5
@@ -123,31 +123,31 @@ def test_workers_that_wait_for_each_other_leave_processors_idle():
 def test_layers_cost_by_rows_and_edges():
     work = load()
     work.sources, work.destinations, work.edges = (np.array([n, 0.0]) for n in (10.0, 5.0, 100.0))
-    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(1 + 1 + 1 + 1)
+    assert stage(prices(cluster()).of(work), "compute") == pytest.approx(1 + 1 + 1 + 1)
     work.pushes = True
-    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(1 + 1 + 1 + 5)
+    assert stage(prices(cluster()).of(work), "compute") == pytest.approx(1 + 1 + 1 + 5)
     work.by_request = True
-    assert stage(prices(cluster()).of(work, 0), "compute") == pytest.approx(1 + 1 + 1 + 8)
+    assert stage(prices(cluster()).of(work), "compute") == pytest.approx(1 + 1 + 1 + 8)
     work.pushes, work.ahead = False, True
-    price = prices(cluster()).of(work, 0)
+    price = prices(cluster()).of(work)
     assert stage(price, "compute") == pytest.approx(4 - 0.4)
     assert limit(price, "preparing") == pytest.approx(0.4)  # merged by the threads that prepare
     assert limit(price, "processors") == pytest.approx(4.0)
     work.pulled = np.array([7.0, 0.0])  # a tenth of a second each where rows come as they are
     raw = replace(MODEL, layers=[replace(MODEL.layers[0], pulled=0.1)])
     for model, more in ((MODEL, 0.0), (raw, 0.7)):
-        assert limit(Prices(cluster(), model, 4, 16).of(work, 0), "processors") == pytest.approx(4.0 + more)
+        assert limit(Prices(cluster(), model, 4, 16).of(work), "processors") == pytest.approx(4.0 + more)
 
 
 def test_processors_that_hosts_share_and_those_that_they_have():
     work = load(sample={"draw": np.array([8.0, 8.0])})
-    apart = prices(cluster(cores=1.0)).of(work, 0)
-    shared = prices(cluster(cores=1.0, busy_cores=0.5)).of(work, 0)
+    apart = prices(cluster(cores=1.0)).of(work)
+    shared = prices(cluster(cores=1.0, busy_cores=0.5)).of(work)
     compute = stage(apart, "compute")
     assert limit(apart, "processors") == 4.0 + compute
     assert limit(shared, "processors") == (8.0 + 2 * compute) / 1.0
     half = Cluster((Host("h1", 1, 1), Host("h2", 1, 1, cores=0.5)), 0, 0, 1, cluster().work)
-    assert limit(prices(half).of(work, 0), "preparing") == 8.0
+    assert limit(prices(half).of(work), "preparing") == 8.0
 
 
 def test_an_epoch_is_held_up_by_what_takes_longest():
@@ -170,11 +170,11 @@ def test_machines_that_are_slower_now_or_elsewhere():
     work = load(sample={"draw": np.array([4.0, 4.0])})
     usual = cluster()
     before = Cluster(usual.hosts, 0.25, 0.125, 1e3, usual.work | {"pace": 0.5})  # a piece takes twice as long now
-    of_both = [[stage(prices(one).of(work, 0), name) for name in ("sample", "compute")] for one in (usual, before)]
+    of_both = [[stage(prices(one).of(work), name) for name in ("sample", "compute")] for one in (usual, before)]
     assert of_both[1] == pytest.approx([drift(2.0) * of_both[0][0], 0.5 * drift(2.0) * of_both[0][1]])
     elsewhere = Prices(before, MODEL, item=4, row=16, here=False)  # half as long there as on this machine
-    assert stage(elsewhere.of(work, 0), "sample") == stage(prices(usual).of(work, 0), "sample")
-    assert stage(elsewhere.of(work, 0), "compute") == 0.5 * stage(prices(usual).of(work, 0), "compute")
+    assert stage(elsewhere.of(work), "sample") == stage(prices(usual).of(work), "sample")
+    assert stage(elsewhere.of(work), "compute") == 0.5 * stage(prices(usual).of(work), "compute")
 
 
 def test_small_ups_and_downs_of_a_machine_are_not_believed():
@@ -189,7 +189,7 @@ def test_rows_on_disk_take_their_time():
     work.inputs = np.array([10.0, 5.0])
     usual = cluster()
     disk = Cluster(usual.hosts, 0.25, 0.125, 1e3, usual.work | {"disk": 0.01})
-    kept, absent = (Prices(disk, MODEL, item=4, row=16, absent=share).of(work, 0) for share in (0.0, 0.5))
+    kept, absent = (Prices(disk, MODEL, item=4, row=16, absent=share).of(work) for share in (0.0, 0.5))
     assert stage(absent, "fetch") - stage(kept, "fetch") == pytest.approx(0.5 * 10 * 16 * 0.01)
     assert limit(absent, "preparing") > limit(kept, "preparing")
     assert limit(absent, "links") == limit(kept, "links")
@@ -200,6 +200,6 @@ def test_memory_grows_with_rows_and_edges():
     for work, factor in ((small, 1.0), (large, 3.0)):
         work.sources, work.destinations, work.edges = (factor * np.array([10.0, 20.0]) for _ in range(3))
         work.inputs = work.sources
-    before, after = (prices(cluster()).of(work, 0).memory for work in (small, large))
+    before, after = (prices(cluster()).of(work).memory for work in (small, large))
     np.testing.assert_allclose(after, 3 * before)
-    assert prices(cluster()).of(load()).memory[1] == 400.0
+    assert prices(cluster()).of(replace(load(), layer=None)).memory[1] == 400.0

@@ -7,7 +7,7 @@ from weft.exchange import Owners
 from weft.graph import communities
 from weft.placements import OWNER
 from weft.plan import Plan
-from weft.planner import Sampling
+from weft.planner import Sampling, Workers
 from weft.planner.counts import HOME, SPREAD, Key, PlacedHop
 from weft.planner.dry_run import DryRun
 from weft.sampling import Batches, NeighborSampler, dealt
@@ -78,16 +78,16 @@ def pushed(found, key):
 def counts(graph, shares=None, **more):
     owners = Owners(np.array([0, 250, 610, 900]), shares=shares)
     plan = Plan(("local",), slack=100.0, **more)  # so much slack that seeds stay at home
-    return owners, DryRun(graph, Sampling(FANOUTS, 120), plan, owners, [0, 1, 2], COSTS).run()
+    return owners, DryRun(graph, Sampling(FANOUTS, 120), plan, Workers(owners, [0, 1, 2]), COSTS).run()
 
 
 @pytest.mark.parametrize("shares", [None, (3, 2, 1)])
 def test_counts_are_those_of_sets_of_vertices(graph, shares):
     owners, found = counts(graph, shares)
     batches = Batches(graph.seeds("train"), graph.original_ids, 120, 0).of(0)
-    assert found.coverage.of_epoch == len(batches)
+    assert found.of_epoch == len(batches)
     whole = [number for number, seeds in enumerate(batches) if len(seeds) == 120]
-    looked = found.coverage.batches - (len(batches) - len(whole))
+    looked = len(found.each) - (len(batches) - len(whole))
     weights = {n: len(whole) / looked for n in whole[:looked]} | {n: 1.0 for n in range(len(batches)) if n not in whole}
     total = {}
     held = np.zeros(WORKERS)
@@ -104,8 +104,8 @@ def test_counts_are_those_of_sets_of_vertices(graph, shares):
         np.testing.assert_allclose(getattr(figures, name), value, err_msg=f"{layer} {state} {name}")
         if state == OWNER:
             np.testing.assert_allclose(found.batch.drawn[Key(1, HOME)].sources, total[1, OWNER, "sources"])
-    np.testing.assert_allclose(np.diag(found.held), held)
-    assert 0 < found.coverage.error < 0.05 or looked == 1
+    np.testing.assert_allclose(np.diag(found.batch.held), held)
+    assert 0 < found.error < 0.05 or looked == 1
 
 
 def test_a_cover_serves_every_edge_at_no_more_than_pull_or_push_would(graph):
@@ -138,7 +138,7 @@ def test_a_cache_takes_misses_away_and_larger_ones_more(graph, by):
 def test_hosts_count_for_themselves_where_only_their_workers_cooperate(graph):
     owners = Owners(np.array([0, 250, 450, 700, 900]), shares=(1, 1, 2, 4))
     plan = Plan(("local",), slack=100.0)
-    found = DryRun(graph, Sampling(FANOUTS, 120), plan, owners, [0, 0, 1, 1], COSTS, "host").run()
+    found = DryRun(graph, Sampling(FANOUTS, 120), plan, Workers(owners, [0, 0, 1, 1]), COSTS, "host").run()
     pairs = pushed(found, Key(0, OWNER)).pairs
     assert not pairs[:2, 2:].any() and not pairs[2:, :2].any()
     inputs = found.batch.moves[PlacedHop(Key(0, OWNER), "pull", OWNER, "input")].inputs
@@ -150,13 +150,13 @@ def test_hosts_count_for_themselves_where_only_their_workers_cooperate(graph):
 @pytest.mark.parametrize("shares", [(3, 2, 1), (1, 1, 6)])
 def test_seeds_at_home_are_evened_by_shares(graph, shares):
     plan, owners = Plan(("local",), slack=0.1), Owners(np.array([0, 250, 610, 900]), shares=shares)
-    found = DryRun(graph, Sampling(FANOUTS, 120), plan, owners, [0, 1, 2], COSTS).run()
+    found = DryRun(graph, Sampling(FANOUTS, 120), plan, Workers(owners, [0, 1, 2]), COSTS).run()
     seeds = found.batch.drawn[Key(1, HOME)].destinations.sum(1)
     assert (seeds <= 1.1 * owners.shares * seeds.sum() + 1).all()
 
 
 def test_an_epoch_of_one_batch_has_no_error(graph):
     owners = Owners(np.array([0, 300, 900]))
-    found = DryRun(graph, Sampling(FANOUTS, 5000), Plan(("local",)), owners, [0, 1], COSTS).run()
-    assert found.coverage.batches == found.coverage.of_epoch == 1
-    assert found.coverage.error == 0
+    found = DryRun(graph, Sampling(FANOUTS, 5000), Plan(("local",)), Workers(owners, [0, 1]), COSTS).run()
+    assert len(found.each) == found.of_epoch == 1
+    assert found.error == 0

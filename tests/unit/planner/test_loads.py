@@ -7,7 +7,7 @@ from test_dry_run import WORKERS, counts, graph  # noqa: F401 (a fixture)
 from weft.placements import OWNER
 from weft.plan import Plan
 from weft.planner.counts import HOME, Key, PlacedHop
-from weft.planner.loads import Loads, Setting, layers_of
+from weft.planner.loads import Counted, Setting, layers_of
 from weft.planner.messages import Message
 
 OFF = 1 - np.eye(WORKERS)
@@ -20,10 +20,10 @@ def loads(graph):  # noqa: F811
     ways = ("local", {"pulled": 8.0}), ("pull", {"pulled": 8.0}), ("push", {"pairs": 8.0}), ("cover", {"pairs": 8.0})
     messages = {(layer, p, r): [Message(of)] for layer in (0, 1) for p, of in ways for r in (True, False)}
     messages |= {(0, "pull", r): [] for r in (True, False)}  # inputs are fetched, ahead of it
-    of = Loads(found, Setting(messages, range(WORKERS), 24.0, 4.0, 100.0))
+    of = Counted(found.batch, Setting(messages, range(WORKERS), 24.0, 4.0, 100.0))
 
     def made(*layers):
-        return found.batch, [of.of(piece) for piece in layers_of(Plan(layers, seeds="home"))][::-1]
+        return found.batch, [piece.load(of) for piece in layers_of(Plan(layers, seeds="home"))][::-1]
 
     return made
 

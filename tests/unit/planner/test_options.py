@@ -9,7 +9,7 @@ from weft.exchange import Owners
 from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
-from weft.planner import KINDS, Cluster, Host, Planner
+from weft.planner import KINDS, Cluster, Host, Planner, Workers
 from weft.training import make_model
 from weft.training.planning import task_of
 
@@ -38,7 +38,9 @@ def asked(graph):
 
     def asked(**options):
         settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, **options)
-        planner = Planner(graph, make_model(settings, graph), task_of(settings, 2, 120), Owners(graph.bounds), [0, 1])
+        planner = Planner(
+            graph, make_model(settings, graph), task_of(settings, 2, 120), Workers(Owners(graph.bounds), [0, 1])
+        )
         first.append(planner.space.model)
         planner.space.model = first[0]
         return planner
@@ -80,7 +82,7 @@ def test_rows_travel_as_is_fastest_where_that_is_allowed(asked):
     assert any(reason.startswith("float16 on the wire, not exact: ") for reason in chosen.reasons)
     assert any("`--wire auto`" in reason for reason in exact.answer(slow).reasons)
     assert not any("--wire" in reason for reason in exact.answer(fast).reasons)
-    assert all(p.plan.wire == "float32" for p in free.answer(slow).predictions if p.name in free.named())
+    assert all(p.plan.wire == "float32" for p in free.answer(slow).predictions if p.name in free.space.named)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ class Counted:
     def __init__(self, first, second):
         self._sent = np.array([[0.0, first], [second, 0.0]])
 
-    def of(self, piece):
-        return Load({key: {} for key in STAGES}, [Move("exchange", self._sent)])
+    def layer(self, piece):
+        return Load({key: {} for key in STAGES}, [Move("exchange", self._sent)], 0)
 
     def step(self):
         return Load({key: {} for key in STAGES})
@@ -33,8 +33,8 @@ def test_who_has_most_holds_up_each_batch():
     prices = Prices(Cluster(hosts, 0.0, 0.0, 1e3, work), MODEL, item=4, row=16)
     each = [(0.75, Counted(400.0, 0.0)), (0.25, Counted(0.0, 1200.0))]
     mean = Counted(300.0, 300.0)
-    of_mean = Priced(mean, [(1.0, mean)], prices).layer(PIECE)
-    price = Priced(mean, each, prices).layer(PIECE)
+    of_mean = Priced(mean, [(1.0, mean)], prices).part(PIECE)
+    price = Priced(mean, each, prices).part(PIECE)
     moved, links = STAGES.index("exchange"), LIMITS.index("links")
     assert of_mean.stages[moved] == pytest.approx(3.0)
     assert price.stages[moved] == pytest.approx(0.75 * 4.0 + 0.25 * 12.0)

@@ -62,7 +62,7 @@ def test_the_decoupled_model_is_told_but_not_chosen(near):
 
 def test_long_runs_compute_near_halos_again(near):
     planner = near.planner(cluster(1e5), 1)
-    halo = planner.named()["halo"]
+    halo = planner.space.named["halo"]
     plain, again = (planner.predict(replace(halo, replicate=way), cluster(1e5)) for way in (False, True))
     assert sum(again.sent.values()) < sum(plain.sent.values())
     assert again.memory > plain.memory

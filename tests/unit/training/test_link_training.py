@@ -16,7 +16,7 @@ from weft.graph import communities, split_links
 from weft.nn import BlockModel, LinkPredictor
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings
-from weft.planner import Sampling
+from weft.planner import Sampling, Workers
 from weft.planner.counts import Key
 from weft.planner.dry_run import DryRun
 from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, make_model
@@ -214,11 +214,15 @@ def test_the_dry_run_walks_from_the_ends_of_links(graph, tmp_path):
     parts = weft.Graph.open(tmp_path / "parts")
     objective = LinkObjective().setup(parts, settings())
     ends = [objective.pairs(batch, 0, n).ends() for n, batch in enumerate(objective.batches(300).of(0))]
-    sampling, plan, owners = Sampling((-1, -1), 300), Plan(("local",)), Owners(parts.bounds)
+    sampling, plan, owners = (
+        Sampling((-1, -1), 300, batches=lambda seeds: batches),
+        Plan(("local",)),
+        Owners(parts.bounds),
+    )
     costs, batches = [(1.0, 1.0)] * 2, objective.computed(300)
-    found = DryRun(objective.graph, sampling, plan, owners, [0, 1], costs, batches=batches).run()
-    assert found.coverage.of_epoch == len(ends)
-    assert found.coverage.seeds == pytest.approx(np.mean([len(batch) for batch in ends]))
+    found = DryRun(objective.graph, sampling, plan, Workers(owners, [0, 1]), costs).run()
+    assert found.of_epoch == len(ends)
+    assert found.batch.seeds == pytest.approx(np.mean([len(batch) for batch in ends]))
     degrees = np.diff(objective.graph.indptr)
     lists = np.mean([degrees[batch].sum() for batch in ends])
     assert found.batch.drawn[Key(1, "spread")].lists.sum() == pytest.approx(
