@@ -14,6 +14,7 @@ from weft.planner.answer import STAGES
 from weft.planner.cluster import KINDS, Cluster
 from weft.planner.loads import Counted, Load, Move, PlanPart
 from weft.planner.model_cost import ModelCost
+from weft.threads import cached_property
 
 _TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
 _PREPARES = ("sample", "fetch")  # the others prepare batches
@@ -226,8 +227,12 @@ class Priced:
     def __init__(self, mean: Counted, each: Sequence[tuple[float, Counted]], prices: Prices) -> None:
         """`mean`: the mean batch. `each`: single ones, with their shares of the mean."""
         self.mean, self.prices, self._each = mean, prices, each
-        self.step = prices.of(mean.step())  # what every batch costs besides its layers
         self._found: dict[PlanPart, Price] = {}
+
+    @cached_property
+    def step(self) -> Price:
+        """What every batch costs besides its layers."""
+        return self.prices.of(self.mean.step())
 
     def part(self, part: PlanPart) -> Price:
         """A part's price."""
