@@ -1,5 +1,6 @@
 """HTML and SVG as text: elements whose text and attributes are escaped, and pages without script or network."""
 
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 
@@ -41,9 +42,24 @@ def section(title: str, content: str) -> str:
     return element("section", element("h2", title), content)
 
 
-def boxed(table: str, name: str) -> str:
-    """A table that scrolls in its own box, by keyboard too."""
-    return element("div", table, class_="scroll", role="region", tabindex=0, aria_label=name)
+def tiles(shown: Mapping[str, str]) -> str:
+    """Figures with their names."""
+    return element("dl", *(element("div", element("dt", text(k)), element("dd", text(v))) for k, v in shown.items()))
+
+
+def table(about: str, columns: Iterable[str], rows: Iterable[str], groups: Iterable[tuple[str, int]] = ()) -> str:
+    """A table that scrolls in its own box, by keyboard too; `groups`: names of so many columns each, above theirs."""
+    upper = [element("th", text(name), colspan=width, scope="colgroup") for name, width in groups]
+    lower = [element("th", text(name), scope="col") for name in columns]
+    head = element("thead", element("tr", *upper) if upper else "", element("tr", *lower))
+    shown = element("table", head, element("tbody", *rows))
+    return element("div", shown, class_="scroll", role="region", tabindex=0, aria_label=about)
+
+
+def row(name: str, cells: Iterable[str], kind: str | None = None, marks: Mapping[int, str] | None = None) -> str:
+    """A row of a table; `marks`: classes of cells, by number."""
+    shown = [element("td", text(cell), class_=(marks or {}).get(number)) for number, cell in enumerate(cells)]
+    return element("tr", element("th", text(name), scope="row"), *shown, class_=kind)
 
 
 def _style() -> str:

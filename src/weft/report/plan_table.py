@@ -9,11 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.planner import STAGES, Answer, Prediction, Sweep
-from weft.report.formats import NONE, amount, figure, seconds, share
+from weft.report.formats import NONE, amount, error_of_seconds, figure, seconds, share
 from weft.report.plan_text import (
     OTHER,
     dry_run,
-    error_of,
     excluded,
     limit_of,
     measured_seconds,
@@ -65,7 +64,9 @@ def _plans(answer: Answer, with_stages: bool) -> Table:
         table.add_row(Text(prediction.name), *map(Text, cells), style=style)
         if (took := measured_seconds(prediction, answer)) is not None:
             stages = _stage_cells(answer, answer.measured[prediction.name]) if with_stages else []
-            table.add_row(f"  measured {error_of(prediction, took)}", figure(took), "", *stages, style="dim")
+            table.add_row(
+                f"  measured {error_of_seconds(prediction.seconds, took)}", figure(took), "", *stages, style="dim"
+            )
     if answer.measured:
         table.caption, table.caption_justify = "measured: with the prediction's error", "left"
     return table

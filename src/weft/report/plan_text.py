@@ -1,11 +1,15 @@
-"""An `Answer` of the planner in words, for tables and pages."""
+"""An `Answer` of the planner in words, for tables and pages; and as plain data."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from math import isfinite
 
-from weft.planner import STAGES, Answer, Prediction
-from weft.report.formats import NONE, amount, error_of_seconds, seconds, share
+import numpy as np
 
+from weft.planner import STAGES, Answer, Prediction
+from weft.report.formats import NONE, amount, seconds, share
+
+Json = dict[str, "Json"] | list["Json"] | str | float | bool | None
 OTHER = "other"  # measured stages that predictions do not have
 
 
@@ -50,11 +54,6 @@ def measured_seconds(prediction: Prediction, answer: Answer) -> float | None:
     return answer.measured.get(prediction.name, {}).get("seconds")
 
 
-def error_of(prediction: Prediction, measured: float) -> str:
-    """The prediction's error, as a share of what was measured."""
-    return error_of_seconds(prediction.seconds, measured)
-
-
 def memory_of(prediction: Prediction) -> str:
     """The peak and its limit, as 1.2 of 16 GB; the peak alone where no limit is known."""
     if not (isfinite(prediction.room) and prediction.room > 0):
@@ -85,3 +84,31 @@ def keys_in_order(tables: Iterable[Mapping[str, float]]) -> list[str]:
 
 def _positive(value: float) -> bool:
     return isfinite(value) and value > 0
+
+
+def answer_as_dict(answer: Answer) -> Json:
+    """The answer as plain data that strict JSON parsers accept: a number that is not finite becomes null."""
+    data = asdict(answer) | {
+        "best": _prediction(answer.best),
+        "predictions": [_prediction(prediction) for prediction in answer.predictions],
+    }
+    return _plain(data)
+
+
+def _prediction(prediction: Prediction) -> dict[str, object]:
+    limit = prediction.limit if prediction.limits else None
+    return asdict(prediction) | {"plan": prediction.plan.as_dict(), "limit": limit}
+
+
+def _plain(value: object) -> Json:
+    """Lists for tuples, Python's numbers for numpy's, null for what is not finite."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    assert value is None or isinstance(value, str | int | float), f"{value!r} has no place in JSON"
+    return value

@@ -1,14 +1,13 @@
 """The stages of every plan as stacked bars, laid out by the browser: predicted, and measured below where it was."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import floor, isfinite, log10
 
 from weft.planner import STAGES, Answer, Prediction
-from weft.report.formats import figure, seconds
+from weft.report.formats import error_of_seconds, figure, seconds
 from weft.report.html import element, text
 from weft.report.plan_text import (
     OTHER,
-    error_of,
     excluded,
     limit_of,
     measured_seconds,
@@ -25,9 +24,7 @@ def bars(answer: Answer) -> str:
     """The figure: a legend, a row for each plan, an axis of seconds."""
     plans = ranked(answer) + excluded(answer)
     longest = _longest(plans, answer)
-    step = tick_step(longest, 5)
-    rows = "".join(_row(prediction, answer, longest) for prediction in plans)
-    chart = element("div", rows, axis(longest, step), class_="bars", style=f"--step:{step / longest:.4%}")
+    chart = scaled([_row(prediction, answer, longest) for prediction in plans], longest)
     caption = (
         "Seconds an epoch. Coloured: what each stage keeps the busiest worker at; stages overlap, so an epoch may be "
         "shorter than their sum. Mark: the epoch."
@@ -65,19 +62,18 @@ def _row(prediction: Prediction, answer: Answer, longest: float) -> str:
     """A plan's name, what to know of it, and its tracks."""
     chosen = prediction.name == answer.best.name
     name = element("b", text(prediction.name)) + (element("span", "chosen", class_="badge") if chosen else "")
-    head = element("div", element("div", name), element("div", text(prediction.plan), class_="note"), class_="name")
+    head = element("div", name) + element("div", text(prediction.plan), class_="note")
     tracks = track("predicted", prediction.name, prediction.seconds, prediction.stages, longest)
     if (took := measured_seconds(prediction, answer)) is not None:
         tracks += track("measured", prediction.name, took, answer.measured[prediction.name], longest)
     if prediction.excluded is None:
         shown = [element("b", slower(prediction, answer)), f"held up by {text(limit_of(prediction))}"]
         if took is not None:
-            shown.append(f"prediction {error_of(prediction, took)}")
+            shown.append(f"prediction {error_of_seconds(prediction.seconds, took)}")
     else:
         shown = [element("b", "not possible"), text(prediction.excluded)]
-    side = element("div", "".join(element("div", part) for part in shown), class_="side")
-    kind = " ".join(["row", *(["best"] if chosen else []), *(["excluded"] if prediction.excluded is not None else [])])
-    return element("div", head, element("div", tracks, class_="tracks"), side, class_=kind)
+    kinds = {"best": chosen, "excluded": prediction.excluded is not None}
+    return bar_row(head, tracks, shown, *(kind for kind, holds in kinds.items() if holds))
 
 
 def track(kind: str, name: str, total: float, stages: Mapping[str, float], longest: float) -> str:
@@ -106,8 +102,17 @@ def _mark(kind: str, total: float, longest: float) -> str:
     return element("div", number, class_=f"mark{side}", style=f"left:{place:.3%}", title=title)
 
 
-def axis(longest: float, step: float) -> str:
-    """The row below the tracks: seconds at its ticks."""
+def bar_row(head: str, tracks: str, side: Iterable[str], *kinds: str) -> str:
+    """A name, its tracks, and what to know of them."""
+    known = element("div", *(element("div", part) for part in side), class_="side")
+    name, shown = element("div", head, class_="name"), element("div", tracks, class_="tracks")
+    return element("div", name, shown, known, class_=" ".join(["row", *kinds]))
+
+
+def scaled(rows: Iterable[str], longest: float) -> str:
+    """Rows of tracks above an axis: seconds at its ticks."""
+    step = tick_step(longest, 5)
     ticks = [number * step for number in range(int(longest / step + 1e-9) + 1)]
     shown = [element("span", figure(tick), style=f"left:{tick / longest:.3%}") for tick in ticks]
-    return element("div", element("div", *shown, class_="ticks"), class_="row axis", aria_hidden="true")
+    axis = element("div", element("div", *shown, class_="ticks"), class_="row axis", aria_hidden="true")
+    return element("div", *rows, axis, class_="bars", style=f"--step:{step / longest:.4%}")

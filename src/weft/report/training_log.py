@@ -17,8 +17,8 @@ from rich.table import Table
 
 from weft.errors import ConfigError
 from weft.plan import Settings
-from weft.report.plan_json import answer_as_dict
 from weft.report.plan_table import print_answer
+from weft.report.plan_text import answer_as_dict
 from weft.training import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
 
 RECORD_VERSION = 1

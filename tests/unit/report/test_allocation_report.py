@@ -11,7 +11,7 @@ from rich.console import Console
 from weft import cli
 from weft.graph import communities
 from weft.report import print_allocations
-from weft.report.allocation_page import allocation_page
+from weft.report.allocations import allocation_page
 
 FLAGS = (
     *("--parts", "--batches", "--slack", "--measured", "--seed", "--threads", "--html", "--json"),
