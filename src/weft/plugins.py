@@ -1,4 +1,5 @@
-"""Parts that others can add, by name: placements, convolutions, samplers, partition methods, objectives.
+"""Parts that others can add, by name: placements, convolutions, samplers, partition methods, objectives,
+launchers.
 
 Each kind has a `Door`. What comes with Weft is listed here as "module:attribute" and imported when it is first used. What
 others write is a class of their own, derived from the kind's base class, and is added by `weft.register` or by an entry
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weft.errors import ConfigError
 
 if TYPE_CHECKING:
+    from weft.cluster import Launcher
     from weft.nn import Convolution
     from weft.partition import PartitionMethod
     from weft.placements import Placement
@@ -53,6 +55,10 @@ class Door(Generic[T]):
         if name in self._builtin:
             return _imported(self._builtin[name])
         return self._added.get(name)
+
+    def builtin(self) -> list[T]:
+        """Those that come with Weft; entry points are not loaded."""
+        return [_imported(where) for where in self._builtin.values()]
 
     def names(self) -> tuple[str, ...]:
         """All names, those that come with Weft first."""
@@ -161,11 +167,22 @@ OBJECTIVES: "Door[type[Objective]]" = Door(
     },
 )
 
-DOORS: tuple[Door[Any], ...] = (PLACEMENTS, CONVOLUTIONS, SAMPLERS, PARTITION_METHODS, OBJECTIVES)
+LAUNCHERS: "Door[type[Launcher]]" = Door(
+    "launcher",
+    "weft.cluster:Launcher",
+    {
+        "local": "weft.cluster.local:LocalProcesses",
+        "torchrun": "weft.cluster.torchrun:Torchrun",
+        "mpi": "weft.cluster.mpi:Mpi",
+        "slurm": "weft.cluster.slurm:Slurm",
+    },
+)
+
+DOORS: tuple[Door[Any], ...] = (PLACEMENTS, CONVOLUTIONS, SAMPLERS, PARTITION_METHODS, OBJECTIVES, LAUNCHERS)
 
 
 def register(part: T) -> T:
-    """Add a placement, convolution, sampler, partition method or objective: a class derived from one of their base classes.
+    """Add a placement, convolution, sampler, partition method, objective or launcher: a class derived from a base class.
 
     It can stand above the class as a decorator.
     """

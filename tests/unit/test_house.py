@@ -42,6 +42,7 @@ LEAVES = {
     "meter",
     "quantities",
     "threads",
+    "place",
     "plugins",
     "lazy",
     "scratch",

@@ -226,3 +226,37 @@ def test_plans_that_make_no_sense_are_explained(graphs, capsys):
         assert cli.main(["train", graph, "--workers", "2", "--plan", plan, "--fanouts", "4,4"]) == 2
         assert reason in capsys.readouterr().err
     assert Graph.open(graph).num_owners == 2
+
+
+def test_tasks_of_srun_are_one_run(graphs, alone, tmp_path):
+    common = {
+        "SLURM_JOB_ID": str(free_port()),  # the port is derived from it
+        "SLURM_NTASKS": "3",
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_TASKS_PER_NODE": "3",
+        "SLURM_NODEID": "0",
+    }
+    out = tmp_path / "m"
+    arguments = [
+        "train",
+        graphs / "parts-3",
+        *SETTINGS,
+        "--batch-size",
+        40,
+        "--threads",
+        1,
+        "--plan",
+        "split",
+        "--out",
+        out,
+    ]
+    command = [sys.executable, "-m", "weft.cli", *map(str, arguments)]
+    tasks = []
+    for rank in range(3):
+        place = common | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}
+        tasks.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | place))
+    told = [task.communicate(timeout=200)[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0, 0]
+    assert [bool(text) for text in told] == [True, False, False]  # one tells, not three
+    assert far(load_file(out / "state.safetensors"), alone) < 1e-10

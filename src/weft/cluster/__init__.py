@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.cluster.local import launch
+    from weft.cluster.launcher import Launcher, Request
+    from weft.cluster.local import LocalProcesses
 else:
     __getattr__ = lazy_face(__name__)
+
+__all__ = ["Launcher", "Request"]

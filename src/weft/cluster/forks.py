@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 COMMAND, NEEDED = "weft.cli", "weft.api"  # the module that workers run, and one that imports what training needs
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # that the launcher passes on
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # that the launcher passes on
 _DEATH_SIGNAL = 1  # prctl's name for it (PR_SET_PDEATHSIG)
 _NOT_INITIALISED = 3  # the CUDA driver's (CUDA_ERROR_NOT_INITIALIZED)
 

@@ -2,30 +2,45 @@
 
 import os
 import selectors
+import shlex
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Self
 
 from weft.cluster.forks import SIGNALS, fork, forkable
+from weft.cluster.launcher import Launcher, Request
+from weft.errors import ConfigError
 
 _GRACE = 15.0  # seconds that the others get to end by themselves once one has failed
 _LOOK = 0.05  # seconds between looks at who has ended
 
 
-def launch(arguments: Sequence[str], workers: int, check: Callable[[], object] = lambda: None) -> int:
-    """Run `weft ARGUMENTS` as so many workers; returns 0, or the first failure's exit code. No process is left behind.
+class LocalProcesses(Launcher):
+    """Workers of this machine."""
 
-    `check` refuses what workers would refuse. Importing torch and PyG takes seconds, so this process does it once, and is
-    forked for each worker.
-    """
-    imported = forkable(check)
-    with _Crew() as crew:
-        crew.start(arguments, workers, imported)
-        return crew.wait()
+    name, help = "local", "processes of this machine, as `weft train --workers` starts them"
+
+    def shown(self, request: Request) -> str:
+        """A line for each worker."""
+        words = shlex.join(["weft", *request.arguments])
+        places = (_place(rank, request.workers, 29500) for rank in range(request.workers))
+        return "\n".join(" ".join([*(f"{name}={value}" for name, value in place.items()), words]) for place in places)
+
+    def submit(self, request: Request) -> int:
+        """Run the workers; 0, or the first failure's exit code. No process is left behind.
+
+        Importing torch and PyG takes seconds, so this process does it once, and is forked for each worker.
+        """
+        if request.hosts > 1:
+            raise ConfigError("local workers are on one host: choose another launcher, or drop --hosts")
+        imported = forkable(request.check)
+        with _Crew() as crew:
+            crew.start(request.arguments, request.workers, imported)
+            return crew.wait()
 
 
 class _Worker:
@@ -87,16 +102,10 @@ class _Crew:
 
     def start(self, arguments: Sequence[str], workers: int, imported: bool) -> None:
         """Start the workers, as forks or anew."""
-        place = {
-            "WORLD_SIZE": str(workers),
-            "LOCAL_WORLD_SIZE": str(workers),
-            "GROUP_RANK": "0",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(_free_port()),
-        }
+        port = _free_port()
         for rank in range(workers):
             errors, end = os.pipe()
-            pid = fork(arguments, place | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, end, imported)
+            pid = fork(arguments, _place(rank, workers, port), end, imported)
             os.close(end)
             self._workers.append(_Worker(rank, pid, errors))
             self._open.register(errors, selectors.EVENT_READ, self._workers[-1])
@@ -144,6 +153,19 @@ class _Crew:
             for worker in self._workers:
                 worker.send(self._signals[self._passed_on])
             self._passed_on += 1
+
+
+def _place(rank: int, size: int, port: int) -> dict[str, str]:
+    """A worker's place, in torchrun's variables."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
 
 
 def _free_port() -> int:

@@ -15,7 +15,7 @@ import weft.graph
 import weft.partition
 import weft.planner
 import weft.report
-from weft.commands.flags import numbers
+from weft.commands.flags import numbers, options_given
 from weft.commands.task_flags import add_task_flags, allocated, cluster_given, parts_given, task_given
 from weft.errors import ConfigError
 from weft.plugins import PARTITION_METHODS
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             choice.method,
             cluster,
             task,
-            options=_options(args.option),
+            options=options_given(args.option),
             balance=weft.partition.BalanceWeights(
                 args.balance_vertices, args.balance_training, args.balance_edges, args.imbalance
             ),
@@ -128,7 +128,7 @@ def _chosen(args: argparse.Namespace, graph: weft.Graph) -> weft.partition.Metho
 
 def _check_read(args: argparse.Namespace) -> None:
     """Refuse a method that is not known, or options that it has or reads nothing of."""
-    method = weft.partition.make_method(args.method, _options(args.option))
+    method = weft.partition.make_method(args.method, options_given(args.option))
     for flag, given, what in (
         ("--by-draws", args.by_draws, "draws"),
         ("--cache", args.cache, "cache"),
@@ -136,13 +136,6 @@ def _check_read(args: argparse.Namespace) -> None:
     ):
         if given and what not in method.reads:
             raise ConfigError(f"{flag} means nothing to method {args.method!r}: drop it, or choose another method")
-
-
-def _options(given: list[str]) -> dict[str, str]:
-    """The method's own options, by name."""
-    if wrong := [text for text in given if not text.partition("=")[2]]:
-        raise ConfigError(f"--option {wrong[0]} is not possible: write NAME=VALUE")
-    return dict(text.split("=", 1) for text in given)
 
 
 def _identity(args: argparse.Namespace, choice: weft.partition.MethodChoice) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import weft.report
 import weft.training
 from weft.commands.flags import add_settings, values_given
 from weft.errors import ConfigError
+from weft.place import place_here
 from weft.plan import Plan, Settings
 
 
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
             f"wrote, on machines like those if there are any"
         )
     graph = weft.Graph.open(args.graph)
-    if args.measure and settings.parallel.workers > 1 and "RANK" not in os.environ:
-        return weft.cluster.launch(args.argv, settings.parallel.workers)
+    if args.measure and settings.parallel.workers > 1 and place_here() is None:
+        return weft.cluster.LocalProcesses().submit(weft.cluster.Request(tuple(args.argv), settings.parallel.workers))
     with weft.report.StageProgress() as progress:
         what_if = weft.training.WhatIf(graph, settings, args.method, progress)
         if args.measure:

@@ -15,6 +15,7 @@ import weft.planner
 import weft.report
 import weft.training
 from weft.errors import ClusterError, ConfigError
+from weft.place import place_here
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--out {args.out} is in a folder that is not there: make it, or name another")
     if args.add and not args.out:
         raise ConfigError("--add needs the file that it adds to: name it with --out")
-    if args.workers > 1 and "RANK" not in os.environ:
-        return weft.cluster.launch(args.argv, args.workers)
+    if args.workers > 1 and place_here() is None:
+        return weft.cluster.LocalProcesses().submit(weft.cluster.Request(tuple(args.argv), args.workers))
     world = weft.exchange.World.join(args.timeout)
     try:
         return _probe(args, world)

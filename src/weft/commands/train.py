@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import weft.cluster
@@ -13,6 +14,7 @@ import weft.report
 import weft.training
 from weft.commands.flags import add_settings, settings_given
 from weft.errors import ClusterError
+from weft.place import place_here
 from weft.plan import check_workers
 
 
@@ -28,8 +30,11 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_given(args, "weft train")
     graph = weft.Graph.open(args.graph)
     check_workers(settings)
-    if settings.parallel.workers > 1 and "RANK" not in os.environ:
-        return weft.cluster.launch(args.argv, settings.parallel.workers, lambda: _check(settings, graph))
+    if settings.parallel.workers > 1 and place_here() is None:
+        checks = partial(check, settings, args.graph)
+        return weft.cluster.LocalProcesses().submit(
+            weft.cluster.Request(tuple(args.argv), settings.parallel.workers, check=checks)
+        )
     world = weft.exchange.World.join(settings.parallel.timeout, settings.parallel.transport)
     try:
         return _train(args, settings, graph, world)
@@ -44,8 +49,9 @@ def run(args: argparse.Namespace) -> int:
         world.leave()
 
 
-def _check(settings: weft.Settings, graph: weft.Graph) -> None:
+def check(settings: weft.Settings, folder: Path) -> None:
     """Refuse what workers would refuse, before they are started."""
+    graph = weft.Graph.open(folder)
     weft.training.check_plan(settings, graph, weft.training.make_model(settings, graph))
     if settings.parallel.cluster is not None and settings.plan.name == "auto":
         weft.training.described(settings.parallel.cluster, [settings.parallel.workers])

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from weft.errors import ClusterError, ConfigError
 from weft.exchange.communicator import SocketTransport
+from weft.place import WorkerPlace
 
 _HELLO = struct.Struct("!16sII")  # the run's secret, the number of the call of `connect`, the rank
 _HELLO_TIMEOUT = 5.0  # seconds in which whoever connects must say who it is
@@ -22,15 +23,15 @@ _CONGESTION_CONTROL = "cubic"  # TCP's congestion control; see _set_congestion_c
 class SocketConnections:
     """This worker's listening socket and its connections. All workers connect the same groups in the same order."""
 
-    def __init__(self, rank: int, master: str, store: dist.Store, timeout: float) -> None:
-        self._rank, self._store, self._timeout = rank, store, timeout
-        if rank == 0:
+    def __init__(self, place: WorkerPlace, store: dist.Store, timeout: float) -> None:
+        self._rank, self._store, self._timeout = place.rank, store, timeout
+        if place.rank == 0:
             store.set("weft/secret", secrets.token_hex(16))
         self._secret = bytes.fromhex(store.get("weft/secret").decode())
-        bound, advertised = _addresses(master)
+        bound, advertised = _addresses(place)
         self._listener = socket.create_server((bound, 0), backlog=1024, family=_family(bound))
         _set_congestion_control(self._listener)  # accepted sockets inherit it
-        store.set(f"weft/address/{rank}", json.dumps([advertised, self._listener.getsockname()[1]]))
+        store.set(f"weft/address/{place.rank}", json.dumps([advertised, self._listener.getsockname()[1]]))
         self._created = 0
         self._waiting: dict[
             tuple[int, int], socket.socket
@@ -109,16 +110,16 @@ class SocketConnections:
         one.close()
 
 
-def _addresses(master: str) -> tuple[str, str]:
+def _addresses(place: WorkerPlace) -> tuple[str, str]:
     """Where this worker listens, and the address that the others use: the one that it reaches the first worker from."""
     if advertised := os.environ.get("WEFT_ADDRESS"):
         return advertised, advertised
+    master = place.master
     family, kind, _, _, target = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(target)  # of a datagram socket: only looks up the way
         own = probe.getsockname()[0]
-    several = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])) < int(os.environ["WORLD_SIZE"])
-    if several and ipaddress.ip_address(own).is_loopback and not _is_loopback(master):
+    if place.local_size < place.size and ipaddress.ip_address(own).is_loopback and not _is_loopback(master):
         return "", master  # a host that knows its own name as loopback: the others know it by its real address
     return own, own
 

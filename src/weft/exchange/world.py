@@ -1,7 +1,6 @@
 """The workers of a run: this one's rank, communicators among them, and which are missing when one stops answering."""
 
 import json
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from weft.errors import ClusterError
 from weft.exchange.communicator import Communicator, ProcessGroupTransport, Traffic, Transport
 from weft.exchange.connections import SocketConnections
 from weft.meter import Meter
+from weft.place import place_here
 
 Groups = Sequence[Sequence[int]]  # of workers, each in one of them
 _HEARTBEAT = 1.0  # seconds between heartbeats
@@ -121,33 +121,31 @@ class World:
 
     @classmethod
     def join(cls, timeout: float, transport: str = "sockets") -> "World":
-        """Meet the others as the environment says (torchrun's, or `weft train --workers`); alone where it says nothing.
+        """Meet the others as the environment says (`weft.place`); alone where it says nothing.
 
         `transport`: rows in host memory go over this project's own sockets, or over torch.distributed's gloo.
         """
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        place = place_here()
+        if place is None or place.size == 1:
             return cls()
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-        limit = timedelta(seconds=timeout)
+        rank, size, limit = place.rank, place.size, timedelta(seconds=timeout)
+        where = f"[{place.master}]:{place.port}" if ":" in place.master else f"{place.master}:{place.port}"
         try:
-            store, _, _ = next(rendezvous("env://", rank, size, timeout=limit))
+            store, _, _ = next(rendezvous(f"tcp://{where}", rank, size, timeout=limit))
             store.set_timeout(limit)
             if transport == "gloo" or torch.cuda.is_available():
                 backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
                 dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
-            store.set(f"weft/host/{rank}", os.environ.get("GROUP_RANK", str(rank // local)))
-            hosts = [int(store.get(f"weft/host/{other}")) for other in range(size)]
-        except (RuntimeError, ValueError, KeyError) as error:
-            where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+            store.set(f"weft/host/{rank}", place.host)
+            names = [store.get(f"weft/host/{other}") for other in range(size)]
+        except (RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ClusterError(
                 f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason}): start "
                 f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
             ) from error
-        connections = (
-            SocketConnections(rank, os.environ["MASTER_ADDR"], store, timeout) if transport == "sockets" else None
-        )
+        hosts = [list(dict.fromkeys(names)).index(name) for name in names]
+        connections = SocketConnections(place, store, timeout) if transport == "sockets" else None
         return cls(rank, size, hosts, Heartbeats(store, rank, size), timeout, connections)
 
     def communicator(self, group: str | Groups = "all", half: bool = False) -> Communicator:

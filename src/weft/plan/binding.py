@@ -4,12 +4,12 @@ Each setting names its conditions in `groups`; here is what they mean. Some are 
 plan. Where the planner is to choose the plan, those hold that some plan of its search can meet: it searches only these.
 """
 
-import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError
+from weft.place import place_here
 from weft.plan.plan import Plan
 from weft.plugins import PLACEMENTS, SAMPLERS
 
@@ -182,7 +182,7 @@ def check_loader(settings: "Settings") -> None:
 
 def check_workers(settings: "Settings") -> None:
     """Refuse what only several workers can follow, where there is one: unless a launcher says so, such as torchrun."""
-    if settings.parallel.workers > 1 or "WORLD_SIZE" in os.environ:
+    if settings.parallel.workers > 1 or place_here() is not None:
         return
     of_others = {key for key in settings.usual if settings.group_of(key) == "plan"} | {"cluster", "watch", "transport"}
     of_others -= {"prefetch", "chunks", *(["plan"] if settings.sampling.full_graph else [])}

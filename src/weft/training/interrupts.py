@@ -1,4 +1,7 @@
-"""Stopping a run politely: SIGTERM and SIGINT let the batch in hand finish and the checkpoint be written."""
+"""Stopping a run politely: SIGTERM, SIGINT and SIGUSR1 let the batch in hand finish and the checkpoint be written.
+
+A queue sends SIGUSR1 before a job's time is up.
+"""
 
 import signal
 import threading
@@ -24,7 +27,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # only there may handlers be set
-            for signum in (signal.SIGTERM, signal.SIGINT):
+            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
                 self._before[signum] = signal.signal(signum, self._note)
         return self
 

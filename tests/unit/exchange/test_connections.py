@@ -14,6 +14,7 @@ import pytest
 from weft import _kernels
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import SocketConnections, SocketTransport
+from weft.place import WorkerPlace
 
 
 def tcp_pair():
@@ -212,17 +213,15 @@ class Store(dict):
         return self[name]
 
 
-@pytest.fixture
-def environment(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+def place(rank):
+    return WorkerPlace(rank, 3, "0", 3, "127.0.0.1", 0)
 
 
-def test_workers_meet(environment):
+def test_workers_meet():
     store, size = Store(), 3
 
     def work(rank):
-        mesh = SocketConnections(rank, "127.0.0.1", store, 10.0)
+        mesh = SocketConnections(place(rank), store, 10.0)
         first, second = mesh.connect([0, 1, 2]), mesh.connect([0, 1, 2])
         for sockets, mark in ((first, 1), (second, 2)):
             links = _kernels.Links(sockets, 10.0)
@@ -238,7 +237,7 @@ def test_workers_meet(environment):
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="congestion control is chosen on Linux only")
 @pytest.mark.parametrize("told, found", [(None, "cubic"), ("reno", "reno"), ("system", None)])
-def test_connections_find_their_rate_in_the_same_way(environment, monkeypatch, told, found):
+def test_connections_find_their_rate_in_the_same_way(monkeypatch, told, found):
     monkeypatch.delenv("WEFT_CONGESTION", raising=False)
     if told:
         monkeypatch.setenv("WEFT_CONGESTION", told)
@@ -251,7 +250,7 @@ def test_connections_find_their_rate_in_the_same_way(environment, monkeypatch, t
     store = Store()
 
     def work(rank):
-        mesh = SocketConnections(rank, "127.0.0.1", store, 10.0)
+        mesh = SocketConnections(place(rank), store, 10.0)
         mesh.connect([0, 1, 2])
         return mesh
 
@@ -262,15 +261,15 @@ def test_connections_find_their_rate_in_the_same_way(environment, monkeypatch, t
         mesh.close()
 
 
-def test_an_unknown_way_to_find_rates_is_named(environment, monkeypatch):
+def test_an_unknown_way_to_find_rates_is_named(monkeypatch):
     monkeypatch.setenv("WEFT_CONGESTION", "nonsense")
     with pytest.raises(ConfigError, match=r"WEFT_CONGESTION=nonsense is not available .* choose one of"):
-        SocketConnections(0, "127.0.0.1", Store(), 1.0)
+        SocketConnections(place(0), Store(), 1.0)
 
 
-def test_strangers_are_turned_away(environment):
+def test_strangers_are_turned_away():
     store = Store()
-    mesh = SocketConnections(0, "127.0.0.1", store, 2.0)
+    mesh = SocketConnections(place(0), store, 2.0)
     _, port = mesh._listener.getsockname()
     stranger = socket.create_connection(("127.0.0.1", port))
     stranger.sendall(os.urandom(24))
@@ -281,10 +280,10 @@ def test_strangers_are_turned_away(environment):
     mesh.close()
 
 
-def test_a_door_that_is_shut_is_named(environment):
+def test_a_door_that_is_shut_is_named():
     store = Store()
-    SocketConnections(0, "127.0.0.1", store, 1.0).close()
-    other = SocketConnections(1, "127.0.0.1", store, 1.0)
+    SocketConnections(place(0), store, 1.0).close()
+    other = SocketConnections(place(1), store, 1.0)
     with pytest.raises(ClusterError, match="worker 1 could not connect to worker 0"):
         other.connect([0, 1])
     other.close()

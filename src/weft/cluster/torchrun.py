@@ -1,0 +1,52 @@
+"""torchrun: a command on each host, whose workers meet at the first one; and its environment variables."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from weft.cluster.launcher import Launcher, Request
+from weft.errors import ConfigError
+from weft.place import WorkerPlace, number_in
+
+
+class Torchrun(Launcher):
+    """PyTorch's launcher."""
+
+    name, help = "torchrun", "a command for each host; options: master (the first host's address), port"
+    options = ("master", "port")
+
+    @classmethod
+    def place(cls, environ: Mapping[str, str]) -> WorkerPlace | None:
+        """As RANK and WORLD_SIZE say, whoever has set them."""
+        if "WORLD_SIZE" not in environ:
+            return None
+        size = number_in(environ, "WORLD_SIZE", "torchrun")
+        if size == 1:
+            return WorkerPlace(0, 1, "0", 1, "127.0.0.1", 0)
+        rank = number_in(environ, "RANK", "torchrun")
+        local = number_in({"LOCAL_WORLD_SIZE": str(size), **environ}, "LOCAL_WORLD_SIZE", "torchrun")
+        host, port = environ.get("GROUP_RANK", str(rank // local)), number_in(environ, "MASTER_PORT", "torchrun")
+        return WorkerPlace(rank, size, host, local, environ.get("MASTER_ADDR", "127.0.0.1"), port)
+
+    def shown(self, request: Request) -> str:
+        """A line for each host."""
+        return "\n".join(f"on host {rank}: {shlex.join(self._command(request, rank))}" for rank in range(request.hosts))
+
+    def submit(self, request: Request) -> int:
+        """Of one host only: others are reached by their own shells."""
+        if request.hosts > 1:
+            raise ConfigError(
+                f"torchrun is started on each host by hand, or by what manages the hosts: run these lines there\n"
+                f"{self.shown(request)}"
+            )
+        return subprocess.run(self._command(request, 0)).returncode
+
+    def _command(self, request: Request, rank: int) -> list[str]:
+        where = ["--standalone"]
+        if request.hosts > 1:
+            master, port = request.option("master", "HOST0"), request.option("port", "29500")
+            where = ["--nnodes", str(request.hosts), "--node-rank", str(rank)]
+            where += ["--master-addr", master, "--master-port", port]
+        start = [sys.executable, "-m", "torch.distributed.run", *where, "--nproc-per-node", str(request.workers)]
+        return [*start, "-m", "weft.cli", *request.arguments]

@@ -1,0 +1,68 @@
+"""weft launch: a command of Weft's as the workers of a cluster."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+import weft.cluster
+from weft.commands import train
+from weft.commands.flags import options_given, settings_given
+from weft.errors import ConfigError
+from weft.plugins import LAUNCHERS
+
+_LAUNCHED = ("train", "probe", "plan")  # the commands that many workers run
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `weft launch`."""
+    launchers = parser.add_subparsers(dest="launcher", metavar="LAUNCHER", required=True)
+    for name, text in LAUNCHERS.help().items():
+        one = launchers.add_parser(name, help=text, description=f"Start workers by {name}: {text}.")
+        one.add_argument("--hosts", type=int, default=1, help="how many hosts (default 1)")
+        one.add_argument("--workers-per-host", type=int, default=1, help="workers on each host (default 1)")
+        one.add_argument(
+            "--option",
+            metavar="NAME=VALUE",
+            action="append",
+            default=[],
+            help="an option of the launcher; may be repeated",
+        )
+        one.add_argument("--dry-run", action="store_true", help="print what would be started, and start nothing")
+        one.add_argument(
+            "words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what each worker runs: train ..."
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the launch, or submit it."""
+    launcher, request = LAUNCHERS.get(args.launcher)(), _request(args)
+    launcher.check(request)
+    if args.dry_run:
+        print(launcher.shown(request))
+        return 0
+    return launcher.submit(request)
+
+
+def _request(args: argparse.Namespace) -> weft.cluster.Request:
+    words = tuple(args.words[1:] if args.words[:1] == ["--"] else args.words)
+    if not words or words[0] not in _LAUNCHED:
+        raise ConfigError(
+            f"weft launch needs a command of many workers ({', '.join(_LAUNCHED)}): weft launch {args.launcher} --hosts 4 "
+            f"-- train GRAPH"
+        )
+    if min(args.hosts, args.workers_per_host) < 1:
+        raise ConfigError("--hosts and --workers-per-host must be at least 1")
+    request = partial(
+        weft.cluster.Request, words, args.workers_per_host, args.hosts, options=options_given(args.option)
+    )
+    if words[0] != "train":
+        return request()
+    parser = argparse.ArgumentParser(prog="weft train")
+    train.add_arguments(parser)
+    given = parser.parse_args(words[1:])  # so that mistakes are told here, not by a job that has waited in a queue
+    settings = settings_given(given, "weft train")
+    if settings.parallel.workers > 1:
+        raise ConfigError("--workers is for one machine: say --workers-per-host, before the --")
+    many = settings.changed(workers=args.hosts * args.workers_per_host)
+    return request(resumable=settings.checkpoint.folder is not None, check=partial(train.check, many, given.graph))

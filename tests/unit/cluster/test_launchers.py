@@ -1,0 +1,102 @@
+"""Launches as data: what would be started, checked before it is."""
+
+import os
+import stat
+
+import pytest
+
+from weft import cli
+from weft.cluster import Launcher, Request
+from weft.cluster.slurm import Slurm
+from weft.plugins import LAUNCHERS
+
+
+def shown(capsys, *arguments):
+    assert cli.main(["launch", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys, *arguments):
+    assert cli.main(["launch", *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_batch_script_goes_on_from_its_checkpoint(capsys):
+    options = ["--option", "time=2:00:00", "--option", "cpus-per-task=8"]
+    train = ["train", "my graph", "--checkpoint", "kept"]
+    script = shown(capsys, "slurm", "--hosts", "4", "--workers-per-host", "2", *options, "--dry-run", "--", *train)
+    lines = script.splitlines()
+    assert lines[0] == "#!/bin/bash"
+    for line in ("nodes=4", "ntasks-per-node=2", "time=2:00:00", "requeue", "signal=USR1@120", "open-mode=append"):
+        assert f"#SBATCH --{line}" in lines
+    (run,) = (line for line in lines if line.startswith("srun"))
+    assert run.startswith("srun --cpus-per-task=8 ")
+    assert run.endswith("-m weft.cli train 'my graph' --checkpoint kept --resume")
+    assert 'scontrol requeue "$SLURM_JOB_ID"' in script
+
+
+def test_a_job_without_checkpoints_is_not_put_back(capsys):
+    script = shown(capsys, "slurm", "--hosts", "2", "--dry-run", "--", "train", "graph")
+    assert "requeue" not in script and "--resume" not in script
+
+
+def test_the_script_is_what_sbatch_gets(capfd, monkeypatch, tmp_path):
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text("#!/bin/sh\ncat\n")
+    sbatch.chmod(sbatch.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    request = Request(("train", "graph"), 1, 2)
+    assert Slurm().submit(request) == 0
+    assert capfd.readouterr().out == Slurm().shown(request)
+
+
+def test_without_a_queue_the_user_is_told(capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert "there is no sbatch on this machine" in refused(capsys, "slurm", "--", "train", "graph")
+    assert "there is no mpirun on this machine" in refused(capsys, "mpi", "--", "train", "graph")
+
+
+def test_torchrun_has_a_line_for_each_host(capsys):
+    arguments = ["torchrun", "--hosts", "2", "--option", "master=h1", "--dry-run", "--", "probe"]
+    first, second = shown(capsys, *arguments).splitlines()
+    assert "--nnodes 2 --node-rank 0 --master-addr h1 --master-port 29500 --nproc-per-node 1" in first
+    assert second.startswith("on host 1: ") and second.endswith("-m weft.cli probe")
+    assert "run these lines there" in refused(capsys, *(word for word in arguments if word != "--dry-run"))
+
+
+def test_local_workers_have_torchruns_variables(capsys):
+    lines = shown(capsys, "local", "--workers-per-host", "2", "--dry-run", "--", "train", "graph").splitlines()
+    assert lines[1].startswith("RANK=1 ") and "WORLD_SIZE=2" in lines[1] and lines[1].endswith("weft train graph")
+    assert "local workers are on one host" in refused(capsys, "local", "--hosts", "2", "--", "train", "graph")
+
+
+def test_mistakes_are_told_before_a_job_waits(capsys):
+    assert "needs a command of many workers" in refused(capsys, "slurm", "--", "info", "graph")
+    assert "hidden = 0 is out of range" in refused(capsys, "slurm", "--", "train", "graph", "--hidden", "0")
+    assert "say --workers-per-host" in refused(capsys, "slurm", "--", "train", "graph", "--workers", "2")
+    assert "has no option 'time'" in refused(capsys, "torchrun", "--option", "time=1", "--", "train", "graph")
+    assert "must be at least 1" in refused(capsys, "slurm", "--hosts", "0", "--", "train", "graph")
+
+
+class Carrier(Launcher):
+    """A stranger's."""
+
+    name, help = "carrier", "by pigeon"
+
+    def shown(self, request):
+        return f"{request.hosts} pigeons"
+
+    def submit(self, request):
+        return 0
+
+
+def test_strangers_add_launchers(capsys, monkeypatch):
+    monkeypatch.setattr(LAUNCHERS, "_added", {})
+    LAUNCHERS.register(Carrier)
+    assert shown(capsys, "carrier", "--hosts", "3", "--dry-run", "--", "train", "graph") == "3 pigeons\n"
+
+
+def test_a_launcher_that_is_not_known_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["launch", "nonsense", "--", "train", "graph"])
+    assert "slurm" in capsys.readouterr().err

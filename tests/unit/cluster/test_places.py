@@ -1,0 +1,123 @@
+"""A process finds its place among the workers in the variables of what started it; what is contradictory is refused."""
+
+import socket
+
+import pytest
+
+from weft.cluster.mpi import Mpi
+from weft.cluster.slurm import Slurm, expanded, repeated
+from weft.cluster.torchrun import Torchrun
+from weft.errors import ClusterError
+from weft.place import WorkerPlace, place_here
+
+# What `srun -N 2 -n 4` sets for its third task, and what a batch script of the same job sees.
+JOB = {"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "node[07-08]"}
+BATCH = JOB | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_TASKS_PER_NODE": "2(x2)"}
+TASK = JOB | {
+    "SLURM_PROCID": "2",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_NODELIST": "node[07-08]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+}
+MPIRUN = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
+HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
+TORCHRUN = {
+    "RANK": "3",
+    "WORLD_SIZE": "6",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "1",
+    "MASTER_ADDR": "h",
+    "MASTER_PORT": "29500",
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "hosts"),
+    [
+        ("login", ["login"]),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("n[08-10,2],gpu-a", ["n08", "n09", "n10", "n2", "gpu-a"]),
+        ("r[1-2]c[0-1]-ib", ["r1c0-ib", "r1c1-ib", "r2c0-ib", "r2c1-ib"]),
+        ("n[001,100].site.org,m", ["n001.site.org", "n100.site.org", "m"]),
+    ],
+)
+def test_host_lists_are_expanded(names, hosts):
+    assert list(expanded(names)) == hosts
+
+
+def test_counts_are_expanded():
+    assert repeated("2(x3),1") == [2, 2, 2, 1]
+    assert repeated("4") == [4]
+
+
+def test_tasks_of_srun_are_workers():
+    place = Slurm.place(TASK)
+    assert place == WorkerPlace(2, 4, "1", 2, "node07", place.port)
+    assert 20_000 <= place.port < 30_000
+    assert place.port == Slurm.place(TASK | {"SLURM_PROCID": "0", "SLURM_NODEID": "0"}).port
+    assert place.port != Slurm.place(TASK | {"SLURM_JOB_ID": "4712"}).port
+    assert place.port != Slurm.place(TASK | {"SLURM_STEP_ID": "1"}).port
+
+
+def test_uneven_tasks_know_how_many_are_beside_them():
+    place = Slurm.place(TASK | {"SLURM_STEP_TASKS_PER_NODE": "3,1", "SLURM_PROCID": "3"})
+    assert (place.rank, place.host, place.local_size) == (3, "1", 1)
+
+
+def test_what_is_no_task_of_several_is_alone():
+    assert Slurm.place(BATCH) is None  # `weft train --workers 4` within a batch script starts its own
+    assert Slurm.place(JOB) is None  # a shell of salloc
+    assert Slurm.place(TASK | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "1"}) is None
+    assert Slurm.place({}) is Mpi.place({}) is Torchrun.place({}) is None
+
+
+@pytest.mark.parametrize("name", ["SLURM_PROCID", "SLURM_NODEID", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"])
+def test_a_missing_variable_of_srun_is_named(name):
+    with pytest.raises(ClusterError, match=f"{name} is missing"):
+        Slurm.place({key: value for key, value in TASK.items() if key != name})
+
+
+def test_variables_that_contradict_each_other_are_refused():
+    with pytest.raises(ClusterError, match=r"task 2 of 4 on node 1 of 1"):
+        Slurm.place(TASK | {"SLURM_STEP_NODELIST": "node07"})
+    with pytest.raises(ClusterError, match="SLURM_PROCID is 'x'"):
+        Slurm.place(TASK | {"SLURM_PROCID": "x"})
+
+
+@pytest.mark.parametrize("variables", [MPIRUN, HYDRA])
+def test_processes_of_mpirun_are_workers(variables):
+    place = Mpi.place(variables)
+    assert place == WorkerPlace(1, 4, socket.gethostname(), 4, "127.0.0.1", place.port)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [MPIRUN | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, HYDRA | {"MPI_LOCALNRANKS": "2"}, {**HYDRA, "PMI_SIZE": "8"}],
+)
+def test_mpirun_on_several_hosts_must_say_where_they_meet(variables):
+    with pytest.raises(ClusterError, match="give it -x MASTER_ADDR=HOST"):
+        Mpi.place(variables)
+    place = Mpi.place(variables | {"MASTER_ADDR": "n1", "MASTER_PORT": "1234"})
+    assert (place.master, place.port) == ("n1", 1234)
+
+
+def test_torchruns_variables_come_first(monkeypatch):
+    for name, value in (TASK | MPIRUN | TORCHRUN).items():
+        monkeypatch.setenv(name, value)
+    assert place_here() == WorkerPlace(3, 6, "1", 2, "h", 29500)
+
+
+def test_mpirun_within_a_job_of_slurm_is_mpirun(monkeypatch):
+    agent = TASK | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_PROCID": "1"}
+    for name, value in (agent | MPIRUN).items():
+        monkeypatch.setenv(name, value)
+    assert place_here().size == 4
+
+
+def test_srun_that_speaks_pmi_too_is_srun(monkeypatch):
+    for name, value in (TASK | {"PMI_RANK": "2", "PMI_SIZE": "4"}).items():
+        monkeypatch.setenv(name, value)
+    assert place_here() == Slurm.place(TASK)
