@@ -1,12 +1,13 @@
 """The reason in words: what holds a plan up, and what each of its choices saves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from weft.errors import ConfigError
 from weft.plan import Plan
 from weft.planner.answer import Prediction
+from weft.planner.task import Options
 from weft.plugins import PLACEMENTS
 
 IN_WORDS = {
@@ -17,7 +18,7 @@ IN_WORDS = {
 }
 
 _SEEDS = {"home": "at home", "spread": "spread"}
-_EXACTNESS = 1.05  # what saves less than this factor is not worth giving it up
+_EXACTNESS = {"float32": 1.0, "float16": 1.05}  # what saves less than this factor is not worth giving it up
 
 Predict = Callable[[Plan], Prediction]
 # a choice, and the plans with another one, each with what is different in it
@@ -43,41 +44,34 @@ def reasons(shown: list[Prediction], predict: Predict, prefetch: int) -> list[st
 
 def worth(plan: Plan, seconds: float) -> float:
     """What an epoch's seconds count for, against those of other plans."""
-    return seconds if plan.wire == "float32" else seconds * _EXACTNESS
+    return seconds * _EXACTNESS[plan.wire]
 
 
 def _changes(plan: Plan) -> Iterator[Alternatives]:
     """Each choice of a plan that can be another one."""
     for at, placement in enumerate(plan.layers):
-        changed = ((other, (*plan.layers[:at], other, *plan.layers[at + 1 :])) for other in PLACEMENTS.names())
-        others = {_changed(plan, layers=layers): other for other, layers in changed if other != placement}
-        yield f"{placement} in layer {at + 1}", _possible(others)
+        layers = {other: (*plan.layers[:at], other, *plan.layers[at + 1 :]) for other in PLACEMENTS.names()}
+        yield f"{placement} in layer {at + 1}", _possible(plan, {name: {"layers": of} for name, of in layers.items()})
     yield f"seeds {_SEEDS[plan.seeds]}", _other_seeds(plan)
-    if plan.cache:
-        yield "the cache", _possible({_changed(plan, cache=0.0): "without"})
-    if plan.replicate:
-        yield "near halos computed again", _possible({_changed(plan, replicate=False): "sent"})
+    yield "the cache", _possible(plan, {"without": {"cache": 0.0}})
+    yield "near halos computed again", _possible(plan, {"sent": {"replicate": False}})
 
 
 def _other_seeds(plan: Plan) -> dict[Plan, str]:
     """The same plan with seeds the other way; its last layer is another one where it could not be as it is."""
     seeds = "spread" if plan.seeds == "home" else "home"
-    same = _possible({_changed(plan, seeds=seeds): _SEEDS[seeds]})
     layers = [(*plan.layers[:-1], last) for last in PLACEMENTS.names()]
-    others = {_changed(plan, seeds=seeds, layers=each): f"{_SEEDS[seeds]}, {'+'.join(each)}" for each in layers}
-    return same or _possible(others)
+    others = {f"{_SEEDS[seeds]}, {'+'.join(each)}": {"seeds": seeds, "layers": each} for each in layers}
+    return _possible(plan, {_SEEDS[seeds]: {"seeds": seeds}}) or _possible(plan, others)
 
 
-def _changed(plan: Plan, **fields: Any) -> Plan | None:
-    """The plan with other fields, where there is such a plan."""
-    try:
-        return replace(plan, **fields)
-    except ConfigError:
-        return None
-
-
-def _possible(plans: dict[Plan | None, str]) -> dict[Plan, str]:
-    return {plan: what for plan, what in plans.items() if plan is not None}
+def _possible(plan: Plan, changes: Mapping[str, Options]) -> dict[Plan, str]:
+    """Other plans, with what is different in each: those changes that make one."""
+    found = {}
+    for what, fields in changes.items():
+        with suppress(ConfigError):
+            found[replace(plan, **fields)] = what
+    return {other: what for other, what in found.items() if other != plan}
 
 
 def _precision(best: Prediction, predict: Predict) -> Iterator[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -81,7 +81,10 @@ def messages_of(
         run_layer(graph, conv, layer, x, depth)
     except ModelError:
         return None
-    return [_message(one, placed.only_first) for one in comm.exchanges]
+    kinds = (
+        {"columns": -1} if placed.only_first else {"pulled": PULLED, "own": OWN, "pairs": PAIRS}
+    )  # bits of row counts
+    return [_message(one, kinds) for one in comm.exchanges]
 
 
 def messages_of_layers(
@@ -113,15 +116,12 @@ def messages_of_layers(
     return {case: _read(rows[rows[:, 0] == number, 1:]) for number, case in enumerate(cases)}
 
 
-def _message(one: Recorded, columns: bool) -> Message:
-    """The message that was recorded; how many rows go or come tells of which kinds they are (of columns: of one)."""
+def _message(one: Recorded, kinds: Mapping[str, int]) -> Message:
+    """The message that was recorded; how many rows go or come tells of which kinds they are."""
     if one.summed:
         return Message({"all": one.row})
     rows, back = max((one.came, False), (one.sent, True))
-    kinds = {"columns": rows if columns else 0} | {
-        kind: 0 if columns else rows & each for kind, each in (("pulled", PULLED), ("own", OWN), ("pairs", PAIRS))
-    }
-    return Message({kind: one.row for kind, are in kinds.items() if are}, back)
+    return Message({kind: one.row for kind, bits in kinds.items() if rows & bits}, back)
 
 
 def _written(messages: list[Message] | None) -> list[tuple[float, ...]]:
@@ -151,15 +151,16 @@ def run_layer(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth
     held = [vertices[0]] * (depth + 1) + [vertices[1]]
     program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
     run = Pass([len(ids) for ids in held], held, 0, program.descend)
-    out: Any = convolve(make_call(conv, x, depth, program, run, _edge_types(conv, layer)))
+    out = convolve(make_call(conv, x, depth, program, run, _edge_types(conv, layer)))
     if out.requires_grad:
         out.backward(torch.ones_like(out))
 
 
-def _edge_types(conv: Any, layer: Layer) -> dict[str, Any]:
+def _edge_types(conv: MessagePassing, layer: Layer) -> dict[str, object]:
     """What a convolution that asks for edge types is given: edges of all its relations in turn."""
-    if not hasattr(conv, "num_relations") or "edge_type" not in inspect.signature(type(conv).forward).parameters:
+    relations = getattr(conv, "num_relations", None)
+    if relations is None or "edge_type" not in inspect.signature(type(conv).forward).parameters:
         return {}
     for edges in layer.parts:
-        edges.block.values["edge_type"] = torch.arange(edges.block.num_edges) % conv.num_relations
+        edges.block.values["edge_type"] = torch.arange(edges.block.num_edges) % relations
     return {"edge_type": Handle.of("edge_type")}

@@ -3,22 +3,41 @@
 A layer's time is linear in its rows, destinations and edges, so a few runs tell it: with few rows, with many sources, with
 many destinations, and with edges besides; edges that are pushed, or computed by column, by runs of their own. The model as
 a whole then tells what it does between its convolutions. Workers divide the runs among themselves.
+
+Machines run faster and slower within seconds, by what else runs on them. So no run is told by itself, but by a fixed piece
+of work right before and after it, which is slowed alike: times here are in pieces.
 """
 
 import copy
+import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from resource import RUSAGE_SELF, getrusage
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
 
-from weft.exchange import Communicator
+from weft.errors import ModelError
+from weft.exchange import Communicator, Route, gather_rows
 from weft.graph import Graph
-from weft.nn import BlackBox, convolution_of, walk
-from weft.placements import OWNER
+from weft.nn import BlackBox, BlockModel, convolution_of, merged, walk
+from weft.placements import OWNER, ColumnSpan, Edges, EdgesById, Layer, Program, WholeLayer, column_layer, split_layer
 from weft.planner.counts import HOME, CountedBatch, Key, others
-from weft.planner.layer_bench import FEW, LayerBench, Shape, most_rows, pace, step_time
+from weft.planner.messages import Recorder, dtype_of, run_layer
+from weft.sampling import Block
+
+FEW = 8  # rows of a run that shows what does not depend on rows
+MOST = 20_000  # rows of a run at most: beyond, they cost the same each;
+_ENOUGH, _FAR = 4_000, 4 << 20  # so many do, if they are wide: of so many bytes, few are near a processor
+_PIECE = 4000  # rows of the piece of work by which times are told
+_ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while memory grows
+_SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of them are so near each other
+_LONG, _FEWEST = 0.005, 3  # seconds of runs that are repeated less
+_FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
 
 
 @dataclass(frozen=True)
@@ -48,6 +67,19 @@ class ModelCost:
     widths: list[int]  # of the rows that go into each layer, and of those that come out of the last
 
 
+@dataclass(frozen=True)
+class Shape:
+    """A layer on one worker, of a mean batch."""
+
+    sources: float  # rows in, where whole neighbourhoods meet
+    destinations: float
+    edges: float
+    held: float  # rows in, where owners hold them
+    away: float  # destinations of a request that others own
+    pushed: float  # the share of edges that are computed for others
+    pairs: float  # partial rows made of them
+
+
 def shapes_of(batch: CountedBatch, depth: int) -> list[Shape]:
     """Each layer's size on a mean worker; of edges and partial rows that go to others, of the placement with most."""
     shapes, workers = [], len(batch.held)
@@ -70,7 +102,7 @@ def model_cost(
     found = walk(model, graph.num_features)
     runs: list[Callable[[], list[float]]] = []
     for depth, shape in enumerate(shapes):
-        stand = LayerBench(graph, found[depth + 1][0], found[depth + 1][1:3], depth, shape, workers)
+        stand = _Bench(graph, found[depth + 1][0], found[depth + 1][1:3], depth, shape, workers)
         runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 3]
     sizes = [min(int(shape.sources), most_rows(found[depth + 1][1:3])) for depth, shape in enumerate(shapes)]
     rows = [*sizes, FEW]
@@ -99,3 +131,163 @@ def model_cost(
     widths = [found[depth][1] for depth in sorted(found)] + [found[len(shapes)][2]]
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     return ModelCost(layers, between, step, paced, size, widths)
+
+
+class _Bench:
+    """One convolution, run by itself on random rows and edges."""
+
+    def __init__(
+        self, graph: Graph, conv: MessagePassing, widths: tuple[int, int], depth: int, shape: Shape, workers: int
+    ) -> None:
+        """`widths`: of the rows that go in, and of those that come out."""
+        self._graph, self._conv, self._depth = graph, conv, depth
+        width, self._most = widths[0], most_rows(widths)
+        self._sources = max(FEW * 2, min(int(shape.sources), self._most))
+        scale = self._sources / max(shape.sources, 1.0)
+        self._destinations = max(FEW * 2, min(int(shape.destinations * scale), self._sources))
+        self._edges = max(self._destinations, int(shape.edges * scale))
+        self._held = max(self._destinations, int(shape.held * scale))
+        self._away, self._pairs = int(shape.pushed * self._edges), int(shape.pairs * scale)
+        self._others = min(int(shape.away * scale), self._destinations)
+        self._columns = ColumnSpan(0, workers, width)
+        self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype_of(conv))
+
+    def whole(self) -> list[float]:
+        """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
+        fixed = self._time(self._layer(FEW, FEW, 0))
+        by_source = self._time(self._layer(self._sources, FEW, 0))
+        by_both = self._time(self._layer(self._sources, self._destinations, 0))
+        layer = self._layer(self._sources, self._destinations, self._edges)
+        whole = self._time(layer)
+        source = max(0.0, by_source - fixed) / (self._sources - FEW)
+        destination = max(0.0, by_both - by_source) / (self._destinations - FEW)
+        ahead, asked = 0.0, layer.inputs.asked
+        if asked is not None:
+            x = self._x[: self._sources]
+            ahead = timed(lambda: asked.ahead(layer.here, x)) / self._edges
+        return [fixed, source, destination, max(0.0, whole - by_both) / self._edges, ahead]
+
+    def split(self) -> list[float]:
+        """What an edge takes where some are pushed, to owners and by request, and one by column.
+
+        Besides what whole rows cost without any.
+        """
+        by_both = self._time(self._layer(self._held, self._destinations, 0))
+        figures = []
+        for by_request in (False, True):
+            block = random_block(self._held, self._destinations, self._edges - self._away)
+            there = random_block(self._held, max(1, self._pairs), self._away)
+            here, own = Edges(block), None
+            if by_request:
+                ids, none = torch.arange(self._held), torch.arange(0)
+                come, stay = torch.arange(self._others), torch.arange(self._others, self._destinations)
+                own = Route(self._held, self._destinations, none, [0, 0], [0, self._others], come, stay, stay)
+                here = EdgesById(block, src_ids=ids, dst_ids=ids[: self._destinations])
+            at = torch.arange(self._pairs) % self._destinations
+            layer = split_layer(here, there, at, (None, own), Recorder())
+            figures.append(max(0.0, self._try(layer, self._x) - by_both) / self._edges)
+        return [*figures, self._by_column() if self._depth == 0 else 0.0]
+
+    def _by_column(self) -> float:
+        size, every = self._columns.size, self._held * self._columns.size  # the rows of all workers, or a share of them
+        share = min(1.0, self._most / every)
+        rows, destinations, edges = (max(FEW, int(n * share)) for n in (every, self._destinations, self._edges))
+        here = random_block(rows, destinations, edges)
+        there = random_block(rows, destinations * (size - 1), edges * (size - 1))
+        at = torch.arange(destinations).repeat(size - 1)
+        layer = column_layer(here, there, (torch.arange(destinations), at), at, self._columns, Recorder())
+        whole = self._try(layer, self._x.new_ones(rows, self._columns.width))
+        return max(0.0, whole - self._time(self._layer(FEW, FEW, 0))) / (edges * size)
+
+    def _layer(self, sources: int, destinations: int, edges: int) -> WholeLayer:
+        return WholeLayer(random_block(sources, destinations, edges))
+
+    def _try(self, layer: Layer, x: Tensor) -> float:
+        try:
+            return self._time(layer, x)
+        except ModelError:  # its layer can't be placed so
+            return 0.0
+
+    def _time(self, layer: Layer, x: Tensor | None = None) -> float:
+        rows = (self._x if x is None else x)[: layer.here.block.num_src].detach().requires_grad_(self._depth > 0)
+        if self._depth == 0:
+            layer.inputs.fetched(rows)
+        return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth))
+
+
+def most_rows(widths: tuple[int, int]) -> int:
+    """How many rows tell what a layer costs."""
+    return min(MOST, max(_ENOUGH, _FAR // (4 * max(widths))))
+
+
+def step_time(graph: Graph, model: nn.Module, rows: list[int]) -> float:
+    """What a whole step takes without edges, with so many rows before and after each layer."""
+    rows = [max(rows[at:]) for at in range(len(rows))]
+    vertices = [torch.arange(count) % graph.num_vertices for count in rows]
+    layers: list[Layer] = [
+        WholeLayer(random_block(sources, rows[at + 1], 0), vertices[at]) for at, sources in enumerate(rows[:-1])
+    ]
+    program = Program(layers, vertices, vertices, graph)
+    runner, x = BlockModel(model, graph.num_features), torch.ones(rows[0], graph.num_features, dtype=dtype_of(model))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        runner(x, program, 0).sum().backward()
+        optimizer.step()
+
+    return timed(step)
+
+
+def pace() -> float:
+    """Processor seconds of a piece here and now: the least of some runs."""
+    return min(_seconds(_piece()) for _ in range(_ROUNDS))
+
+
+@cache
+def _piece() -> Callable[[], object]:
+    """Work of every kind that training has: rows gathered, multiplied and merged."""
+    block, x = random_block(_PIECE, _PIECE // 4, 5 * _PIECE // 2), torch.ones(_PIECE, 64)
+    at, weight = torch.arange(_PIECE) * 4999 % _PIECE, torch.ones(64, 64)
+    return lambda: gather_rows(x, at) @ weight + merged(block, x, "sum").sum()
+
+
+def random_block(sources: int, destinations: int, edges: int) -> Block:
+    """Random edges, as many to each destination; of one type, unless a convolution asks for more."""
+    indptr = torch.linspace(0, edges, destinations + 1).long()
+    types = {"edge_type": torch.zeros(edges, dtype=torch.int64)}
+    return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources, values=types)
+
+
+def timed(run: Callable[[], object]) -> float:
+    """What a run takes, in pieces: the median of a few, after one that is not counted; of those in warm memory, if any.
+
+    How much longer work takes in training, the rehearsal finds.
+    """
+    piece = _piece()
+    run()
+    piece()
+    told: list[float] = []
+    warm: list[float] = []
+    enough, before = _ROUNDS, _seconds(piece)
+    while len(told) < _STEADY and len(warm) < enough:
+        faults = getrusage(RUSAGE_SELF).ru_minflt
+        took = _seconds(run)
+        grew = getrusage(RUSAGE_SELF).ru_minflt - faults
+        after = _seconds(piece)
+        told.append(2 * took / (before + after))
+        before = after
+        if grew * _FAULT < _WARM * took:
+            warm = sorted([*warm, told[-1]])
+            if len(warm) >= _SOME and warm[-2] <= _AGREE * warm[1]:
+                break
+        if took > _LONG:
+            enough = _FEWEST
+    return statistics.median(warm or told)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    """What a run takes of this thread's processor."""
+    start = time.thread_time()
+    run()
+    return time.thread_time() - start

@@ -11,10 +11,9 @@ from weft.errors import ModelError
 from weft.graph import Graph
 from weft.nn import functional
 from weft.placements import Layer, SliceLayer, SliceSpan, WholeLayer, everyones
-from weft.planner.layer_bench import FEW, MOST, random_block, timed
 from weft.planner.loads import SlicedPart
 from weft.planner.messages import Recorded, Recorder, dtype_of, run_layer
-from weft.planner.model_cost import LayerCost
+from weft.planner.model_cost import FEW, MOST, LayerCost, random_block, timed
 from weft.sampling import Block
 
 _EDGES = 400_000  # of a run at most

@@ -7,7 +7,7 @@ import pytest
 from torch_geometric.nn import GCNConv
 
 from weft.graph import communities
-from weft.planner import layer_bench
+from weft.planner import model_cost
 
 
 @pytest.fixture
@@ -21,28 +21,28 @@ def machine(monkeypatch):
         of.faults += grows(of.runs)
 
     of.work = work
-    monkeypatch.setattr(layer_bench, "_piece", lambda: lambda: work(1e-3))
-    monkeypatch.setattr(layer_bench.time, "thread_time", lambda: of.now)
-    monkeypatch.setattr(layer_bench, "getrusage", lambda who: SimpleNamespace(ru_minflt=of.faults))
+    monkeypatch.setattr(model_cost, "_piece", lambda: lambda: work(1e-3))
+    monkeypatch.setattr(model_cost.time, "thread_time", lambda: of.now)
+    monkeypatch.setattr(model_cost, "getrusage", lambda who: SimpleNamespace(ru_minflt=of.faults))
     return of
 
 
 def test_a_run_is_told_in_pieces_of_work(machine):
-    assert layer_bench.timed(lambda: machine.work(3e-3)) == pytest.approx(3.0)
-    assert layer_bench.timed(lambda: machine.work(0.0)) == 0.0
+    assert model_cost.timed(lambda: machine.work(3e-3)) == pytest.approx(3.0)
+    assert model_cost.timed(lambda: machine.work(0.0)) == 0.0
 
 
 def test_a_machine_that_slows_down_for_a_while_tells_the_same(machine):
     machine.slower = lambda n: 1.0 if n < 9 else 2.5
-    assert layer_bench.timed(lambda: machine.work(3e-3)) == pytest.approx(3.0)
+    assert model_cost.timed(lambda: machine.work(3e-3)) == pytest.approx(3.0)
     machine.slower = lambda n: 4.0 if n % 11 == 7 else 1.0  # one run or piece of some is held up
-    assert layer_bench.timed(lambda: machine.work(3e-3)) == pytest.approx(3.0)
+    assert model_cost.timed(lambda: machine.work(3e-3)) == pytest.approx(3.0)
 
 
 def test_runs_that_agree_and_long_ones_are_repeated_less(machine):
     def runs(run):
         machine.runs = 0
-        layer_bench.timed(run)
+        model_cost.timed(run)
         return machine.runs
 
     some = runs(lambda: machine.work(5e-4))
@@ -57,20 +57,20 @@ def test_runs_in_which_memory_grew_are_not_counted(machine):
         first = next(number) < 5
         machine.work(30e-3 if first else 20e-3, lambda n: 10_000 if first else 0)
 
-    assert layer_bench.timed(run) == pytest.approx(20.0)
+    assert model_cost.timed(run) == pytest.approx(20.0)
 
 
 def test_runs_in_which_memory_always_grows_are_told_all_the_same(machine):
-    assert layer_bench.timed(lambda: machine.work(30e-3, lambda n: 10_000)) == pytest.approx(30.0)
+    assert model_cost.timed(lambda: machine.work(30e-3, lambda n: 10_000)) == pytest.approx(30.0)
     assert machine.runs < 50
 
 
 @pytest.mark.parametrize("width", [64, 1024])
 def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch, width):
     graph = communities(tmp_path / "g", vertices=200, edges=1000, width=width)
-    shape = layer_bench.Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
-    seen, most = [], layer_bench.most_rows((width, 16))
-    run = layer_bench.LayerBench(graph, GCNConv(width, 16), (width, 16), 0, shape, 4)
+    shape = model_cost.Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
+    seen, most = [], model_cost.most_rows((width, 16))
+    run = model_cost._Bench(graph, GCNConv(width, 16), (width, 16), 0, shape, 4)
     monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.here.block) or 1.0)
     assert len(run.whole()) == 5 and len(run.split()) == 3
     assert max(block.num_src for block in seen) == most < 27_000
@@ -79,6 +79,6 @@ def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch
 
 
 def test_pieces_are_the_same_work_each_time():
-    piece = layer_bench._piece()
-    assert piece is layer_bench._piece() and (piece() == piece()).all()
-    assert 0 < layer_bench.pace() < 1
+    piece = model_cost._piece()
+    assert piece is model_cost._piece() and (piece() == piece()).all()
+    assert 0 < model_cost.pace() < 1
