@@ -78,7 +78,7 @@ def one(job):
             start = time.perf_counter()
             _, loss = trainer.train_epoch(epoch)
             seconds = time.perf_counter() - start
-    run = trainer.run.forward.run
+    run = trainer.run.forward
     row = {"budget": settings.budget, "formula": sum(run.needs.values()), "needs": run.needs, "peak": peak.bytes}
     row |= {"activations": run.fit.activations, "mapped": run.fit.mapped, "rounds": run.fit.rounds}
     print(json.dumps(row | {"seconds": seconds, "loss": loss}))

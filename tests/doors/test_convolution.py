@@ -6,7 +6,7 @@ from exactness import HOME, check_exact, make_parts
 from torch import nn
 from torch_geometric.nn import ResGatedGraphConv
 
-from weft.nn.conv import BlackBox, convolution_of
+from weft.nn import BlackBox, convolution_of
 from weft.plugins import CONVOLUTIONS
 
 PLANS = {

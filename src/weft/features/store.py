@@ -70,17 +70,12 @@ class FeatureStore:
         self._threads = threads
         self._dtype = dtype
         self._sharing = sharing
-        self._width = int(table.shape[1])
+        self.width = int(table.shape[1])  # features of a vertex
         self._free: list[Tensor] = []
         self._lock = threading.Lock()
         self._slots: np.ndarray | None = None  # of each vertex: its place in the cache, _OWN or _REMOTE
         self._cached: np.ndarray = table[:0]  # whole rows, padded
         self.read: Counter[str] = Counter()  # rows by where they came from: own, cache, remote
-
-    @property
-    def width(self) -> int:
-        """How many features a vertex has."""
-        return self._width
 
     def slices(self, first: int, end: int, width: int) -> None:
         """From now on rows are slices of columns, which this worker holds of all vertices, padded to a width."""
@@ -91,7 +86,7 @@ class FeatureStore:
             )
         table = np.zeros((len(self._table), width), dtype=self._table.dtype)
         table[:, : end - first] = self._table[:, first:end]
-        self._table, self._width, self._sharing = table, width, None
+        self._table, self.width, self._sharing = table, width, None
 
     def keep(self, ids: np.ndarray) -> None:
         """Cache the rows of some vertices of other workers. All workers call this together, each with its own ids."""
@@ -132,7 +127,7 @@ class FeatureStore:
         return rows
 
     def _room(self, rows: int) -> Tensor:
-        return self._take(rows * self._width)[: rows * self._width].view(rows, self._width)
+        return self._take(rows * self.width)[: rows * self.width].view(rows, self.width)
 
     def _converted(self, rows: Tensor) -> Tensor:
         return rows if self._dtype == rows.dtype else rows.to(self._dtype)

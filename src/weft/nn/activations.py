@@ -16,6 +16,8 @@ from weft.errors import StorageError
 
 _SMALL = 1 << 12  # bytes that are not worth a trip to a file
 
+Written = tuple[int, torch.Size, torch.dtype, torch.device]  # what is in a file: from which byte on, and how to read it
+
 # Some rows' results, tensors of a row each; a function of the first and the last of these rows.
 Make = Callable[[int, int], tuple[Tensor, ...]]
 
@@ -76,7 +78,7 @@ class Spilled:
         assert self._hooks is not None
         self._hooks.__exit__(*error)
 
-    def _write(self, kept: Tensor) -> Any:
+    def _write(self, kept: Tensor) -> Tensor | Written:
         if kept.nbytes < _SMALL or kept.untyped_storage().data_ptr() in self._stay:
             return kept
         plain = kept.detach().as_subclass(Tensor).cpu().contiguous()
@@ -93,7 +95,7 @@ class Spilled:
             ) from None
         return at, kept.shape, kept.dtype, kept.device
 
-    def _read(self, held: Any) -> Tensor:
+    def _read(self, held: Tensor | Written) -> Tensor:
         if isinstance(held, Tensor):
             return held
         at, shape, dtype, device = held
@@ -105,7 +107,7 @@ class Spilled:
         return out.to(device)
 
 
-def kept_by(run: Callable[[], Any], stay: list[Tensor]) -> int:
+def kept_by(run: Callable[[], object], stay: list[Tensor]) -> int:
     """Bytes that a forward pass keeps for its gradients, without what is in memory anyway."""
     known = {tensor.untyped_storage().data_ptr() for tensor in stay}
     found: dict[int, Tensor] = {}

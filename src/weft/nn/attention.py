@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch_geometric.nn import MessagePassing
 
 from weft.exchange import Communicator, SliceLayout, to_owners
-from weft.nn.convolution import Call, edge_mask
+from weft.nn.convolution import Call, Convolution, Sliced, edge_mask
+from weft.nn.linear import dense
 from weft.placements import ColumnLayer, Edges, Merge, SliceLayer, SplitLayer, in_ranges
 from weft.sampling import Block, BlockRange
 
@@ -28,7 +30,7 @@ class AttentionRun:
     first: int
     heads: int
     before: int  # heads in the slice
-    columns: slice  # of the worker's slice
+    within: slice  # its columns of the worker's slice
     whole: bool
 
     @property
@@ -43,7 +45,7 @@ class AttentionRun:
 
     def of(self, rows: Tensor) -> Tensor:
         """Its columns of rows of slices, by head."""
-        some = rows if self.columns == slice(0, rows.shape[1]) else rows[:, self.columns]
+        some = rows if self.within == slice(0, rows.shape[1]) else rows[:, self.within]
         return some.reshape(len(rows), self.heads, -1) if len(rows) else some.reshape(0, self.heads, 1)
 
 
@@ -58,6 +60,37 @@ def join_by_softmax(layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Te
     whole = share.index_add(0, at, their_share)
     total = (rows * share[:, :, None]).index_add(0, at, their_rows * their_share[:, :, None])
     return total / whole[:, :, None]
+
+
+class AttentionConvolution(Convolution):
+    """What attention convolutions share: rows are mapped, by head, and attended to."""
+
+    slices = 2  # of mapped rows that stay where columns are sliced
+
+    def __init__(self, conv: MessagePassing) -> None:
+        super().__init__(conv)
+        self.heads, self.columns = conv.heads, conv.heads * conv.out_channels
+        self.given = conv.heads  # numbers of a destination that edges need
+
+    @classmethod
+    def serves(cls, conv: MessagePassing) -> bool:
+        """One kind of rows, sums, and no edge features."""
+        return isinstance(conv.in_channels, int) and conv.edge_dim is None and conv.aggr in ("add", "sum")
+
+    def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
+        """Mapped rows are pulled. For a part's rows and the log of its sum, what edges need goes to where it is made."""
+        return 2 * self.columns, 2 * (self.columns + self.heads) + 2 * self.given
+
+    def sliced(self, wide: int, out: int) -> Sliced:
+        return Sliced(self.columns, self.slices, self.heads)
+
+    def finished(self, call: Call, out: Tensor) -> Tensor:
+        """Heads joined or averaged, the residual and the bias added."""
+        conv = self.conv
+        out = out.flatten(1) if conv.concat else out.mean(1)
+        if getattr(conv, "res", None) is not None:
+            out = dense(conv.res, call.own, out)
+        return out if conv.bias is None else out + conv.bias
 
 
 class Attention(Merge):
@@ -77,11 +110,9 @@ class Attention(Merge):
         return block, self.call.kept(self._dropout, block, edges)
 
     def gone_over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
-        """The sources, and where loops are added the destinations' own rows."""
         return edges.extended(sources, own) if self._loops else sources
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
-        """By online soft-max."""
         return join_by_softmax(layer, here, there)
 
     def attended(
@@ -91,7 +122,7 @@ class Attention(Merge):
 
         What a range keeps an edge is made again backward, where there are several.
         """
-        conv: Any = self.conv
+        conv = self.conv
         key, span, runs = self._dropout, layer.span, runs_of(spread, conv.out_channels)
         places = None if key is None else self.edges_of(layer).places()
         padding = spread.width - spread.columns(spread.rank)

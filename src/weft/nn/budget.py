@@ -93,8 +93,8 @@ def fit(sizes: Sizes, budget: float | None, rounds: int, by_rows: bool, range_by
     if budget is None or given is None or sum(needs(sizes, everything).values()) <= budget:
         return everything
     for mapped in (False, True):
-        count = rounds
-        while count <= min(_MOST_ROUNDS, max(sizes.vertices, rounds)):
+        count, most = rounds, min(_MOST_ROUNDS, max(sizes.vertices, rounds))
+        while count <= most:
             found = _without_activations(sizes, budget, by_rows, mapped, count, range_bytes(count) if mapped else 0)
             if found is not None:
                 return found

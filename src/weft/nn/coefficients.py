@@ -1,15 +1,18 @@
 """What rows count for when the decoupled model's aggregations mix them: its own, and each neighbour's."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from weft import _kernels
 from weft.exchange import Communicator
-from weft.nn import functional, mixing
+from weft.nn import functional
 from weft.nn.decoupled import Dense, Scores, Step
-from weft.nn.mixing import Mix, room_like
+from weft.nn.functional import array
+from weft.nn.propagate import Mix, room_like
 from weft.nn.rows import Pass, edge_keys
 from weft.placements import EdgeLists, New, SliceSpan
 from weft.sampling import Topology
@@ -24,7 +27,7 @@ class Coefficients:
     ) -> None:
         """`new`: makes room for what there is an edge of."""
         self._graph, self._span, self._comm, self.lists, self._new = graph, span, comm, lists, new
-        self._made: dict[tuple[Any, ...], Mix] = {}
+        self._made: dict[tuple[object, ...], Mix] = {}
 
     @cached_property
     def turned(self) -> EdgeLists:
@@ -50,13 +53,12 @@ class Coefficients:
         if step.first:
             return Mix(None, own)
         each = self._constant(Step(step.conv, "each", False), dtype)
-        assert each.own is not None
-        return Mix(each.weight, own * each.own, each)
+        return Mix(each.weight, own * cast(Tensor, each.loops), each)
 
     def _constant(self, step: Step, dtype: torch.dtype) -> Mix:
         conv = step.conv
         if step.kind in ("mean", "each"):
-            options: tuple[Any, ...] = (step.kind, dtype)
+            options: tuple[object, ...] = (step.kind, dtype)
         else:
             options = (step.kind, conv.normalize, conv.improved, conv.add_self_loops, step.weighted, dtype)
         if options not in self._made:
@@ -104,13 +106,13 @@ class Coefficients:
         def apart(x: Tensor) -> list[Tensor]:
             return [part.contiguous() for part in x.chunk(heads, 1)]
 
-        keep: list[Any] = [None] * heads
+        keep: list[tuple[Tensor, Tensor] | None] = [None] * heads
         if conv.training and conv.dropout:
             keep = list(zip(*map(apart, self._kept(conv.heads, conv.dropout, run, whole)), strict=True))
         a_src, a_dst = map(apart, whole.chunk(2, 1))
         options = (conv.negative_slope, conv.add_self_loops)
         return [
-            Mix(*mixing.shares(self.lists, self.turned, src, dst, *options, kept))
+            Mix(*shares(self.lists, self.turned, src, dst, *options, kept))
             for src, dst, kept in zip(a_src, a_dst, keep, strict=True)
         ]
 
@@ -125,3 +127,90 @@ class Coefficients:
             functional.dropout_mask(len(to), heads, p, edge_keys(keys, to, at), key, like.dtype) for to, at in both
         )
         return of_edges, of_own
+
+
+def shares(
+    lists: EdgeLists,
+    turned: EdgeLists,
+    a_src: Tensor,
+    a_dst: Tensor,
+    slope: float,
+    loops: bool,
+    keep: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """What edges [edges], and with `loops` own rows [vertices, 1], count for by attention: the mean over heads.
+
+    By head, the soft-max over a vertex's edges (with loops: but those to itself, and one more) of leaky(a_src[source] +
+    a_dst[vertex]), times `keep` (of edges, of own rows).
+    """
+    if not a_src.is_cpu:
+        return shares_in_torch(lists, a_src, a_dst, slope, loops, keep)
+    of_all, of_own = _Shares.apply(lists, turned, a_src, a_dst, slope, loops, keep)
+    return of_all, of_own if loops else None
+
+
+def shares_in_torch(
+    lists: EdgeLists,
+    a_src: Tensor,
+    a_dst: Tensor,
+    slope: float,
+    loops: bool,
+    keep: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """`shares`, slow and obvious, on any device."""
+    src, dst = lists.other.long(), functional.ends(lists.indptr, a_src)
+    leaky = torch.nn.functional.leaky_relu
+    logits, own = leaky(a_src[src] + a_dst[dst], slope), leaky(a_src + a_dst, slope)
+    if loops:
+        logits = logits.masked_fill((src == dst)[:, None], -torch.inf)
+    at = dst[:, None].expand_as(logits)
+    start = own if loops else torch.full_like(own, -torch.inf)
+    top = start.detach().scatter_reduce(0, at, logits.detach(), "amax")
+    parts, own = (logits - top[dst]).exp(), (own - top).exp()
+    total = (own if loops else torch.zeros_like(own)).index_add(0, dst, parts)
+    parts, own = parts / total[dst], own / total
+    if keep is not None:
+        parts, own = parts * keep[0], own * keep[1]
+    return parts.mean(1), own.mean(1, keepdim=True) if loops else None
+
+
+class _Shares(torch.autograd.Function):
+    """Forward: the shares. Backward: through the soft-max again; sources' gradients are summed by turned lists."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        lists: EdgeLists,
+        turned: EdgeLists,
+        a_src: Tensor,
+        a_dst: Tensor,
+        slope: float,
+        loops: bool,
+        keep: tuple[Tensor, Tensor] | None,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.lists, ctx.turned, ctx.slope, ctx.loops, ctx.keep = lists, turned, slope, loops, keep
+        ctx.save_for_backward(a_src, a_dst)
+        out, own = a_src.new_empty(len(lists.other)), a_src.new_zeros(lists.num_vertices, 1)
+        arrays = _arrays(lists, a_src, a_dst, keep)
+        _kernels.edge_shares(*arrays, out.numpy(), own.numpy(), slope, loops, torch.get_num_threads())
+        return out, own
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, g_own: Tensor) -> tuple[Tensor | None, ...]:
+        a_src, a_dst = ctx.saved_tensors
+        lists, turned, threads = ctx.lists, ctx.turned, torch.get_num_threads()
+        g_edge = a_src.new_empty(len(lists.other), a_src.shape[1])
+        g_dst, g_loop = torch.empty_like(a_dst), torch.zeros_like(a_src)
+        arrays, outputs = _arrays(lists, a_src, a_dst, ctx.keep), (g_edge.numpy(), g_dst.numpy(), g_loop.numpy())
+        _kernels.edge_shares_backward(*arrays, array(g), array(g_own), *outputs, ctx.slope, ctx.loops, threads)
+        sums = (turned.indptr.numpy(), turned.edge.numpy(), None, None, g_edge.numpy(), g_loop.numpy())
+        _kernels.sum_rows(*sums, False, True, threads)
+        return None, None, g_loop, g_dst, None, None, None
+
+
+def _arrays(
+    lists: EdgeLists, a_src: Tensor, a_dst: Tensor, keep: tuple[Tensor, Tensor] | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+    kept = (None, None) if keep is None else (array(keep[0]), array(keep[1]))
+    return lists.indptr.numpy(), lists.other.numpy(), array(a_src), array(a_dst), *kept

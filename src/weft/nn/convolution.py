@@ -6,15 +6,15 @@ serves, and register it (docs/extending.md). What declares nothing runs as a bla
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import Linear, MessagePassing
+from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.nn import functional
-from weft.nn.linear import linear
+from weft.nn.linear import dense, linear
 from weft.nn.rows import Pass, edge_keys
 from weft.placements import Edges, Layer, Program
 from weft.sampling import Block
@@ -30,21 +30,12 @@ class Call:
     conv: MessagePassing
     x: Tensor  # [rows here, width]
     depth: int  # of those rows
+    layer: Layer  # the edges, and who computes them
     program: Program
     run: Pass
-    edge_weight: bool = False  # was it given the graph's edge weights?
-    edge_type: bool = False  # and its edge types?
-    others: dict[str, Any] | None = None  # arguments that no fast path knows
-
-    @property
-    def layer(self) -> Layer:
-        """The edges, and who computes them."""
-        return self.program.layers[self.depth]
-
-    @property
-    def stays(self) -> bool:
-        """Are its rows the inputs, as they are, the same in every epoch?"""
-        return self.layer.inputs.stay(self.x)
+    edge_weight: bool  # was it given the graph's edge weights?
+    edge_type: bool  # and its edge types?
+    others: dict[str, object]  # arguments that no fast path knows
 
     @cached_property
     def own(self) -> Tensor:
@@ -86,17 +77,14 @@ class Call:
 
     def edge_dropout(self) -> int | None:
         """The key of this call's dropout of edges; None where none are dropped. To be asked for once."""
-        conv: Any = self.conv
-        return self.run.next_dropout() if conv.training and conv.dropout else None
+        return self.run.next_dropout() if self.conv.training and self.conv.dropout else None
 
     def kept(self, key: int | None, block: Block, edges: Edges) -> Tensor | None:
         """Dropout of edges by head, keyed by destination and place in its list; `block`: the edges that are gone over."""
-        conv: Any = self.conv
         if key is None:
             return None
-        keys = self.run.keys[self.depth + 1] if edges.keys is None and self.run.keys is not None else edges.keys
-        assert keys is not None
-        return edge_mask(keys, key, block.dst(), block.places(), conv.heads, conv.dropout, self.x.dtype)
+        keys = self.program.keys[self.depth + 1] if edges.keys is None else edges.keys
+        return edge_mask(keys, key, block.dst(), block.places(), self.conv.heads, self.conv.dropout, self.x.dtype)
 
 
 @dataclass(frozen=True)
@@ -114,28 +102,20 @@ class Convolution(ABC):
     module: ClassVar[type[MessagePassing]]  # the PyG class that it serves
     typed: ClassVar[bool] = False  # does it need the types of edges?
     ignores_types: ClassVar[bool] = False  # is it no different with them?
+    adds_up: bool = False  # are edges just summed (or averaged), so that each may count for another number?
+    mixing: str | None = None  # how rows are mixed in decoupled models: gcn, mean, sum, attention; None: it can't be
 
     def __init__(self, conv: MessagePassing) -> None:
-        self.conv: Any = conv
+        self.conv = conv
 
     @classmethod
-    def serves(cls, conv: Any) -> bool:
+    def serves(cls, conv: MessagePassing) -> bool:
         """Does it know all that this module's options ask for? What it does not serve runs as a black box."""
         return True
 
     @abstractmethod
     def run(self, call: Call) -> Tensor:
         """The rows of the layer's destinations."""
-
-    @property
-    def adds_up(self) -> bool:
-        """Are edges just summed (or averaged), so that each may count for another number?"""
-        return False
-
-    @property
-    def mixing(self) -> str | None:
-        """How rows are mixed where the model is decoupled: gcn, mean, sum or attention; None: it can't be."""
-        return None
 
     def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
         """Numbers that a row costs that is pulled, and a partial row that is pushed, forward and backward.
@@ -148,10 +128,6 @@ class Convolution(ABC):
         """What it holds where columns are sliced (plan tp)."""
         return Sliced(wide, 2 if getattr(self.conv, "aggr", "sum") == "max" else 0)
 
-    def knows(self, call: Call) -> bool:
-        """Is what the convolution was given all that it knows?"""
-        return not call.others and (call.edge_type == self.typed or self.ignores_types)
-
 
 def cheaper_mapped(call: Call, out: int, wide: int) -> bool:
     """Do rows (or sums of them) that travel cost less behind the dense layer? What needs no gradient travels once."""
@@ -163,16 +139,3 @@ def edge_mask(
 ) -> Tensor:
     """Dropout of edges, keyed by destination and place in its list."""
     return functional.dropout_mask(len(dst), columns, p, edge_keys(dst_keys, dst, places), key, dtype)
-
-
-def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
-    """A dense layer on rows, plus other rows; on the fast kernel unless the module does something of its own."""
-    if plain_linear(module):
-        return linear(x, cast(Tensor, module.weight), cast("Tensor | None", module.bias), plus)
-    out = module(x)
-    return out if plus is None else out + plus
-
-
-def plain_linear(module: nn.Module) -> bool:
-    """Is it a linear layer that does nothing else?"""
-    return type(module) in (nn.Linear, Linear) and not module._forward_hooks and not module._forward_pre_hooks

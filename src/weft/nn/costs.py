@@ -1,14 +1,24 @@
-"""What it costs to pull a source's row, or to push a destination's partial result, for each layer of a model."""
+"""What a model's layers cost: rows of theirs that cross between workers, and memory under tp.
+
+A row that crosses is a source's that is pulled, or a destination's partial result that is pushed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from weft.nn.block_model import walk
-from weft.nn.conv import convolution_of
+from weft.errors import ConfigError
+from weft.nn.block_model import convolution_of
+from weft.nn.depths import walk
 
 # Besides values, ids travel: a source's for a pull; for a push a destination's, and a source and a place an edge.
 _PULL_IDS, _PUSH_IDS = 1, 4
 _TYPES = 2  # and an edge's type, and how many edges of it there are
+_MOST = 1 << 12
+_OF_EDGE = 4  # numbers an edge and head: a probability, two shares of gradients, a mask of dropout
 
 
 def crossing_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, float]]:
@@ -29,3 +39,48 @@ def row_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, f
 def _costs(conv: MessagePassing, wide: int, out: int, first: bool) -> tuple[float, float]:
     pull, push = convolution_of(conv).costs(wide, out, wide if first else 2 * wide)
     return (wide if first else pull), push
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a worker holds at the peak of an epoch under tp.
+
+    Destinations can be gone through in ranges. These make smaller what attention keeps an edge; all else is there whatever
+    their number: the graph's lists, slices of all rows, and what this worker's own rows leave behind for gradients.
+    """
+
+    lists: int
+    slices: int
+    rows: int
+    edges: int  # of all destinations at once
+
+    def within(self, budget: float) -> int:
+        """The fewest ranges that fit."""
+        fixed = self.lists + self.slices + self.rows
+        count = max(-(-self.edges // max(int(budget) - fixed, 1)), 1)
+        if fixed > budget or count > _MOST:
+            text = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in vars(self).items())
+            raise ConfigError(
+                f"memory = {budget / 1e6:,.0f} MB is too little for a worker under tp: it needs {text} (edges' part can be "
+                f"divided); give more, use more workers, or plan = 'tp-decoupled', which keeps less in memory"
+            )
+        return count
+
+
+def needs(model: nn.Module, columns: int, edges: int, bounds: Sequence[int], number: int) -> Needs:
+    """Of a model whose inputs have so many columns, of `number` bytes each; workers own vertices between bounds."""
+    workers, vertices = len(bounds) - 1, bounds[-1]
+    own = max(end - first for first, end in pairwise(bounds))
+    lists = 3 * 8 * (vertices + 1) + 12 * edges  # by destination and by source, with the edges' numbers
+    rows, kept, widest, heads = columns, 0, 0, 0
+    for conv, wide, out in walk(model, columns).values():
+        held = convolution_of(conv).sliced(wide, out)
+        merged, times, of_edge = held.columns, held.slices, held.heads
+        width = -(-merged // workers)
+        kept, widest = kept + times * width, max(widest, width)
+        heads = max(heads, -(-of_edge // workers) + 1 if of_edge else 0)
+        rows += 2 * (wide + max(out, merged))
+    if heads:
+        lists += 12 * (edges + vertices)  # with self-loops
+    slices = number * vertices * (kept + 2 * widest)
+    return Needs(lists, slices, number * own * rows, number * _OF_EDGE * heads * edges)

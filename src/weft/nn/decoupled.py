@@ -21,27 +21,26 @@ parts; what it does after the last one is done with the mixed rows.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, MessagePassing
+from torch_geometric.nn import GATConv, GCNConv, MessagePassing, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops, scatter, softmax
 
 from weft.errors import ModelError
-from weft.nn.block_model import walk
-from weft.nn.conv import convolution_of
+from weft.nn.block_model import convolution_of
+from weft.nn.depths import walk
+from weft.nn.rows import forwards_replaced
 
 
 @dataclass(frozen=True)
 class Step:
     """One aggregation: the convolution that it was taken from, how it mixes, and whether by the graph's edge weights."""
 
-    conv: Any
+    conv: MessagePassing
     kind: str  # gcn, mean, sum or attention; each: the mean of the own row and the neighbours'
     weighted: bool
     first: bool = False  # are these the inputs, mixed before the dense layers?
@@ -51,7 +50,7 @@ class Step:
 class Scores:
     """The two numbers a vertex and head that attention is made of; and the convolution, for the rest."""
 
-    conv: Any
+    conv: MessagePassing
     src: Tensor  # [rows, heads]
     dst: Tensor
 
@@ -120,7 +119,8 @@ class Decoupled(nn.Module):
         """
         takes = "edge_weight" in inspect.signature(self.model.forward).parameters
         given = {"edge_weight": edge_weight} if takes and edge_weight is not None else {}
-        with _dense_only(self.model, _Answers(self.depth, x, propagate, enter)):
+        answers = _Answers(self.depth, x, propagate, enter)
+        with forwards_replaced(self.model, lambda conv: _stand_in(conv, answers)):
             return self.model(x, edge_index, **given)
 
     def extra_repr(self) -> str:
@@ -146,9 +146,9 @@ class _Answers:
         self._depth, self._inputs, self._propagate, self._enter = depth, inputs, propagate, enter
         self._called = 0
         self._steps: list[Step] = []
-        self._attended: tuple[Any, Tensor] | None = None
+        self._attended: tuple[GATConv, Tensor] | None = None
 
-    def answer(self, conv: Any, x: Tensor, weighted: bool) -> Tensor:
+    def answer(self, conv: MessagePassing, x: Tensor, weighted: bool) -> Tensor:
         """The convolution's dense part; after the last one's, all the mixing."""
         if self._called == self._depth:
             raise ModelError(
@@ -166,7 +166,7 @@ class _Answers:
         last = self._called == self._depth
         if step.kind == "mean":
             return self._mean(conv, rows, x, last)
-        dense = _DENSE[step.kind](conv, rows)
+        dense = _dense_part(conv, step.kind, rows)
         if isinstance(conv, GATConv):
             self._attended = conv, dense
             if last:
@@ -174,20 +174,20 @@ class _Answers:
             dense = _joined(conv, dense, x)
         return self._propagate(Dense(dense, self._steps, self._scores())) if last else dense
 
-    def _by_heads(self, conv: Any, dense: Tensor, x: Tensor) -> Tensor:
+    def _by_heads(self, conv: GATConv, dense: Tensor, x: Tensor) -> Tensor:
         rows = dense.flatten(1)
-        own = None if conv.res is None else conv.res(x)
-        beside = _beside(own, conv.bias, rows if conv.concat else dense[:, 0])
+        residual = None if conv.res is None else conv.res(x)
+        beside = _beside(residual, conv.bias, rows if conv.concat else dense[:, 0])
         return self._propagate(Dense(rows, self._steps, self._scores(), beside, conv.heads, not conv.concat))
 
-    def _mean(self, conv: Any, x: Tensor, x_own: Tensor, last: bool) -> Tensor:
+    def _mean(self, conv: SAGEConv, x: Tensor, x_own: Tensor, last: bool) -> Tensor:
         x = conv.lin(x).relu() if conv.project else x
-        own = conv.lin_r(x_own) if conv.root_weight else None
+        root = conv.lin_r(x_own) if conv.root_weight else None
         if not last:
-            out = conv.lin_l(x) if own is None else conv.lin_l(x) + own
+            out = conv.lin_l(x) if root is None else conv.lin_l(x) + root
         else:  # the bias, too, is not mixed: vertices without neighbours have it
             rows = nn.functional.linear(x, conv.lin_l.weight)
-            out = self._propagate(Dense(rows, self._steps, self._scores(), _beside(own, conv.lin_l.bias, rows)))
+            out = self._propagate(Dense(rows, self._steps, self._scores(), _beside(root, conv.lin_l.bias, rows)))
         return nn.functional.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
     def _scores(self) -> Scores | None:
@@ -197,11 +197,11 @@ class _Answers:
         return Scores(conv, (rows * conv.att_src).sum(-1), (rows * conv.att_dst).sum(-1))
 
 
-def _beside(own: Tensor | None, bias: Tensor | None, like: Tensor) -> Tensor | None:
+def _beside(root: Tensor | None, bias: Tensor | None, like: Tensor) -> Tensor | None:
     """What is added to mixed rows, if anything."""
     if bias is None:
-        return own
-    return bias.expand_as(like) if own is None else own + bias
+        return root
+    return bias.expand_as(like) if root is None else root + bias
 
 
 def entering(step: Step, depth: int) -> Step | None:
@@ -213,51 +213,29 @@ def entering(step: Step, depth: int) -> Step | None:
     return None if learned else replace(step, first=True)
 
 
-@contextmanager
-def _dense_only(model: nn.Module, answers: _Answers) -> Iterator[None]:
-    """While this lasts, each convolution's forward is answered."""
-    convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
+def _stand_in(conv: MessagePassing, answers: _Answers) -> Callable[..., Tensor]:
+    """A forward that is answered."""
+    names = list(inspect.signature(type(conv).forward).parameters)[1:]
 
-    def stand_in(conv: MessagePassing) -> Callable[..., Tensor]:
-        names = list(inspect.signature(type(conv).forward).parameters)[1:]
+    def forward(*args: Tensor, **kwargs: Tensor) -> Tensor:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        x = given[names[0]]
+        return answers.answer(conv, x[0] if isinstance(x, tuple) else x, given.get("edge_weight") is not None)
 
-        def forward(*args: Any, **kwargs: Any) -> Tensor:
-            given = dict(zip(names, args, strict=False)) | kwargs
-            x = given[names[0]]
-            return answers.answer(conv, x[0] if isinstance(x, tuple) else x, given.get("edge_weight") is not None)
-
-        return forward
-
-    try:
-        for conv in convs:
-            conv.__dict__["forward"] = stand_in(conv)
-        yield
-    finally:
-        for conv in convs:
-            conv.__dict__.pop("forward", None)
+    return forward
 
 
-def _dense_gcn(conv: Any, x: Tensor) -> Tensor:
+def _dense_part(conv: MessagePassing, kind: str, x: Tensor) -> Tensor:
+    """What a convolution makes of each row by itself; the heads of an attention stay apart."""
+    if kind == "sum":
+        return conv.nn(x)
     out = conv.lin(x)
+    if kind == "attention":
+        return out.view(len(x), conv.heads, conv.out_channels)
     return out if conv.bias is None else out + conv.bias
 
 
-def _dense_gin(conv: Any, x: Tensor) -> Tensor:
-    return conv.nn(x)
-
-
-def _dense_gat(conv: Any, x: Tensor) -> Tensor:
-    return conv.lin(x).view(len(x), conv.heads, conv.out_channels)
-
-
-_DENSE: dict[str, Callable[[Any, Tensor], Tensor]] = {
-    "gcn": _dense_gcn,
-    "sum": _dense_gin,
-    "attention": _dense_gat,
-}
-
-
-def _joined(conv: Any, rows: Tensor, x: Tensor) -> Tensor:
+def _joined(conv: GATConv, rows: Tensor, x: Tensor) -> Tensor:
     """The heads' rows as one, and what the convolution adds to it."""
     out = rows.flatten(1) if conv.concat else rows.mean(1)
     out = out if conv.res is None else out + conv.res(x)
@@ -295,7 +273,7 @@ def _mixed_by(step: Step, rows: Tensor, edge_index: Tensor, weight: Tensor | Non
     return rows
 
 
-def _gcn_edges(conv: Any, rows: Tensor, edge_index: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def _gcn_edges(conv: GCNConv, rows: Tensor, edge_index: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
     if not conv.normalize:
         return edge_index, weight
     return gcn_norm(edge_index, weight, len(rows), conv.improved, conv.add_self_loops, dtype=rows.dtype)

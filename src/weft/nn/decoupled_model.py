@@ -5,12 +5,13 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.exchange import Background, Communicator
 from weft.meter import Meter
 from weft.nn import budget as memory
 from weft.nn.activations import Spilled, again, by_rows, kept_by
+from weft.nn.block_model import BlockModel
 from weft.nn.coefficients import Coefficients
 from weft.nn.decoupled import Decoupled, Dense, Propagate, Scores, Step
 from weft.nn.loading import Files, resident
@@ -41,11 +42,11 @@ class DecoupledModel:
         `entering`: gets the rows that are about to be mixed. `budget`: bytes of memory that an epoch may take.
         """
         self.model, self._entering = model, entering
+        self.kind, self.depth = type(model.model).__name__, model.depth
         self.fit = memory.Fit()
         self.needs: dict[str, int] = {}  # bytes at the peak, by what they are for
-        self._ahead, self._budget, self._meter = ahead, budget, meter
         self._background: Background | None = None
-        self._made: tuple[list[Layer], Course, Coefficients] | None = None
+        self.use(ahead, meter, budget)
         self._spilled: Spilled | None = None
         self._entered: Tensor | None = None  # the inputs, mixed
         self._enter: Callable[[Step], Tensor] | None = None  # makes them; None before there is a program
@@ -68,6 +69,16 @@ class DecoupledModel:
             return without_depth(self._run(x, program, run, through))
         with self._spilled:
             return without_depth(self._run(x, program, run, through))
+
+    def use(self, background: Communicator | None, meter: Meter | None, budget: float | None) -> None:
+        """Get ready for another plan, as its constructor says."""
+        self.close()
+        self._ahead, self._meter, self._budget = background, meter, budget
+        self._made: tuple[list[Layer], Course, Coefficients] | None = None
+
+    def describe(self) -> str:
+        """That it is another model."""
+        return f"decoupled (another model): {self.depth} dense layers apart from {self.depth} aggregations"
 
     def close(self) -> None:
         """End the thread that exchanges."""
@@ -200,6 +211,11 @@ class DecoupledModel:
         with torch.no_grad():
             run = Pass([0], [program.keys[0][:0]], 0)
             return by_rows(self.model) and self._dense(x[:0], program, run)[1]
+
+
+def forward_of(model: nn.Module, width: int) -> BlockModel | DecoupledModel:
+    """The forward of a model whose inputs have so many columns: a function of them and this worker's program."""
+    return DecoupledModel(model) if isinstance(model, Decoupled) else BlockModel(model, width)
 
 
 def _sliced(program: Program) -> SliceLayer:

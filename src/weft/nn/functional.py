@@ -3,14 +3,16 @@
 Forward passes go by destination; gradients of sources go over the transposed block, so that one thread writes each row.
 """
 
-from typing import Any
+from typing import Any, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from weft import _kernels
 from weft.nn import reference
+from weft.placements import EdgeLists
 from weft.sampling import Block
 
 
@@ -61,6 +63,36 @@ def sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, onto: T
     arrays = (indptr, dst, numbers, array(weight), array(g), gx.numpy())
     _kernels.sum_rows(*arrays, False, onto is not None, torch.get_num_threads())
     return gx
+
+
+def sum_over(lists: EdgeLists, rows: slice, weight: Tensor | None, h: Tensor, to: Tensor, onto: bool) -> None:
+    """to[i] (+)= sum over the edges of vertex rows[i] of weight x h[other end]."""
+    indptr = lists.indptr[rows.start : rows.stop + 1]
+    if h.is_cpu:
+        arrays = (indptr.numpy(), lists.other.numpy(), None, array(weight), array(h), to.numpy())
+        _kernels.sum_rows(*arrays, False, onto, torch.get_num_threads())
+        return
+    if not onto:
+        to.zero_()
+    edges = slice(int(indptr[0]), int(indptr[-1]))
+    messages = h[lists.other[edges].long()]
+    messages = messages if weight is None else messages * weight[edges, None]
+    to.index_add_(0, ends(indptr, messages), messages)
+
+
+def edge_products(lists: EdgeLists, g: Tensor, h: Tensor) -> Tensor:
+    """<g[vertex], h[other end]> for each edge: the gradient of what edges count for."""
+    if not g.is_cpu:
+        return (g[ends(lists.indptr, g)] * h[lists.other.long()]).sum(1)
+    out = g.new_empty(len(lists.other))
+    arrays = (lists.indptr.numpy(), lists.other.numpy(), array(g), array(h), out.numpy())
+    _kernels.edge_dot(*arrays, torch.get_num_threads())
+    return out
+
+
+def ends(indptr: Tensor, like: Tensor) -> Tensor:
+    """The vertex of each edge, counted from the first of these lists."""
+    return torch.arange(len(indptr) - 1, device=like.device).repeat_interleave(indptr.diff())
 
 
 def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -136,7 +168,14 @@ def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, 
     return out
 
 
-def array(x: Tensor | None) -> Any:
+@overload
+def array(x: Tensor) -> np.ndarray: ...
+@overload
+def array(x: None) -> None: ...
+@overload
+def array(x: Tensor | None) -> np.ndarray | None: ...
+def array(x: Tensor | None) -> np.ndarray | None:
+    """A tensor as the kernels take it."""
     return None if x is None else x.detach().contiguous().numpy()
 
 

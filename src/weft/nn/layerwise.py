@@ -8,15 +8,12 @@ jumping-knowledge models too, holds one chunk at a time, and computes each convo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError
-from weft.nn.block_model import EDGE_ARGUMENTS, call_model, make_call
-from weft.nn.conv import convolve
-from weft.nn.rows import Pass, Rows
+from weft.nn.block_model import convolve
+from weft.nn.rows import Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
 
@@ -27,7 +24,7 @@ class Pending:
 
     conv: MessagePassing
     inputs: Tensor
-    given: dict[str, Any]
+    given: dict[str, object]
 
 
 class _Suspend(Exception):
@@ -57,24 +54,20 @@ class LayerwiseRunner:
         run = Pass([len(x)] * 1000)
         calls = iter(range(1000))
 
-        def replay(conv: MessagePassing, rows: Rows, given: dict[str, Any]) -> Rows:
+        def replay(conv: MessagePassing, rows: Tensor, depth: int, given: dict[str, object]) -> Tensor:
             call = next(calls)
             if call == len(outputs):
-                raise _Suspend(Pending(conv, rows.plain(), given))
-            return Rows.of(outputs[call], rows.depth + 1, run)
+                raise _Suspend(Pending(conv, rows, given))
+            return outputs[call]
 
-        available = edge_data or dict.fromkeys(EDGE_ARGUMENTS, False)
         try:
-            out = call_model(self._model, Rows.of(x, 0, run), replay, available, node_type)
+            return call_model(self._model, x, run, replay, edge_data, node_type)[0]
         except _Suspend as stop:
             return stop.pending
-        if not isinstance(out, Rows):
-            raise ModelError("the model's forward must give a row for each vertex")
-        return out.plain()
 
     @staticmethod
     def convolve(pending: Pending, x: Tensor, sample: Sample) -> Tensor:
         """The pending convolution on a sample of one block, whose sources' input rows are `x`."""
         program = Program.of(sample)
         run = Pass([len(vertices) for vertices in program.vertices], program.keys)
-        return convolve(make_call(pending.conv, x, 0, program, run, pending.given))
+        return convolve(pending.conv, x, 0, program, run, pending.given)

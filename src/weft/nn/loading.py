@@ -9,7 +9,7 @@ from torch import Tensor
 
 from weft.errors import StorageError
 from weft.exchange import gather_rows
-from weft.nn import mixing
+from weft.nn import functional
 from weft.placements import EdgeLists, Rounds
 from weft.scratch import scratch_array
 
@@ -49,18 +49,18 @@ class Loaded:
                 if rows.start < rows.stop:
                     self._needs[rows.start] = self._number(lists, rows, place, files)
 
-    def mix(self, rows: slice, weight: Tensor | None, own: Tensor | None, h: Tensor, to: Tensor) -> None:
-        """As mixing.mix, of one of the rounds' ranges."""
+    def mix(self, rows: slice, weight: Tensor | None, loops: Tensor | None, h: Tensor, to: Tensor) -> None:
+        """As `mix`, of one of the rounds' ranges."""
         if rows.start == rows.stop:
             return
         indptr, edges = _within(self._indptr, rows)
         near = EdgeLists(indptr, self._local[edges].clone())
         loaded = None if weight is None else weight[edges].clone()
         out = h.new_empty(rows.stop - rows.start, h.shape[1])
-        if own is not None:
-            torch.mul(h[rows], own if len(own) == 1 else own[rows], out=out)
+        if loops is not None:
+            torch.mul(h[rows], loops if len(loops) == 1 else loops[rows], out=out)
         everything = slice(0, len(out))
-        mixing.sum_over(near, everything, loaded, gather_rows(h, self._needs[rows.start]), out, own is not None)
+        functional.sum_over(near, everything, loaded, gather_rows(h, self._needs[rows.start]), out, loops is not None)
         to[rows] = out
 
     def _number(self, lists: EdgeLists, rows: slice, place: Tensor, files: Files) -> Tensor:

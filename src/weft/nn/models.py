@@ -1,6 +1,6 @@
 """The models that Weft knows by name, built of PyG's own classes and initialised by a seed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch.nn.functional as F
@@ -61,15 +61,11 @@ def build(
         if name == "film":
             return FiLM(in_channels, hidden, out_channels, layers, dropout=dropout)
         if name in RELATIONAL:
-            shared: dict[str, Any] = {
-                "bases": bases,
-                "blocks": blocks,
-                "heads": heads,
-                "dropout": dropout,
-                "norm": norm,
-            }
             kind = RGCN if name == "rgcn" else RGAT
-            return kind(widths or [in_channels], hidden, out_channels, layers, relations, **shared)
+            options = {"bases": bases, "blocks": blocks, "heads": heads}
+            return kind(
+                widths or [in_channels], hidden, out_channels, layers, relations, dropout=dropout, norm=norm, **options
+            )
         return _basic(name, in_channels, hidden, out_channels, layers, heads=heads, dropout=dropout, norm=norm, jk=jk)
 
 
@@ -77,13 +73,7 @@ def _basic(
     name: str, in_channels: int, hidden: int, out_channels: int, layers: int, heads: int, **options: Any
 ) -> nn.Module:
     """One of PyG's own models, as it is."""
-    makers: dict[str, Callable[..., nn.Module]] = {
-        "gcn": pyg.GCN,
-        "sage": pyg.GraphSAGE,
-        "gin": pyg.GIN,
-        "gat": pyg.GAT,
-        "gatv2": pyg.GAT,
-    }
+    makers = {"gcn": pyg.GCN, "sage": pyg.GraphSAGE, "gin": pyg.GIN, "gat": pyg.GAT, "gatv2": pyg.GAT}
     if name in ("gat", "gatv2"):
         options |= {"heads": heads, "v2": name == "gatv2"}
     if options["norm"] == "layer":  # by vertex: PyG's default would normalise over all vertices of the batch

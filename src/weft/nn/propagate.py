@@ -8,6 +8,7 @@ the last mixing to the first.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,13 +17,51 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from weft.exchange import Background, Communicator, SliceLayout, send_rows, send_slices
-from weft.nn import mixing
+from weft.nn import functional
 from weft.nn.loading import Files, Loaded
-from weft.nn.mixing import Mix
-from weft.placements import Round, Rounds
+from weft.placements import EdgeLists, New, Round, Rounds
+
+_MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom in two
+_EDGES = 1 << 18  # whose weights are turned around at a time
+
 
 # Weights and own coefficients of a mixing, in the order of the lists that it goes over.
 AttentionPair = tuple[Tensor | None, Tensor | None]
+
+
+@dataclass(eq=False)
+class Mix:
+    """One aggregation: out = loop x row + sum over edges of weight x neighbour's row."""
+
+    weight: Tensor | None  # [edges]; None: 1
+    loops: Tensor | None  # [vertices or 1, 1]; None: 0
+    like: "Mix | None" = None  # another one with the same weights
+    _turned: Tensor | None = field(default=None, repr=False)
+
+    def turned(self, turned: EdgeLists, new: New = torch.empty) -> Tensor | None:
+        """The weights by the edges' other end."""
+        if self.like is not None:
+            return self.like.turned(turned, new)
+        if self.weight is not None and self._turned is None:
+            assert turned.edge is not None
+            self._turned = room_like(self.weight, new)
+            for first in range(0, len(self.weight), _EDGES):
+                some = slice(first, first + _EDGES)
+                self._turned[some] = self.weight.detach()[turned.edge[some].long()]
+        return self._turned
+
+
+def room_like(x: Tensor, new: New, length: int | None = None) -> Tensor:
+    """Room for as many numbers as x has, or some other number of them."""
+    return new((len(x) if length is None else length,), dtype=x.dtype, **({} if x.is_cpu else {"device": x.device}))
+
+
+def mix(lists: EdgeLists, rows: slice, weight: Tensor | None, loops: Tensor | None, h: Tensor, out: Tensor) -> None:
+    """out[v] = loops[v] h[v] + sum over v's edges of weight x h[other end], for a range of v; `loops` [vertices or 1, 1]."""
+    to = out[rows]
+    if loops is not None:
+        torch.mul(h[rows], loops if len(loops) == 1 else loops[rows], out=to)
+    functional.sum_over(lists, rows, weight, h, to, loops is not None)
 
 
 class Course:
@@ -34,8 +73,9 @@ class Course:
         """`files`: where slices are, and what there is an edge of; None: in memory."""
         self.there, self._make_back, self.background, self.files = there, back, background, files
         self._back: Rounds | None = None
-        self._rooms: dict[tuple[Any, ...], Tensor] = {}
+        self._rooms: dict[tuple[object, ...], Tensor] = {}
         self._loaded: dict[int, Loaded] = {}
+        self._mixes: list[Mix] = []
 
     @property
     def back(self) -> Rounds:
@@ -43,6 +83,14 @@ class Course:
         if self._back is None:
             self._back = self._make_back()
         return self._back
+
+    def mix_by(self, weight: Tensor | None) -> Mix:
+        """Sums by weights; the same ones are turned around once."""
+        found = next((mix for mix in self._mixes if mix.weight is weight), None)
+        if found is None:
+            found = Mix(weight, None)
+            self._mixes = [*self._mixes[-_MIXES + 1 :], found]
+        return found
 
     def spread(self, total: int) -> SliceLayout:
         """Whose are which of so many columns."""
@@ -65,19 +113,19 @@ class Course:
         shape = (spread.num_rows, spread.width)
         return like.new_zeros(shape) if self.files is None else self.files(shape, like.dtype)
 
-    def mix(self, rounds: Rounds, rows: slice, pair: AttentionPair, h: Tensor, to: Tensor) -> None:
+    def mix_range(self, rounds: Rounds, rows: slice, pair: AttentionPair, h: Tensor, to: Tensor) -> None:
         """One range of one round."""
         if self.files is None:
-            mixing.mix(rounds.lists, rows, *pair, h, to)
+            mix(rounds.lists, rows, *pair, h, to)
             return
-        if id(rounds) not in self._loaded:
-            self._loaded[id(rounds)] = Loaded(rounds, self.files)
-        self._loaded[id(rounds)].mix(rows, *pair, h, to)
+        if (which := id(rounds)) not in self._loaded:
+            self._loaded[which] = Loaded(rounds, self.files)
+        self._loaded[which].mix(rows, *pair, h, to)
 
 
 def propagate(x: Tensor, course: Course, mixes: list[Mix]) -> Tensor:
     """This worker's rows x [own rows, columns], after all mixings. All workers call it, and go backward, together."""
-    flat = [part for mix in mixes for part in (mix.weight, mix.own)]
+    flat = [part for mix in mixes for part in (mix.weight, mix.loops)]
     return _Propagate.apply(x, course, mixes, *flat)
 
 
@@ -100,19 +148,17 @@ class _Propagate(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         course, mixes, flat = ctx.course, ctx.mixes, ctx.flat
-        back, owns = course.back, flat[1::2]
-        pairs = [
-            (mix.turned(back.lists, course.files or torch.empty), own) for mix, own in zip(mixes, owns, strict=True)
-        ]
+        back, loops = course.back, flat[1::2]
+        new = course.files or torch.empty
+        pairs = [(mix.turned(back.lists, new), of_rows) for mix, of_rows in zip(mixes, loops, strict=True)]
         gx, came = _run(g, course, back, pairs[::-1], bool(ctx.entered))
         gradients: list[Tensor | None] = [None] * len(flat)
         for number, (h, g_out) in enumerate(zip(ctx.entered, came[::-1], strict=True)):
             if ctx.needs_input_grad[3 + 2 * number]:
-                gradients[2 * number] = mixing.of_edges(course.there.lists, g_out, h)
-            own = owns[number]
-            if own is not None and ctx.needs_input_grad[4 + 2 * number]:
+                gradients[2 * number] = functional.edge_products(course.there.lists, g_out, h)
+            if ctx.needs_input_grad[4 + 2 * number]:
                 of_rows = (g_out * h).sum(1, keepdim=True)
-                gradients[2 * number + 1] = of_rows.sum(0, keepdim=True) if len(own) == 1 else of_rows
+                gradients[2 * number + 1] = of_rows.sum_to_size(loops[number].shape)
         return gx, None, None, *gradients
 
 
@@ -134,7 +180,7 @@ def _run(
         for arrived, one in zip(coming, rounds.all, strict=True):
             arrived()
             for rows in one.ranges:
-                course.mix(rounds, rows, pair, h, to)
+                course.mix_range(rounds, rows, pair, h, to)
             if number == len(pairs):
                 going.append(background(partial(_gather, to, out, one, spread)))
         kept += [h] if keep else []

@@ -6,18 +6,22 @@ trimmed to the deepest: that is all it takes to run residual models unchanged.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.keys import key as make_key
 from weft.nn.functional import dropout_mask
 from weft.nn.linear import linear
+
+T = TypeVar("T")
 
 # Results of these hold other rows, in another order, or none, even if there happen to be as many.
 _REORDERING = frozenset(
@@ -48,6 +52,10 @@ class Pass:
     def descend(self, x: Tensor, depth: int, to: int) -> Tensor:
         """Rows of a depth, only those of a deeper one's vertices: they come first, unless others hold them."""
         return x[: self.sizes[to]] if self.deeper is None else self.deeper(x, depth, to)
+
+    def by_row(self, function: Callable[..., Tensor], depth: int, *rows: Tensor) -> Tensor:
+        """What a function makes of each row by itself, its dropout keyed as outside of convolutions."""
+        return without_depth(function(*(Rows.of(x, depth, self) for x in rows)))
 
 
 class Rows(Tensor):
@@ -124,6 +132,87 @@ def without_depth(x: Tensor) -> Tensor:
     return x.plain() if isinstance(x, Rows) else x
 
 
+EDGE_ARGUMENTS = ("edge_weight", "edge_type")
+
+# What answers in a convolution's place: (module, rows, their depth, named arguments) -> rows one deeper.
+Convolve = Callable[[MessagePassing, Tensor, int, dict[str, object]], Tensor]
+
+
+def call_model(
+    model: nn.Module,
+    x: Tensor,
+    run: Pass,
+    answer: Convolve,
+    available: dict[str, bool] | None = None,
+    node_type: Tensor | None = None,
+) -> tuple[Tensor, int]:
+    """The model's forward on rows of inputs, its convolutions answered by `answer`: rows, and their depth.
+
+    `available`: which edge arguments there are; `node_type`: of each row, if known.
+    """
+    accepted = inspect.signature(model.forward).parameters
+    given: dict[str, Tensor] = {
+        name: Handle.of(name) for name in EDGE_ARGUMENTS if available and available.get(name) and name in accepted
+    }
+    if node_type is not None and "node_type" in accepted:
+        given["node_type"] = Rows.of(node_type.long(), 0, run)
+    with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
+        out = model(Rows.of(x, 0, run), Handle.of("edge_index"), **given)
+    if not isinstance(out, Rows):
+        got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
+        raise ModelError(
+            f"the model's forward gave {got} in place of a row for each vertex: pooling over vertices (or a tuple of "
+            f"results) can't be trained by batches of vertices"
+        )
+    return out.plain(), out.depth
+
+
+@contextmanager
+def forwards_replaced(model: nn.Module, by: Callable[[MessagePassing], Callable[..., Any]]) -> Iterator[None]:
+    """While this lasts, the forward of each of the model's convolutions is another."""
+    convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
+    if not convs:
+        raise ModelError(
+            f"{type(model).__name__} has no MessagePassing convolution: there is nothing to run on a graph"
+        )
+    try:
+        for conv in convs:
+            conv.__dict__["forward"] = by(conv)
+        yield
+    finally:
+        for conv in convs:
+            conv.__dict__.pop("forward", None)
+
+
+class _Bound:
+    """The forward of one convolution for one pass: answered, where it is given the handle of the graph's edges."""
+
+    def __init__(self, conv: MessagePassing, run: Pass, answer: Convolve) -> None:
+        self._conv, self._run, self._answer = conv, run, answer
+        self._parameters = list(inspect.signature(type(conv).forward).parameters)[1:]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(self._parameters, args, strict=False)) | kwargs
+        edge_index = next((name for name, value in given.items() if _is_edge_index(value)), None)
+        if edge_index is None:  # a convolution inside another's own code, on edges that are real
+            return type(self._conv).forward(self._conv, *args, **kwargs)
+        del given[edge_index]
+        x = given.pop(self._parameters[0])
+        if isinstance(x, tuple | list) and len(x) == 2 and x[0] is x[1]:
+            x = x[0]
+        if not isinstance(x, Rows):
+            raise ModelError(
+                f"{self._conv} was called with {type(x).__name__} in place of the vertices' rows: pass it the rows that "
+                f"came into the model's forward, or what row-wise operations and convolutions made of them"
+            )
+        given = {name: value for name, value in given.items() if value is not None}
+        return Rows.of(self._answer(self._conv, x.plain(), x.depth, given), x.depth + 1, self._run)
+
+
+def _is_edge_index(value: object) -> bool:
+    return isinstance(value, Handle) and value.stands_for == "edge_index"
+
+
 def edge_keys(dst_keys: Tensor, dst: Tensor, places: Tensor) -> Tensor:
     """A key for each edge, of its destination and its place in the destination's list: the same on any worker."""
     return dst_keys[dst.long()] * 0x9E3779B97F4A7C1 + places
@@ -149,7 +238,7 @@ def _by_running_averages(*args: Any, **kwargs: Any) -> tuple[tuple, dict[str, An
     return given.args, given.kwargs
 
 
-def _rows_in(values: Any) -> Any:
+def _rows_in(values: Iterable[object]) -> Iterator[Rows]:
     for value in values:
         if isinstance(value, Rows):
             yield value
@@ -175,11 +264,11 @@ def _marked(result: Any, depth: int, size: int, run: Pass) -> Any:
     return result
 
 
-def _plain(result: Any) -> Any:
+def _plain(result: T) -> T | Tensor:
     return result.as_subclass(Tensor) if isinstance(result, Rows) else result
 
 
-def _keeps_rows(index: Any) -> bool:
+def _keeps_rows(index: object) -> bool:
     """Does x[index] keep all rows in their order?"""
     first = index[0] if isinstance(index, tuple) and index else index
     return first is Ellipsis or (isinstance(first, slice) and first == slice(None))

@@ -14,12 +14,9 @@ from torch.autograd.function import once_differentiable
 from weft.exchange import Background, add_rows, gather_rows
 from weft.nn import functional
 from weft.nn.convolution import REDUCE
-from weft.nn.mixing import Mix
 from weft.nn.propagate import Course, propagate
 from weft.placements import ColumnLayer, EdgeLists, Edges, Merge, Rounds, SliceLayer, SplitLayer
 from weft.sampling import Block
-
-_MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom in two
 
 Weigh = Callable[[Edges], Tensor | None]
 
@@ -34,27 +31,22 @@ class Sums(Merge):
         self.key = (reduce,) if weigh is None else None
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-        """The sums over some edges."""
         return (functional.aggregate(edges.block, sources, self._weights(edges, sources), "sum"),)
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
-        """Sums add up; a mean is divided by all edges of a destination."""
+        """A mean is divided by all edges of a destination."""
         total = here[0] + layer.summed(there[0])
         return total * functional.inverse(layer.degrees, total) if self._mean else total
 
     def over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
-        """By one kernel, whose own division serves where all edges count the same."""
-        weight = self._weights(edges, sources)
-        if edges.drawn is None:
-            return functional.aggregate(edges.block, sources, weight, "mean" if self._mean else "sum")
-        return self._divided(edges, functional.aggregate(edges.block, sources, weight, "sum"))
+        return self._divided(
+            edges, functional.aggregate(edges.block, sources, self._weights(edges, sources), self._way(edges))
+        )
 
     def whole_with_own(self, edges: Edges, sources: Tensor) -> tuple[Tensor, Tensor]:
         """Both by one function, for their gradients meet in one tensor without a detour."""
         weight = self._weights(edges, sources)
-        if edges.drawn is None:
-            return functional.aggregate_with_own(edges.block, sources, weight, "mean" if self._mean else "sum")
-        total, own = functional.aggregate_with_own(edges.block, sources, weight, "sum")
+        total, own = functional.aggregate_with_own(edges.block, sources, weight, self._way(edges))
         return self._divided(edges, total), own
 
     def split(self, layer: SplitLayer, x: Tensor) -> Tensor:
@@ -62,39 +54,40 @@ class Sums(Merge):
         return self._apply(layer, x)[0]
 
     def split_with_own(self, layer: SplitLayer, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, and the destinations' own rows."""
         total, own = self._apply(layer, x)
         return total, own if layer.own_first else layer.own(x)
 
     def shares(self, layer: ColumnLayer, x: Tensor) -> Tensor:
-        """Sums of shares are shares of sums."""
         return layer.added_up(self.whole(layer.here, x), self.whole(layer.there, x))
 
     def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
         """In rounds, so that rows travel while others are summed."""
         rows = x.flatten(1)
-        merged = propagate(rows, _course(layer), [_mix(layer, self._weights(layer.here, rows))])
+        course = _course(layer)
+        merged = propagate(rows, course, [course.mix_by(self._weights(layer.here, rows))])
         merged = merged * functional.inverse(layer.degrees, merged) if self._mean else merged
         return merged.view(-1, *x.shape[1:])
 
     def ahead(self, edges: Edges, rows: Tensor) -> Tensor:
-        """By one thread, without a gradient."""
-        if edges.drawn is None:
-            return functional.merged(edges.block, rows, "mean" if self._mean else "sum")
-        return self._divided(edges, functional.merged(edges.block, rows, "sum", edges.times(None, rows)))
+        weight = None if edges.drawn is None else edges.times(None, rows)
+        return self._divided(edges, functional.merged(edges.block, rows, self._way(edges), weight))
 
     def _apply(self, layer: SplitLayer, x: Tensor) -> tuple[Tensor, Tensor]:
         weights = (self._weights(edges, x) for edges in (layer.here, layer.there))
         return _SplitSum.apply(x, layer, *weights, self._mean)
 
     def _weights(self, edges: Edges, like: Tensor) -> Tensor | None:
-        return edges.times(None if self._weigh is None else self._weigh(edges), like)
+        weight = None if self._weigh is None else self._weigh(edges)
+        return weight if edges.drawn is None else edges.times(weight, like)
+
+    def _way(self, edges: Edges) -> str:
+        """Where all edges count the same, the kernel's own division serves for a mean."""
+        return "mean" if self._mean and edges.drawn is None else "sum"
 
     def _divided(self, edges: Edges, total: Tensor) -> Tensor:
-        if not self._mean:
+        if not self._mean or edges.drawn is None:
             return total
-        counts = edges.block.remembered("totals", lambda: edges.totals)
-        return total * functional.inverse(counts, total)
+        return total * functional.inverse(edges.block.remembered("totals", lambda: edges.totals), total)
 
 
 class Largest(Merge):
@@ -103,7 +96,6 @@ class Largest(Merge):
     columnwise = True
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-        """The largest over some edges."""
         return (functional.aggregate(edges.block, sources, None, "max"),)
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
@@ -111,7 +103,6 @@ class Largest(Merge):
         raise AssertionError("maxima are joined by `split`")
 
     def split(self, layer: SplitLayer, x: Tensor) -> Tensor:
-        """The largest of what is here and of what others made."""
         return split_max(layer, layer.sources(x), x, layer.here.block, layer.there.block)
 
 
@@ -140,17 +131,6 @@ def _course(layer: SliceLayer) -> Course:
     course = block.remembered("course", make)
     course.background = background
     return course
-
-
-def _mix(layer: SliceLayer, weight: Tensor | None) -> Mix:
-    """Sums by weights; the same ones are turned around once."""
-    known: list[Mix] = layer.here.block.remembered("mixes", list)
-    found = next((mix for mix in known if mix.weight is weight), None)
-    if found is None:
-        found = Mix(weight, None)
-        known.append(found)
-        del known[:-_MIXES]
-    return found
 
 
 class _SplitSum(torch.autograd.Function):

@@ -1,6 +1,5 @@
 """Models over typed vertices and edges by name: R-GCN and R-GAT, of PyG's own convolutions."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -46,8 +45,8 @@ class _Row(nn.Module):
         return self.row.expand(len(x), -1)
 
 
-class Relational(nn.Module, ABC):
-    """Convolutions over typed edges, ReLU and dropout between them; types of vertices are projected first."""
+class RGCN(nn.Module):
+    """R-GCN: a mean for each relation, by its matrix; ReLU and dropout in between; types of vertices are projected first."""
 
     def __init__(
         self,
@@ -75,9 +74,8 @@ class Relational(nn.Module, ABC):
         self.convs.append(self._conv(*pairs[-1], last=True, **options))
         self.norms = nn.ModuleList(_norm(norm, hidden) for _ in pairs[:-1])
 
-    @abstractmethod
     def _conv(self, wide: int, out: int, *, last: bool = False, **options: Any) -> nn.Module:
-        """A convolution between rows of two widths."""
+        return RGCNConv(wide, out, **options)
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_type: Tensor | None = None, node_type: Tensor | None = None
@@ -92,14 +90,7 @@ class Relational(nn.Module, ABC):
         return x
 
 
-class RGCN(Relational):
-    """R-GCN: a mean for each relation, by its matrix."""
-
-    def _conv(self, wide: int, out: int, *, last: bool = False, **options: Any) -> nn.Module:
-        return RGCNConv(wide, out, **options)
-
-
-class RGAT(Relational):
+class RGAT(RGCN):
     """R-GAT: attention over the edges of all relations; the last layer's heads are averaged."""
 
     def _conv(self, wide: int, out: int, *, last: bool = False, **options: Any) -> nn.Module:

@@ -24,7 +24,7 @@ from weft.placements.moves import Moves, View
 from weft.placements.placement import Placement
 from weft.placements.slices import build_slices
 from weft.placements.split import PartialWays
-from weft.placements.team import INPUT, OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team, relabelled, ways_home
+from weft.placements.team import INPUT, OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team, relabelled
 from weft.sampling import Block, edge_values, keys_of
 
 
@@ -164,7 +164,7 @@ class Columns(Placement):
         )
         at = torch.arange(destinations).repeat(comm.size - 1)
         sent = [destinations * other for other in comm.others]
-        ways = PartialWays(*ways_home(destinations, at, sent, counts), at)
+        ways = PartialWays.of(destinations, at, sent, counts)
         return ColumnLayer(here, there, ways, ColumnSpan(comm.rank, comm.size, team.width), team.compute), needed
 
     def of_whole_graph(self, build: Callable[[], tuple[Layer, np.ndarray]], team: Team) -> tuple[Layer, np.ndarray]:

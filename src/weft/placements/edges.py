@@ -58,7 +58,6 @@ class EdgesById(Edges):
     dst_ids: Tensor  # [num_dst]
 
     def self_edges(self) -> Tensor:
-        """Which edges join a vertex to itself."""
         return self.src_ids[self.block.src.long()] == self.dst_ids[self.block.dst().long()]
 
     def looped(self, places: bool) -> Block:
@@ -67,7 +66,6 @@ class EdgesById(Edges):
         return _looped(self.block, self.self_edges(), torch.arange(first, first + count), first + count)
 
     def extended(self, sources: Tensor, own: Tensor) -> Tensor:
-        """The sources, and behind them the destinations' own rows."""
         return torch.cat([sources, own])
 
 
@@ -78,11 +76,9 @@ class ColumnEdges(EdgesById):
     own_at: Tensor  # [num_dst] int64: where
 
     def looped(self, places: bool) -> Block:
-        """The edges with self-loops."""
         return _looped(self.block, self.self_edges(), self.own_at, self.block.num_src)
 
     def extended(self, sources: Tensor, own: Tensor) -> Tensor:
-        """Own rows are among the sources."""
         return sources
 
 
@@ -94,7 +90,6 @@ class OthersEdges(Edges):
     dst_ids: Tensor | None = None  # [num_dst] vertices; None: held by their owners, whose loops are never sent away
 
     def self_edges(self) -> Tensor:
-        """Which edges join a vertex to itself."""
         if self.src_ids is None or self.dst_ids is None:
             return torch.zeros(self.block.num_edges, dtype=torch.bool)
         return self.src_ids[self.block.src.long()] == self.dst_ids[self.block.dst().long()]

@@ -81,7 +81,7 @@ class Layer(ABC):
         self.parts, self.here, self.degrees, self.crosses = parts, parts[0], degrees, crosses
         self.src_ids = src_ids  # [sources here] vertices
         self.comm, self.inputs = comm or Communicator(), Inputs()
-        self.num_dst = self.here.block.num_dst  # rows that this worker holds after the layer
+        self.num_dst = len(self.here.block.indptr) - 1  # rows that this worker holds after the layer
         self.num_edges = sum(len(edges.block.src) for edges in parts)  # that this worker computes
 
     @abstractmethod
@@ -179,7 +179,6 @@ class WholeLayer(Layer):
             self.inputs.merged = merge.key, merge.ahead(self.here, self.inputs.rows)
 
     def for_inputs(self) -> "WholeLayer":
-        """All sources are here already."""
         other = self._copy()
         other._sources = other._own = None
         other.crosses, other.own_among, other.own_first = False, False, True

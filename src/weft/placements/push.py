@@ -26,7 +26,6 @@ class Push(Placement):
     fetches: ClassVar[bool] = False
 
     def build(self, hop: Hop, position: Position, team: Team) -> tuple[SplitLayer, np.ndarray]:
-        """Own edges here, those of others' sources at their owners."""
         return build_split(hop, position, team)
 
     def count(self, view: View, position: Position) -> Moves:

@@ -14,7 +14,6 @@ from weft.placements.edges import ColumnEdges, Edges, EdgesById, OthersEdges
 from weft.placements.layer import Layer, WholeLayer
 from weft.placements.placement import Placement
 from weft.placements.split import PartialWays, SplitLayer
-from weft.placements.team import ways_home
 from weft.sampling import Block
 
 # Rows of each kind in a rehearsed layer: any sum of them tells which they were.
@@ -83,7 +82,7 @@ def column_layer(
 
 
 def _ways(destinations: int, partial: int, at: Tensor) -> PartialWays:
-    return PartialWays(*ways_home(destinations, at, [0, len(at)], [0, partial]), at)
+    return PartialWays.of(destinations, at, [0, len(at)], [0, partial])
 
 
 def _coming(here: int, total: int, rows: int) -> Route:

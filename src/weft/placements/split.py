@@ -16,7 +16,7 @@ from weft.graph import running_sum
 from weft.placements.edges import Edges, EdgesById, OthersEdges
 from weft.placements.layer import Layer
 from weft.placements.merge import Merge
-from weft.placements.team import OWNER, RELATION_COUNT, Hop, Position, Team, long, relabelled, ways_home
+from weft.placements.team import OWNER, RELATION_COUNT, Hop, Position, Team, long, relabelled
 from weft.sampling import Block, edge_values, keys_of
 
 
@@ -27,6 +27,14 @@ class PartialWays:
     home: Route  # destinations of the holders -> partial rows here; its push brings sums home
     carry: Route  # the same partial rows as they arrive at the holders, before they are joined
     at: Tensor  # [partial rows that arrive here] int64: the destinations here that they belong to
+
+    @classmethod
+    def of(cls, destinations: int, at: Tensor, sent: list[int], arrived: list[int]) -> "PartialWays":
+        """Of partial rows by worker: how many each sends here, and this one sends to each."""
+        none, partial = torch.empty(0, dtype=torch.int64), sum(arrived)
+        home = Route(destinations, partial, at, sent, arrived, None, none, none)
+        carry = Route(len(at), partial, torch.arange(len(at)), sent, arrived, None, none, none)
+        return cls(home, carry, at)
 
 
 class SplitLayer(Layer):
@@ -150,8 +158,7 @@ def build_split(
     vertices = np.concatenate([here, hop.vertices[fetched]])
     src_ids, block = torch.from_numpy(vertices), relabelled(kept, place, total)
     there = _others_edges(arrived, slots[2], total if inputs else len(here), src_ids, team)
-    at = long(edges.pair_dst)
-    home, carry = ways_home(len(hop.destinations), at, edges.pair_counts, arrived.pair_counts)
+    ways = PartialWays.of(len(hop.destinations), long(edges.pair_dst), edges.pair_counts, arrived.pair_counts)
     pull_route = Route(len(here), total, long(slots[3]), request_counts, fetch_counts, None, None) if pulls else None
     mine, own_route = Edges(block), None
     if order is not None:
@@ -166,7 +173,6 @@ def build_split(
             long(slots[0]),
             long(order.of(rank)),
         )
-    ways = PartialWays(home, carry, at)
     layer = SplitLayer(mine, there, hop.block.indptr.diff(), src_ids, ways, pull_route, own_route, team.compute)
     return layer, vertices if inputs else here
 

@@ -111,15 +111,6 @@ class Team:
         return whole, some, here
 
 
-def ways_home(destinations: int, at: Tensor, sent: list[int], arrived: list[int]) -> tuple[Route, Route]:
-    """The routes of partial rows to the destinations that they belong to: summed there, and as they arrive."""
-    none, partial = torch.empty(0, dtype=torch.int64), sum(arrived)
-    return (
-        Route(destinations, partial, at, sent, arrived, None, none, none),
-        Route(len(at), partial, torch.arange(len(at)), sent, arrived, None, none, none),
-    )
-
-
 def long(array: np.ndarray) -> Tensor:
     """An array of places as a tensor."""
     return torch.from_numpy(array.astype(np.int64, copy=False))

@@ -16,7 +16,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.exchange import Communicator
 from weft.graph import Graph
-from weft.nn import Handle, Pass, convolve, make_call
+from weft.nn import Handle, Pass, convolve
 from weft.placements import HERE, OWN, PAIRS, PULLED, ColumnSpan, Layer, Program, Rehearsal, placement_named
 from weft.plugins import PLACEMENTS
 
@@ -151,7 +151,7 @@ def run_layer(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth
     held = [vertices[0]] * (depth + 1) + [vertices[1]]
     program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
     run = Pass([len(ids) for ids in held], held, 0, program.descend)
-    out = convolve(make_call(conv, x, depth, program, run, _edge_types(conv, layer)))
+    out = convolve(conv, x, depth, program, run, _edge_types(conv, layer))
     if out.requires_grad:
         out.backward(torch.ones_like(out))
 

@@ -18,10 +18,10 @@ from weft.nn import (
     check_adds_up,
     convolution_of,
     encoder_of,
+    forward_of,
 )
 from weft.plan import Plan, Settings, plan_named
 from weft.plugins import SAMPLERS
-from weft.training.forward import forward_of
 from weft.training.objectives import Objective, objective_named
 from weft.training.team import owners_of
 
@@ -53,7 +53,7 @@ def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
     model = encoder_of(model)
     check_sampler(settings, model)
     owners_of(graph, settings.parallel.workers)
-    plan_for(settings, model, len(settings.fanouts_for(forward_of(model, graph).depth)))
+    plan_for(settings, model, len(settings.fanouts_for(forward_of(model, graph.num_features).depth)))
 
 
 def check_sampler(settings: Settings, model: nn.Module) -> None:

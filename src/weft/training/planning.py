@@ -8,10 +8,9 @@ from torch import nn
 from weft import _kernels
 from weft.exchange import Communicator, World
 from weft.graph import Graph
-from weft.nn import encoder_of
+from weft.nn import encoder_of, forward_of
 from weft.plan import Settings, plan_options
 from weft.planner import BatchesOfEpoch, Planner, Sampling, Task, Workers
-from weft.training.forward import forward_of
 from weft.training.objectives import Objective, objective_for
 from weft.training.team import owners_of
 
@@ -63,7 +62,7 @@ def planner_for(
     """
     objective = objective or objective_for(graph, settings)
     graph, model = objective.graph, encoder_of(model)
-    depth = forward_of(model, graph).depth
+    depth = forward_of(model, graph.num_features).depth
     owners = owners_of(graph, world.size)
     several = 1 < len(set(world.hosts)) < world.size
     comms = world.communicator("all"), world.communicator("host") if several else Communicator()

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from weft import _kernels
 from weft.keys import seed_torch
-from weft.nn import encoder_of
+from weft.nn import encoder_of, forward_of
 from weft.plan import Plan
 from weft.training.batch import Batch, Part
-from weft.training.forward import forward_of
 from weft.training.gradients import gradient_sync
 from weft.training.loader import Loader, Reads
 from weft.training.models import check_sampler, variant_of
@@ -40,7 +39,7 @@ class Run:
         self.model.to(loader.device)
         self.encoder = encoder_of(self.model)
         check_sampler(self.settings, self.encoder)
-        self.forward = forward_of(self.encoder, loader.graph)
+        self.forward = forward_of(self.encoder, loader.graph.num_features)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
         self.sync = gradient_sync(self.model, self.comm)

@@ -10,12 +10,11 @@ import torch
 from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
-from weft.nn import encoder_of
+from weft.nn import encoder_of, forward_of
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings
 from weft.planner import Answer, Cluster, Planner, Sweep, Workers, link_sweep, sweep
 from weft.scratch import scratch_folder
-from weft.training.forward import forward_of
 from weft.training.models import make_model, plan_for
 from weft.training.objectives import objective_for
 from weft.training.planning import task_of
@@ -33,7 +32,7 @@ class WhatIf:
         """`method`: how the graph is partitioned where it has another number of parts."""
         self._graph, self._settings, self._method, self._progress = graph, settings, method, progress
         self._model = encoder_of(make_model(settings, graph))
-        self._depth = forward_of(self._model, graph).depth
+        self._depth = forward_of(self._model, graph.num_features).depth
         self._partitions = False  # are graphs without owners partitioned?
         self._planners: dict[tuple[Any, ...], Planner] = {}
 

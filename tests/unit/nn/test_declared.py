@@ -49,7 +49,7 @@ class Two(nn.Module):
 def test_the_split_is_the_forward(merge):
     model = Two(merge)
     check_split(model.convs[0], WIDTH)
-    assert all("(fast)" in line for line in BlockModel(model).describe())
+    assert all("(fast)" in line for line in BlockModel(model).kinds())
     assert_equals_pyg(model, layers=2)
 
 

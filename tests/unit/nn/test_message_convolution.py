@@ -66,7 +66,7 @@ def test_it_equals_the_module(join, monkeypatch):
     model = nn.ModuleList([conv])
     model.forward = lambda x, edge_index: conv(x, edge_index)
     sample = NeighborSampler(graph, [-1]).sample(seeds.numpy(), 0, 0)
-    assert BlockModel(model, WIDTH).describe()[0].endswith("(fast)")
+    assert BlockModel(model, WIDTH).kinds()[0].endswith("(fast)")
     got = BlockModel(model, WIDTH)(x[sample.vertices.long()], sample)
     assert (got - wanted).abs().max() < 1e-12
     for one, other in zip(torch.autograd.grad(got.sin().sum(), [x, *conv.parameters()]), gradients, strict=True):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from weft.nn import mixing
+from weft.nn import coefficients, functional, propagate
 from weft.placements import EdgeLists, Rounds
 
 VERTICES = 50
@@ -37,18 +37,18 @@ def test_mixing_is_a_matrix_and_turned_its_transpose(owned):
     out, back = torch.empty_like(h), torch.empty_like(h)
     turned = of.turned()
     for rows in (slice(0, 20), slice(20, 20), slice(20, VERTICES)):
-        mixing.mix(of, rows, weight, own, h, out)
-        mixing.mix(turned, rows, weight[turned.edge.long()], own, h, back)
+        propagate.mix(of, rows, weight, own, h, out)
+        propagate.mix(turned, rows, weight[turned.edge.long()], own, h, back)
     torch.testing.assert_close(out, matrix @ h)
     torch.testing.assert_close(back, matrix.T @ h)
-    mixing.mix(of, slice(0, VERTICES), None, None, h, out)
+    propagate.mix(of, slice(0, VERTICES), None, None, h, out)
     torch.testing.assert_close(out, dense(of, torch.ones_like(weight)) @ h)
 
 
 def test_gradients_of_edges():
     of, g, h = lists(), *torch.randn(2, VERTICES, 5, dtype=torch.float64)
     dst = torch.arange(VERTICES).repeat_interleave(of.indptr.diff())
-    torch.testing.assert_close(mixing.of_edges(of, g, h), (g[dst] * h[of.other.long()]).sum(1))
+    torch.testing.assert_close(functional.edge_products(of, g, h), (g[dst] * h[of.other.long()]).sum(1))
 
 
 @pytest.mark.parametrize("heads", [1, 3])
@@ -65,8 +65,8 @@ def test_shares_and_their_gradients(heads, loops, dropped):
     g = torch.randn(len(of.other), dtype=torch.float64), torch.randn(VERTICES, 1, dtype=torch.float64)
     found = []
     for shares in (
-        mixing.shares(of, of.turned(), *a, 0.2, loops, keep),
-        mixing.shares_in_torch(of, *a, 0.2, loops, keep),
+        coefficients.shares(of, of.turned(), *a, 0.2, loops, keep),
+        coefficients.shares_in_torch(of, *a, 0.2, loops, keep),
     ):
         total = (shares[0] * g[0]).sum() + ((shares[1] * g[1]).sum() if loops else 0)
         found.append((*shares, *torch.autograd.grad(total, a)))
@@ -79,7 +79,7 @@ def test_shares_and_their_gradients(heads, loops, dropped):
 def test_shares_are_probabilities():
     of = lists()
     a = torch.randn(2, VERTICES, 4)
-    shares, own = mixing.shares(of, of.turned(), *a, 0.2, True)
+    shares, own = coefficients.shares(of, of.turned(), *a, 0.2, True)
     torch.testing.assert_close(
         dense(of, shares.double()).sum(1) + own.flatten(), torch.ones(VERTICES, dtype=torch.float64)
     )

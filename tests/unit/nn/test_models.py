@@ -81,7 +81,7 @@ def test_named_models_equal_pyg(name):
     model = build(name, WIDTH, 8, CLASSES, seed=3)
     model.eval()  # GIN's MLPs have batch norm, whose training statistics are a batch's own
     block_model = assert_equals_pyg(model)
-    assert all("(fast)" in line for line in block_model.describe())
+    assert all("(fast)" in line for line in block_model.kinds())
 
 
 @pytest.mark.parametrize("name", ["gcn", "sage", "gat", "gin"])
@@ -177,7 +177,7 @@ def test_a_users_model_with_skips(conv):
 
 
 def test_black_boxes_are_told():
-    assert [line.endswith("(black box)") for line in BlockModel(Skips()).describe()] == [True] * 4
+    assert [line.endswith("(black box)") for line in BlockModel(Skips()).kinds()] == [True] * 4
 
 
 def test_cached_subclasses_and_edge_features_are_no_fast_path():
@@ -186,7 +186,7 @@ def test_cached_subclasses_and_edge_features_are_no_fast_path():
             return 2 * x_j
 
     assert_equals_pyg(Sequential("x, edge_index", [(Mine(WIDTH, CLASSES), "x, edge_index -> x")]))
-    assert "black box" in BlockModel(nn.ModuleList([Mine(4, 4)])).describe()[0]
+    assert "black box" in BlockModel(nn.ModuleList([Mine(4, 4)])).kinds()[0]
 
 
 def test_hooks_run_and_forward_is_restored_after_an_error():

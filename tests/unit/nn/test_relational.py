@@ -58,7 +58,7 @@ def assert_equals_pyg(model, fast=True, width=WIDE, node_type=None):
         assert (mine is None) == (theirs is None)
         if mine is not None:
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
-    assert all(line.endswith("(fast)") == fast for line in block_model.describe())
+    assert all(line.endswith("(fast)") == fast for line in block_model.kinds())
 
 
 @pytest.mark.parametrize("aggr", ["mean", "add", "sum"])

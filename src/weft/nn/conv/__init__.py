@@ -7,7 +7,6 @@ from weft.lazy import lazy_face
 if TYPE_CHECKING:
     from weft.nn.conv.blackbox import BlackBox
     from weft.nn.conv.declared import Declared, Split, check_split, split_of
-    from weft.nn.conv.lookup import check_adds_up, convolution_of, convolve
     from weft.nn.conv.messages import MessageConvolution
 else:
     __getattr__ = lazy_face(__name__)

@@ -17,10 +17,9 @@ from weft.sampling import Block
 
 
 class BlackBox(Convolution):
-    """Any MessagePassing class, as it is."""
+    """Any MessagePassing class, as it is: on the block as a square graph whose first vertices are the destinations."""
 
     def run(self, call: Call) -> Tensor:
-        """On the block as a square graph whose first vertices are the destinations."""
         return call.layer.merge(_OwnForward(call), call.x)
 
 
@@ -34,11 +33,9 @@ class _OwnForward(Merge):
         return str(self._call.conv)
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-        """The rows of destinations, whose lists are whole."""
         return (self.whole(edges, sources),)
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
-        """There is nothing to join."""
         raise AssertionError("black boxes have no parts")
 
     def split(self, layer: SplitLayer, x: Tensor) -> Tensor:
@@ -55,14 +52,14 @@ class _OwnForward(Merge):
         edge_index = torch.stack([block.src.long(), block.dst().long()])
         options = {
             name: call.program.edge_values(value.stands_for, block) if isinstance(value, Handle) else value
-            for name, value in (call.others or {}).items()
+            for name, value in call.others.items()
         }
         if call.edge_weight:
             options["edge_weight"] = call.weights(edges)
         if call.edge_type:
             options["edge_type"] = call.types(block).long()
         with _BlackBoxDropout(call, block, len(sources)):
-            out: Any = type(call.conv).forward(call.conv, sources, edge_index, **options)
+            out = type(call.conv).forward(call.conv, sources, edge_index, **options)
         if not isinstance(out, Tensor) or len(out) != block.num_src:
             got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ModelError(

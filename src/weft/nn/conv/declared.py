@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +9,6 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.nn.convolution import REDUCE, Call, Convolution
-from weft.nn.rows import Rows, without_depth
 from weft.nn.sums import Largest, Sums
 
 
@@ -37,18 +35,11 @@ class Declared(Convolution):
 
     def __init__(self, conv: MessagePassing) -> None:
         super().__init__(conv)
-        found = split_of(conv)
-        assert found is not None, "it is chosen for what declares a split"
-        self.split = found
-
-    @property
-    def adds_up(self) -> bool:
-        """All but maxima."""
-        return self.split.merge != "max"
+        self.split: Split = conv.weft_split()
+        self.adds_up = self.split.merge != "max"
 
     def run(self, call: Call) -> Tensor:
-        """Sources mapped, merged, and finished with the own row."""
-        split, layer = self.split, call.layer
+        split, layer, depth, by_row = self.split, call.layer, call.depth, call.run.by_row
         reduce = REDUCE[split.merge]
         if reduce == "max" and call.edge_weight:
             raise ModelError(f"{call.conv} merges by max, which edge weights can't scale: drop edge_weight")
@@ -57,10 +48,9 @@ class Declared(Convolution):
             x, name = call.x, f"{reduce} {call.edge_weight}"
             merged, own = layer.inputs.once(name, x, lambda: layer.merge_with_own(merge, x))
         else:
-            merged = layer.merge(merge, without_depth(split.source(Rows.of(call.whole_rows, call.depth, call.run))))
+            merged = layer.merge(merge, by_row(split.source, depth, call.whole_rows))
             own = call.own
-        depth, run = call.depth + 1, call.run
-        return without_depth(split.finish(Rows.of(merged, depth, run), Rows.of(own, depth, run)))
+        return by_row(split.finish, depth + 1, merged, own)
 
 
 def split_of(conv: MessagePassing) -> Split | None:
@@ -68,7 +58,7 @@ def split_of(conv: MessagePassing) -> Split | None:
     declare = getattr(conv, "weft_split", None)
     if declare is None:
         return None
-    found: Any = declare()
+    found = declare()
     if not isinstance(found, Split):
         raise ModelError(f"{conv}: weft_split() gave a {type(found).__name__}: return a weft.Split")
     return found

@@ -1,6 +1,6 @@
 """GNN-FiLM: neighbours' rows, each scaled and shifted as their destination says, then averaged."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -8,7 +8,8 @@ from torch_geometric.nn import FiLMConv
 
 from weft.exchange import to_columns, to_owners
 from weft.nn import functional
-from weft.nn.convolution import REDUCE, Call, Convolution, Sliced, dense
+from weft.nn.convolution import REDUCE, Call, Convolution, Sliced
+from weft.nn.linear import dense
 from weft.placements import Edges, Merge, SliceLayer, SplitLayer, in_ranges, pieces_of
 from weft.sampling import BlockRange
 
@@ -20,8 +21,7 @@ class Film(Convolution):
     ignores_types: ClassVar[bool] = True
 
     @classmethod
-    def serves(cls, conv: Any) -> bool:
-        """One relation, ReLU, sums or means."""
+    def serves(cls, conv: FiLMConv) -> bool:
         plain = isinstance(conv.in_channels, int) and conv.num_relations == 1 and isinstance(conv.act, torch.nn.ReLU)
         return plain and conv.aggr in ("add", "sum", "mean")
 
@@ -39,7 +39,6 @@ class Film(Convolution):
         return 2 * out, 2 * out + 4 * out
 
     def sliced(self, wide: int, out: int) -> Sliced:
-        """Rows, scales and shifts."""
         return Sliced(out, 3)
 
 
@@ -50,11 +49,9 @@ class _Modulated(Merge):
         self._gamma, self._beta, self._reduce = gamma, beta, reduce
 
     def given(self, own: Tensor) -> Tensor:
-        """A scale and a shift for each column."""
         return torch.cat([self._gamma, self._beta], 1)
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-        """The sum over some edges."""
         gamma, beta = (part.contiguous() for part in given.chunk(2, 1))
         return (functional.film(edges.block, sources, gamma, beta, "sum"),)
 
@@ -64,7 +61,6 @@ class _Modulated(Merge):
         return total * functional.inverse(layer.degrees, total) if self._reduce == "mean" else total
 
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
-        """By one kernel."""
         return functional.film(edges.block, sources, self._gamma, self._beta, self._reduce)
 
     def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:

@@ -11,40 +11,29 @@ from torch_geometric.nn import GATv2Conv
 
 from weft.exchange import SliceLayout, to_columns
 from weft.nn import functional
-from weft.nn.attention import Attention, AttentionRun, Summed, cut_heads, part_of_head
-from weft.nn.conv.gat import finished, without_edge_features
-from weft.nn.convolution import Call, Convolution, Sliced, dense
+from weft.nn.attention import Attention, AttentionConvolution, AttentionRun, Summed, cut_heads, part_of_head
+from weft.nn.convolution import Call
+from weft.nn.linear import dense
 from weft.placements import Edges, SliceLayer
 from weft.sampling import Block, BlockRange
 
 _NUMBERS = 1 << 22  # of joined rows that logits hold at a time
 
 
-class Gatv2(Convolution):
+class Gatv2(AttentionConvolution):
     """GATv2Conv without edge features."""
 
     module: ClassVar[type] = GATv2Conv
 
-    @classmethod
-    def serves(cls, conv: Any) -> bool:
-        """One kind of rows, sums, no edge features."""
-        return without_edge_features(conv)
+    def __init__(self, conv: GATv2Conv) -> None:
+        super().__init__(conv)
+        self.given, self.slices = self.columns, 2 if conv.share_weights else 3  # destinations' rows are mapped, too
 
     def run(self, call: Call) -> Tensor:
-        """Both ends mapped, then attended to."""
         conv, shape = self.conv, (-1, self.conv.heads, self.conv.out_channels)
         x = dense(conv.lin_l, call.whole_rows).view(shape)
         to = None if conv.share_weights else dense(conv.lin_r, call.own).view(shape)
-        return finished(call, call.layer.merge(_JoinedAttention(call, to), x))
-
-    def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
-        """Mapped rows are pulled; for a part, destinations' mapped rows go to where it is made."""
-        rows, heads = self.conv.heads * self.conv.out_channels, self.conv.heads
-        return 2 * rows, 2 * (rows + heads) + 2 * rows
-
-    def sliced(self, wide: int, out: int) -> Sliced:
-        """Mapped rows of both ends, by head."""
-        return Sliced(self.conv.heads * self.conv.out_channels, 2 if self.conv.share_weights else 3, self.conv.heads)
+        return self.finished(call, call.layer.merge(_JoinedAttention(call, to), x))
 
 
 class _JoinedAttention(Attention):
@@ -52,29 +41,25 @@ class _JoinedAttention(Attention):
 
     def __init__(self, call: Call, to: Tensor | None) -> None:
         super().__init__(call)
-        conv: Any = call.conv
+        conv = call.conv
         self._to, self._att, self._slope = to, conv.att.squeeze(0), conv.negative_slope
 
     def given(self, own: Tensor) -> Tensor:
-        """The destinations' rows, mapped."""
         return own if self._to is None else self._to
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-        """Rows by the soft-max of some edges, and the log of its sum."""
         block, keep = self.edges(edges)
         joined = F.leaky_relu(sources[block.src.long()] + given[block.dst().long()], self._slope)
         return functional.attention_part(block, sources, (joined * self._att).sum(-1), 1.0, keep)
 
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
-        """By one kernel, logits and all."""
         block, keep = self.edges(edges)
         to = self.given(sources[: edges.block.num_dst])
         return functional.gatv2(block, sources, to, self._att, self._slope, keep)
 
     def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
         """Logits of heads that are cut are sums over columns, a number an edge, which are summed over the workers."""
-        conv: Any = self.conv
-        width, slope, att, block = conv.out_channels, self._slope, self._att, self.edges_of(layer)
+        width, slope, att, block = self.conv.out_channels, self._slope, self._att, self.edges_of(layer)
         spread, columns = _columns(layer, x)
         to_rows = columns if self._to is None else _columns(layer, self._to)[1]
         cut = cut_heads(spread, width)

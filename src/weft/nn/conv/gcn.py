@@ -1,13 +1,14 @@
 """GCN: neighbours summed by both ends' degrees, and a linear map."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from weft.errors import ModelError
-from weft.nn.convolution import Call, Convolution, cheaper_mapped, dense
+from weft.nn.convolution import Call, Convolution, cheaper_mapped
+from weft.nn.linear import dense
 from weft.nn.sums import Sums
 
 
@@ -16,27 +17,18 @@ class Gcn(Convolution):
 
     module: ClassVar[type] = GCNConv
 
+    adds_up, mixing = True, "gcn"
+
     @classmethod
-    def serves(cls, conv: Any) -> bool:
-        """Sums, on graphs that change."""
+    def serves(cls, conv: GCNConv) -> bool:
         return not conv.cached and conv.aggr in ("add", "sum")
-
-    @property
-    def adds_up(self) -> bool:
-        """It sums."""
-        return True
-
-    @property
-    def mixing(self) -> str | None:
-        """By its normalised sum."""
-        return "gcn"
 
     def run(self, call: Call) -> Tensor:
         """Summed first, or mapped first where rows are narrower then."""
         conv, layer = self.conv, call.layer
         out, wide = conv.lin.weight.shape
         narrows = cheaper_mapped(call, out, wide) if layer.crosses else wide > out
-        if narrows and layer.whole_rows and not call.stays:
+        if narrows and layer.whole_rows and not layer.inputs.stay(call.x):
             rows = self._sums(call, dense(conv.lin, call.x))
         else:
             name = f"gcn {conv.normalize} {conv.improved} {conv.add_self_loops} {call.edge_weight}"

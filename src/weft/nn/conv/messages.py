@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import MessagePassing
 
 from weft.nn import functional
 from weft.nn.attention import join_by_softmax
 from weft.nn.convolution import Call, Convolution
-from weft.nn.rows import Rows, without_depth
 from weft.nn.sums import split_max
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
@@ -49,18 +49,15 @@ class MessageConvolution(Convolution):
     def finish(self, merged: Tensor, own: Tensor) -> Tensor:
         """The destinations' rows, of merged messages and their own rows."""
 
-    @property
-    def adds_up(self) -> bool:
-        """Sums and means."""
-        return self.join in ("sum", "mean")
+    def __init__(self, conv: MessagePassing) -> None:
+        super().__init__(conv)
+        self.adds_up = self.join in ("sum", "mean")
 
     def run(self, call: Call) -> Tensor:
-        """Prepared, merged, finished."""
-        x, depth, run = (call.x if self.columnwise else call.whole_rows), call.depth, call.run
-        said = without_depth(self.prepare(Rows.of(x, depth, run)))
-        own = call.own
-        merged = call.layer.merge(_Messages(self, without_depth(self.describe(Rows.of(own, depth + 1, run)))), said)
-        return without_depth(self.finish(Rows.of(merged, depth + 1, run), Rows.of(own, depth + 1, run)))
+        x, depth, by_row = (call.x if self.columnwise else call.whole_rows), call.depth, call.run.by_row
+        said, own = by_row(self.prepare, depth, x), call.own
+        merged = call.layer.merge(_Messages(self, by_row(self.describe, depth + 1, own)), said)
+        return by_row(self.finish, depth + 1, merged, own)
 
 
 class _Messages(Merge):
@@ -86,7 +83,6 @@ class _Messages(Merge):
         return functional.attention_part(each, said.view(len(said), scores.shape[1], -1), scores, 1.0)
 
     def over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
-        """Of whole lists."""
         given = self.given(own)
         if self._of.join == "max":
             said, _, each = self._said(edges.block, sources, given)
@@ -95,13 +91,11 @@ class _Messages(Merge):
         return self._divided(rows.flatten(1), edges.totals)
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
-        """Sums add up, soft-max is joined online."""
         if self._of.join == "softmax":
             return join_by_softmax(layer, here, there).flatten(1)
         return self._divided(here[0] + layer.summed(there[0]), layer.degrees)
 
     def split(self, layer: SplitLayer, x: Tensor) -> Tensor:
-        """Parts are joined; of maxima also how many edges attain them."""
         if self._of.join != "max":
             return super().split(layer, x)
         given, others = self._described, self._described[:0]

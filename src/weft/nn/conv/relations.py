@@ -7,10 +7,10 @@ together, so that each matrix multiplies a range of rows.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.nn import functional
@@ -116,7 +116,7 @@ def _bounds(pairs: Tensor, count: int, relations: int) -> list[int]:
     return torch.searchsorted(pairs, firsts).tolist()
 
 
-def matrices_of(conv: Any) -> Tensor:
+def matrices_of(conv: MessagePassing) -> Tensor:
     """The matrix of each relation, [relations, in, out]: its own, a mix of shared ones, or block-diagonal."""
     if conv.num_bases is None:
         return _whole(conv.weight)

@@ -5,7 +5,7 @@ first; logits depend on whole rows, so owners' parts of them go to all: a number
 source, and for each vertex and relation.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,41 +14,34 @@ from torch_geometric.nn import RGATConv
 
 from weft.exchange import SliceLayout, to_columns
 from weft.nn import functional
-from weft.nn.attention import AttentionRun, LinearAttention
+from weft.nn.attention import AttentionConvolution, AttentionRun, LinearAttention
 from weft.nn.conv.relations import BySource, by_source, matrices_of, products, source_pairs
-from weft.nn.convolution import Call, Convolution, Sliced
+from weft.nn.convolution import Call
 from weft.nn.linear import linear
 from weft.placements import ColumnLayer, Edges, SliceLayer, everyones
 from weft.sampling import Block, BlockRange
 
 
-class Rgat(Convolution):
+class Rgat(AttentionConvolution):
     """RGATConv with additive attention across relations."""
 
     module: ClassVar[type] = RGATConv
     typed: ClassVar[bool] = True
 
+    def __init__(self, conv: RGATConv) -> None:
+        super().__init__(conv)
+        self.given = conv.heads * conv.num_relations
+
     @classmethod
-    def serves(cls, conv: Any) -> bool:
-        """Additive attention across relations, no edge features."""
+    def serves(cls, conv: RGATConv) -> bool:
         additive = conv.attention_mode == "additive-self-attention" and conv.mod is None and conv.edge_dim is None
         return additive and conv.attention_mechanism == "across-relation" and conv.aggr in ("add", "sum")
 
     def run(self, call: Call) -> Tensor:
-        """Attended to by relation, heads joined or averaged, the bias added."""
-        conv = self.conv
-        out = call.layer.merge(_RelationAttention(call), call.x)
-        out = out.flatten(1) if conv.concat else out.mean(1)
-        return out if conv.bias is None else out + conv.bias
+        return self.finished(call, call.layer.merge(_RelationAttention(call), call.x))
 
     def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
-        """Rows are pulled as they are; for a part, destinations' terms in all relations go to where it is made."""
-        rows, heads = self.conv.heads * self.conv.out_channels, self.conv.heads
-        return raw, 2 * (rows + heads) + 2 * heads * self.conv.num_relations
-
-    def sliced(self, wide: int, out: int) -> Sliced:
-        """Mapped rows, by head."""
-        return Sliced(self.conv.heads * self.conv.out_channels, 2, self.conv.heads)
+        return raw, super().costs(wide, out, raw)[1]
 
 
 class _RelationAttention(LinearAttention):
@@ -56,16 +49,14 @@ class _RelationAttention(LinearAttention):
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
-        conv: Any = call.conv
+        conv = call.conv
         self._matrices, self._relations = matrices_of(conv), conv.num_relations
         self._heads, self._width, self._slope = conv.heads, conv.out_channels, conv.negative_slope
 
     def given(self, own: Tensor) -> Tensor:
-        """The destinations' terms, [rows, relations x heads]."""
         return _terms(own, self._matrices, self.call.conv.q)
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-        """Rows by the soft-max of some edges, and the log of its sum."""
         block, keep = self.edges(edges)
         pairs, rows = self._rows(block, sources, self._matrices)
         logits = linear(rows, self.call.conv.k.T).index_select(0, pairs.block.src.long()) + self._to_edges(block, given)
@@ -78,12 +69,10 @@ class _RelationAttention(LinearAttention):
         return self.shares(layer, layer.real(x))
 
     def terms(self, x: Tensor) -> Tensor:
-        """A number a head for each relation and end."""
-        conv: Any = self.call.conv
+        conv = self.call.conv
         return torch.cat([_terms(x, self._matrices, vectors) for vectors in (conv.k, conv.q)], 1)
 
     def of_edges(self, edges: Edges, x: Tensor, of_sources: Tensor, of_destinations: Tensor) -> Tensor:
-        """Shares of rows, by terms that are whole."""
         block, keep = self.edges(edges)
         at = block.src.long() * self._relations + self.call.types(block).long()
         logits = of_sources.reshape(-1, self._heads).index_select(0, at) + self._to_edges(block, of_destinations)
@@ -93,7 +82,7 @@ class _RelationAttention(LinearAttention):
 
     def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
         """Owners multiply first, and their terms go to all."""
-        conv: Any = self.call.conv
+        conv = self.call.conv
         block, span, relations = layer.here.block, layer.span, self._relations
         types = self.call.types(block)
         mapping = source_pairs(block, span, types, relations)

@@ -41,8 +41,7 @@ class Rgcn(Convolution):
     typed: ClassVar[bool] = True
 
     @classmethod
-    def serves(cls, conv: Any) -> bool:
-        """One kind of rows, sums or means."""
+    def serves(cls, conv: RGCNConv) -> bool:
         return isinstance(conv.in_channels, int) and conv.aggr in ("add", "sum", "mean")
 
     def run(self, call: Call) -> Tensor:
@@ -59,24 +58,20 @@ class _RelationSums(Merge):
     """Each relation's merged rows by its matrix, summed; and the own row by the root's matrix."""
 
     def __init__(self, call: Call) -> None:
-        conv: Any = call.conv
+        conv = call.conv
         self._call, self._conv, self._matrices = call, conv, matrices_of(conv)
         self._reduce, self._relations = REDUCE[conv.aggr], conv.num_relations
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-        """Products over some edges."""
         return (self._products(edges, sources, self._matrices),)
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
-        """Products add up."""
         return here[0] + layer.summed(there[0])
 
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
-        """Products over whole lists, and the root's."""
         return self._rooted(self._products(edges, sources, self._matrices), sources[: edges.block.num_dst])
 
     def split(self, layer: SplitLayer, x: Tensor) -> Tensor:
-        """Products of both sides, and the root's."""
         return self._rooted(super().split(layer, x), self._call.own)
 
     def columns(self, layer: ColumnLayer, x: Tensor) -> Tensor:
@@ -99,7 +94,7 @@ class _RelationSums(Merge):
         wide, out = self._matrices.shape[1:]
         merged = (block.num_dst + merging.bounds[-1]) * wide
         mapped = (block.num_dst + mapping.bounds[-1]) * out
-        if call.stays or merged <= mapped:
+        if layer.inputs.stay(x) or merged <= mapped:
             name = f"{self._conv.aggr} of {relations} relations"
             (rows,) = layer.inputs.once(name, x, lambda: (self._merge_slices(layer, merging, x),))
             return self._rooted(joined(merging.own, products(rows, self._matrices, merging.own.bounds)), x)

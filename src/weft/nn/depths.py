@@ -1,0 +1,61 @@
+"""A model's convolutions, found by a walk through it: how deep each lies, and its widths."""
+
+import inspect
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from weft.errors import ModelError
+from weft.nn.rows import EDGE_ARGUMENTS, Pass, call_model
+
+
+def walk(model: nn.Module, width: int | None = None) -> dict[int, tuple[MessagePassing, int, int]]:
+    """The first convolution to each depth, with the widths of its rows going in and coming out.
+
+    Found by a forward whose convolutions do nothing but pass their depth on.
+    """
+    met: dict[int, tuple[MessagePassing, int, int]] = {}
+    first = next((p for p in model.parameters() if p.dim() > 1), None)
+    dtype = torch.float32 if first is None else first.dtype
+    run = Pass([0] * 1000, [torch.empty(0, dtype=torch.int64)] * 1000, 0)
+
+    def count(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
+        sizes = (0, *x.shape[1:-1], _output_width(conv, x))
+        met.setdefault(depth + 1, (conv, x.shape[-1], sizes[-1]))
+        return torch.empty(sizes, dtype=dtype)
+
+    training = model.training
+    try:
+        with torch.no_grad():
+            width = width or _input_width(model)
+            model.eval()
+            x, everything = torch.empty(0, width, dtype=dtype), dict.fromkeys(EDGE_ARGUMENTS, True)
+            _, deepest = call_model(model, x, run, count, everything, torch.empty(0, dtype=torch.int64))
+    finally:
+        model.train(training)
+    return {depth: met[depth] for depth in range(1, deepest + 1)}
+
+
+def _input_width(model: nn.Module) -> int:
+    for module in model.modules():
+        width = getattr(module, "in_channels", getattr(module, "in_features", None))
+        if isinstance(width, tuple):
+            width = width[0]
+        if isinstance(width, int) and width > 0:
+            return width
+    raise ModelError(
+        "can't tell how many features the model takes: give its first layer in_channels or in_features, or set fanouts"
+    )
+
+
+def _output_width(conv: MessagePassing, rows: Tensor) -> int:
+    """What a convolution makes of its rows: found by running it on one vertex with a self-loop."""
+    inner = type(conv).forward
+    names = list(inspect.signature(inner).parameters)[3:]
+    x = torch.zeros(1, *rows.shape[1:], dtype=rows.dtype)
+    options: dict[str, Tensor] = {}
+    if "edge_type" in names and hasattr(conv, "num_relations"):
+        options["edge_type"] = torch.zeros(1, dtype=torch.int64)
+    out = inner(conv, x, torch.zeros(2, 1, dtype=torch.int64), **options)
+    return int(out.shape[-1])
