@@ -48,13 +48,13 @@ class Sage(Convolution):
         return cost, cost
 
     def _mapped_first(self, call: Call, plain_own: bool) -> Tensor:
-        layer, left, right = call.layer, self.conv.lin_l, self.conv.lin_r
+        conv, layer, left = self.conv, call.layer, self.conv.lin_l
         if plain_own and layer.own_first:
-            x, own = linear_pair(call.x, left.weight, right.weight, layer.num_dst, left.bias)
+            x, own = linear_pair(call.x, left.weight, conv.lin_r.weight, layer.num_dst, left.bias)
             return layer.merge(self._merge, x) + own
         out = layer.merge(self._merge, linear(call.x, left.weight))
         out = out if left.bias is None else out + left.bias
-        return out + layer.own(dense(right, call.x)) if self.conv.root_weight else out
+        return out + layer.own(dense(conv.lin_r, call.x)) if conv.root_weight else out
 
     def _dense(self, call: Call, plain: bool) -> Tensor:
         conv, layer, x = self.conv, call.layer, call.x
