@@ -1,6 +1,10 @@
 // The compiled core: arrays in, arrays out, no torch. One bind_* function a source file.
 #include <nanobind/nanobind.h>
 
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
 namespace nb = nanobind;
 
 void bind_aggregate(nb::module_ &m);
@@ -28,7 +32,40 @@ void bind_spread(nb::module_ &m);
 void bind_streaming(nb::module_ &m);
 void bind_traces(nb::module_ &m);
 
+namespace {
+
+// The level of instructions that these kernels were compiled for.
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+constexpr const char *LEVEL = "x86-64-v4";
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr const char *LEVEL = "x86-64-v3";
+#elif defined(__SSE4_2__)
+constexpr const char *LEVEL = "x86-64-v2";
+#elif defined(__x86_64__)
+constexpr const char *LEVEL = "x86-64";
+#elif defined(__aarch64__)
+constexpr const char *LEVEL = "aarch64";
+#else
+constexpr const char *LEVEL = "this machine's";
+#endif
+
+// Where there is nothing to choose from, a choice must not be ignored.
+void check_choice() {
+    const char *most = std::getenv("WEFT_KERNELS");
+    if (!*WEFT_LEVELS && most && *most && most != std::string(LEVEL))
+        throw std::runtime_error(std::string("WEFT_KERNELS=") + most + ", but these kernels were compiled for " + LEVEL +
+                                 " only: leave it out, or install a wheel, which has several levels");
+}
+
+} // namespace
+
 NB_MODULE(_kernels, m) {
+    check_choice();
+    m.attr("LEVEL") = LEVEL;
+    m.attr("LEVELS") = WEFT_LEVELS; // those to choose from
+    m.attr("NATIVE") = bool(WEFT_NATIVE);
+    m.attr("COMPILER") = WEFT_COMPILER;
+    m.attr("COMMIT") = WEFT_COMMIT;
     m.doc() = "Weft's compiled kernels. Arrays are numpy's or any DLPack buffer; outputs are the caller's; the GIL is released.";
     bind_aggregate(m);
     bind_allocate(m);
