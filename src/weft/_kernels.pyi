@@ -2,6 +2,12 @@
 
 from numpy import ndarray
 
+LEVEL: str
+LEVELS: str
+NATIVE: bool
+COMPILER: str
+COMMIT: str
+
 def mix64(x: int) -> int: ...
 
 # kernels/sampling.cpp
@@ -69,6 +75,9 @@ def by_owner(ids: ndarray, bounds: ndarray, order: ndarray, counts: ndarray) -> 
 # kernels/cover.cpp
 def minimum_cover(
     indptr: ndarray, right: ndarray, rights: int, left_cost: int, right_cost: int, chosen: ndarray
+) -> None: ...
+def exact_cover(
+    indptr: ndarray, src: ndarray, member: ndarray, rank: int, size: int, pull: int, push: int, pulled: ndarray
 ) -> None: ...
 
 # kernels/split.cpp

@@ -7,7 +7,7 @@ from weft.lazy import lazy_face
 if TYPE_CHECKING:
     from weft.placements.columns import ColumnLayer, Columns, ColumnSpan
     from weft.placements.cooperation import Cooperation
-    from weft.placements.cover import EXACT_UP_TO, Cover, cheapest_cover
+    from weft.placements.cover import Cover, cheapest_cover
     from weft.placements.edges import ColumnEdges, Edges, EdgesById, OthersEdges
     from weft.placements.layer import Inputs, Layer, Program, WholeLayer
     from weft.placements.local import Local

@@ -59,7 +59,8 @@ class Cooperation:
         assert len(fanouts) == len(plan.layers)
         self.plan, self.placements = plan, [placement_named(name) for name in plan.layers]
         depths = range(len(plan.layers))
-        self._positions = [Position(at, plan.held(at + 1), plan.held(at)) for at in depths]  # of each layer
+        once = plan.scope == "graph"
+        self._positions = [Position(at, plan.held(at + 1), plan.held(at), once) for at in depths]  # of each layer
         edge_weights = ["edge_weight"] if graph.edge_weight is not None else []
         self.team = Team(
             graph,

@@ -26,6 +26,7 @@ class Position:
     index: int  # 0: nearest the inputs
     above: Held  # how the rows that it makes are held: OWNER or REQUEST
     below: Held  # how the rows that it takes are
+    once: bool = False  # built before the first epoch, for all of them: the full graph
 
 
 @dataclass

@@ -58,6 +58,8 @@ class Traversal:
     After each hop owners are told which of their vertices others reached; that is all that traversals exchange.
     """
 
+    once = False  # is what it goes over built once, and not for each batch?
+
     def __init__(self, graph: Graph, sampler: Sampler, members: Members, costs: RowCosts, slack: float = 0.0) -> None:
         self._sampler, self._members, self._member = sampler, members, members.own
         self._costs, self._slack, self._vertices = costs, slack, graph.num_vertices
@@ -157,7 +159,7 @@ class Traversal:
         destinations, kept = view.destinations(), np.array([float(np.count_nonzero(cached))])
         batch.drawn[key] = Drawn(destinations, view.sources(), view.lists(), kept)
         for placed in ways(key, seeds):
-            position = Position(key.layer, placed.above, placed.below)
+            position = Position(key.layer, placed.above, placed.below, self.once)
             batch.moves[placed] = placed.kind.count(view, position)
 
 

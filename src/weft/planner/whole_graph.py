@@ -248,6 +248,7 @@ class _Part:
         owners = workers.owners
         members = Members(owners, owners, range(owners.size), worker, workers.near(worker))
         self._sampler, self._costs, self._traversal = sampler, costs, Traversal(graph, sampler, members, costs)
+        self._traversal.once = True
         span = int(owners.bounds[worker]), int(owners.bounds[worker + 1])
         self._own = np.arange(*span, dtype=graph.indices.dtype)
         self._copies = vertices_to_replicate(graph, span, costs, epochs) if epochs else {}

@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 
 from weft import _kernels
 from weft.errors import ConfigError
@@ -22,8 +23,8 @@ from weft.partition import (
 from weft.partition.hypergraph import draws_and_reads, kept_rows, rows_by_phase, sampled_hypergraph
 from weft.partition.refine import HypergraphLevel, refine, refine_all, refinement_cost
 from weft.partition.undirected import training_of
-from weft.placements.cover import exact
-from weft.sampling import Batches, NeighborSampler
+from weft.placements import cheapest_cover
+from weft.sampling import Batches, Block, NeighborSampler
 
 
 @pytest.fixture(scope="module")
@@ -168,26 +169,35 @@ def test_nets_of_a_cover_serve_each_edge_once(graph, widths, known):
     copied = frozenset(np.flatnonzero(kept).tolist())
     twin = served_by_hand(graph, task, owners, owners if known else 0 * owners, 3, copied)
     assert rows_between(some, owners, 3) == pytest.approx(twin)
-    least = sum(cheapest_cover(graph, task, owners, 3))
+    least = sum(least_sent(graph, task, owners, 3))
     assert least <= by_hand.sum() <= 1.5 * least
 
 
-def cheapest_cover(graph, task, owners, parts):
+def least_sent(graph, task, owners, parts):
     """What training under split would send, batch by batch and layer by layer."""
     sampler = NeighborSampler(graph, task.fanouts, seed=task.seed)
     for number, seeds in enumerate(batches_of(graph, task)):
         sample = sampler.sample(seeds, 0, number)
-        at = owners[sample.vertices.numpy()]
+        at = owners[sample.vertices.numpy()].astype(np.uint16)
         for layer, block in enumerate(sample.blocks):
-            dst, src = block.dst().numpy(), block.src.numpy()
+            dst, src, (pull, push) = (
+                block.dst().numpy(),
+                block.src.numpy(),
+                (task.crossing(layer), task.crossing_sums(layer)),
+            )
             for part in range(parts):
-                for owner in set(range(parts)) - {part}:
-                    between = (at[dst] == part) & (at[src] == owner)
-                    costs = task.crossing(layer), task.crossing_sums(layer)
-                    lefts, left = np.unique(src[between], return_inverse=True)
-                    rights, right = np.unique(dst[between], return_inverse=True)
-                    pulled = exact(left, right, len(lefts), len(rights), *costs)
-                    yield costs[0] * pulled.sum() + costs[1] * len(set(right[~pulled[left]]))
+                seen = at[: block.num_src].copy()
+                own = at[dst] == part
+                indptr = torch.from_numpy(
+                    np.concatenate([[0], np.cumsum(np.bincount(dst[own], minlength=block.num_dst))])
+                )
+                pulled = cheapest_cover(
+                    Block(indptr, torch.from_numpy(src[own]), block.num_src), seen, part, parts, pull, push
+                )
+                pushed = (seen[src] != part) & own & (pulled[src] == 0)
+                yield pull * pulled.sum() + push * len(
+                    set(zip(dst[pushed].tolist(), seen[src[pushed]].tolist(), strict=True))
+                )
 
 
 @pytest.mark.parametrize("threads", [2, 3])
