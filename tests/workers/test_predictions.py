@@ -75,13 +75,14 @@ def of_batches(slack):
     return {"fanouts": (4, 3), "batch_size": 80, "slack": slack, "cache": 0.2, "cache_by": "degree"}
 
 
-def run(ranks, folder, plans, models, settings, shares=None, relations=0):
+def run(ranks, folder, plans, models, settings, shares=None, relations=0, hosts=range(WORKERS)):
     """What each worker predicts of each plan, and what all of them then send."""
+    workers = len(hosts)
     graph = communities(folder / "g", vertices=1500, edges=20_000, width=10, classes=5, train=0.4, block=100)
     if relations:
         graph = replace(graph, edge_type=np.arange(graph.num_edges, dtype=np.int32) % relations)
-    write_partitioned(graph, allocate(graph, WORKERS, "metis"), WORKERS, folder / "parts", shares=shares)
-    return ranks(WORKERS, predict, folder / "parts", models, plans, settings, hosts=range(WORKERS))
+    write_partitioned(graph, allocate(graph, workers, "metis"), workers, folder / "parts", shares=shares)
+    return ranks(workers, predict, folder / "parts", models, plans, settings, hosts=hosts)
 
 
 def test_bytes_by_stage_are_those_predicted(told):
@@ -98,6 +99,18 @@ def test_so_they_are_over_relations(ranks, tmp_path):
     chosen = [PLANS[at] for at in (0, 2, 3, 5, 7, 9, 12)]
     told = run(ranks, tmp_path, chosen, ["rgcn", "rgat"], of_batches(100.0), relations=3)
     assert compared(told[0]) == 2 * len(chosen)
+
+
+def test_columns_are_shared_by_those_who_are_a_team(ranks, tmp_path):
+    plans = [{"layers": ["columns", "local"], "group": group} for group in ("host", "all")]
+    settings = {"fanouts": (4, 3), "batch_size": 80}
+    told = run(ranks, tmp_path, plans, ["sage", "gat"], settings, hosts=(0, 0, 1, 1))
+    assert all(figures == told[0] for figures in told[1:])
+    found = [(predicted, sent) for _, _, predicted, sent in told[0] if sent]
+    assert len(found) == 2 * len(plans)
+    for predicted, sent in found:
+        for stage in ("sample", "fetch", "exchange"):
+            assert sent[stage] == pytest.approx(predicted[stage], rel=0.01, abs=1_000)
 
 
 def compared(told):

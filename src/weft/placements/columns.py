@@ -174,4 +174,5 @@ class Columns(Placement):
     def count(self, view: View, position: Position) -> Moves:
         """Everyone computes all edges, on slices; slices of destinations' rows come from everyone."""
         edges, rows, own = (view.everyone(n) for n in (view.block.num_edges, len(view.vertices), view.block.num_dst))
-        return Moves(columns=own, copied_edges=edges, copied_rows=rows, held=True, slices=1 / view.workers)
+        share = np.array([1 / len(view.members)])
+        return Moves(columns=own, copied_edges=edges, copied_rows=rows, held=True, slices=share)

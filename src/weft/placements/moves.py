@@ -29,7 +29,7 @@ class Moves:
     sources: RowCounts = 0.0  # rows that the convolution takes, by who answers for them; besides those in `pulled`,
     held: bool = False  # and the rows that this worker holds as their owner, whichever worker requests them
     inputs: RowCounts = 0.0  # the first layer's rows, by who stores them; besides those that it holds as their owner
-    slices: float = 1.0  # the share of a row's columns that each worker computes with
+    slices: RowCounts = 1.0  # the share of a row's columns that it computes with, [1]; 1: whole rows
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class View:
         return self.parts(np.zeros(len(self.vertices), dtype=np.uint8))
 
     def everyone(self, count: float) -> np.ndarray:
-        """The same number of each other worker."""
-        return self.others(np.full(self.workers, float(count)))
+        """The same number of each other member."""
+        return self.others(self._spread(np.full(len(self.members), float(count))))
 
     def _by_holder(self, holders: np.ndarray) -> np.ndarray:
         return self._spread(np.bincount(holders, minlength=len(self.members)))

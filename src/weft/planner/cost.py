@@ -162,8 +162,8 @@ class Prices:
         if load.layer is None:
             return self._model.step * self._steps / self._speed, np.zeros(len(self._host))
         cost, between = load.cost or self._model.layers[load.layer], self._model.between if load.layer else 0.0
-        if load.slices < 1:
-            rows = cost.column * load.edges
+        if np.min(load.slices) < 1:  # of a slice for each worker, so much was timed
+            rows = cost.column * load.edges * load.slices * len(self._host)
         else:
             each = cost.edge if not load.pushes else cost.asked if load.by_request else cost.pushed
             rows = (cost.source + between) * load.sources + cost.pulled * load.pulled
@@ -213,7 +213,7 @@ class Prices:
         sources = load.sources + load.pulled
         lists = np.max(load.edges) * 8 + np.max(sources) * 24
         inputs = np.max(load.inputs) * self._row
-        rows = (np.max(sources) + np.max(load.destinations)) * before * load.slices
+        rows = (np.max(sources) + np.max(load.destinations)) * before * np.max(load.slices)
         return np.array([float(lists + inputs), float(2 * self._item * (rows + 2 * np.max(load.destinations) * after))])
 
 

@@ -37,7 +37,7 @@ class Load:
     edges: np.ndarray | float = 0.0  # and edges
     pushes: bool = False  # are some computed for others?
     by_request: bool = False  # are destinations where they were asked for?
-    slices: float = 1.0  # the share of a row's columns that it works on
+    slices: np.ndarray | float = 1.0  # the share of a row's columns that it works on
     inputs: np.ndarray | float = 0.0  # rows fetched
     ahead: bool = False  # are inputs merged by the threads that prepare batches?
     cost: LayerCost | None = None  # of the convolution, where it is not computed as layers of batches are
@@ -60,12 +60,15 @@ class Load:
             self.units["sample"][kind] += matrix.sum(0) + matrix.sum(1)
         self.move("sample", sent)
 
-    def sum(self, stage: str, size: float, workers: int) -> None:
-        """So many bytes, added up over all workers: small ones go to all, of larger ones each worker adds up a part."""
-        sent = others(np.full((workers, workers), size))
-        whole = sent_whole(size, workers)
+    def sum(self, stage: str, sizes: np.ndarray, team: np.ndarray) -> None:
+        """Bytes of each worker, added up over its team: small ones go to all, of larger ones each worker adds up a part.
+
+        `team`: who are in one, [worker, other].
+        """
+        sent, members = others(sizes[:, None] * team), team.sum(1, keepdims=True)
+        whole = sent_whole(float(sizes.max()), int(members.max()))
         for _ in range(1 if whole else 2):
-            self.move(stage, sent if whole else sent / workers)
+            self.move(stage, sent if whole else sent / members)
 
     def leave_out(self, stages: Collection[str]) -> None:
         """What is done in some stages is done once, at the start of a run."""
@@ -162,16 +165,17 @@ class Setting:
 class Counted:
     """A batch that was counted: the load of each part of a plan in it."""
 
-    def __init__(self, batch: CountedBatch, setting: Setting, half: bool = False) -> None:
-        """`half`: rows of float32 travel in half precision."""
+    def __init__(self, batch: CountedBatch, setting: Setting, half: bool = False, group: str = "all") -> None:
+        """`half`: rows of float32 travel in half precision. `group`: who are a team."""
         self._batch, self._setting, self._half, self._workers = batch, setting, 0.5 if half else 1.0, len(setting.hosts)
         self._near = np.equal.outer(np.array(setting.hosts), np.array(setting.hosts))
+        self._team = {"all": np.ones_like(self._near), "host": self._near}[group]  # of each worker
 
     def step(self) -> Load:
         """What every batch takes besides its layers: gradients that are summed."""
         load, size = Load.of(self._workers), self._setting.parameters
         load.units["sync"]["sum"] += size
-        load.sum("sync", size, self._workers)
+        load.sum("sync", np.full(self._workers, size), np.ones_like(self._team))
         return load
 
     def layer(self, part: PlanLayer) -> Load:
@@ -236,7 +240,7 @@ class Counted:
         load.units["compute"]["cross"] += bool(messages)
         for message in messages:
             if "all" in message.bytes:
-                load.sum("exchange", message.bytes["all"] * float(self._batch.held.sum()), self._workers)
+                load.sum("exchange", message.bytes["all"] * (self._team @ self._batch.held.sum(1)), self._team)
                 continue
             wanted = {kind: self._matrix(getattr(moves, kind)) for kind in message.bytes}
             none = self._matrix(0.0)
@@ -248,20 +252,20 @@ class Counted:
     def _compute(self, load: Load, placed: PlacedHop, drawn: Drawn, moves: Moves) -> None:
         away, copied = self._matrix(moves.edges), self._matrix(moves.copied_edges)
         load.edges = drawn.lists.sum(1) - away.sum(1) + away.sum(0) + copied.sum(0)
-        load.destinations, load.slices = drawn.destinations.sum(1), moves.slices
+        load.destinations, load.slices = drawn.destinations.sum(1), self._by_worker(moves.slices)
         load.pushes, load.by_request = isinstance(moves.edges, np.ndarray), placed.above == REQUEST
         load.pulled = self._by_worker(moves.pulled)
         load.sources = self._held(placed.key.layer, moves) + self._by_worker(moves.sources)
 
     def _held(self, layer: int, moves: Moves) -> np.ndarray:
-        """Rows that a layer takes where their owners hold them; of slices, those of all owners."""
+        """Rows that a layer takes where their owners hold them; of slices, those of all owners in the team."""
         held = self._batch.held_below(layer) * moves.held
-        return held if moves.slices == 1 else np.full(self._workers, held.sum())
+        return self._team @ held if isinstance(moves.slices, np.ndarray) else held
 
     def _fetch(self, load: Load, placed: PlacedHop, drawn: Drawn, moves: Moves) -> None:
         fetch, row = load.units["fetch"], self._setting.row
-        if moves.slices < 1:
-            load.inputs = self._held(0, moves) * moves.slices
+        if isinstance(moves.slices, np.ndarray):
+            load.inputs = self._held(0, moves) * load.slices
             fetch["gather"] += load.inputs * row
             return
         load.ahead = not placed.kind.splits

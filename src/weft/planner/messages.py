@@ -24,6 +24,7 @@ KINDS = ("pulled", "own", "pairs", "columns", "all")
 _IMPOSSIBLE = -1.0  # in place of a message's way
 
 
+Convolutions = Mapping[int, tuple[MessagePassing, int, int]]  # by depth from 1 on, with widths in and out
 LayerMessages = dict[tuple[int, str, bool], list["Message"] | None]  # by layer, placement, and: by request?
 
 
@@ -89,7 +90,7 @@ def messages_of(
 
 def messages_of_layers(
     graph: Graph,
-    convolutions: Mapping[int, tuple[MessagePassing, int, int]],
+    convolutions: Convolutions,
     workers: int,
     comm: Communicator | None = None,
 ) -> LayerMessages:

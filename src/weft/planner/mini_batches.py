@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
 
+from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback
 from weft.nn import crossing_costs
-from weft.placements import OWNER, REQUEST, Held
+from weft.placements import OWNER, REQUEST, ColumnSpan, Held, placement_named
 from weft.plan import NAMED, Plan
 from weft.planner.cost import Price
 from weft.planner.dry_run import DryRun
@@ -56,7 +58,13 @@ class MiniBatches(Space):
         self.learn(model)
 
     def makers(self) -> dict[str, Callable[..., Plan]]:
-        return {name: NAMED[name] for name in (_NAMED if self.size > 1 else _NAMED[:1])}
+        return {name: partial(self._made, NAMED[name]) for name in (_NAMED if self.size > 1 else _NAMED[:1])}
+
+    def _made(self, make: Callable[..., Plan], depth: int, **options: Any) -> Plan:
+        plan = make(depth, **options)
+        if why := self.refused(plan):
+            raise ConfigError(f"plan: {plan} {why}")
+        return plan
 
     def options(self) -> Iterator[list[Options]]:
         given = {name: values[0] for name, values in self.choices.items()}
@@ -74,9 +82,15 @@ class MiniBatches(Space):
 
     def possible(self, part: PlanLayer) -> bool:
         placed, by_request = part.placed, part.placed.above == REQUEST
+        if placed.key.cached and placed.kind.only_first:
+            return False
         if self.size == 1:
             return by_request and not placed.kind.splits and placed.below != OWNER
         return self.setting.messages.get((placed.key.layer, placed.placement, by_request)) is not None
+
+    def refused(self, plan: Plan) -> str | None:
+        unused = plan.cache and placement_named(plan.layers[0]).only_first
+        return "has slices of all rows, and no use for a cache" if unused else None
 
     def lighter(self, plan: Plan) -> Iterator[Plan]:
         return (replace(plan, prefetch=depth) for depth in self.choices["prefetch"] if depth <= plan.prefetch)
@@ -88,10 +102,12 @@ class MiniBatches(Space):
         return self._runs[plan.group].reads(first.placed.key.state)
 
     def memory(self, plan: Plan, price: Price, near: int) -> float:
-        """Batches that wait and the one that is computed, the cache, and the lists that are read."""
+        """Batches that wait and the one that is computed, the cache, slices of all inputs, and the lists that are read."""
         lists = float(self.graph.indptr.nbytes + self.graph.indices.nbytes)
         lists *= 1 / self.size if plan.topology == "partitioned" else 1 / near
         cached = float(self.counts[plan.group, False].batch.cache_rows.max()) * self.row if plan.cache else 0.0
         prepared, computed = price.memory.tolist()
         waiting = prepared * (plan.prefetch + 1 + (self.lanes if plan.prefetch else 0))
-        return float(waiting + computed + cached + lists)
+        width = ColumnSpan(0, self.workers.members(plan.group), self.graph.num_features).width
+        slices = self.graph.num_vertices * width * self.row / self.graph.num_features
+        return float(waiting + computed + cached + lists + slices * placement_named(plan.layers[0]).only_first)

@@ -15,7 +15,7 @@ from weft.plan import Plan
 from weft.planner.answer import LIMITS, STAGES, Answer, Prediction, Sweep
 from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, Priced
-from weft.planner.explain import reasons, worth
+from weft.planner.explain import megabytes, reasons, worth
 from weft.planner.loads import PlanLayer, layers_of
 from weft.planner.mini_batches import MiniBatches
 from weft.planner.search import best_plans
@@ -67,12 +67,13 @@ class Planner:
             if not self.space.possible(part):
                 placed = part.placed
                 why = f"layer {placed.key.layer + 1} can't be {placed.placement}: its convolution has no such split"
-                return Prediction.none(name, plan, why)
+                return Prediction.none(name, plan, self.space.refused(plan) or why)
         price, batches, lanes = self.price(plan, cluster), self.batches, self.space.lanes
         memory, room = self._memory(plan, price, cluster)
         excluded = self.space.refused(plan)
         if excluded is None and memory > room:
-            excluded = f"would need {memory / 1e9:.1f} GB a worker, of {room / 1e9:.1f} GB"
+            need, there, lack = map(megabytes, (memory, room, memory - room))
+            excluded = f"would need {need} a worker, of {there}: {lack} are lacking"
         limits = price.limits[: len(LIMITS)] / np.array([1, 1, 1, max(1, lanes)])
         return Prediction(
             name,

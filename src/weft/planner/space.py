@@ -4,7 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from weft.planner.cluster import Cluster
 from weft.planner.cost import Price, Priced, Prices
 from weft.planner.counts import Counts
 from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting, layers_of
-from weft.planner.messages import messages_of_layers
+from weft.planner.messages import Convolutions, messages_of_layers
 from weft.planner.model_cost import ModelCost, model_cost, shapes_of
 from weft.planner.task import Choices, Options, Task, Workers
 
@@ -71,7 +71,15 @@ class Space(ABC):
         values = EdgeValues.of(self.graph, takes_types(model), places)
         numbers = self.row, self.graph.indices.itemsize, float(self.model.parameters)
         self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs)
+        self._of_group = {group: self._setting_of(group, found) for group, _ in self.counts}
         self.named = {name: self._with_choices(make) for name, make in self.makers().items()}
+
+    def _setting_of(self, group: str, convolutions: Convolutions) -> Setting:
+        """What is sent where so many are a team."""
+        members = self.workers.members(group)
+        if members == self.size:
+            return self.setting
+        return replace(self.setting, messages=messages_of_layers(self.graph, convolutions, members, self.workers.comm))
 
     @property
     def counted(self) -> Counts:
@@ -124,9 +132,9 @@ class Space(ABC):
         half, here = variant.wire == "float16" and self.task.dtype == "float32", self.workers.comm is not None
         rows = self.graph.num_vertices * self.row / self.size
         absent = max(max(0.0, 1 - host.memory / max(1.0, rows * host.workers)) for host in cluster.hosts)
-        each = [(share, Counted(batch, self.setting, half)) for share, batch in counts.each]
-        prices = Prices(cluster, self.model, self.item, self.row, here, absent)
-        return Priced(Counted(counts.batch, self.setting, half), each, prices)
+        prices, setting = Prices(cluster, self.model, self.item, self.row, here, absent), self._of_group[variant.group]
+        each = [(share, Counted(batch, setting, half, variant.group)) for share, batch in counts.each]
+        return Priced(Counted(counts.batch, setting, half, variant.group), each, prices)
 
     def name_of(self, plan: Plan) -> str:
         """A named plan's name; else its placements, and the options that are not the preferred ones."""

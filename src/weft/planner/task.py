@@ -58,6 +58,10 @@ class Workers:
     comm: Communicator | None = None  # to all; None: none of them is here
     comm_of_host: Communicator | None = None  # to those of this one's host
 
+    def members(self, group: str) -> int:
+        """How many workers are a team that shares columns: of the smallest one."""
+        return len(self.hosts) if group == "all" else max(2, min(map(self.hosts.count, self.hosts)))
+
     @property
     def here(self) -> Sequence[int]:
         """Those that this process counts for."""

@@ -107,6 +107,24 @@ def test_what_is_decided_narrows_the_search(asked, name, value):
             assert f"{name} = {value!r} is set" in other.excluded
 
 
+def test_plans_that_have_no_use_for_a_cache_are_not_searched_where_one_is_given(asked):
+    planner = asked(cache=0.3)
+    answer = planner.answer(cluster(1e5))
+    assert all(p.plan.layers[0] != "columns" for p in answer.predictions if p.excluded is None)
+    told = {p.name: p for p in answer.predictions}
+    assert told["nfp"].plan.cache == 0 and "while cache = 0.3 is set" in told["nfp"].excluded
+    assert "no use for a cache" in planner.predict(replace(told["nfp"].plan, cache=0.3), cluster(1e5)).excluded
+
+
+def test_slices_of_all_inputs_are_part_of_a_plans_memory(asked, graph):
+    planner = asked()
+    price = planner.price(planner.space.named["nfp"], cluster(1e7))
+    nfp, gdp = (planner.space.memory(planner.space.named[name], price, 1) for name in ("nfp", "gdp"))
+    assert nfp - gdp == graph.num_vertices * 32 * 4
+    short = planner.predict(planner.space.named["nfp"], cluster(1e7, memory=nfp / 2))
+    assert short.excluded.endswith(f": {nfp / 2e6:.1f} MB are lacking")
+
+
 def test_a_worker_may_use_no_more_than_it_is_given(asked):
     planner = asked()
     best = planner.answer(cluster(1e7)).best
