@@ -135,12 +135,8 @@ class FeatureStore:
     def _fetch_shared(self, ids: np.ndarray, rows: Tensor, lane: int, here: bool) -> None:
         assert self._sharing is not None
         if self._slots is None:
-            near = sorted(self._sharing.near)
-            grouped = self._sharing.owners.group(ids)
-            own = np.concatenate([grouped.of(worker) for worker in near])
-            rest = np.concatenate(
-                [own[:0], *(grouped.of(w) for w in range(self._sharing.owners.size) if w not in near)]
-            )
+            near = np.isin(self._sharing.owners.member_of(ids), sorted(self._sharing.near))
+            own, rest = np.flatnonzero(near), np.flatnonzero(~near)
             cached = own[:0]
         else:
             slots = self._slots[ids]

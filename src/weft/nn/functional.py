@@ -40,7 +40,7 @@ def sums(
     """Weighted sums (means) of source rows x [num_src, columns] by destination; without a gradient."""
     if not x.is_cpu:
         return reference.aggregate(block, x, weight, "mean" if mean else "sum")
-    out = x.new_empty(block.num_dst, x.shape[1])
+    out = x.new_empty(len(block.indptr) - 1, x.shape[1])
     arrays = (block.indptr.numpy(), block.src.numpy(), None, array(weight), array(x), out.numpy())
     _kernels.sum_rows(*arrays, mean, False, threads or torch.get_num_threads())
     return out
@@ -195,7 +195,8 @@ class _Sum(torch.autograd.Function):
         ctx.block, ctx.mean = block, mean
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x if weight is not None and ctx.needs_input_grad[2] else None, weight)
-        return sums(block, x, weight, mean), x[: block.num_dst]
+        out = sums(block, x, weight, mean)
+        return out, x[: len(out)]
 
     @staticmethod
     @once_differentiable
@@ -210,7 +211,7 @@ class _Sum(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             gx = sums_backward(block, g, weight)
             if g_own is not None:
-                gx[: block.num_dst] += g_own
+                gx[: len(g_own)] += g_own
         if x is not None:
             g_weight = g.new_empty(block.num_edges)
             indptr, src = block.indptr.numpy(), block.src.numpy()

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from weft.exchange import Background, Communicator, SliceLayout, send_rows, send_slices
 from weft.nn import functional
 from weft.nn.loading import Files, Loaded
-from weft.placements import EdgeLists, New, Round, Rounds
+from weft.placements import EdgeLists, New, Round, Rounds, SliceLayer
 
 _MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom in two
 _EDGES = 1 << 18  # whose weights are turned around at a time
@@ -75,7 +75,7 @@ class Course:
         self._back: Rounds | None = None
         self._rooms: dict[tuple[object, ...], Tensor] = {}
         self._loaded: dict[int, Loaded] = {}
-        self._mixes: list[Mix] = []
+        self.mixes: list[Mix] = []  # that are remembered
 
     @property
     def back(self) -> Rounds:
@@ -83,14 +83,6 @@ class Course:
         if self._back is None:
             self._back = self._make_back()
         return self._back
-
-    def mix_by(self, weight: Tensor | None) -> Mix:
-        """Sums by weights; the same ones are turned around once."""
-        found = next((mix for mix in self._mixes if mix.weight is weight), None)
-        if found is None:
-            found = Mix(weight, None)
-            self._mixes = [*self._mixes[-_MIXES + 1 :], found]
-        return found
 
     def spread(self, total: int) -> SliceLayout:
         """Whose are which of so many columns."""
@@ -127,6 +119,33 @@ def propagate(x: Tensor, course: Course, mixes: list[Mix]) -> Tensor:
     """This worker's rows x [own rows, columns], after all mixings. All workers call it, and go backward, together."""
     flat = [part for mix in mixes for part in (mix.weight, mix.loops)]
     return _Propagate.apply(x, course, mixes, *flat)
+
+
+def sum_on_slices(layer: SliceLayer, x: Tensor, weight: Tensor | None) -> Tensor:
+    """Own rows x, summed over the whole graph's edges by weights; the same weights are turned around once."""
+    course = _course(layer)
+    found = next((mix for mix in course.mixes if mix.weight is weight), None)
+    if found is None:
+        found = Mix(weight, None)
+        course.mixes = [*course.mixes[-_MIXES + 1 :], found]
+    return propagate(x, course, [found])
+
+
+def _course(layer: SliceLayer) -> Course:
+    """The way that sums go; made once for all layers."""
+    span, block = layer.span, layer.here.block
+    background = span.background or Background(layer.comm)
+
+    def rounds(lists: EdgeLists) -> Rounds:
+        return Rounds(lists, span.bounds, span.rank, span.rounds)
+
+    def make() -> Course:
+        there = rounds(EdgeLists(block.indptr, block.src))
+        return Course(there, lambda: rounds(EdgeLists(*block.transposed())), background)
+
+    course = block.remembered("course", make)
+    course.background = background
+    return course
 
 
 class _Propagate(torch.autograd.Function):

@@ -16,40 +16,33 @@ def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str
 
 def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
     """Sum of the sources' rows by the soft-max of the logits over each destination's edges, times `keep`."""
-    dst = block.dst().long()
-    index = dst[:, None].expand_as(logits)
-    top = logits.new_full((block.num_dst, logits.shape[1]), -torch.inf)
-    top = top.scatter_reduce(0, index, logits.detach(), "amax")
-    exp = (logits - top[dst]).exp()
-    p = exp / torch.zeros_like(top).index_add(0, dst, exp)[dst]
-    if keep is not None:
-        p = p * keep
-    return _reduce(block, x[block.src.long()] * p[:, :, None], "sum")
+    return attention_part(block, x, logits, keep=keep)[0]
 
 
 def attention_part(
     block: Block, x: Tensor, terms: tuple[Tensor, Tensor] | Tensor, slope: float = 1.0, keep: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Attention over parts of lists, and the log of each part's sum of exponentials (-1e30 without edges)."""
+    dst = block.dst().long()
     if isinstance(terms, Tensor):
         logits = terms
     else:
-        raw = terms[0][block.src.long()] + terms[1][block.dst().long()]
-        logits = torch.nn.functional.leaky_relu(raw, slope)
-    dst = block.dst().long()
+        logits = torch.nn.functional.leaky_relu(terms[0][block.src.long()] + terms[1][dst], slope)
     index = dst[:, None].expand_as(logits)
     top = logits.new_full((block.num_dst, logits.shape[1]), -torch.inf)
     top = top.scatter_reduce(0, index, logits.detach(), "amax")
-    total = torch.zeros_like(top).index_add(0, dst, (logits - top[dst]).exp())
+    exp = (logits - top[dst]).exp()
+    total = torch.zeros_like(top).index_add(0, dst, exp)
+    p = exp / total[dst]
     lse = torch.where(total > 0, top + total.clamp(min=1e-300 if x.dtype == torch.float64 else 1e-38).log(), -1e30)
-    return edge_softmax_aggregate(block, logits, x, keep), lse
+    rows = x[block.src.long()] * (p if keep is None else p * keep)[:, :, None]
+    return _reduce(block, rows, "sum"), lse
 
 
 def gat(block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
     """GAT's attention: logits leaky(<att_src, x[source]> + <att_dst, x[destination]>) per head."""
-    a_src, a_dst = (x * att_src).sum(-1), (x[: block.num_dst] * att_dst).sum(-1)
-    raw = a_src[block.src.long()] + a_dst[block.dst().long()]
-    return edge_softmax_aggregate(block, torch.nn.functional.leaky_relu(raw, slope), x, keep)
+    terms = (x * att_src).sum(-1), (x[: block.num_dst] * att_dst).sum(-1)
+    return attention_part(block, x, terms, slope, keep)[0]
 
 
 def gatv2(block: Block, xl: Tensor, xr: Tensor, att: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:

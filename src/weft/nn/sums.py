@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.exchange import Background, add_rows, gather_rows
+from weft.exchange import add_rows, gather_rows
 from weft.nn import functional
 from weft.nn.convolution import REDUCE
-from weft.nn.propagate import Course, propagate
-from weft.placements import ColumnLayer, EdgeLists, Edges, Merge, Rounds, SliceLayer, SplitLayer
+from weft.nn.propagate import sum_on_slices
+from weft.placements import ColumnLayer, Edges, Merge, SliceLayer, SplitLayer
 from weft.sampling import Block
 
 Weigh = Callable[[Edges], Tensor | None]
@@ -63,8 +63,7 @@ class Sums(Merge):
     def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
         """In rounds, so that rows travel while others are summed."""
         rows = x.flatten(1)
-        course = _course(layer)
-        merged = propagate(rows, course, [course.mix_by(self._weights(layer.here, rows))])
+        merged = sum_on_slices(layer, rows, self._weights(layer.here, rows))
         merged = merged * functional.inverse(layer.degrees, merged) if self._mean else merged
         return merged.view(-1, *x.shape[1:])
 
@@ -114,23 +113,6 @@ def merge_by(aggr: str) -> Merge:
 def split_max(layer: SplitLayer, sources: Tensor, x: Tensor, here: Block, there: Block) -> Tensor:
     """The largest of rows of `sources` by the block `here` and of x by the block `there`, whose destinations others hold."""
     return _SplitMax.apply(sources, x, layer, here, there)
-
-
-def _course(layer: SliceLayer) -> Course:
-    """The way that sums go; made once for all layers."""
-    span, block = layer.span, layer.here.block
-    background = span.background or Background(layer.comm)
-
-    def rounds(lists: EdgeLists) -> Rounds:
-        return Rounds(lists, span.bounds, span.rank, span.rounds)
-
-    def make() -> Course:
-        there = rounds(EdgeLists(block.indptr, block.src))
-        return Course(there, lambda: rounds(EdgeLists(*block.transposed())), background)
-
-    course = block.remembered("course", make)
-    course.background = background
-    return course
 
 
 class _SplitSum(torch.autograd.Function):

@@ -215,8 +215,7 @@ def cut(
     block: Block, member: np.ndarray, pulled: np.ndarray, rank: int, size: int, marked: bool
 ) -> tuple[Block, SentEdges]:
     """The edges that stay here, their places in the whole lists remembered where needed; and those to push."""
-    edges = block.num_edges
-    kept_indptr = np.empty(block.num_dst + 1, dtype=np.int64)
+    edges, kept_indptr = len(block.src), np.empty(len(block.indptr), dtype=np.int64)
     kept_src, away_src, pair_dst, lengths = (np.empty(edges, dtype=np.int32) for _ in range(4))
     kept_at, away_at = (np.empty(edges, dtype=np.int64) if marked else None for _ in range(2))
     edge_counts, pair_counts = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)

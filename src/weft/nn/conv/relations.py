@@ -13,7 +13,6 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.nn import functional
 from weft.nn.linear import linear
 from weft.placements import SliceSpan
 from weft.sampling import Block
@@ -54,11 +53,6 @@ def products(rows: Tensor, matrices: Tensor, bounds: list[int]) -> Tensor:
     return torch.cat([linear(rows[first:end], matrix.T) for first, end, matrix in parts])
 
 
-def joined(pairs: ByDestination, rows: Tensor) -> Tensor:
-    """Rows of pairs, summed over the relations of each destination."""
-    return functional.aggregate(pairs.join, rows)
-
-
 def _whole(weight: Tensor) -> Tensor:
     """Matrices of relations, [relations, in, out], of block-diagonal ones, [relations, blocks, in, out]."""
     return weight if weight.dim() == 3 else torch.stack([torch.block_diag(*blocks) for blocks in weight])
@@ -85,7 +79,7 @@ def _by_destination(block: Block, types: Tensor, relations: int) -> ByDestinatio
     pairs = lengths.nonzero().flatten()
     lengths = lengths[pairs]
     indptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    at = Block(_one_each(pairs), (pairs % max(count, 1)).int(), count)
+    at = Block(torch.arange(len(pairs) + 1, device=pairs.device), (pairs % max(count, 1)).int(), count)
     to_destinations, of_pairs, _ = at.transposed()
     return ByDestination(
         Block(indptr, block.src[edges], block.num_src),
@@ -102,13 +96,8 @@ def _by_source(block: Block, types: Tensor, relations: int) -> BySource:
     there[slots] = True
     pairs = there.nonzero().flatten()
     number = there.cumsum(0)[slots] - 1
-    rows = Block(_one_each(pairs), (pairs % max(count, 1)).int(), count)
+    rows = Block(torch.arange(len(pairs) + 1, device=pairs.device), (pairs % max(count, 1)).int(), count)
     return BySource(rows, _bounds(pairs, count, relations), Block(block.indptr, number.int(), len(pairs)))
-
-
-def _one_each(pairs: Tensor) -> Tensor:
-    """Lists of one edge each."""
-    return torch.arange(len(pairs) + 1, device=pairs.device)
 
 
 def _bounds(pairs: Tensor, count: int, relations: int) -> list[int]:

@@ -23,7 +23,6 @@ from weft.nn.conv.relations import (
     ByDestination,
     SourcePairs,
     by_destination,
-    joined,
     matrices_of,
     products,
     source_pairs,
@@ -97,7 +96,9 @@ class _RelationSums(Merge):
         if layer.inputs.stay(x) or merged <= mapped:
             name = f"{self._conv.aggr} of {relations} relations"
             (rows,) = layer.inputs.once(name, x, lambda: (self._merge_slices(layer, merging, x),))
-            return self._rooted(joined(merging.own, products(rows, self._matrices, merging.own.bounds)), x)
+            return self._rooted(
+                functional.aggregate(merging.own.join, products(rows, self._matrices, merging.own.bounds)), x
+            )
         return self._rooted(self._sum_products(layer, merging, mapping, x), x)
 
     def _products(self, edges: Edges, sources: Tensor, matrices: Tensor) -> Tensor:
@@ -116,7 +117,7 @@ class _RelationSums(Merge):
 
         name = f"{self._conv.aggr} of {relations} relations over {id(edges)}"
         (rows,) = self._call.layer.inputs.once(name, sources, lambda: (merged(),))
-        return joined(pairs, products(rows, matrices, pairs.bounds))
+        return functional.aggregate(pairs.join, products(rows, matrices, pairs.bounds))
 
     def _rooted(self, out: Tensor, own: Tensor) -> Tensor:
         return out if self._conv.root is None else linear(own, self._conv.root.T, None, out)
