@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch_geometric.nn import GATConv
 
 from weft import _kernels
 from weft.exchange import Communicator
 from weft.nn import functional
-from weft.nn.decoupled import Dense, Scores, Step
+from weft.nn.decoupled import Dense, Step
 from weft.nn.functional import array
 from weft.nn.propagate import Mix, room_like
 from weft.nn.rows import Pass, edge_keys
@@ -36,7 +37,7 @@ class Coefficients:
 
     def mixes(self, dense: Dense, run: Pass) -> list[list[Mix]]:
         """By head of the rows, one for each step; steps that are alike share theirs."""
-        attention = [] if dense.scores is None else self._by_attention(dense.scores, dense.heads, run)
+        attention = [] if dense.scores is None else self._by_attention(dense.attended, dense.scores, dense.heads, run)
         each = [
             attention if step.kind == "attention" else [self._alike(step, dense.rows.dtype)] * dense.heads
             for step in dense.steps
@@ -98,10 +99,9 @@ class Coefficients:
         assert self._graph.edge_weight is not None
         return torch.from_numpy(np.array(self._graph.edge_weight)).to(self.lists.other.device)
 
-    def _by_attention(self, scores: Scores, heads: int, run: Pass) -> list[Mix]:
+    def _by_attention(self, conv: GATConv, scores: Tensor, heads: int, run: Pass) -> list[Mix]:
         """Every worker hears all vertices' scores, once, and takes the soft-max for itself: of each head, or their mean."""
-        conv = scores.conv
-        whole = self._span.to_all.pull(torch.cat([scores.src, scores.dst], 1), self._comm)
+        whole = self._span.to_all.pull(scores, self._comm)
 
         def apart(x: Tensor) -> list[Tensor]:
             return [part.contiguous() for part in x.chunk(heads, 1)]

@@ -21,7 +21,7 @@ parts; what it does after the last one is done with the mixed rows.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -33,6 +33,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops, scatter, so
 from weft.errors import ModelError
 from weft.nn.block_model import convolution_of
 from weft.nn.depths import walk
+from weft.nn.links import LinkPredictor
 from weft.nn.rows import forwards_replaced
 
 
@@ -47,24 +48,27 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Scores:
-    """The two numbers a vertex and head that attention is made of; and the convolution, for the rest."""
-
-    conv: MessagePassing
-    src: Tensor  # [rows, heads]
-    dst: Tensor
-
-
-@dataclass(frozen=True)
 class Dense:
     """What the dense part of a model makes of rows."""
 
     rows: Tensor  # to be mixed
     steps: list[Step]
-    scores: Scores | None = None  # where a step is by attention
+    attended: GATConv | None = None  # where a step is by attention: whose that is,
+    scores: Tensor | None = None  # [rows, 2 x heads] and what it is made of: a number for each end and head
     beside: Tensor | None = None  # to be added to what comes of the mixing
     heads: int = 1  # that the rows are made of, each to be mixed by its own attention
     averaged: bool = False  # are mixed heads averaged, or joined?
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What there is of its rows, scores, and rows beside."""
+        return tuple(x for x in (self.rows, self.scores, self.beside) if x is not None)
+
+    def made_of(self, tensors: Iterable[Tensor]) -> "Dense":
+        """The same of other tensors, in this order."""
+        rest = iter(tensors)
+        rows = next(rest)
+        scores = None if self.scores is None else next(rest)
+        return replace(self, rows=rows, scores=scores, beside=None if self.beside is None else next(rest))
 
     def by_head(self) -> Sequence[Tensor]:
         """The rows, a tensor for each head."""
@@ -101,6 +105,13 @@ class Decoupled(nn.Module):
         step = Step(first, kind_of(first), False)
         self.enters = entering(step, self.depth) is not None  # are inputs mixed once, if it gets them as they are?
         self.kinds = {kind_of(conv) for conv in model.modules() if isinstance(conv, MessagePassing)}
+
+    @classmethod
+    def of(cls, model: nn.Module) -> nn.Module:
+        """A model's decoupled variant; of a link predictor, that of its encoder. What is decoupled stays as it is."""
+        if isinstance(model, LinkPredictor):
+            return LinkPredictor(cls.of(model.encoder), model.decoder)
+        return model if isinstance(model, cls) else cls(model)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Rows for the rows of all vertices, in one process."""
@@ -172,13 +183,13 @@ class _Answers:
             if last:
                 return self._by_heads(conv, dense, x)
             dense = _joined(conv, dense, x)
-        return self._propagate(Dense(dense, self._steps, self._scores())) if last else dense
+        return self._propagate(Dense(dense, self._steps, *self._scores())) if last else dense
 
     def _by_heads(self, conv: GATConv, dense: Tensor, x: Tensor) -> Tensor:
         rows = dense.flatten(1)
         residual = None if conv.res is None else conv.res(x)
         beside = _beside(residual, conv.bias, rows if conv.concat else dense[:, 0])
-        return self._propagate(Dense(rows, self._steps, self._scores(), beside, conv.heads, not conv.concat))
+        return self._propagate(Dense(rows, self._steps, *self._scores(), beside, conv.heads, not conv.concat))
 
     def _mean(self, conv: SAGEConv, x: Tensor, x_own: Tensor, last: bool) -> Tensor:
         x = conv.lin(x).relu() if conv.project else x
@@ -187,14 +198,14 @@ class _Answers:
             out = conv.lin_l(x) if root is None else conv.lin_l(x) + root
         else:  # the bias, too, is not mixed: vertices without neighbours have it
             rows = nn.functional.linear(x, conv.lin_l.weight)
-            out = self._propagate(Dense(rows, self._steps, self._scores(), _beside(root, conv.lin_l.bias, rows)))
+            out = self._propagate(Dense(rows, self._steps, *self._scores(), _beside(root, conv.lin_l.bias, rows)))
         return nn.functional.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
-    def _scores(self) -> Scores | None:
+    def _scores(self) -> tuple[GATConv | None, Tensor | None]:
         if self._attended is None or all(step.kind != "attention" for step in self._steps):
-            return None
+            return None, None
         conv, rows = self._attended
-        return Scores(conv, (rows * conv.att_src).sum(-1), (rows * conv.att_dst).sum(-1))
+        return conv, torch.cat([(rows * conv.att_src).sum(-1), (rows * conv.att_dst).sum(-1)], 1)
 
 
 def _beside(root: Tensor | None, bias: Tensor | None, like: Tensor) -> Tensor | None:
@@ -244,15 +255,14 @@ def _joined(conv: GATConv, rows: Tensor, x: Tensor) -> Tensor:
 
 def mixed(dense: Dense, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
     """All steps on the rows of all vertices, with PyG's own functions: slow, obvious, on any device."""
-    attended, shares = edge_index, None
+    attended, shares = edge_index, dense.rows
     if dense.scores is not None:
-        attended, shares = _attention(dense.scores, edge_index, len(dense.rows))
+        attended, shares = _attention(dense.attended, dense.scores, edge_index)
         shares = shares if dense.heads > 1 else shares.mean(1, keepdim=True)
     parts = []
     for head, rows in enumerate(dense.by_head()):
         for step in dense.steps:
             if step.kind == "attention":
-                assert shares is not None
                 rows = _sum(rows, attended, shares[:, head])
             else:
                 rows = _mixed_by(step, rows, edge_index, edge_weight if step.weighted else None)
@@ -279,13 +289,13 @@ def _gcn_edges(conv: GCNConv, rows: Tensor, edge_index: Tensor, weight: Tensor |
     return gcn_norm(edge_index, weight, len(rows), conv.improved, conv.add_self_loops, dtype=rows.dtype)
 
 
-def _attention(scores: Scores, edge_index: Tensor, vertices: int) -> tuple[Tensor, Tensor]:
+def _attention(conv: GATConv, scores: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
     """The edges, and what each counts for: its probability, by head."""
-    conv = scores.conv
+    vertices, (of_src, of_dst) = len(scores), scores.chunk(2, 1)
     if conv.add_self_loops:
         edge_index = add_self_loops(remove_self_loops(edge_index)[0], num_nodes=vertices)[0]
     src, dst = edge_index
-    logits = nn.functional.leaky_relu(scores.src[src] + scores.dst[dst], conv.negative_slope)
+    logits = nn.functional.leaky_relu(of_src[src] + of_dst[dst], conv.negative_slope)
     shares = softmax(logits, dst, num_nodes=vertices)
     return edge_index, torch.dropout(shares, conv.dropout, conv.training)
 

@@ -13,7 +13,7 @@ from weft.nn import budget as memory
 from weft.nn.activations import Spilled, again, by_rows, kept_by
 from weft.nn.block_model import BlockModel
 from weft.nn.coefficients import Coefficients
-from weft.nn.decoupled import Decoupled, Dense, Propagate, Scores, Step
+from weft.nn.decoupled import Decoupled, Dense, Propagate, Step
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
 from weft.nn.rows import Handle, Pass, Rows, without_depth
@@ -58,7 +58,7 @@ class DecoupledModel:
         run = Pass([len(x)], [program.keys[0]], key)
 
         def through(dense: Dense) -> Tensor:
-            dense = _plain_of(dense)
+            dense = dense.made_of(map(without_depth, dense.tensors()))
             if self._entering is not None:
                 self._entering(dense.rows)
             return Rows.of(dense.whole(_mixed(dense, course, coefficients, run)), 0, run)
@@ -113,13 +113,10 @@ class DecoupledModel:
             part = Pass([end - first], [program.keys[0][first:end]], run.key)
             dense = self._dense(x[first:end], program, part, first)[0]
             run.dropouts, last[:] = part.dropouts, [dense]
-            scores = () if dense.scores is None else (dense.scores.src, dense.scores.dst)
-            return dense.rows, *scores, *(() if dense.beside is None else (dense.beside,))
+            return dense.tensors()
 
-        rows, *others = again(make, len(x), max(self.fit.at_once, 1), self.model)
-        like = last[0]
-        scores = like.scores and Scores(like.scores.conv, others[0], others[1])
-        return replace(like, rows=rows, scores=scores, beside=None if like.beside is None else others[-1])
+        found = again(make, len(x), max(self.fit.at_once, 1), self.model)
+        return last[0].made_of(found)
 
     def _dense(self, x: Tensor, program: Program, run: Pass, first: int = 0) -> tuple[Dense, bool]:
         """What the dense layers make of some rows; and whether what comes of their mixing is the model's result."""
@@ -130,7 +127,7 @@ class DecoupledModel:
             return dense.rows
 
         out = self._run(x, program, run, catch, first)
-        return _plain_of(caught[0]), out is caught[0].rows
+        return caught[0].made_of(map(without_depth, caught[0].tensors())), out is caught[0].rows
 
     def _for(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:
         """What is made once for a program, and for those that differ in what becomes of its rows alone."""
@@ -231,11 +228,3 @@ def _mixed(dense: Dense, course: Course, coefficients: Coefficients, run: Pass) 
         propagate(rows.contiguous(), course, mixes) if mixes else rows
         for rows, mixes in zip(dense.by_head(), coefficients.mixes(dense, run), strict=True)
     ]
-
-
-def _plain_of(dense: Dense) -> Dense:
-    scores = dense.scores and Scores(
-        dense.scores.conv, without_depth(dense.scores.src), without_depth(dense.scores.dst)
-    )
-    beside = None if dense.beside is None else without_depth(dense.beside)
-    return replace(dense, rows=without_depth(dense.rows), scores=scores, beside=beside)

@@ -13,7 +13,6 @@ from weft.nn import (
     DEFAULT_LAYERS,
     BlackBox,
     Decoupled,
-    LinkPredictor,
     build,
     check_adds_up,
     convolution_of,
@@ -35,11 +34,7 @@ def make_model(settings: Settings, graph: Graph, objective: Objective | None = N
 
 def variant_of(model: nn.Module, settings: Settings) -> nn.Module:
     """The model itself, or its decoupled variant, with the same parameters, where the settings' plan trains that."""
-    if not settings.decoupled or isinstance(encoder_of(model), Decoupled):
-        return model
-    if isinstance(model, LinkPredictor):
-        return LinkPredictor(Decoupled(model.encoder), model.decoder)
-    return Decoupled(model)
+    return Decoupled.of(model) if settings.decoupled else model
 
 
 def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
