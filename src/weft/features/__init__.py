@@ -6,7 +6,6 @@ from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
     from weft.features.cache import by_reads, edges_from, hottest, rooms
-    from weft.features.remote import Sharing
-    from weft.features.store import FeatureStore, gather
+    from weft.features.store import FeatureStore, Sharing, gather
 else:
     __getattr__ = lazy_face(__name__)
