@@ -1,6 +1,7 @@
 """Running the decoupled variant of a model on the whole graph, on any number of workers, within a budget of memory."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -65,9 +66,7 @@ class DecoupledModel:
 
         if self.fit.activations == "again":
             return without_depth(through(self._some_at_a_time(x, program, run)))
-        if self._spilled is None or not torch.is_grad_enabled():
-            return without_depth(self._run(x, program, run, through))
-        with self._spilled:
+        with (self._spilled if torch.is_grad_enabled() else None) or nullcontext():
             return without_depth(self._run(x, program, run, through))
 
     def use(self, background: Communicator | None, meter: Meter | None, budget: float | None) -> None:
@@ -158,8 +157,8 @@ class DecoupledModel:
         count = max(int(rounds) for rounds in program.comm.gather(torch.tensor([fit.rounds])))
         self.fit = replace(fit, rounds=count)
         self.needs = memory.needs(sizes, self.fit, range_bytes(count) if fit.mapped else 0)
-        if fit.activations == "files":
-            self._spilled = Spilled([x, *self.model.parameters(), *self.model.buffers()])
+        stay = [x, *self.model.parameters(), *self.model.buffers()]
+        self._spilled = Spilled(stay) if fit.activations == "files" else None
         coefficients = in_files if fit.mapped else Coefficients(graph, slices, program.comm, lists)
         self._background = Background(program.comm, self._ahead, self._meter)
         turned = lambda: rounds(coefficients.turned)  # noqa: E731 - made when it is needed first: evaluation needs none
