@@ -188,7 +188,7 @@ class FeatureStore:
             gather(self._table, ids, rows, self._threads)
             self._count(own=len(ids))
         else:
-            self._fetch_shared(ids.numpy(), rows, lane, here)
+            self._fetch_shared(self._sharing, ids.numpy(), rows, lane, here)
         return rows
 
     def _room(self, rows: int) -> Tensor:
@@ -197,10 +197,9 @@ class FeatureStore:
     def _converted(self, rows: Tensor) -> Tensor:
         return rows if self._dtype == rows.dtype else rows.to(self._dtype)
 
-    def _fetch_shared(self, ids: np.ndarray, rows: Tensor, lane: int, here: bool) -> None:
-        assert self._sharing is not None
+    def _fetch_shared(self, sharing: Sharing, ids: np.ndarray, rows: Tensor, lane: int, here: bool) -> None:
         if self._slots is None:
-            near = np.isin(self._sharing.owners.member_of(ids), sorted(self._sharing.near))
+            near = np.isin(sharing.owners.member_of(ids), sorted(sharing.near))
             own, rest = np.flatnonzero(near), np.flatnonzero(~near)
             cached = own[:0]
         else:
@@ -210,7 +209,7 @@ class FeatureStore:
             gather(self._cached, torch.from_numpy(slots[cached]), rows, self._threads, cached)
         gather(self._table, torch.from_numpy(ids[own]), rows, self._threads, own)
         if not here:
-            received = self._sharing.fetch(self._table, ids[rest], lane)
+            received = sharing.fetch(self._table, ids[rest], lane)
             gather(received, torch.arange(len(rest)), rows, self._threads, rest)
         self._count(own=len(own), cache=len(cached), remote=len(rest))
 

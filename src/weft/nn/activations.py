@@ -67,15 +67,13 @@ class Spilled:
         os.unlink(name)
         weakref.finalize(self, os.close, self._file)
         self._end = 0
-        self._hooks: saved_tensors_hooks | None = None
+        self._hooks = saved_tensors_hooks(self._write, self._read)
 
     def __enter__(self) -> None:
         self._end = 0
-        self._hooks = saved_tensors_hooks(self._write, self._read)
         self._hooks.__enter__()
 
     def __exit__(self, *error: object) -> None:
-        assert self._hooks is not None
         self._hooks.__exit__(*error)
 
     def _write(self, kept: Tensor) -> Tensor | Written:

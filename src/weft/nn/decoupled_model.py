@@ -87,7 +87,7 @@ class DecoupledModel:
     def _mixed_inputs(self, x: Tensor, course: Course, coefficients: Coefficients, step: Step) -> Tensor:
         """The inputs, mixed in the first epoch only."""
         if self._entered is None:
-            run = Pass([len(x)], None)
+            run = Pass([len(x)])
             with torch.no_grad():
                 (self._entered,) = _mixed(Dense(x, [step]), course, coefficients, run)
             course.leave()

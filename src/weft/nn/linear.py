@@ -82,23 +82,28 @@ class _Linear(torch.autograd.Function):
         x, weight, x2, weight2 = ctx.saved_tensors
         of_x, of_weight, of_bias, of_plus, of_x2, of_weight2 = ctx.needs_input_grad
         g = g.contiguous()
-        gradients = _linear_gradients(g, x, weight, of_x, of_weight)
-        gradients2 = (None, None) if x2 is None else _linear_gradients(g, x2, weight2, of_x2, of_weight2)
-        return *gradients, g.sum(0) if of_bias else None, g if of_plus else None, *gradients2
+        return (
+            _of_rows(g, weight) if of_x else None,
+            _of_matrix(g, x, weight) if of_weight else None,
+            g.sum(0) if of_bias else None,
+            g if of_plus else None,
+            _of_rows(g, weight2) if of_x2 else None,
+            _of_matrix(g, x2, weight2) if of_weight2 else None,
+        )
 
 
-def _linear_gradients(
-    g: Tensor, x: Tensor, weight: Tensor, of_x: bool, of_weight: bool
-) -> tuple[Tensor | None, Tensor | None]:
-    gx = g_weight = None
-    if of_x:
-        gx = g.new_empty(len(g), weight.shape[1])
-        factors = (array(g), array(weight), None, None)
-        _kernels.multiply(*factors, False, None, None, gx.numpy(), torch.get_num_threads())
-    if of_weight:
-        g_weight = torch.empty_like(weight, memory_format=torch.contiguous_format)
-        _kernels.multiply_transposed(array(g), array(x), g_weight.numpy(), torch.get_num_threads())
-    return gx, g_weight
+def _of_rows(g: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of the rows that a matrix multiplies."""
+    gx = g.new_empty(len(g), weight.shape[1])
+    _kernels.multiply(array(g), array(weight), None, None, False, None, None, gx.numpy(), torch.get_num_threads())
+    return gx
+
+
+def _of_matrix(g: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """And that of the matrix."""
+    g_weight = torch.empty_like(weight, memory_format=torch.contiguous_format)
+    _kernels.multiply_transposed(array(g), array(x), g_weight.numpy(), torch.get_num_threads())
+    return g_weight
 
 
 class _LinearPair(torch.autograd.Function):
@@ -121,10 +126,8 @@ class _LinearPair(torch.autograd.Function):
         g, g2 = g.contiguous(), g2.contiguous()
         gx = None
         if ctx.needs_input_grad[0]:
-            gx, _ = _linear_gradients(g, x, weight, True, False)
-            first, _ = _linear_gradients(g2, x, weight2, True, False)
-            assert gx is not None and first is not None
-            gx[: len(g2)] += first
+            gx = _of_rows(g, weight)
+            gx[: len(g2)] += _of_rows(g2, weight2)
         g_weight, g_weight2 = (torch.empty_like(w, memory_format=torch.contiguous_format) for w in (weight, weight2))
         outputs = (g_weight.numpy(), g_weight2.numpy())
         _kernels.multiply_transposed_pair(array(g), array(g2), array(x), *outputs, torch.get_num_threads())

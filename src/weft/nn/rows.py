@@ -37,14 +37,14 @@ class Pass:
     """One forward pass: how many rows there are at each depth, whose they are, and the key of its dropout."""
 
     sizes: Sequence[int]
-    keys: Sequence[Tensor] | None = None  # by depth: [sizes[depth]] int64
+    keys: Sequence[Tensor] = ()  # by depth: [sizes[depth]] int64
     key: int | None = None
     deeper: Callable[[Tensor, int, int], Tensor] | None = None  # rows of a depth -> those of a deeper one's vertices
     dropouts: int = field(default=0)
 
     def next_dropout(self) -> int:
         """The key of the next dropout call; calls are counted, as a model makes the same ones each time."""
-        if self.key is None or self.keys is None:
+        if self.key is None or not self.keys:
             raise ModelError("dropout in training needs the batch's key: pass key=..., or call model.eval() first")
         self.dropouts += 1
         return make_key(self.key, self.dropouts)
@@ -222,7 +222,6 @@ def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, training: bool = 
     if not training or p == 0:
         return x
     key, size = run.next_dropout(), run.sizes[depth]
-    assert run.keys is not None
     mask = dropout_mask(size, x[:1].numel() if size else 0, p, run.keys[depth], key, x.dtype).view(x.shape)
     return x.mul_(mask) if inplace else x * mask
 

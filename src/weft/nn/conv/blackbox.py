@@ -89,11 +89,11 @@ class _BlackBoxDropout(TorchFunctionMode):
         if not training or p == 0:
             return x
         columns = x[:1].numel()
-        if len(x) == block.num_edges and call.run.keys is not None:
+        if len(x) == block.num_edges and call.run.keys:
             keys, key = call.run.keys[call.depth + 1], call.run.next_dropout()
             mask = edge_mask(keys, key, block.dst(), block.places(), columns, p, call.x.dtype)
             return x * mask.to(x.dtype).view(x.shape)
-        if len(x) == self._rows and call.run.keys is not None:
+        if len(x) == self._rows and call.run.keys:
             keys, key = call.program.source_keys(call.depth), call.run.next_dropout()
             return x * functional.dropout_mask(len(x), columns, p, keys, key, x.dtype).view(x.shape)
         return torch.dropout(x, p, True)
