@@ -131,10 +131,8 @@ class FeatureStore:
     ) -> None:
         if table is None:
             raise InputError("this graph has no features to train on: import it with features (--features or feat.npy)")
-        self._table = table
-        self._threads = threads
-        self._dtype = dtype
-        self._sharing = sharing
+        self._table, self._threads, self._sharing = table, threads, sharing
+        self._gathered, self._dtype = torch.float64 if table.dtype == np.float64 else torch.float32, dtype
         self.width = int(table.shape[1])  # features of a vertex
         self._free: list[Tensor] = []
         self._lock = threading.Lock()
@@ -220,12 +218,9 @@ class FeatureStore:
     def release(self, rows: Tensor) -> None:
         """Give a fetched tensor's memory back; it must not be read any more."""
         whole = torch.empty(0, dtype=rows.dtype).set_(rows.untyped_storage())
-        if whole.dtype == self._gathered_dtype():
+        if whole.dtype == self._gathered:
             with self._lock:
                 self._free.append(whole)
-
-    def _gathered_dtype(self) -> torch.dtype:
-        return torch.float64 if self._table.dtype == np.float64 else torch.float32
 
     def _take(self, elements: int) -> Tensor:
         """A buffer of at least `elements`: the smallest free one that does, or a new one with room to spare."""
@@ -236,4 +231,4 @@ class FeatureStore:
                 self._free = [buffer for buffer in self._free if buffer is not best]
                 return best
             self._free.clear()  # all too small: let them go rather than keep them beside the larger ones
-        return torch.empty(elements + elements // 8, dtype=self._gathered_dtype())
+        return torch.empty(elements + elements // 8, dtype=self._gathered)

@@ -3,8 +3,6 @@
 One worker's layer of which another has a part: rows and partial rows come from the other one, none go there.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -20,36 +18,33 @@ from weft.sampling import Block
 PULLED, OWN, PAIRS, DESTINATIONS, HERE = 1, 16, 256, 20, 300
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """What is rehearsed."""
+def rehearsed_layer(
+    placement: Placement, comm: Communicator, columns: ColumnSpan, first: bool, by_request: bool
+) -> Layer:
+    """A layer as a placement builds it.
 
-    comm: Communicator
-    columns: ColumnSpan
-    first: bool  # does the layer take the inputs, which are fetched before?
-    by_request: bool  # are its destinations' rows where they were requested, not at their owners?
-
-    def layer(self, placement: Placement) -> Layer:
-        """A layer as a placement builds it."""
-        loops, here = torch.arange(DESTINATIONS), torch.arange(HERE)
-        if placement.only_first:
-            block, none = _one_each(HERE), torch.empty(0, dtype=torch.int64)
-            at = loops.repeat(self.columns.size - 1)
-            return column_layer(block, _no_edges(HERE), (loops, none), at, self.columns, self.comm)
-        pulls = placement.pulls and not self.first
-        total = HERE + int(pulls) * PULLED
-        pull_route = _coming(HERE, total, PULLED) if pulls else None
-        own = None
-        if self.by_request and (placement.splits or pulls):
-            come, stay = torch.arange(OWN), torch.arange(OWN, DESTINATIONS)
-            nothing = torch.empty(0, dtype=torch.int64)
-            own = Route(HERE, DESTINATIONS, nothing, [0, 0], [0, OWN], come, stay, stay)
-        ids = torch.arange(total)
-        if not placement.splits:
-            return WholeLayer(_one_each(total), ids, pull_route, own, self.comm)
-        edges = Edges(_one_each(total)) if own is None else EdgesById(_one_each(total), src_ids=ids, dst_ids=loops)
-        at = torch.arange(PAIRS) % DESTINATIONS
-        return split_layer(edges, _no_edges(len(here)), at, (pull_route, own), self.comm)
+    `first`: does it take the inputs, which are fetched before? `by_request`: are its destinations' rows where they were
+    requested, not at their owners?
+    """
+    loops, here = torch.arange(DESTINATIONS), torch.arange(HERE)
+    if placement.only_first:
+        block, none = _one_each(HERE), torch.empty(0, dtype=torch.int64)
+        at = loops.repeat(columns.size - 1)
+        return column_layer(block, _no_edges(HERE), (loops, none), at, columns, comm)
+    pulls = placement.pulls and not first
+    total = HERE + int(pulls) * PULLED
+    pull_route = _coming(HERE, total, PULLED) if pulls else None
+    own = None
+    if by_request and (placement.splits or pulls):
+        come, stay = torch.arange(OWN), torch.arange(OWN, DESTINATIONS)
+        nothing = torch.empty(0, dtype=torch.int64)
+        own = Route(HERE, DESTINATIONS, nothing, [0, 0], [0, OWN], come, stay, stay)
+    ids = torch.arange(total)
+    if not placement.splits:
+        return WholeLayer(_one_each(total), ids, pull_route, own, comm)
+    edges = Edges(_one_each(total)) if own is None else EdgesById(_one_each(total), src_ids=ids, dst_ids=loops)
+    at = torch.arange(PAIRS) % DESTINATIONS
+    return split_layer(edges, _no_edges(len(here)), at, (pull_route, own), comm)
 
 
 def split_layer(

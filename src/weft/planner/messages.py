@@ -17,7 +17,7 @@ from weft.errors import ModelError
 from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn import Handle, Pass, convolve
-from weft.placements import HERE, OWN, PAIRS, PULLED, ColumnSpan, Layer, Program, Rehearsal, placement_named
+from weft.placements import HERE, OWN, PAIRS, PULLED, ColumnSpan, Layer, Program, placement_named, rehearsed_layer
 from weft.plugins import PLACEMENTS
 
 KINDS = ("pulled", "own", "pairs", "columns", "all")
@@ -75,7 +75,7 @@ def messages_of(
     columns of a layer by column.
     """
     placed, columns, comm = placement_named(placement), ColumnSpan(0, workers, width), Recorder()
-    layer = Rehearsal(comm, columns, depth == 0, by_request).layer(placed)
+    layer = rehearsed_layer(placed, comm, columns, depth == 0, by_request)
     wide = width if layer.whole_rows else columns.width
     x = torch.randn(HERE, wide, dtype=dtype_of(conv)).requires_grad_(depth > 0)
     try:
