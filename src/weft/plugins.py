@@ -148,8 +148,8 @@ PARTITION_METHODS: "Door[type[PartitionMethod]]" = Door(
     "weft.partition:PartitionMethod",
     {
         "random": "weft.partition.methods.random:RandomMethod",
-        "ldg": "weft.partition.methods.ldg:LdgMethod",
-        "fennel": "weft.partition.methods.fennel:FennelMethod",
+        "ldg": "weft.partition.methods.streaming:LdgMethod",
+        "fennel": "weft.partition.methods.streaming:FennelMethod",
         "blocks": "weft.partition.methods.blocks:BlocksMethod",
         "metis": "weft.partition.methods.metis:MetisMethod",
         "kaminpar": "weft.partition.methods.kaminpar:KaminparMethod",

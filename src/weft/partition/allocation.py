@@ -1,19 +1,27 @@
-"""A graph's vertices allocated to parts by a method, on one level or host by host."""
+"""A graph's vertices allocated to parts by a method: on one level, or host by host.
 
-from collections.abc import Mapping, Sequence
+Vertices go to hosts first, then each host's among its workers, so that what workers share stays in the house.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.graph import Graph, ProgressCallback
+from weft.graph import Graph, ProgressCallback, running_sum, vertex_ranges
+from weft.keys import Stream, key
 from weft.memory import given_back
 from weft.partition.checkpoints import CheckpointedSteps
 from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask
-from weft.partition.hierarchy import allocate_by_host
 from weft.partition.methods import make_method
 from weft.partition.quality import check_owners
+
+_CHUNK = 1 << 22  # edges at a time
+_SEEDS = 0x7FFFFFFF  # training, which may take its seed from here, wants small ones
+Allocating = Callable[[Graph, PartitionGoal], np.ndarray]
 
 
 def allocate(
@@ -55,3 +63,111 @@ def allocate(
         return check_owners(graph, owners, parts)
     except ConfigError as error:
         raise ConfigError(f"method {method!r} gave no allocation: {error}") from None
+
+
+def allocate_by_host(method: Allocating, graph: Graph, goal: PartitionGoal, workers: Sequence[int]) -> np.ndarray:
+    """The part of each vertex; parts are numbered host by host, and `workers` says how many of them each host has."""
+    check_workers(goal.parts, workers)
+    if len(workers) == 1 or max(workers) == 1:
+        return method(graph, goal)
+    first = running_sum(workers)
+    each = (1 + goal.balance.imbalance) ** 0.5 - 1  # both levels together exceed as much
+    goal = replace(goal, balance=replace(goal.balance, imbalance=each))
+    hosts = goal.once("hosts", partial(_allocated, method, graph, _of_hosts(goal, first).within("hosts")))
+    owners = np.empty(graph.num_vertices, dtype=np.int32)
+    for host, count in enumerate(workers):
+        members = np.flatnonzero(hosts == host)
+        if len(members) <= count:
+            owners[members] = first[host] + np.arange(len(members))
+            continue
+        inner = _within(goal, members, host, slice(int(first[host]), int(first[host + 1])))
+        inner = inner.within(f"host-{host}")
+        owners[members] = first[host] + goal.once(f"host-{host}", partial(_inside, method, graph, members, inner))
+    return owners
+
+
+def check_workers(parts: int, workers: Sequence[int]) -> None:
+    """Refuse hosts that the parts do not fit."""
+    if not workers or min(workers) < 1 or sum(workers) != parts:
+        raise ConfigError(
+            f"hosts of {', '.join(map(str, workers)) or 'no'} workers do not fit {parts} parts: give each worker a part"
+        )
+
+
+def equal_hosts(parts: int, hosts: int) -> tuple[int, ...]:
+    """As many workers at each host."""
+    if hosts < 1 or parts % hosts:
+        raise ConfigError(f"{parts} parts can't be shared equally by {hosts} hosts: give a divisor of {parts}")
+    return (parts // hosts,) * hosts
+
+
+def induced_subgraph(graph: Graph, members: np.ndarray) -> Graph:
+    """The graph of some vertices (rising) and the edges between them; original ids, labels and splits are kept."""
+    names = np.full(graph.num_vertices, -1, dtype=graph.indices.dtype)
+    names[members] = np.arange(len(members))
+    lengths, kept = np.empty(len(members), dtype=np.int64), []
+    bounds = running_sum(np.diff(graph.indptr)[members])
+    for begin, end in vertex_ranges(bounds, _CHUNK):
+        starts = graph.indptr[members[begin:end]] - bounds[begin:end]
+        positions = np.repeat(starts, np.diff(bounds[begin : end + 1])) + np.arange(bounds[begin], bounds[end])
+        sources = names[graph.indices[positions]]
+        ends = running_sum(sources >= 0)[bounds[begin : end + 1] - bounds[begin]]
+        lengths[begin:end] = np.diff(ends)
+        kept.append(sources[sources >= 0])
+    return Graph(
+        running_sum(lengths),
+        np.concatenate(kept),
+        labels=None if graph.labels is None else graph.labels[members],
+        split=None if graph.split is None else graph.split[members],
+        original_ids=members if graph.original_ids is None else graph.original_ids[members],
+        num_classes=graph.num_classes,
+    )
+
+
+def _allocated(method: Allocating, graph: Graph, goal: PartitionGoal) -> np.ndarray:
+    return method(graph, goal) if goal.parts > 1 else np.zeros(graph.num_vertices, dtype=np.int32)
+
+
+def _inside(method: Allocating, graph: Graph, members: np.ndarray, goal: PartitionGoal) -> np.ndarray:
+    return _allocated(method, induced_subgraph(graph, members), goal)
+
+
+def _of_hosts(goal: PartitionGoal, first: np.ndarray) -> PartitionGoal:
+    """The goal of the level of hosts: each has the shares of its workers together."""
+    each = first[:-1]
+    pairs = None if goal.pairs is None else np.add.reduceat(np.add.reduceat(goal.pairs, each, axis=0), each, axis=1)
+    bandwidths = None if goal.bandwidths is None else tuple(np.add.reduceat(np.array(goal.bandwidths), each).tolist())
+    equal = goal.shares is None and len(set(np.diff(first).tolist())) == 1
+    return replace(
+        goal,
+        parts=len(first) - 1,
+        shares=None if equal else tuple(np.add.reduceat(goal.targets, each).tolist()),
+        bandwidths=bandwidths,
+        pairs=pairs,
+        progress=_named(goal.progress, "hosts"),
+    )
+
+
+def _within(goal: PartitionGoal, members: np.ndarray, host: int, workers: slice) -> PartitionGoal:
+    """The goal inside a host: batches are as large as its share of them."""
+    share = float(goal.targets[workers].sum())
+    task = goal.task and replace(goal.task, batch_size=max(1, round(goal.task.batch_size * share)))
+    return replace(
+        goal,
+        parts=workers.stop - workers.start,
+        shares=None if goal.shares is None else goal.shares[workers],
+        draws=None if goal.draws is None else goal.draws[members],
+        work=None if goal.work is None else goal.work[members],
+        task=task,
+        bandwidths=None if goal.bandwidths is None else goal.bandwidths[workers],
+        pairs=None,
+        seed=key(Stream.PARTITION, goal.seed, host) & _SEEDS,
+        progress=_named(goal.progress, f"host {host}"),
+    )
+
+
+def _named(progress: ProgressCallback | None, name: str) -> ProgressCallback | None:
+    """Stages that say which level they are of."""
+    if progress is None:
+        return None
+    return lambda stage, done, total: progress(f"{name}: {stage}", done, total)

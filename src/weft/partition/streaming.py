@@ -7,31 +7,38 @@ import numpy as np
 from weft.graph import Graph
 from weft.keys import Stream, key, mix64_array
 from weft.partition.goal import PartitionGoal
-from weft.partition.undirected import UndirectedGraph
+from weft.partition.undirected import undirected_graph
 
 _PASSES = 5  # over all vertices, each correcting the one before
 
 
-def balance_targets(
-    undirected: UndirectedGraph, goal: PartitionGoal
-) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """What each part should weigh; where training vertices are balanced too, these, and how many each part should have."""
-    count = int(undirected.training.sum())
-    balanced = count > 0 and goal.balance.training > 0
-    targets = goal.targets * int(undirected.vertices.sum())
-    return (targets, undirected.training, goal.targets * count) if balanced else (targets, None, None)
+class Dealing:
+    """What each part should have, and the passes over all vertices that deal them out."""
 
+    def __init__(self, graph: Graph, goal: PartitionGoal) -> None:
+        self.undirected, self._goal = undirected_graph(graph, goal), goal
+        self.targets = goal.targets * int(self.undirected.vertices.sum())  # what each part should weigh
 
-def in_passes(deal: Callable[[np.ndarray], int], graph: Graph, goal: PartitionGoal) -> np.ndarray:
-    """Deal all vertices several times, each time knowing where the last pass put them; the owners that come of it."""
-    owners: np.ndarray = np.full(graph.num_vertices, -1, dtype=np.int32)
-    for done in range(_PASSES):
-        moved = deal(owners)
-        if goal.progress:
-            goal.progress("dealing out vertices", done + 1, _PASSES)
-        if not moved:
-            break
-    return owners
+    def in_passes(
+        self, deal: Callable[..., int], *sequence: np.ndarray | None, last: tuple[float, ...] = ()
+    ) -> np.ndarray:
+        """Deal all vertices several times, each time knowing where the last pass put them; the owners that come of it.
+
+        Training vertices, where they are balanced too, are dealt to as many as each part should have of them.
+        """
+        goal, *lists, training = self._goal, *self.undirected.lists
+        count = int(training.sum())
+        balanced = count > 0 and goal.balance.training > 0
+        of_training = (training, goal.targets * count) if balanced else (None, None)
+        inputs = *lists, of_training[0], *sequence, self.targets, of_training[1], 1 + goal.balance.imbalance, *last
+        owners: np.ndarray = np.full(self.undirected.num_vertices, -1, dtype=np.int32)
+        for done in range(_PASSES):
+            moved = deal(*inputs, owners)
+            if goal.progress:
+                goal.progress("dealing out vertices", done + 1, _PASSES)
+            if not moved:
+                break
+        return owners
 
 
 def keyed_order(graph: Graph, seed: int) -> np.ndarray:

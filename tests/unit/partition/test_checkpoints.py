@@ -11,8 +11,7 @@ from weft import cli
 from weft.graph import SPLITS, Graph, communities
 from weft.lab.adagl import AdaglOptions
 from weft.partition import CheckpointedSteps, allocate
-from weft.partition.methods.fennel import FennelMethod
-from weft.partition.methods.ldg import LdgMethod
+from weft.partition.methods.streaming import FennelMethod, LdgMethod
 
 
 def test_a_step_is_made_once_for_each_thing_asked(tmp_path):

@@ -7,7 +7,7 @@ from slow_partition import NASTY, edges_of, random_graph
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
 from weft.partition import PartitionGoal, TrainingTask, allocate, equal_hosts, make_method, measure, write_partitioned
-from weft.partition.hierarchy import allocate_by_host, induced_subgraph
+from weft.partition.allocation import allocate_by_host, induced_subgraph
 
 pytestmark = pytest.mark.usefixtures("few_batches")
 

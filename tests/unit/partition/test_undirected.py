@@ -8,7 +8,7 @@ from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
 from weft.partition import BalanceWeights, PartitionGoal, TrainingTask, allocate, undirected_graph
-from weft.partition.adjacency import AdjacencyRanges
+from weft.partition.undirected import AdjacencyRanges
 
 
 def lists_of(undirected):

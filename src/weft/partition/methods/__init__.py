@@ -1,5 +1,61 @@
-"""Partition methods, one file each; found by name through `weft.plugins.PARTITION_METHODS`."""
+"""Partition methods: classes with a name, options as fields, and one function; found by `weft.plugins.PARTITION_METHODS`."""
 
-from weft.partition.methods.method import PartitionMethod, make_method
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, ClassVar
 
-__all__ = ["PartitionMethod", "make_method"]
+import numpy as np
+
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.partition.goal import PartitionGoal
+from weft.plugins import PARTITION_METHODS
+
+
+class PartitionMethod(ABC):
+    """Derive a method from this class, give it a name and a line of help, and write `allocate`.
+
+    Options of its own are the fields of a frozen dataclass, with defaults: `--option NAME=VALUE` sets them. What it takes
+    from the goal besides parts, weights, shares and seed is named in `reads`; options of the command that serve only what
+    a method does not read are refused.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    reads: ClassVar[frozenset[str]] = frozenset()  # of draws, task, its cache, bandwidths (and pairs)
+    library: ClassVar[str] = ""  # the module that must be installed, if any
+    needs_training: ClassVar[bool] = False  # training vertices
+    by_draws: ClassVar[bool] = False  # when chosen automatically: do edges weigh what training draws over them?
+    seconds: ClassVar[tuple[float, float]] = (0.0, 0.0)  # of one thread: at the start, and for a million edges
+    memory: ClassVar[tuple[float, float]] = (0.0, 0.0)  # bytes for an edge and for a vertex; 0: not measured
+
+    @abstractmethod
+    def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
+        """The part of each vertex, [vertices] int32, from 0 to below `goal.parts`: the same for the same goal."""
+
+
+def make_method(name: str, options: Mapping[str, Any] | None = None) -> PartitionMethod:
+    """The method of this name with its options; words become what an option's default is."""
+    kind = PARTITION_METHODS.get(name)
+    known: dict[str, Any] = {field.name: field.default for field in fields(kind)} if is_dataclass(kind) else {}
+    for option in options or {}:
+        if option not in known:
+            able = f"its options are {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"method {name!r} has no option {option!r}: {able}")
+    return kind(**{option: _converted(name, option, known[option], value) for option, value in (options or {}).items()})
+
+
+def _converted(method: str, option: str, default: object, value: Any) -> Any:
+    """A word of the command line as a number or truth, as the default is; other values as they are."""
+    if not isinstance(value, str) or isinstance(default, str):
+        return value
+    if isinstance(default, bool) and value in ("true", "false"):
+        return value == "true"
+    try:
+        if isinstance(default, int | float) and not isinstance(default, bool):
+            return type(default)(value)
+    except ValueError:
+        pass
+    like = "" if default is MISSING else f", such as {default}"
+    raise ConfigError(f"option {option}={value} of method {method!r} is not possible: give a value of its kind{like}")

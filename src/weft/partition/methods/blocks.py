@@ -4,16 +4,14 @@ Blocks are grown by breadth-first search around random centres, small ones are j
 to the part that holds most of its neighbours, times the room left there for vertices and for training vertices.
 """
 
-from functools import partial
-
 import numpy as np
 
 from weft import _kernels
 from weft.graph import Graph, running_sum
 from weft.partition.goal import PartitionGoal
-from weft.partition.methods.method import PartitionMethod
-from weft.partition.streaming import balance_targets, in_passes, keyed_order
-from weft.partition.undirected import UndirectedGraph, undirected_graph
+from weft.partition.methods import PartitionMethod
+from weft.partition.streaming import Dealing, keyed_order
+from weft.partition.undirected import UndirectedGraph
 
 _BLOCKS = 256  # of full size that the smallest part has room for
 _SMALL = 8  # a block of less than this part of the full size is joined to a neighbour
@@ -28,16 +26,12 @@ class BlocksMethod(PartitionMethod):
 
     def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
         """The part of each vertex."""
-        undirected, order = undirected_graph(graph, goal), keyed_order(graph, goal.seed)
-        targets, training, training_targets = balance_targets(undirected, goal)
-        labels, sizes = _make_blocks(undirected, order, max(1, int(targets.min() / _BLOCKS)))
+        dealing, order = Dealing(graph, goal), keyed_order(graph, goal.seed)
+        labels, sizes = _make_blocks(dealing.undirected, order, max(1, int(dealing.targets.min() / _BLOCKS)))
         sequence = np.argsort(-sizes, kind="stable")
         place = np.empty(len(sizes), dtype=np.int64)
         place[sequence] = np.arange(len(sizes))
-        lists = undirected.offsets, undirected.neighbours, undirected.edges, undirected.vertices, training
-        members = _members(place[labels], len(sizes))
-        inputs = *lists, *members, targets, training_targets, 1 + goal.balance.imbalance
-        return in_passes(partial(_kernels.deal_by_room, *inputs), graph, goal)
+        return dealing.in_passes(_kernels.deal_by_room, *_members(place[labels], len(sizes)))
 
 
 def _make_blocks(undirected: UndirectedGraph, order: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:

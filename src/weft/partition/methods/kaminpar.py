@@ -10,7 +10,7 @@ import numpy as np
 from weft.graph import Graph
 from weft.partition.goal import PartitionGoal
 from weft.partition.libraries import SEEDS, folder_for, import_library, most_a_part
-from weft.partition.methods.method import PartitionMethod
+from weft.partition.methods import PartitionMethod
 from weft.partition.undirected import UndirectedGraph, undirected_graph
 
 _LARGE = 1 << 21  # edges, from where KaMinPar works on a compressed graph and in its fast way: half the memory, as good

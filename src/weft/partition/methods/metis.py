@@ -9,7 +9,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.partition.goal import PartitionGoal
 from weft.partition.libraries import SEEDS, import_library, scaled_to
-from weft.partition.methods.method import PartitionMethod
+from weft.partition.methods import PartitionMethod
 from weft.partition.undirected import UndirectedGraph, undirected_graph
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from weft.graph import Graph, vertex_ranges
 from weft.partition.goal import PartitionGoal
 from weft.partition.libraries import SEEDS, folder_for, import_library, most_a_part, scaled_to
-from weft.partition.methods.method import PartitionMethod
+from weft.partition.methods import PartitionMethod
 from weft.partition.undirected import UndirectedGraph, undirected_graph
 
 _CHUNK = 1 << 22  # edges at a time

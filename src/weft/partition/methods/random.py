@@ -4,7 +4,7 @@ import numpy as np
 
 from weft.graph import SPLITS, Graph
 from weft.partition.goal import PartitionGoal
-from weft.partition.methods.method import PartitionMethod
+from weft.partition.methods import PartitionMethod
 from weft.partition.streaming import keyed_ranks
 
 

@@ -16,8 +16,8 @@ from weft.keys import Stream, generator
 from weft.memory import trim
 from weft.partition.goal import PartitionGoal, TrainingTask, part_limits
 from weft.partition.hypergraph import draws_and_reads, kept_rows, sampled_hypergraph
+from weft.partition.methods import PartitionMethod
 from weft.partition.methods.kaminpar import KaminparGraph
-from weft.partition.methods.method import PartitionMethod
 from weft.partition.methods.random import RandomMethod
 from weft.partition.refine import HypergraphLevel, refine, refine_all, refinement_cost
 from weft.partition.simulator import usual_task
