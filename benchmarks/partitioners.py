@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import torch  # noqa: F401 (methods load it when they sample, which is none of the memory that they take)
 import watch
 
 from weft.graph import Graph, communities, rmat

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.errors import ConfigError
-from weft.plan.plan import Plan
-from weft.plan.text import options_of
+from weft.plan.plan import Plan, options_of
 from weft.plugins import PLACEMENTS
 
 

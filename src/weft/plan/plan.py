@@ -1,15 +1,16 @@
 """The plan: where each layer of a model is computed, as data. Named strategies are constructors of plans."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 from weft.config import TYPES, read_toml
 from weft.errors import ConfigError, StorageError
-from weft.plan.text import words_of
+from weft.plan.groups import PlanSettings
 from weft.plugins import PLACEMENTS
+from weft.quantities import size_of
 
 _OWNER, _REQUEST, _INPUT = "owner", "request", "input"  # how rows are held between layers, or fetched below them
 
@@ -38,31 +39,13 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
-        for name, choices in (
-            ("seeds", ("spread", "home")),
-            ("group", ("all", "host")),
-            ("topology", ("replicated", "partitioned")),
-            ("cache_by", ("reads", "degree")),
-            ("wire", ("float32", "float16")),
-            ("models", ("stay", "migrate")),
-            ("gather", ("batch", "step")),
-            ("merge", ("fewest", "random", "none")),
-            ("scope", ("batches", "graph")),
-        ):
-            if getattr(self, name) not in choices:
-                raise ConfigError(
-                    f"plan: {name} = {getattr(self, name)!r} is not possible: choose {' or '.join(choices)}"
-                )
-        if self.cache < 0:
-            raise ConfigError(f"plan: cache = {self.cache} is out of range: it is a share of all rows, or bytes")
-        if self.prefetch < 0:
-            raise ConfigError(f"plan: prefetch = {self.prefetch} is out of range: it is a number of batches, 0 or more")
-        if not self.slack >= 0:
-            raise ConfigError(
-                f"plan: slack = {self.slack} is out of range: it is a part of a worker's share, 0 or more"
-            )
-        if self.chunks < 0:
-            raise ConfigError(f"plan: chunks = {self.chunks} is out of range: it is a number of pieces, 0 or more")
+        for name, choices in (("models", ("stay", "migrate")), ("scope", ("batches", "graph"))):
+            _check_choice(name, getattr(self, name), choices)
+        for name, one in _OPTIONS.items():
+            value, low = getattr(self, name), one.metadata["low"]
+            _check_choice(name, value, [choice for choice in one.metadata["choices"] if choice != "auto"])
+            if low is not None and not value >= low:
+                raise ConfigError(f"plan: {name} = {value} is out of range: it must be at least {low}")
         if self.scope == "graph":
             _check_graph(self)
         else:
@@ -124,11 +107,34 @@ class Plan:
         """The plan as `--plan` takes it: placements, and the options that differ from the usual ones."""
         values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "layers"}
         other = {name: value for name, value in values.items() if value != usual[name]}
-        return " ".join(["+".join(self.layers), *words_of(other)])
+        words = [f"{name}={_said(name, value)}" for name, value in other.items()]
+        return " ".join(["+".join(self.layers), *words])
 
     def __str__(self) -> str:
         seeds = "home" if self.scope == "graph" else None  # said of mini-batches, whichever way they are
         return self.text({one.name: one.default for one in fields(self)} | {"seeds": seeds})
+
+
+_OPTIONS = {one.name: one for one in fields(PlanSettings) if hasattr(Plan, one.name)}  # which settings are too
+_TRUTH = {"on": True, "off": False}
+
+
+def options_of(words: Iterable[str]) -> dict[str, object]:
+    """Words such as seeds=home as options, their values as plain data: whether a plan has such options, it says itself."""
+    options: dict[str, object] = {}
+    for word in words:
+        name, is_set, value = word.partition("=")
+        if not (name and is_set and value):
+            raise ConfigError(f"plan: {word!r} is no option: write it like seeds=home or cache=5%")
+        if name in options:
+            raise ConfigError(f"plan: {name} is said twice: drop one of them")
+        options[name] = _meant(value)
+    return options
+
+
+def _check_choice(name: str, value: object, choices: Collection[str]) -> None:
+    if choices and value not in choices:
+        raise ConfigError(f"plan: {name} = {value!r} is not possible: choose {' or '.join(choices)}")
 
 
 def _check_known(layers: tuple[str, ...]) -> None:
@@ -209,3 +215,29 @@ def _at_owners(placement: str) -> bool:
     """Are rows with their owners before and after such a layer?"""
     kind = PLACEMENTS.get(placement)
     return _OWNER in kind.takes & kind.leaves
+
+
+def _said(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if name == "cache" and isinstance(value, float):
+        texts = (f"{100 * value:.6g}%" if value <= 1 else f"{value / 1e6:.6g}MB", repr(value))
+        return next(text for text in texts if _meant(text) == value)
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _meant(text: str) -> object:
+    if text in _TRUTH:
+        return _TRUTH[text]
+    if text.endswith("%") and isinstance(share := _number(text[:-1]), int | float):
+        return share / 100
+    return size_of(text) or _number(text)
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
