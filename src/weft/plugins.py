@@ -154,7 +154,7 @@ PARTITION_METHODS: "Door[type[PartitionMethod]]" = Door(
         "metis": "weft.partition.methods.metis:MetisMethod",
         "kaminpar": "weft.partition.methods.kaminpar:KaminparMethod",
         "mtkahypar": "weft.partition.methods.mtkahypar:MtkahyparMethod",
-        "adagl": "weft.lab.adagl.method:AdaglMethod",
+        "adagl": "weft.lab.adagl:AdaglMethod",
         "traffic": "weft.partition.methods.traffic:TrafficMethod",
     },
 )

@@ -16,14 +16,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from weft.errors import ClusterError, ConfigError
+from weft.quantities import bandwidth_of
 
 _NETWORK = "10.77.0"  # addresses exist inside the namespaces only
-_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _PORT = 29400
 _PACKET, _MOST_TOGETHER = 1514, 65535  # bytes of a packet on a link, and how many may go as one if nothing limits them
 Output = int | IO[bytes] | None  # as subprocess takes it
@@ -34,10 +35,10 @@ def bits_a_second(text: str) -> float | None:
     """A rate such as 100mbit or 1gbit; `none` leaves a link unshaped."""
     if text == "none":
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", text)
-    if not found or float(found[1]) <= 0:
+    rate = bandwidth_of(text)
+    if not rate:
         raise ConfigError(f"link {text!r} is not a rate: give it as 100mbit or 1gbit, or none for an unshaped link")
-    return float(found[1]) * _UNITS[found[2]]
+    return 8 * rate
 
 
 @dataclass
@@ -79,20 +80,20 @@ class Sandbox:
         self.close()
 
     def _build(self) -> None:
-        _ip("netns", "add", f"{self._name}-switch")
-        _ip("-n", f"{self._name}-switch", "link", "add", "bridge", "type", "bridge")
-        _ip("-n", f"{self._name}-switch", "link", "set", "bridge", "up")
+        _run("ip", "netns", "add", f"{self._name}-switch")
+        _run("ip", "-n", f"{self._name}-switch", "link", "add", "bridge", "type", "bridge")
+        _run("ip", "-n", f"{self._name}-switch", "link", "set", "bridge", "up")
         for number in range(1, self.hosts + 1):
             self._add_host(number)
 
     def _add_host(self, number: int) -> None:
         host, switch, port = f"{self._name}-h{number}", f"{self._name}-switch", f"port{number}"
-        _ip("netns", "add", host)
-        _ip("link", "add", "eth0", "netns", host, "type", "veth", "peer", "name", port, "netns", switch)
-        _ip("-n", switch, "link", "set", port, "master", "bridge", "up")
-        _ip("-n", host, "addr", "add", f"{_NETWORK}.{number}/24", "dev", "eth0")
+        _run("ip", "netns", "add", host)
+        _run("ip", "link", "add", "eth0", "netns", host, "type", "veth", "peer", "name", port, "netns", switch)
+        _run("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
+        _run("ip", "-n", host, "addr", "add", f"{_NETWORK}.{number}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
-            _ip("-n", host, "link", "set", device, "up")
+            _run("ip", "-n", host, "link", "set", device, "up")
         self._shape(number, self.links.get(f"h{number}", self.link))
         hold = "mount -t tmpfs tmpfs /dev/shm && exec sleep infinity"
         self._holders.append(subprocess.Popen(["ip", "netns", "exec", host, "sh", "-c", hold]))
@@ -101,24 +102,19 @@ class Sandbox:
 
     def _shape(self, number: int, text: str) -> None:
         """Give both ends of a host's link a rate."""
-        rate, shapes = (
-            bits_a_second(text),
-            [["noqueue"]],
-        )  # a new bucket: a changed one may hold a packet larger than it
-        if rate is not None:
-            shapes.append(_bucket(rate))
+        rate = bits_a_second(text)
+        # A new bucket: a changed one may hold a packet larger than it.
+        shapes = [["noqueue"]] if rate is None else [["noqueue"], _bucket(rate)]
         for namespace, device in ((f"h{number}", "eth0"), ("switch", f"port{number}")):
             name = f"{self._name}-{namespace}"
-            _ip("-n", name, "link", "set", device, "gso_max_segs", str(_together(rate)))
+            _run("ip", "-n", name, "link", "set", device, "gso_max_segs", str(_together(rate)))
             for shape in shapes:
                 _run("tc", "-n", name, "qdisc", "replace", "dev", device, "root", *shape)
 
     def run(self, command: Sequence[str], *, output: Output = None, timeout: float | None = None) -> int:
         """Run a command as every worker of every host, with torchrun's environment; 0, or the first failure's code."""
-        processes = []
-        for host in range(self.hosts):
-            for local in range(self.workers_per_host):
-                processes.append(self.start(command, host, local, output=output))
+        places = product(range(self.hosts), range(self.workers_per_host))
+        processes = [self.start(command, host, local, output) for host, local in places]
         end = time.monotonic() + timeout if timeout else None
         try:
             return _first_failure(processes, end)
@@ -164,10 +160,11 @@ class Sandbox:
 
     def traffic(self) -> list[dict[str, int]]:
         """Bytes and packets that each host sent and received so far, by its interface's counters."""
-        return [self._counters(number) for number in range(1, self.hosts + 1)]
+        return [self._counters(f"{self._name}-h{number}") for number in range(1, self.hosts + 1)]
 
-    def _counters(self, number: int) -> dict[str, int]:
-        stats = json.loads(_ip("-n", f"{self._name}-h{number}", "-s", "-j", "link", "show", "eth0"))[0]["stats64"]
+    @staticmethod
+    def _counters(namespace: str) -> dict[str, int]:
+        stats = json.loads(_run("ip", "-n", namespace, "-s", "-j", "link", "show", "eth0"))[0]["stats64"]
         return {
             f"{word}_{unit}": stats[way][unit]
             for way, word in (("tx", "sent"), ("rx", "received"))
@@ -183,7 +180,7 @@ class Sandbox:
 
     def cut(self, host: int) -> None:
         """Unplug a host (counted from 0)."""
-        _ip("-n", f"{self._name}-switch", "link", "set", f"port{host + 1}", "down")
+        _run("ip", "-n", f"{self._name}-switch", "link", "set", f"port{host + 1}", "down")
 
     def close(self) -> None:
         """Remove everything."""
@@ -232,10 +229,10 @@ def _namespaces() -> Iterator[str]:
 
 def _remove(name: str) -> None:
     for namespace in [n for n in _namespaces() if n.rsplit("-", 1)[0] == name]:
-        for pid in _ip("netns", "pids", namespace).split():
+        for pid in _run("ip", "netns", "pids", namespace).split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-        _ip("netns", "del", namespace)
+        _run("ip", "netns", "del", namespace)
     for group in [*_groups_root().glob(f"{name}-h*")]:
         for _ in range(100):
             with contextlib.suppress(OSError):
@@ -291,10 +288,6 @@ def _first_failure(processes: "list[subprocess.Popen[bytes]]", end: float | None
         time.sleep(0.05)
     code = code or next((p.returncode for p in processes if p.returncode), 0)
     return code if code >= 0 else 128 - code
-
-
-def _ip(*arguments: str) -> str:
-    return _run("ip", *arguments)
 
 
 def _run(*command: str) -> str:

@@ -14,8 +14,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback, running_sum, vertex_ranges
 from weft.keys import Stream, key
 from weft.memory import given_back
-from weft.partition.checkpoints import CheckpointedSteps
-from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask
+from weft.partition.goal import PartitionGoal
 from weft.partition.methods import make_method
 from weft.partition.quality import check_owners
 
@@ -30,28 +29,14 @@ def allocate(
     method: str,
     *,
     options: Mapping[str, Any] | None = None,
-    balance: BalanceWeights | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    shares: Sequence[float] | None = None,
-    draws: np.ndarray | None = None,
-    work: np.ndarray | None = None,
-    task: TrainingTask | None = None,
-    bandwidths: Sequence[float] | None = None,
-    pairs: np.ndarray | None = None,
     hosts: Sequence[int] | None = None,
-    progress: ProgressCallback | None = None,
-    steps: CheckpointedSteps | None = None,
+    **goal_of: Any,
 ) -> np.ndarray:
-    """The part of each vertex, [vertices] int32; the arguments are those of `PartitionGoal`, `options` the method's own.
+    """The part of each vertex, [vertices] int32; `options` are the method's own, all others those of `PartitionGoal`.
 
     `hosts`: how many of the parts each host has; vertices then go to hosts first, and parts are numbered host by host.
     """
-    made = make_method(method, options)
-    unequal, links = (None if given is None else tuple(map(float, given)) for given in (shares, bandwidths))
-    goal = PartitionGoal(
-        parts, balance or BalanceWeights(), unequal, draws, work, task, links, seed, threads, progress, pairs, steps
-    )
+    made, goal = make_method(method, options), PartitionGoal(parts, **goal_of)
     goal.check(graph)
     if parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)

@@ -1,7 +1,7 @@
 """The goal of an allocation: how many parts, how large, balanced by what, made for which training."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -116,21 +116,22 @@ class PartitionGoal:
     """All that a method gets besides the graph."""
 
     parts: int
-    balance: BalanceWeights = field(default_factory=BalanceWeights)
-    shares: tuple[float, ...] | None = None  # of the whole for each part, in any unit: unequal hosts; None: equal
+    balance: BalanceWeights = BalanceWeights()
+    shares: Sequence[float] | None = None  # of the whole for each part, in any unit: unequal hosts; None: equal
     draws: np.ndarray | None = None  # [vertices] how often each in-edge of a vertex is drawn, in any unit; None: 1
     work: np.ndarray | None = None  # [vertices] expected work, balanced with weight `balance.work`
     task: TrainingTask | None = None
-    bandwidths: tuple[float, ...] | None = None  # at which each part's host sends and gets, in any unit; None: equal
+    bandwidths: Sequence[float] | None = None  # at which each part's host sends and gets, in any unit; None: equal
     seed: int = 0
     threads: int = 1
     progress: ProgressCallback | None = None
-    pairs: np.ndarray | None = (
-        None  # [parts, parts] bandwidths of single pairs' links, in the unit of `bandwidths`; inf: none
-    )
+    pairs: np.ndarray | None = None  # [parts, parts] of single pairs' links, in the unit of `bandwidths`; inf: none
     steps: CheckpointedSteps | None = None  # where results of finished steps are kept, if anywhere
 
     def __post_init__(self) -> None:
+        for name in ("shares", "bandwidths"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else tuple(map(float, given)))
         if self.parts < 1:
             raise ConfigError(f"{self.parts} parts are not possible: give at least 1")
         if self.threads < 1:

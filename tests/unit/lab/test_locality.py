@@ -10,7 +10,7 @@ from weft import cli
 from weft.errors import ConfigError, InputError
 from weft.graph import Graph, communities
 from weft.lab import LocalityStudy, locality
-from weft.lab.locality_counts import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
+from weft.lab.locality_figures import Allocations, at_home, dealt_out, micro_locality, miss_rate, sub_locality
 from weft.partition import allocate, libraries, write_partitioned
 from weft.plugins import SAMPLERS
 from weft.sampling import Batches, LayerSampler, NeighborSampler

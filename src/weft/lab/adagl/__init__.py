@@ -3,7 +3,7 @@
 The paper (Zhang et al., "AdaGL") leaves much open; what was chosen here is in `Options` and beside the code that does it.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -12,13 +12,21 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.keys import Stream, generator, key
 from weft.lab.adagl.coarsen import CoarseLevel, coarsen, groups_of, project
-from weft.lab.adagl.evolve import SearchObjective, Seconds, evolve, imbalance
-from weft.lab.adagl.initial import greedy_allocations
+from weft.lab.adagl.evolve import SearchObjective, Seconds, evolve, greedy_allocations, imbalance
 from weft.lab.adagl.options import AdaglOptions
 from weft.lab.adagl.refine import refine, refine_all, uncoarsen
-from weft.partition import PartitionGoal, ServerLinks, Traces, UndirectedGraph, undirected_graph, usual_task
+from weft.partition import (
+    PartitionGoal,
+    PartitionMethod,
+    ServerLinks,
+    Traces,
+    UndirectedGraph,
+    undirected_graph,
+    usual_task,
+)
 
 __all__ = [
+    "AdaglMethod",
     "AdaglOptions",
     "CoarseLevel",
     "SearchObjective",
@@ -33,6 +41,19 @@ __all__ = [
     "refine_all",
     "uncoarsen",
 ]
+
+
+@dataclass(frozen=True)
+class AdaglMethod(AdaglOptions, PartitionMethod):
+    """Coarsen around training vertices, search on simulated communication, refine on the way back."""
+
+    name = "adagl"
+    help = "a search on simulated communication (AdaGL)"
+    reads = frozenset({"draws", "task", "bandwidths"})
+
+    def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
+        """The part of each vertex."""
+        return adagl(graph, goal, self)
 
 
 def adagl(graph: Graph, goal: PartitionGoal, options: AdaglOptions = AdaglOptions()) -> np.ndarray:  # noqa: B008 (frozen)

@@ -105,15 +105,7 @@ def _balls(
     bearing = int((undirected.training > 0).sum()) or undirected.num_vertices
     share = min(1.0, max(options.share, wanted / bearing))
     clusters = np.empty(undirected.num_vertices, dtype=undirected.neighbours.dtype)
-    arrays = (
-        undirected.offsets,
-        undirected.neighbours,
-        undirected.edges,
-        undirected.vertices,
-        undirected.training,
-        apart,
-    )
-    _kernels.balls(*arrays, own, share, options.hops, most, most_training, clusters, threads)
+    _kernels.balls(*undirected.lists, apart, own, share, options.hops, most, most_training, clusters, threads)
     return clusters
 
 
@@ -122,16 +114,8 @@ def _pairs(
 ) -> np.ndarray:
     """The pair of each node, or what stands for it alone."""
     order = np.argsort(mix64_array(own, np.arange(undirected.num_vertices)), kind="stable")
-    arrays = (
-        undirected.offsets,
-        undirected.neighbours,
-        undirected.edges,
-        undirected.vertices,
-        undirected.training,
-        apart,
-    )
     clusters = np.empty(undirected.num_vertices, dtype=undirected.neighbours.dtype)
-    _kernels.matching(*arrays, order, most, most_training, clusters)
+    _kernels.matching(*undirected.lists, apart, order, most, most_training, clusters)
     return clusters
 
 
@@ -146,10 +130,7 @@ def _contract(
     kernel = _kernels.Contraction64 if wide else _kernels.Contraction32
     made = kernel(undirected.offsets, undirected.neighbours, undirected.edges, clusters, count, threads)
     lengths = np.empty(count, dtype=np.int64)
-    neighbours, edges = (
-        np.empty(made.edges(), dtype=undirected.neighbours.dtype),
-        np.empty(made.edges(), dtype=np.int64),
-    )
+    neighbours, edges = (np.empty(made.edges(), dtype) for dtype in (undirected.neighbours.dtype, np.int64))
     made.write(lengths, neighbours, edges)
     offsets = running_sum(lengths)
     pruned = _kernels.prune(offsets, neighbours, edges, keep, threads)

@@ -1,4 +1,4 @@
-"""AdaGL's search: allocations of the coarsest level evolve towards balance and short simulated communication."""
+"""AdaGL's search: greedy allocations of the coarsest level evolve towards balance and short communication."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,10 +7,11 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import ProgressCallback
-from weft.keys import Stream, generator
+from weft.keys import Stream, generator, key, mix64_array
 from weft.lab.adagl.options import AdaglOptions
 from weft.partition import UndirectedGraph
 
+USUAL = (0.3, 0.3, 0.4)  # coefficients of the first greedy allocation: of L(W), L(W of training), E
 Seconds = Callable[[np.ndarray], np.ndarray]  # [allocations, nodes] -> [allocations]: simulated communication
 
 
@@ -44,6 +45,25 @@ class SearchObjective:
             ]
         )
         return values + c * self.seconds(population) / self.random_seconds if self.random_seconds else values
+
+
+def greedy_allocations(
+    undirected: UndirectedGraph, targets: np.ndarray, count: int, *, seed: int = 0, threads: int = 1
+) -> np.ndarray:
+    """So many allocations, [count, nodes] int32: the first one by the usual coefficients, the others by drawn ones.
+
+    Nodes come by falling weight; equal weights come in an order of each allocation's own.
+    """
+    coefficients = generator(Stream.PARTITION, seed, 1).dirichlet(np.ones(3), count)
+    coefficients[0] = USUAL
+    ids = np.arange(undirected.num_vertices)
+    orders = np.empty((count, undirected.num_vertices), dtype=undirected.neighbours.dtype)
+    for number in range(count):
+        rank = mix64_array(key(Stream.PARTITION, seed, 2, number), ids)
+        orders[number] = np.lexsort((rank, -undirected.vertices))
+    owners = np.empty((count, undirected.num_vertices), dtype=np.int32)
+    _kernels.greedy(*undirected.lists, coefficients, orders, np.ascontiguousarray(targets), owners, threads)
+    return owners
 
 
 def evolve(

@@ -35,14 +35,8 @@ class AdaglOptions:
     def __post_init__(self) -> None:
         if self.coarsening not in ("balls", "matching"):
             raise ConfigError(f"coarsening = {self.coarsening!r} is not known: choose balls or matching")
-        for name, low in (
-            ("rounds", 0),
-            ("hops", 1),
-            ("nodes", 1),
-            ("population", 1),
-            ("iterations", 0),
-            ("batches", 1),
-        ):
+        least = {"rounds": 0, "hops": 1, "nodes": 1, "population": 1, "iterations": 0, "batches": 1}
+        for name, low in least.items():
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} = {getattr(self, name)} is out of range: it must be at least {low}")
         for name in ("share", "keep", "swaps", "mutation"):

@@ -62,8 +62,7 @@ def _bounds(undirected: UndirectedGraph, targets: np.ndarray, imbalance: float) 
     by_vertices, by_training = (
         limits(weights, targets, imbalance) for weights in (undirected.vertices, undirected.training)
     )
-    arrays = undirected.offsets, undirected.neighbours, undirected.edges, undirected.vertices, undirected.training
-    return (*arrays, by_vertices, by_training), heaviest
+    return (*undirected.lists, by_vertices, by_training), heaviest
 
 
 def uncoarsen(
