@@ -121,9 +121,8 @@ def _converted(types: tuple[object, ...], value: object) -> object:
 
 
 def _truth(value: object) -> bool:
-    words = {"true": True, "false": False, "on": True, "off": False}
-    if isinstance(value, str) and value.lower() in words:
-        return words[value.lower()]
+    if isinstance(value, str):
+        value = {"true": True, "false": False, "on": True, "off": False}.get(value.lower())
     if not isinstance(value, bool):
         raise ValueError
     return value

@@ -4,10 +4,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import TypeVar
 
 import numpy as np
 
 _MASK = (1 << 64) - 1
+Bits = TypeVar("Bits", int, np.ndarray)  # one number of 64 bits, or an array of them
 _TORCH = threading.RLock()  # torch has one generator for all threads of a process
 
 
@@ -27,7 +29,7 @@ class Stream(IntEnum):
     LINKS = 11
 
 
-def mix64(x: int) -> int:
+def mix64(x: Bits) -> Bits:
     """The finaliser of splitmix64, a bijection of 64 bits (the twin of kernels/random.h)."""
     x = (x + 0x9E3779B97F4A7C15) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -70,12 +72,4 @@ def seed_torch(*parts: int) -> None:
 
 def mix64_array(key: int, ids: np.ndarray) -> np.ndarray:
     """A hash of (key, id) for each id, [n] uint64: a rank to shuffle by."""
-    u = np.uint64
-    return _mix64(u(key) ^ _mix64(ids.astype(np.int64).view(u)))
-
-
-def _mix64(x: np.ndarray) -> np.ndarray:
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    return mix64(np.uint64(key) ^ mix64(ids.astype(np.int64).view(np.uint64)))

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from weft.errors import ConfigError
@@ -53,7 +53,8 @@ class Door(Generic[T]):
         if name not in self._builtin and name not in self._added:
             load_plugins()
         if name in self._builtin:
-            return _imported(self._builtin[name])
+            found: T = resolve_name(self._builtin[name])
+            return found
         return self._added.get(name)
 
     def builtin(self) -> list[T]:
@@ -91,15 +92,12 @@ class Door(Generic[T]):
         name = class_name(name) if isinstance(name, type) else name
         if not (isinstance(name, str) and name):
             raise ConfigError(f"{self.kind} {_title(part)} has no name: set its attribute {self._named_by!r}")
-        if self._added.get(name) is part or self._is_builtin(name, part):
+        if self._added.get(name) is part or (name in self._builtin and resolve_name(self._builtin[name]) is part):
             return part
         if name in self._builtin or name in self._added:
             raise ConfigError(f"there is a {self.kind} {name!r} already: give {_title(part)} another name")
         self._added[name] = part
         return part
-
-    def _is_builtin(self, name: str, part: T) -> bool:
-        return name in self._builtin and _imported(self._builtin[name]) is part
 
     def _unknown(self, name: str) -> str:
         known = self.names()
@@ -203,24 +201,16 @@ def class_name(cls: type) -> str:
 def load_plugins() -> None:
     """Load the entry points of the group `weft.plugins`, once in a process."""
     for entry in entry_points(group=GROUP):
-        _load(entry)
-
-
-def _load(entry: EntryPoint) -> None:
-    package = entry.dist.name if entry.dist else "unknown"
-    try:
-        part = entry.load()
-        if isinstance(part, type):
-            register(part)
-    except Exception as error:
-        raise ConfigError(
-            f"plugin {entry.name!r} of package {package} can't be loaded ({entry.value}: {error}): repair or uninstall it"
-        ) from error
-
-
-def _imported(where: str) -> Any:
-    module, attribute = where.split(":")
-    return getattr(import_module(module), attribute)
+        try:
+            part = entry.load()
+            if isinstance(part, type):
+                register(part)
+        except Exception as error:
+            package = entry.dist.name if entry.dist else "unknown"
+            raise ConfigError(
+                f"plugin {entry.name!r} of package {package} can't be loaded ({entry.value}: {error}): repair or uninstall "
+                f"it"
+            ) from error
 
 
 def _title(part: object) -> str:
