@@ -9,7 +9,7 @@ Either way every number goes to one worker, so each way is the other's mirror, a
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise, starmap
 
@@ -27,20 +27,14 @@ class SliceLayout:
     rank: int
     size: int
     total: int  # columns of a whole row
+    width: int = field(init=False)  # of a slice, padding included
+    num_rows: int = field(init=False)  # of all workers
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", tuple(int(bound) for bound in self.bounds))
-        assert len(self.bounds) == self.size + 1
-
-    @property
-    def width(self) -> int:
-        """The columns of a slice, padding included."""
-        return -(-self.total // self.size)
-
-    @property
-    def num_rows(self) -> int:
-        """The rows of all workers."""
-        return self.bounds[-1]
+        bounds = tuple(int(bound) for bound in self.bounds)
+        assert len(bounds) == self.size + 1
+        for name, value in (("bounds", bounds), ("width", -(-self.total // self.size)), ("num_rows", bounds[-1])):
+            object.__setattr__(self, name, value)
 
     def rows(self, worker: int) -> int:
         """How many rows a worker owns."""

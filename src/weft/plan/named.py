@@ -1,67 +1,13 @@
 """Strategies by name, as constructors of plans; and any plan as people write it."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import ConfigError
 from weft.plan.plan import Plan, options_of
 from weft.plugins import PLACEMENTS
-
-
-def gdp(depth: int, **options: Any) -> Plan:
-    """Data parallelism: every worker computes all that its seeds need."""
-    return Plan(("local",) * depth, **options)
-
-
-def nfp(depth: int, **options: Any) -> Plan:
-    """Node-feature parallelism: layer 1 on slices of the columns."""
-    return Plan(("columns",) + ("local",) * (depth - 1), **options)
-
-
-def snp(depth: int, **options: Any) -> Plan:
-    """Source-node parallelism: layer 1 at the owners of the sources."""
-    return Plan(("push",) + ("local",) * (depth - 1), **options)
-
-
-def dnp(depth: int, **options: Any) -> Plan:
-    """Destination-node parallelism: layer 1 at the owners of the destinations."""
-    options = {"seeds": "home" if depth == 1 else "spread"} | options
-    return Plan(("pull",) + ("local",) * (depth - 1), **options)
-
-
-def split(depth: int, placement: str = "cover", **options: Any) -> Plan:
-    """Split parallelism: every vertex computed once, at its owner, in every layer."""
-    options = {"seeds": "home"} | options
-    return Plan((placement,) * depth, **options)
-
-
-def leap(depth: int, **options: Any) -> Plan:
-    """Feature-centric: every seed is computed at home, where most of its neighbours are."""
-    return Plan(("local",) * depth, **({"seeds": "home"} | options))
-
-
-def migrate(depth: int, **options: Any) -> Plan:
-    """LeapGNN's own schedule: models visit the workers where their seeds are at home, carrying their gradients."""
-    return Plan(("local",) * depth, **({"seeds": "home", "models": "migrate"} | options))
-
-
-def halo(depth: int, placement: str = "cover", **options: Any) -> Plan:
-    """The whole graph, every vertex at its owner: rows of neighbours beyond come, or partial sums go, in every layer.
-
-    Of the inputs rows come: once, for they stay.
-    """
-    return Plan(("pull", *[placement] * (depth - 1)), **({"scope": "graph", "seeds": "home"} | options))
-
-
-def tp(depth: int, **options: Any) -> Plan:
-    """The whole graph by tensor parallelism: every layer aggregates slices of all rows' columns; dense parts at owners."""
-    return Plan(("columns",) * depth, **({"scope": "graph", "seeds": "home"} | options))
-
-
-def tp_decoupled(depth: int, **options: Any) -> Plan:
-    """Tensor parallelism of the decoupled model: dense layers apart from aggregations, which are between two exchanges."""
-    return tp(depth, **({"decoupled": True} | options))
 
 
 def mixed(*layers: str, **options: Any) -> Plan:
@@ -74,16 +20,41 @@ def usual_seeds(layers: Sequence[str], scope: object = None) -> str:
     return "home" if scope == "graph" or (layers and "request" not in PLACEMENTS.get(layers[-1]).leaves) else "spread"
 
 
-NAMED: dict[str, Callable[..., Plan]] = {
-    "gdp": gdp,
-    "nfp": nfp,
-    "snp": snp,
-    "dnp": dnp,
-    "split": split,
-    "leap": leap,
-    "migrate": migrate,
-}
-OF_GRAPH: dict[str, Callable[..., Plan]] = {"halo": halo, "tp": tp, "tp-decoupled": tp_decoupled}
+@dataclass(frozen=True)
+class Strategy:
+    """A way to place layers that has a name: called with a number of layers, it gives the plan."""
+
+    others: str  # the placement of all layers
+    first: str | None = None  # that of the one nearest the inputs, if it is another one
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, depth: int, placement: str | None = None, **options: Any) -> Plan:
+        """The plan for so many layers; `placement`: in place of the usual one."""
+        others = placement or self.others
+        return mixed(*(self.first or others, *[others] * (depth - 1))[:depth], **{**self.options, **options})
+
+
+_HOME: dict[str, Any] = {"seeds": "home"}
+_GRAPH = _HOME | {"scope": "graph"}
+
+gdp = Strategy("local")  # data parallelism: every worker computes all that its seeds need
+nfp = Strategy("local", "columns")  # node-feature parallelism: layer 1 on slices of the columns
+snp = Strategy("local", "push")  # source-node parallelism: layer 1 at the owners of the sources
+dnp = Strategy("local", "pull")  # destination-node parallelism: layer 1 at the owners of the destinations
+split = Strategy("cover", options=_HOME)  # split parallelism: every vertex computed once, at its owner, in every layer
+leap = Strategy("local", options=_HOME)  # feature-centric: every seed at home, where most of its neighbours are
+# LeapGNN's own schedule: models visit the workers where their seeds are at home, carrying their gradients.
+migrate = Strategy("local", options=_HOME | {"models": "migrate"})
+# The whole graph, every vertex at its owner: rows of neighbours beyond come, or partial sums go, in every layer. Of the
+# inputs rows come: once, for they stay.
+halo = Strategy("cover", "pull", _GRAPH)
+# The whole graph by tensor parallelism: every layer aggregates slices of all rows' columns; dense parts at owners.
+tp = Strategy("columns", options=_GRAPH)
+# Tensor parallelism of the decoupled model: dense layers apart from aggregations, which are between two exchanges.
+tp_decoupled = Strategy("columns", options=_GRAPH | {"decoupled": True})
+
+NAMED = {"gdp": gdp, "nfp": nfp, "snp": snp, "dnp": dnp, "split": split, "leap": leap, "migrate": migrate}
+OF_GRAPH = {"halo": halo, "tp": tp, "tp-decoupled": tp_decoupled}
 
 
 def plan_of(text: str, depth: int, options: Mapping[str, object] | None = None) -> Plan:
