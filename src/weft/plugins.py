@@ -59,7 +59,7 @@ class Door(Generic[T]):
 
     def builtin(self) -> list[T]:
         """Those that come with Weft; entry points are not loaded."""
-        return [_imported(where) for where in self._builtin.values()]
+        return [resolve_name(where) for where in self._builtin.values()]
 
     def names(self) -> tuple[str, ...]:
         """All names, those that come with Weft first."""
