@@ -27,6 +27,14 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
                 hidden[flag], flag.help = flag.help or "", argparse.SUPPRESS
 
 
+def add_number(
+    parser: argparse.ArgumentParser | argparse._ArgumentGroup, flag: str, default: int | float, help: str
+) -> None:
+    """A flag for a number, of the kind that its default is."""
+    shown = f"{default:g}" if isinstance(default, float) else str(default)
+    parser.add_argument(flag, type=type(default), default=default, help=f"{help} (default {shown})")
+
+
 def settings_given(args: argparse.Namespace, where: str) -> Settings:
     """The settings that the file and the flags say. `where`: they were given, for errors."""
     return Settings.read(values_given(args, where), where)

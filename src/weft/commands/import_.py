@@ -7,7 +7,7 @@ from pathlib import Path
 
 import weft.graph
 import weft.report
-from weft.commands.flags import words
+from weft.commands.flags import add_number, words
 from weft.errors import ConfigError
 from weft.quantities import size_of
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--feature-dtype", choices=("float32", "float16"), default="float32", help="how features are stored"
     )
     rest.add_argument("--split", help="draw a split: train/validation/test in per cent, such as 60/20/20")
-    rest.add_argument("--seed", type=int, default=0, help="the seed of that draw (default 0)")
+    add_number(rest, "--seed", 0, "the seed of that draw")
     rest.add_argument(
         "--leave-out", metavar="NAMES", help="arrays of the source that are not to be imported, such as edge_attr,pos"
     )

@@ -15,7 +15,7 @@ import weft.graph
 import weft.partition
 import weft.planner
 import weft.report
-from weft.commands.flags import numbers, options_given
+from weft.commands.flags import add_number, numbers, options_given
 from weft.commands.task_flags import add_task_flags, allocated, cluster_given, parts_given, task_given
 from weft.errors import ConfigError
 from weft.plugins import PARTITION_METHODS
@@ -38,16 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the method; may be repeated"
     )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        default=weft.partition.USUAL_MINUTES,
-        help=f"how long auto's method may be expected to take (default {weft.partition.USUAL_MINUTES:g})",
-    )
+    add_number(parser, "--minutes", weft.partition.USUAL_MINUTES, "how long auto's method may be expected to take")
     parser.add_argument(
         "--by-draws", action="store_true", help="weigh edges by what training is expected to draw over them"
     )
-    parser.add_argument("--seed", type=int, default=0, help="the seed, of the training too (default 0)")
+    add_number(parser, "--seed", 0, "the seed, of the training too")
     parser.add_argument(
         "--threads", type=int, default=os.cpu_count(), help="threads (default: all; kaminpar repeats on 1 only)"
     )
@@ -59,9 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--balance-vertices", type=float, default=1.0, help="weight of equal numbers of vertices")
     parser.add_argument("--balance-training", type=float, default=1.0, help="weight of equal training vertices")
     parser.add_argument("--balance-edges", type=float, default=0.0, help="weight of equal numbers of in-edges")
-    parser.add_argument(
-        "--imbalance", type=float, default=0.03, help="how far a part may exceed the mean (default 0.03)"
-    )
+    add_number(parser, "--imbalance", 0.03, "how far a part may exceed the mean")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
     add_task_flags(parser, plan=True)

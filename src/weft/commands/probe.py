@@ -14,6 +14,7 @@ import weft.exchange
 import weft.planner
 import weft.report
 import weft.training
+from weft.commands.flags import add_number
 from weft.errors import ClusterError, ConfigError
 from weft.place import place_here
 
@@ -21,24 +22,14 @@ from weft.place import place_here
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft probe`."""
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the cluster file (TOML) that the planner reads")
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=1,
-        help="workers on this machine; under torchrun, as many as it starts (default 1)",
-    )
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=1,
-        help="how often to rehearse: more rounds depend less on what else the machines do (default 1)",
-    )
+    add_number(parser, "--workers", 1, "workers on this machine; under torchrun, as many as it starts")
+    add_number(parser, "--rounds", 1, "how often to rehearse: more rounds depend less on what else the machines do")
     parser.add_argument(
         "--add",
         action="store_true",
         help="if the --out file is there already, let work take the mean of its rounds and these: from several hours, say",
     )
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for other workers (default 60)")
+    add_number(parser, "--timeout", 60.0, "seconds to wait for other workers")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 

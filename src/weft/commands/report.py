@@ -12,6 +12,7 @@ from pathlib import Path
 import weft.graph
 import weft.planner
 import weft.report
+from weft.commands.flags import add_number
 from weft.commands.task_flags import add_task_flags, allocated, cluster_given, parts_given, task_given
 from weft.errors import ConfigError
 from weft.plan import Plan
@@ -26,17 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "allocations", nargs="+", metavar="allocation", help="a partitioned directory of it, or a method to compute now"
     )
     parser.add_argument("--parts", type=int, help="how many parts methods make (default: as the directories have)")
-    parser.add_argument("--batches", type=int, default=4, help="batches to look at (default 4)")
-    parser.add_argument(
-        "--slack",
-        type=float,
-        default=Plan.slack,
-        help=f"leap: how far above its share a worker's seeds may be, as in weft train (default {Plan.slack})",
-    )
+    add_number(parser, "--batches", 4, "batches to look at")
+    add_number(parser, "--slack", Plan.slack, "leap: how far above its share a worker's seeds may be, as in weft train")
     parser.add_argument(
         "--measured", type=Path, help="measured seconds: a JSON object of allocation, plan, seconds a line"
     )
-    parser.add_argument("--seed", type=int, default=0, help="the seed, of the training too (default 0)")
+    add_number(parser, "--seed", 0, "the seed, of the training too")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: all)")
     parser.add_argument("--html", type=Path, help="write a page with all figures")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")

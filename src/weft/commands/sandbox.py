@@ -5,13 +5,14 @@ import json
 
 import weft.lab
 import weft.report
+from weft.commands.flags import add_number
 from weft.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft sandbox`."""
-    parser.add_argument("--hosts", type=int, default=4, help="how many hosts (default 4)")
-    parser.add_argument("--workers-per-host", type=int, default=1, help="workers on each host (default 1)")
+    add_number(parser, "--hosts", 4, "how many hosts")
+    add_number(parser, "--workers-per-host", 1, "workers on each host")
     parser.add_argument(
         "--link",
         action="append",

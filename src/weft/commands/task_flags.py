@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import weft.partition
 import weft.planner
-from weft.commands.flags import whole_numbers, words
+from weft.commands.flags import add_number, whole_numbers, words
 from weft.errors import ConfigError
 from weft.plan import Plan, halo, plan_of, split
 from weft.quantities import bandwidth_of
@@ -25,8 +25,8 @@ def add_task_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     group.add_argument(
         "--fanouts", metavar="LIST", default="10,10,10", help="neighbours drawn, from the seeds outwards (10,10,10)"
     )
-    group.add_argument("--batch-size", type=int, default=1024, help="seeds in a batch, for each worker (default 1024)")
-    group.add_argument("--hidden", type=int, default=128, help="width between layers (default 128)")
+    add_number(group, "--batch-size", 1024, "seeds in a batch, for each worker")
+    add_number(group, "--hidden", 128, "width between layers")
     if plan:
         group.add_argument(
             "--plan",
@@ -34,12 +34,12 @@ def add_task_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
             "first), or halo, for the full graph (default: pull in every layer, which keeps neighbours together whatever is "
             "trained)",
         )
-        group.add_argument(
+        add_number(
+            group,
             "--cache",
-            type=float,
-            default=0.0,
-            help="the share of all rows that each worker will keep of others', as in weft train: traffic leaves out what is "
-            "read most (default 0)",
+            0.0,
+            "the share of all rows that each worker will keep of others', as in weft train: traffic leaves out what is "
+            "read most",
         )
     else:
         parser.set_defaults(plan=None, cache=0.0)
