@@ -68,41 +68,32 @@ def _write(out: Path, values: np.ndarray, graph: weft.Graph, what: str) -> None:
     import pyarrow.parquet as pq
 
     temporary = out.with_name(f".{out.name}.writing-{os.getpid()}")
-    order = _import_order(graph)
+    # As the vertices were imported, whatever a partition made of it.
+    order = np.arange(graph.num_vertices) if graph.original_ids is None else np.argsort(graph.original_ids)
     try:
         with weft.graph.named_errors(out, "writing"):
             if out.suffix == ".npy":
                 with open(temporary, "wb") as file:
                     np.save(file, values[order], allow_pickle=False)
             else:
-                pq.write_table(_table(values[order], graph, what), temporary)
+                pq.write_table(_table(values[order], order, graph, what), temporary)
             os.replace(temporary, out)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _import_order(graph: weft.Graph) -> np.ndarray:
-    """Rows in the order in which the vertices were imported, whatever a partition made of it."""
-    import numpy as np
-
-    ids = np.arange(graph.num_vertices) if graph.original_ids is None else graph.original_ids
-    return np.argsort(ids, kind="stable")
-
-
-def _table(values: np.ndarray, graph: weft.Graph, what: str) -> pa.Table:
-    import numpy as np
+def _table(values: np.ndarray, order: np.ndarray, graph: weft.Graph, what: str) -> pa.Table:
     import pyarrow as pa
 
-    names = pa.array(np.arange(graph.num_vertices)) if graph.names is None else graph.names
-    columns = {"id": names}
+    columns = {"id": pa.array(range(len(order))) if graph.names is None else graph.names}
     if graph.vertex_type is not None:  # ids may be the same in several types
-        kinds = pa.array(graph.vertex_type[_import_order(graph)])
+        kinds = pa.array(graph.vertex_type[order])
         columns["type"] = pa.array(list(graph.vertex_type_names)).take(kinds) if graph.vertex_type_names else kinds
     if values.ndim == 1:
         columns["class"] = pa.array(values)
         if graph.class_names:
             columns["class_name"] = pa.array(list(graph.class_names)).take(pa.array(values))
     else:
-        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+        flat = pa.array(values.reshape(-1))
         columns[what] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
     return pa.table(columns)

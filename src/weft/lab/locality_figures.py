@@ -13,7 +13,7 @@ import numpy as np
 from weft.errors import ConfigError, InputError
 from weft.graph import Graph, ProgressCallback
 from weft.lab.locality_study import LocalityStudy
-from weft.partition import allocate
+from weft.partition import allocate, unheard
 from weft.plugins import SAMPLERS
 from weft.sampling import Batches, Sampler
 
@@ -70,10 +70,10 @@ def locality(
     graph: Graph,
     study: LocalityStudy | None = None,
     samplers: Sequence[str] = ("neighbor",),
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = unheard,
 ) -> Locality:
     """The figures of a graph for every sampler, by names; the same for the same seed. Fanouts mean the same to each."""
-    study, report = study or LocalityStudy(), progress or _nobody
+    study, report = study or LocalityStudy(), progress
     if (most := max(study.parts)) > graph.num_vertices:
         raise ConfigError(
             f"{most} parts are not possible with {graph.num_vertices} vertices: give 1 to {graph.num_vertices}"
@@ -158,10 +158,6 @@ def _first(epoch: list[np.ndarray], seeds: int) -> list[np.ndarray]:
 def _whole(epoch: list[np.ndarray], count: int) -> list[np.ndarray]:
     """An epoch's first batches, without the smaller one at its end unless there is no other."""
     return [batch for batch in epoch if len(batch) == len(epoch[0])][:count]
-
-
-def _nobody(stage: str, done: int, total: int) -> None:
-    """Progress that is not shown."""
 
 
 def micro_locality(sampler: Sampler, batches: Iterable[np.ndarray], allocations: Allocations) -> np.ndarray:

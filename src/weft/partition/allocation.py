@@ -151,8 +151,6 @@ def _within(goal: PartitionGoal, members: np.ndarray, host: int, workers: slice)
     )
 
 
-def _named(progress: ProgressCallback | None, name: str) -> ProgressCallback | None:
+def _named(progress: ProgressCallback, name: str) -> ProgressCallback:
     """Stages that say which level they are of."""
-    if progress is None:
-        return None
     return lambda stage, done, total: progress(f"{name}: {stage}", done, total)

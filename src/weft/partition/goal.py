@@ -14,6 +14,10 @@ from weft.partition.checkpoints import CheckpointedSteps, without_checkpoints
 _UNITS = 1000  # of weight that a vertex has on average: partitioners want whole numbers
 
 
+def unheard(stage: str, done: int, total: int) -> None:
+    """Progress that nobody looks at."""
+
+
 @dataclass(frozen=True)
 class BalanceWeights:
     """What parts must have equally much of, and by how much the largest may exceed the mean.
@@ -124,7 +128,7 @@ class PartitionGoal:
     bandwidths: Sequence[float] | None = None  # at which each part's host sends and gets, in any unit; None: equal
     seed: int = 0
     threads: int = 1
-    progress: ProgressCallback | None = None
+    progress: ProgressCallback = unheard
     pairs: np.ndarray | None = None  # [parts, parts] of single pairs' links, in the unit of `bandwidths`; inf: none
     steps: CheckpointedSteps | None = None  # where results of finished steps are kept, if anywhere
 

@@ -16,7 +16,7 @@ import weft.placements
 import weft.sampling
 from weft import _kernels
 from weft.graph import Graph, ProgressCallback, running_sum
-from weft.partition.goal import TrainingTask
+from weft.partition.goal import TrainingTask, unheard
 from weft.partition.simulator import seeds_of
 from weft.partition.streaming import keyed_order
 
@@ -35,7 +35,7 @@ def sampled_hypergraph(
     like: np.ndarray | None = None,
     kept: np.ndarray | None = None,
     threads: int = 1,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = unheard,
 ) -> _kernels.Nets:
     """Nets of whole batches, from the first epoch on, until they have enough pins or the epochs are through.
 
@@ -74,8 +74,7 @@ def sampled_hypergraph(
             if not done and nets.pins():
                 nets.reserve(min(1 + pins / nets.pins(), epochs * len(batches)))  # the last batch may go beyond
             done += len(together)
-            if progress:
-                progress("sampling", min(nets.pins(), pins), pins)
+            progress("sampling", min(nets.pins(), pins), pins)
     return nets
 
 

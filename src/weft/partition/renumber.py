@@ -20,7 +20,7 @@ from weft.graph import (
     running_sum,
     vertex_ranges,
 )
-from weft.partition.goal import normalised_shares
+from weft.partition.goal import normalised_shares, unheard
 
 _CHUNK = 1 << 22  # edges, or feature values, at a time
 
@@ -34,7 +34,7 @@ def write_partitioned(
     shares: Sequence[float] | None = None,
     overwrite: bool = False,
     threads: int = 1,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = unheard,
 ) -> None:
     """Write the graph renumbered, with its owners' bounds, as a graph directory.
 
@@ -56,7 +56,7 @@ def write_partitioned(
 
 
 def _write_lists(
-    graph: Graph, order: np.ndarray, directory: DirectoryWriter, threads: int, progress: ProgressCallback | None
+    graph: Graph, order: np.ndarray, directory: DirectoryWriter, threads: int, progress: ProgressCallback
 ) -> None:
     new_ids = np.empty(len(order), dtype=graph.indices.dtype)
     new_ids[order] = np.arange(len(order), dtype=graph.indices.dtype)
@@ -75,13 +75,10 @@ def _write_lists(
             positions = np.repeat(starts, np.diff(begins)) + np.arange(begins[0], begins[-1])
         for name, writer in writers.items():
             writer.append(getattr(graph, name)[positions])
-        if progress:
-            progress("renumbering", end, len(order))
+        progress("renumbering", end, len(order))
 
 
-def _write_features(
-    graph: Graph, order: np.ndarray, directory: DirectoryWriter, progress: ProgressCallback | None
-) -> None:
+def _write_features(graph: Graph, order: np.ndarray, directory: DirectoryWriter, progress: ProgressCallback) -> None:
     features, done = graph.features, 0
     if features is None:
         return
@@ -97,6 +94,5 @@ def _write_features(
         rows = max(1, _CHUNK // max(1, table.shape[1]))
         for first in range(0, len(places_there), rows):
             writer.append(table[places_there[first : first + rows]])
-            if progress:
-                progress("copying features", done + min(first + rows, len(places_there)), len(order))
+            progress("copying features", done + min(first + rows, len(places_there)), len(order))
         done += len(places_there)

@@ -16,7 +16,7 @@ from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph import SPLITS, Graph, ProgressCallback
 from weft.keys import Stream, key, mix64_array
-from weft.partition.goal import PartitionGoal, TrainingTask, normalised_shares
+from weft.partition.goal import PartitionGoal, TrainingTask, normalised_shares, unheard
 
 _SERVERS = 64  # in one mask
 _EPOCH = 0
@@ -140,7 +140,7 @@ class Traces:
         *,
         joined: bool = False,
         one_in: int = 1,
-        progress: ProgressCallback | None = None,
+        progress: ProgressCallback = unheard,
     ) -> Folded:
         """The same for allocations of `count` groups of vertices; `joined`: all batches are counted as one.
 
@@ -157,8 +157,7 @@ class Traces:
                 fold.hop(block.indptr.numpy(), block.src.numpy(), block.num_src, kept if last else None)
             fold.end(of_rows, one_in, joined)
             del sample, block  # before the next one is drawn
-            if progress:
-                progress("sampling", number + 1, len(self))
+            progress("sampling", number + 1, len(self))
         return Folded(fold, self._threads)
 
     def samples(self) -> Iterator[weft.sampling.Sample]:

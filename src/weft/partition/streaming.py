@@ -34,8 +34,7 @@ class Dealing:
         owners: np.ndarray = np.full(self.undirected.num_vertices, -1, dtype=np.int32)
         for done in range(_PASSES):
             moved = deal(*inputs, owners)
-            if goal.progress:
-                goal.progress("dealing out vertices", done + 1, _PASSES)
+            goal.progress("dealing out vertices", done + 1, _PASSES)
             if not moved:
                 break
         return owners

@@ -72,8 +72,7 @@ def undirected_graph(graph: Graph, goal: PartitionGoal, room: int | None = None)
         neighbours.append(found)
         if weights is not None:
             edges.append(weights)
-        if goal.progress:
-            goal.progress("joining lists", lists.end, graph.num_vertices)
+        goal.progress("joining lists", lists.end, graph.num_vertices)
         del lists, found, weights
     all_weights = None if draws is None else edges.whole()
     return UndirectedGraph(offsets, neighbours.whole(), all_weights, goal.weights(graph), training_of(graph))

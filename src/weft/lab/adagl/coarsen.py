@@ -9,7 +9,7 @@ from weft import _kernels
 from weft.graph import ProgressCallback, running_sum
 from weft.keys import Stream, key, mix64_array
 from weft.lab.adagl.options import AdaglOptions
-from weft.partition import Once, UndirectedGraph, without_checkpoints
+from weft.partition import Once, UndirectedGraph, unheard, without_checkpoints
 
 _STALLED = 0.95  # of the nodes still there after a round: the next one would not do better
 _ROUNDS_OF_PAIRS = 4  # a round of balls does what several rounds of pairs do
@@ -33,7 +33,7 @@ def coarsen(
     apart: np.ndarray | None = None,
     seed: int = 0,
     threads: int = 1,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = unheard,
 ) -> list[CoarseLevel]:
     """Levels from the undirected graph itself to the coarsest one.
 
@@ -58,8 +58,7 @@ def coarsen(
         undirected, pruned = _contract(undirected, clusters, count, options.keep, threads)
         if apart is not None:
             apart = _first_of(clusters, count, apart)
-        if progress:
-            progress("coarsening", number + 1, rounds)
+        progress("coarsening", number + 1, rounds)
     return [*levels, CoarseLevel(undirected, None, pruned)]
 
 

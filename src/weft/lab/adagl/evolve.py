@@ -9,7 +9,7 @@ from weft import _kernels
 from weft.graph import ProgressCallback
 from weft.keys import Stream, generator, key, mix64_array
 from weft.lab.adagl.options import AdaglOptions
-from weft.partition import UndirectedGraph
+from weft.partition import UndirectedGraph, unheard
 
 USUAL = (0.3, 0.3, 0.4)  # coefficients of the first greedy allocation: of L(W), L(W of training), E
 Seconds = Callable[[np.ndarray], np.ndarray]  # [allocations, nodes] -> [allocations]: simulated communication
@@ -73,7 +73,7 @@ def evolve(
     *,
     polish: Callable[[np.ndarray], np.ndarray] = lambda population: population,
     seed: int = 0,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = unheard,
 ) -> np.ndarray:
     """The best allocation that was ever seen, [nodes] int32; `polish` refines each population before it is judged."""
     random, parts = generator(Stream.PARTITION, seed, 3), len(objective.targets)
@@ -88,8 +88,7 @@ def evolve(
         values = objective.of(population)
         if values.min() < least:
             best, least = population[values.argmin()].copy(), float(values.min())
-        if progress:
-            progress("searching", iteration + 1, options.iterations)
+        progress("searching", iteration + 1, options.iterations)
     return best
 
 

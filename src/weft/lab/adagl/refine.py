@@ -7,7 +7,7 @@ import numpy as np
 from weft import _kernels
 from weft.graph import ProgressCallback
 from weft.lab.adagl.coarsen import CoarseLevel
-from weft.partition import Once, UndirectedGraph, part_limits, without_checkpoints
+from weft.partition import Once, UndirectedGraph, part_limits, unheard, without_checkpoints
 
 _Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -74,13 +74,12 @@ def uncoarsen(
     once: Once = without_checkpoints,
     *,
     threads: int = 1,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = unheard,
 ) -> np.ndarray:
     """The allocation of the vertices that an allocation of the coarsest level's nodes stands for, refined on each level."""
     for done, level in enumerate(reversed(levels)):
         if level.clusters is not None:
             owners = owners[level.clusters]
         owners = once(f"refined-{done}", partial(refine, level.undirected, owners, targets, imbalance, sweeps, threads))
-        if progress:
-            progress("refining", done + 1, len(levels))
+        progress("refining", done + 1, len(levels))
     return owners

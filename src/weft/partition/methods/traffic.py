@@ -58,11 +58,11 @@ class TrafficMethod(PartitionMethod):
         doubt = 0.0 if task.whole else _DOUBT
         shape = weights, _limits_by_kind(weights, goal), keyed_order(graph, goal.seed).astype(np.int32), doubt
         best, goal = _best_on_few(graph, task, shape, kept, goal), replace(goal, draws=None)
-        _report(goal, 2)
+        goal.progress("moving vertices", 2, 3)
         many = HypergraphLevel(_hypergraph(graph, task, _MANY, best, kept, goal), *shape)
         trim()  # what sampling had, as settling wants more than it
         owners = refine(many, best, goal, run=3 * _STARTS, threads=goal.threads)
-        _report(goal, 3)
+        goal.progress("moving vertices", 3, 3)
         return owners
 
 
@@ -77,13 +77,8 @@ def _best_on_few(
     small, groups = _small_and_groups(graph, goal)
     few = HypergraphLevel(_hypergraph(graph, task, _FEW, small, kept, goal), *shape)
     found = refine_all(few, [small, *_starts(few, small, groups, goal)], goal, run=_STARTS)
-    _report(goal, 1)
+    goal.progress("moving vertices", 1, 3)
     return _agreed(few, found, groups, goal)
-
-
-def _report(goal: PartitionGoal, done: int) -> None:
-    if goal.progress:
-        goal.progress("moving vertices", done, 3)
 
 
 def _hypergraph(
