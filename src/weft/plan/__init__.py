@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from weft.plan.binding import check_loader, check_own_model, check_workers
     from weft.plan.choice import plan_named, plan_options
     from weft.plan.groups import (
+        DEFAULTS,
+        GROUPS,
+        PLACES,
         CheckpointSettings,
         EvaluationSettings,
         ModelSettings,
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
         usual_seeds,
     )
     from weft.plan.plan import Plan
-    from weft.plan.settings import DEFAULTS, GROUPS, MAY_CHANGE, PLACES, Settings, flattened
+    from weft.plan.settings import MAY_CHANGE, Settings, flattened
 else:
     __getattr__ = lazy_face(__name__)
 

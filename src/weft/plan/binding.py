@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError
 from weft.place import place_here
+from weft.plan.groups import DEFAULTS, FIELDS, PLACES
 from weft.plan.plan import Plan
 from weft.plugins import PLACEMENTS, SAMPLERS
 
@@ -155,10 +156,10 @@ def check_bindings(settings: "Settings", plan: Plan | None = None) -> None:
         {} if plan is None else {one.name: getattr(plan, one.name) for one in fields(plan)[1:] if one.name != "seeds"}
     )
     said = {key: value for key, value in said.items() if value != getattr(Plan, key)}
-    for key, usual in settings.usual.items():
+    for key, usual in DEFAULTS.items():
         value = said.get(key, settings[key])
         if (key in said or key in settings.given) and (value or usual):  # what is off may be said to be off
-            for name in settings.conditions(key):
+            for name in FIELDS[key].metadata["binds"]:
                 condition = CONDITIONS[name]
                 if not _holds(condition, settings, plan):
                     raise NoEffectError(key, _what(condition, settings), condition.remedy)
@@ -166,7 +167,7 @@ def check_bindings(settings: "Settings", plan: Plan | None = None) -> None:
 
 def check_own_model(settings: "Settings", decodes: bool) -> None:
     """Refuse what would make a model, where there is one already. `decodes`: with a decoder of links?"""
-    own = {key for key in settings.usual if "named" in settings.conditions(key)} | {"model"}
+    own = {key for key in DEFAULTS if "named" in FIELDS[key].metadata["binds"]} | {"model"}
     own |= {"decoder"} if decodes else set()
     own |= {"hidden"} if decodes or settings.task.name != "link" else set()  # of a decoder that is made
     refuse(settings, own, "a model that is made already", "give the model's name in its place")
@@ -176,7 +177,7 @@ def check_loader(settings: "Settings") -> None:
     """Refuse what a loader does not look at: how a model is made, trained, evaluated, kept and reported."""
     groups = ("model", "optimisation", "evaluation", "checkpoint", "report")
     kept = {"dtype", "seed", "epochs"}  # epochs: what is done once is worth so much more
-    unused = {key for key in settings.usual if settings.group_of(key) in groups} - kept
+    unused = {key for key in DEFAULTS if PLACES[key][0] in groups} - kept
     refuse(settings, unused | {"cluster", "watch"}, "a loader", "say it where the model is made and trained")
 
 
@@ -184,15 +185,15 @@ def check_workers(settings: "Settings") -> None:
     """Refuse what only several workers can follow, where there is one: unless a launcher says so, such as torchrun."""
     if settings.parallel.workers > 1 or place_here() is not None:
         return
-    of_others = {key for key in settings.usual if settings.group_of(key) == "plan"} | {"cluster", "watch", "transport"}
+    of_others = {key for key in DEFAULTS if PLACES[key][0] == "plan"} | {"cluster", "watch", "transport"}
     of_others -= {"prefetch", "chunks", *(["plan"] if settings.sampling.full_graph else [])}
-    said = {key for key in of_others if settings[key] != settings.usual[key]}
+    said = {key for key in of_others if settings[key] != DEFAULTS[key]}
     refuse(settings, said, "a run of one worker", "start several, by `workers` or torchrun")
 
 
 def refuse(settings: "Settings", keys: Collection[str], what: str, remedy: str) -> None:
     """Refuse those of some settings that are given."""
-    for key in settings.usual:
+    for key in DEFAULTS:
         if key in keys and key in settings.given:
             raise NoEffectError(key, what, remedy)
 

@@ -1,9 +1,9 @@
 """The settings of a run, group by group: types, usual values, help texts and limits, each written once, here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from weft.config import Group, setting
+from weft.config import Group, key_of, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,3 +263,21 @@ class ReportSettings(Group):
 
     log: str = setting("human", "progress for people, or a JSON object a line", choices=("human", "json"), usual=True)
     tensorboard: Path | None = setting(None, "folder for TensorBoard; none: off", usual=True)
+
+
+# The groups in their order, as fields of `Settings`.
+GROUPS: dict[str, type[Group]] = {
+    "model": ModelSettings,
+    "task": TaskSettings,
+    "sampling": SamplingSettings,
+    "optimisation": OptimisationSettings,
+    "plan": PlanSettings,
+    "parallel": ParallelSettings,
+    "evaluation": EvaluationSettings,
+    "checkpoint": CheckpointSettings,
+    "report": ReportSettings,
+}
+# Where each key stands: its group, and its name there.
+PLACES = {key_of(one): (group, one.name) for group, kind in GROUPS.items() for one in fields(kind)}
+FIELDS = {key_of(one): one for kind in GROUPS.values() for one in fields(kind)}
+DEFAULTS = {key: one.default for key, one in FIELDS.items()}

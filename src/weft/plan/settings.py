@@ -9,10 +9,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
 
-from weft.config import Group, checked, key_of, near
+from weft.config import checked, key_of, near
 from weft.errors import ConfigError
 from weft.plan.binding import NoEffectError, check_bindings
 from weft.plan.groups import (
+    DEFAULTS,
+    FIELDS,
+    GROUPS,
+    PLACES,
     CheckpointSettings,
     EvaluationSettings,
     ModelSettings,
@@ -87,21 +91,6 @@ class Settings:
         return {key: str(self[key]) if isinstance(self[key], Path) else self[key] for key in PLACES}
 
     @property
-    def usual(self) -> Mapping[str, object]:
-        """What settings are that are not given, by key."""
-        return DEFAULTS
-
-    @staticmethod
-    def conditions(key: str) -> list[str]:
-        """The conditions under which a setting has an effect: see `weft.plan.binding`."""
-        return FIELDS[key].metadata["binds"]
-
-    @staticmethod
-    def group_of(key: str) -> str:
-        """The group in which a setting stands."""
-        return PLACES[key][0]
-
-    @property
     def strategy(self) -> str:
         """The plan's first word: a name, placements, a file, or auto."""
         return (self.plan.name.split() or [""])[0]
@@ -162,14 +151,6 @@ class Settings:
         if self.parallel.memory is not None and not size_of(self.parallel.memory):
             raise ConfigError(f"memory = {self.parallel.memory!r} is no size: give one such as 2GB or 512MiB")
 
-
-GROUPS: dict[str, type[Group]] = {
-    one.name: one.type for one in fields(Settings) if isinstance(one.type, type) and issubclass(one.type, Group)
-}
-# Where each key stands: its group, and its name there.
-PLACES = {key_of(one): (group, one.name) for group, kind in GROUPS.items() for one in fields(kind)}
-FIELDS = {key_of(one): one for kind in GROUPS.values() for one in fields(kind)}
-DEFAULTS = {key: one.default for key, one in FIELDS.items()}
 
 # What may differ between a run and the one that resumes it: none of it changes the model that comes out.
 MAY_CHANGE = {"batch_size"} | {
