@@ -39,21 +39,10 @@ def choose_method(graph: Graph, minutes: float = USUAL_MINUTES, memory: float | 
     return _choice(quickest, graph, trains, against)
 
 
-def expected_seconds(method: str, edges: int) -> float:
-    """About how long a method takes, on one thread."""
-    start, million = PARTITION_METHODS.get(method).seconds
-    return start + million * edges / 1e6
-
-
-def expected_bytes(method: str, vertices: int, edges: int) -> float:
-    """About how much memory a method takes besides the graph's own files; 0 where it was not measured."""
-    an_edge, a_vertex = PARTITION_METHODS.get(method).memory
-    return an_edge * edges + a_vertex * vertices
-
-
 def too_large(method: str, graph: Graph, memory: float | None = None) -> str:
     """That a method is expected to take more memory than there is, in words; empty where it is not."""
-    takes, there = expected_bytes(method, graph.num_vertices, graph.num_edges), memory or available_memory()
+    an_edge, a_vertex = PARTITION_METHODS.get(method).memory
+    takes, there = an_edge * graph.num_edges + a_vertex * graph.num_vertices, memory or available_memory()
     return f"would need about {takes / 1e9:.0f} GB of memory, of {there / 1e9:.0f} GB free" if takes > there else ""
 
 
@@ -66,7 +55,7 @@ def _against(name: str, graph: Graph, trains: bool, minutes: float, memory: floa
         return f"{name} is not installed"
     if short := too_large(name, graph, memory):
         return f"{name} {short}"
-    took = expected_seconds(name, graph.num_edges)
+    took = _expected_seconds(name, graph)
     return f"{name} would take {_in_words(took)}" if took > 60 * minutes else ""
 
 
@@ -74,8 +63,14 @@ def _choice(name: str, graph: Graph, trains: bool, against: list[str]) -> Method
     method = PARTITION_METHODS.get(name)
     weighted = trains and method.by_draws
     good = method.help + (", edges weighed by what training draws" if weighted else "")
-    took = _in_words(expected_seconds(name, graph.num_edges))
+    took = _in_words(_expected_seconds(name, graph))
     return MethodChoice(name, "; ".join([f"{good}, {took} expected", *against]), weighted)
+
+
+def _expected_seconds(name: str, graph: Graph) -> float:
+    """About how long a method takes, on one thread."""
+    start, million = PARTITION_METHODS.get(name).seconds
+    return start + million * graph.num_edges / 1e6
 
 
 def _in_words(seconds: float) -> str:
