@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
 
-.PHONY: help train test test-slow lint format bench clean
+.PHONY: help train test test-slow fuzz lint format bench clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,9 @@ test: .venv/installed  ## Run the tests (minutes)
 test-slow: .venv/installed  ## Run the slow tests as well
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not gpu" --timeout 3600 --ignore tests/cluster --numprocesses auto --dist loadfile
 	OMP_NUM_THREADS=2 $(BIN)/python -m pytest -m "not gpu" --timeout 3600 tests/cluster
+
+fuzz: .venv/installed  ## Damage graphs and tables for an hour: nothing may crash, or be taken as sound
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/rounds.py --seconds 3600 --seed $$(date +%s)
 
 lint: .venv/installed  ## Check style and types
 	$(BIN)/ruff format --check .

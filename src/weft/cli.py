@@ -16,6 +16,7 @@ COMMANDS = {
     "import": "Import a graph: .npy folder, CSV/TSV/Parquet tables, PyG data, an OGB data set, or a built-in one.",
     "generate": "Generate a graph by a seed: rmat (skewed degrees) or communities (classes that neighbours tell).",
     "info": "Show what a graph holds: sizes, degree skew, homophily, splits; verify it with --verify.",
+    "verify": "Check a graph, its parts, a trained model or checkpoints against their checksums, and say what is damaged.",
     "partition": "Allocate a graph's vertices to owners, and renumber it so that each owner's are contiguous.",
     "locality": "Say before training how much of what workers read would be their own, under several allocations.",
     "probe": "Measure the cluster: processors, memory and links, and what work takes. Run it as training will run.",

@@ -63,23 +63,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(out: Path, values: np.ndarray, graph: weft.Graph, what: str) -> None:
-    """Write under a temporary name, then rename."""
+    """All or nothing."""
     import numpy as np
     import pyarrow.parquet as pq
 
-    temporary = out.with_name(f".{out.name}.writing-{os.getpid()}")
     # As the vertices were imported, whatever a partition made of it.
     order = np.arange(graph.num_vertices) if graph.original_ids is None else np.argsort(graph.original_ids)
-    try:
-        with weft.graph.named_errors(out, "writing"):
-            if out.suffix == ".npy":
-                with open(temporary, "wb") as file:
-                    np.save(file, values[order], allow_pickle=False)
-            else:
-                pq.write_table(_table(values[order], order, graph, what), temporary)
-            os.replace(temporary, out)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with weft.graph.written_beside(out) as beside, open(beside, "wb") as file:
+        if out.suffix == ".npy":
+            np.save(file, values[order], allow_pickle=False)
+        else:
+            pq.write_table(_table(values[order], order, graph, what), file)
 
 
 def _table(values: np.ndarray, order: np.ndarray, graph: weft.Graph, what: str) -> pa.Table:

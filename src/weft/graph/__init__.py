@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
+    from weft.graph.checks import check_files
     from weft.graph.csr import running_sum, sums_by_source, vertex_ranges
+    from weft.graph.directory import MANIFEST, DirectoryWriter, read_manifest
     from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, ProgressCallback
     from weft.graph.folders import BUILT_IN, built_in_names, find_source, from_folder
     from weft.graph.generators import communities, communities_source, rmat
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from weft.graph.self_loops import SelfLoops
     from weft.graph.source import Source, edges_in_memory, features_in_memory, with_reverses, with_self_relation
     from weft.graph.statistics import GraphStatistics, SkewBin, graph_statistics, out_degrees
-    from weft.graph.storage import MANIFEST, DirectoryWriter, named_errors, read_manifest, swap_folders, sync_folder
+    from weft.graph.storage import named_errors, written_beside
     from weft.graph.tables import TableColumns, source_from_tables
     from weft.graph.vertex_names import arrays_of_names, text_column
 else:

@@ -13,8 +13,11 @@ import numpy as np
 from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph.csr import id_type, running_sum, vertex_ranges
-from weft.graph.storage import DirectoryWriter
+from weft.graph.directory import DirectoryWriter
+from weft.graph.values import checked_types
+from weft.memory import available_memory
 
+_BYTES_A_VERTEX = 24  # while lists are made: degrees, offsets, lengths
 _LOOPS = {"keep": 0, "remove": 1, "add": 2}
 
 
@@ -105,6 +108,10 @@ class _ListsMaker:
     ) -> None:
         if vertices < 1:
             raise InputError("the graph is empty: it needs at least one vertex")
+        if _BYTES_A_VERTEX * vertices > available_memory():
+            raise InputError(
+                f"{vertices:,} vertices need more memory than there is: if ids are not positions but names, say --ids names"
+            )
         self._reader, self._options = reader, options
         self._degrees = np.zeros(vertices, dtype=np.int64)  # edges that each destination gets, before cleaning
         self.edges, self.weighted, self.typed = 0, False, False  # in the input
@@ -121,8 +128,16 @@ class _ListsMaker:
                 f"0 to {len(self._degrees) - 1}: correct the edge, or give the right number of vertices"
             )
         for name, values in (("weight", chunk.weight), ("type", chunk.type)):
-            if values is not None and len(values) != len(chunk.src):
+            if values is None:
+                continue
+            if values.ndim != 1 or values.dtype.kind not in "biuf":
+                raise InputError(
+                    f"edge {name}s have shape {values.shape} and type {values.dtype}: give each edge a number"
+                )
+            if len(values) != len(chunk.src):
                 raise InputError(f"edge {name}s: {len(values)} values for {len(chunk.src)} edges; give one for each")
+        if chunk.type is not None:
+            checked_types("edge", chunk.type)
         if chunk.weight is not None and not np.isfinite(chunk.weight).all():
             at = int(np.flatnonzero(~np.isfinite(chunk.weight))[0])
             raise InputError(

@@ -16,6 +16,16 @@ from weft.graph.storage import load_npy, named_errors
 BUILT_IN = Path(__file__).parent / "data"
 _OF_VERTICES = ("feat", "feat_bits", "label", "split")
 _OF_EDGES = ("edge_weight", "edge_type")
+_NEEDS = {  # of each array: kinds of numbers, how many dimensions, and that in words
+    "edge_index": ("iu", (2,), "two rows of integers, sources and destinations"),
+    "feat": ("fiub", (2,), "a row of numbers a vertex"),
+    "feat_bits": ("u", (2,), "a row of bytes a vertex"),
+    "n_features": ("iu", (0,), "the number of features"),
+    "label": ("fiub", (1, 2), "a number a vertex, or a column a class"),
+    "split": ("fiu", (1,), "a number a vertex"),
+    "edge_weight": ("fiub", (1,), "a number an edge"),
+    "edge_type": ("fiu", (1,), "a number an edge"),
+}
 _OGB = {"edge_index", "num_nodes", "node_feat"}
 _CHUNK = 1 << 22  # edges, or values of features, read at a time
 
@@ -55,16 +65,10 @@ def from_folder(folder: Path, leave_out: Collection[str] = ()) -> Source:
         raise InputError(
             f"{folder} has no edge_index.npy: see docs/file-formats.md for what can be imported from a folder"
         )
-    edge_index = load_npy(edge_file)
-    if edge_index.ndim != 2 or edge_index.shape[0] != 2 or edge_index.dtype.kind not in "iu":
-        raise InputError(
-            f"{edge_file} has shape {edge_index.shape} and type {edge_index.dtype}: it needs two rows of integers, sources "
-            f"and destinations"
-        )
+    edge_index = _load(folder, "edge_index")
     there = {file.stem for file in folder.glob("*.npy")}
     by_vertex, by_edge = (
-        {name: load_npy(folder / f"{name}.npy") for name in names if name in there}
-        for names in (_OF_VERTICES, _OF_EDGES)
+        {name: _load(folder, name) for name in names if name in there} for names in (_OF_VERTICES, _OF_EDGES)
     )
     used = {"edge_index", *by_vertex, *by_edge}
     if "feat" in used:
@@ -95,9 +99,23 @@ def from_folder(folder: Path, leave_out: Collection[str] = ()) -> Source:
     )
 
 
+def _load(folder: Path, name: str) -> np.ndarray:
+    file = folder / f"{name}.npy"
+    array, (kinds, dimensions, words) = load_npy(file), _NEEDS[name]
+    if array.ndim not in dimensions or array.dtype.kind not in kinds or (name == "edge_index" and len(array) != 2):
+        raise InputError(f"{file} has shape {array.shape} and type {array.dtype}: it needs {words}")
+    return array
+
+
 def _lines(file: Path) -> tuple[str, ...] | None:
     """The names in a file, one a line; None without a file."""
-    return tuple(file.read_text().split("\n")[:-1]) if file.exists() else None
+    if not file.exists():
+        return None
+    with named_errors(file, "reading"):
+        try:
+            return tuple(file.read_text(encoding="utf-8").splitlines())
+        except UnicodeDecodeError as error:
+            raise InputError(f"{file} is not text in UTF-8 ({error.reason}): save it again as that") from None
 
 
 def _highest(edge_index: np.ndarray) -> int:
@@ -131,15 +149,11 @@ def _read(array: np.ndarray, first: int, count: int) -> np.ndarray:
 
 def _features(folder: Path, by_vertex: dict[str, np.ndarray]) -> tuple[FeatureTable, ...]:
     if "feat" in by_vertex:
-        return (_dense_rows(folder / "feat.npy", by_vertex["feat"]),)
+        return (_dense_rows(by_vertex["feat"]),)
     return (_bit_rows(folder, by_vertex["feat_bits"]),) if "feat_bits" in by_vertex else ()
 
 
-def _dense_rows(file: Path, features: np.ndarray) -> FeatureTable:
-    if features.ndim != 2 or features.dtype.kind not in "fiub":
-        raise InputError(
-            f"{file} has shape {features.shape} and type {features.dtype}: it needs a row of numbers a vertex"
-        )
+def _dense_rows(features: np.ndarray) -> FeatureTable:
     width = int(features.shape[1])
     rows = max(1, _CHUNK // max(1, width))
 
@@ -152,8 +166,8 @@ def _dense_rows(file: Path, features: np.ndarray) -> FeatureTable:
 
 
 def _bit_rows(folder: Path, bits: np.ndarray) -> FeatureTable:
-    width = int(load_npy(folder / "n_features.npy"))
-    if bits.ndim != 2 or bits.dtype != np.uint8 or bits.shape[1] != -(-width // 8):
+    width = int(_load(folder, "n_features"))
+    if width < 1 or bits.dtype != np.uint8 or bits.shape[1] != -(-width // 8):
         raise InputError(
             f"{folder / 'feat_bits.npy'} does not hold rows of {width} bits: pack them with numpy.packbits(axis=1)"
         )

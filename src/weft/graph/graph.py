@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from weft.errors import GraphFormatError, InputError
-from weft.graph import storage
+from weft.graph.checks import check_files, check_shapes, check_values
+from weft.graph.directory import DirectoryWriter, Facts, map_array, read_manifest
 from weft.graph.edges_to_csr import EdgeOptions, ProgressCallback, csr_in_memory
 from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, features_of
 from weft.graph.importance import Importance
 from weft.graph.pyg import source_from_pyg
 from weft.graph.source import Source, edges_in_memory, features_in_memory
+from weft.graph.values import clean_labels, clean_split, clean_types
 from weft.graph.vertex_names import arrays_of_names, names_from_arrays
 from weft.keys import mix64_array
 from weft.threads import cached_property
@@ -52,7 +54,7 @@ class Graph:
     path: Path | None = None
 
     def __post_init__(self) -> None:
-        _check_shapes(self)
+        check_shapes(self)
 
     @property
     def num_vertices(self) -> int:
@@ -121,27 +123,37 @@ class Graph:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a graph directory: a manifest is read and files are mapped, whatever their size."""
+        """Open a graph directory: its files are mapped, whatever their size, and what they hold is checked.
+
+        Features of more than 256 MiB are not read for that; `verify` reads all.
+        """
+        graph = cls.mapped(path)
+        for _name, _bytes, wrong in check_files(Path(path), graph, large=False):
+            if wrong:
+                raise wrong
+        return graph
+
+    @classmethod
+    def mapped(cls, path: str | Path) -> Self:
+        """A graph directory whose manifest and headers are sound, whatever its arrays hold."""
         path = Path(path)
-        manifest = storage.read_manifest(path)
+        manifest = read_manifest(path)
+        arrays = {name: map_array(path, name, entry) for name, entry in manifest.arrays.items()}
         try:
-            arrays = {name: storage.map_array(path, name, entry) for name, entry in manifest["arrays"].items()}
             return cls(
                 arrays["indptr"],
                 arrays["indices"],
                 features=features_of(arrays),
                 names=names_from_arrays(arrays),
-                num_classes=manifest["num_classes"],
+                num_classes=manifest.facts.num_classes,
+                class_names=_tuple(manifest.facts.class_names),
+                vertex_type_names=_tuple(manifest.facts.vertex_type_names),
+                edge_type_names=_tuple(manifest.facts.edge_type_names),
                 path=path,
-                class_names=_tuple(manifest.get("class_names")),
-                vertex_type_names=_tuple(manifest.get("vertex_type_names")),
-                edge_type_names=_tuple(manifest.get("edge_type_names")),
                 **{name: arrays[name] for name in _OPTIONAL if name in arrays},
             )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise GraphFormatError(
-                f"{path / storage.MANIFEST} is damaged ({error!r}): import the graph again"
-            ) from None
+        except InputError as error:
+            raise GraphFormatError(f"the arrays of {path} do not fit together: {error}") from error
 
     @cached_property
     def identity(self) -> str:
@@ -155,25 +167,27 @@ class Graph:
 
     def verify(self, progress: ProgressCallback | None = None) -> None:
         """Read everything: checksums, ids in range, lists in order, finite features, labels and splits in their range."""
-        if self.path is not None:
-            entries = storage.read_manifest(self.path)["arrays"]
-            for done, (name, entry) in enumerate(entries.items()):
-                storage.check_array(self.path, name, entry)
-                if progress:
-                    progress("checksums", done + 1, len(entries))
-        check_values(self)
+        if self.path is None:
+            check_values(self)
+            return
+        total = len(read_manifest(self.path).arrays)
+        for done, (_name, _bytes, wrong) in enumerate(check_files(self.path, self, large=True)):
+            if wrong:
+                raise wrong
+            if progress:
+                progress("checksums", done + 1, total)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the graph as a directory, all or nothing."""
-        with storage.DirectoryWriter(Path(path), overwrite=overwrite) as directory:
+        with DirectoryWriter(Path(path), overwrite=overwrite) as directory:
             directory.add(**{name: getattr(self, name) for name in ("indptr", "indices", *_OPTIONAL)})
             directory.add(**arrays_of(self.features), **arrays_of_names(self.names))
             directory.facts = self.facts
 
     @property
-    def facts(self) -> storage.Facts:
+    def facts(self) -> Facts:
         """What a manifest holds besides arrays."""
-        return storage.Facts(self.num_classes, self.class_names, self.vertex_type_names, self.edge_type_names)
+        return Facts(self.num_classes, self.class_names, self.vertex_type_names, self.edge_type_names)
 
     @classmethod
     def from_arrays(
@@ -248,7 +262,7 @@ class Graph:
             *csr_in_memory(source.edges, source.num_vertices, options),
             features,
             labels,
-            None if source.split is None else np.asarray(source.split, dtype=np.uint8),
+            clean_split(source.split),
             vertex_type=clean_types(source.vertex_type),
             num_classes=num_classes,
             class_names=source.class_names,
@@ -263,117 +277,5 @@ def _tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
 
 
-def clean_types(types: np.ndarray | None) -> np.ndarray | None:
-    """Types of vertices in their stored type."""
-    if types is None or types.dtype == np.uint8:
-        return types
-    if types.size and types.min() < 0:
-        raise InputError(f"vertex type {types.min()} is negative: types are counted from 0")
-    return types.astype(np.uint8 if not types.size or types.max() < 256 else np.int32)
-
-
 def _floats(features: np.ndarray) -> np.ndarray:
     return features if features.dtype in (np.float16, np.float32) else features.astype(np.float32)
-
-
-def clean_labels(labels: np.ndarray | None, class_names: tuple[str, ...] | None) -> tuple[np.ndarray | None, int]:
-    """Labels in their stored type, and the number of classes."""
-    if labels is None:
-        return None, 0
-    labels = np.asarray(labels)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim == 2:
-        if not np.isin(labels, (0, 1)).all():
-            raise InputError("labels with several columns must be 0 or 1 in each: one column a class")
-        return labels.astype(np.uint8), labels.shape[1]
-    if labels.dtype.kind == "f":
-        labels = np.where(np.isnan(labels), -1, labels)
-        if (labels != np.rint(labels)).any():
-            raise InputError("labels must be whole numbers (classes from 0 on), with -1 or NaN where unknown")
-    highest = int(labels.max()) + 1 if labels.size else 0
-    return labels.astype(np.int32), max(highest, len(class_names or ()))
-
-
-def _check_shapes(graph: Graph) -> None:
-    """What must hold for a graph to be opened; cheap whatever its size."""
-    vertices, edges = graph.num_vertices, graph.num_edges
-    if vertices < 1:
-        raise InputError("the graph is empty: it needs at least one vertex")
-    if graph.indptr[0] != 0 or graph.indptr[-1] != edges:
-        raise GraphFormatError(
-            "the neighbour lists do not fit together (indptr must run from 0 to the number of edges)"
-        )
-    for name, count in (("edge_weight", edges), ("edge_type", edges)):
-        array = getattr(graph, name)
-        if array is not None and len(array) != count:
-            raise InputError(f"{name} has {len(array)} values for {count} edges: give one for each")
-    for name in ("features", "labels", "split", "original_ids", "vertex_type"):
-        array = getattr(graph, name)
-        if array is not None and len(array) != vertices:
-            raise InputError(f"{name} has {len(array)} rows for {vertices} vertices: give one for each, in order")
-    bounds = graph.bounds
-    if bounds is not None and (bounds[0] != 0 or bounds[-1] != vertices or (np.diff(bounds) < 0).any()):
-        raise GraphFormatError(
-            "the owners' bounds do not fit the vertices (they must rise from 0 to their number): partition the graph again"
-        )
-    shares = graph.shares
-    if shares is not None and (
-        shares.shape != (graph.num_owners,) or not (shares > 0).all() or not np.isfinite(shares).all()
-    ):
-        raise GraphFormatError(
-            f"the owners' shares are not {graph.num_owners} positive numbers, one for each: partition the graph again"
-        )
-
-
-def check_values(graph: Graph) -> None:
-    """All values within their bounds; reads everything once, a piece at a time."""
-    if (np.diff(graph.indptr) < 0).any():
-        raise GraphFormatError(f"list {int(np.argmax(np.diff(graph.indptr) < 0))} ends before it begins: import again")
-    for first in range(0, graph.num_edges, _CHUNK):
-        piece = graph.indices[first : first + _CHUNK]
-        if piece.min() < 0 or piece.max() >= graph.num_vertices:
-            at = int(np.argmax((piece < 0) | (piece >= graph.num_vertices)))
-            raise InputError(
-                f"edge {first + at} comes from vertex {piece[at]}, but ids are 0 to {graph.num_vertices - 1}"
-            )
-        if graph.edge_weight is not None and not np.isfinite(graph.edge_weight[first : first + _CHUNK]).all():
-            raise InputError(
-                f"an edge weight between edges {first} and {first + len(piece)} is NaN or infinite: replace it"
-            )
-    _check_types(graph)
-    if graph.features is not None:
-        rows = max(1, _CHUNK // max(1, graph.num_features))
-        for first in range(0, graph.num_vertices, rows):
-            check_finite(graph.features[first : first + rows], first)
-    if graph.labels is not None:
-        low, high = int(graph.labels.min()), int(graph.labels.max())
-        if low < -1 or (not graph.multi_label and high >= graph.num_classes):
-            raise InputError(
-                f"labels run from {low} to {high}: classes are 0 to {graph.num_classes - 1}, -1 is unknown"
-            )
-    if graph.split is not None and graph.split.max() > 3:
-        raise InputError(f"split holds {graph.split.max()}: use 0 train, 1 validation, 2 test, 3 unused")
-
-
-def _check_types(graph: Graph) -> None:
-    """Types within their number, where they have names."""
-    for what, types, names in (
-        ("edge", graph.edge_type, graph.edge_type_names),
-        ("vertex", graph.vertex_type, graph.vertex_type_names),
-    ):
-        if types is not None and len(types):
-            low, high = int(types.min()), int(types.max())
-            if low < 0 or (names is not None and high >= len(names)):
-                among = "counted from 0" if names is None else f"0 to {len(names) - 1}"
-                raise InputError(f"{what} types run from {low} to {high}: they are {among}")
-
-
-def check_finite(rows: np.ndarray, first: int) -> None:
-    """Refuse NaN and infinity, naming the vertex and the column."""
-    finite = np.isfinite(rows)
-    if not finite.all():
-        row, column = np.argwhere(~finite)[0]
-        raise InputError(
-            f"feature {column} of vertex {first + row} is {rows[row, column]}: replace NaN and infinite values, then import"
-        )

@@ -10,10 +10,10 @@ import numpy as np
 from weft.errors import InputError
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
-from weft.graph.graph import clean_types
 from weft.graph.source import FeatureTable, Source, labels_of_one_type
 from weft.graph.storage import named_errors
 from weft.graph.tables import Table, TableColumns, VertexTable, edge_ends, edge_values
+from weft.graph.values import clean_types
 from weft.graph.vertex_names import joined_names
 
 Given = dict[str, object]  # the keys of a table of the file
@@ -125,7 +125,9 @@ def _edges(
             for column, ids, kind in zip(relation.wanted, names, relation.ends, strict=True)
         ]
         count = len(ends[0])
-        weights = edge_values(batch, weight) if weight else np.ones(count, dtype=np.float32) if weighted else None
+        weights = (
+            edge_values(table, batch, weight) if weight else np.ones(count, dtype=np.float32) if weighted else None
+        )
         yield EdgeChunk(ends[0], ends[1], weights, np.full(count, number, dtype=np.int32))
         row += count
 

@@ -1,15 +1,17 @@
 """A source to a graph directory: edges into lists, features checked and converted a piece at a time, labels and splits."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from weft.errors import ConfigError, InputError
-from weft.graph.edges_to_csr import EdgeOptions, ProgressCallback, write_csr
-from weft.graph.graph import check_finite, clean_labels, clean_types
+from weft.graph.checks import check_finite
+from weft.graph.directory import ArrayWriter, DirectoryWriter, Facts
+from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, ProgressCallback, write_csr
 from weft.graph.hetero_features import feature_table_names
 from weft.graph.source import FeatureTable, Source
-from weft.graph.storage import ArrayWriter, DirectoryWriter, Facts
+from weft.graph.values import checked_types, clean_labels, clean_split, clean_types
 from weft.graph.vertex_names import arrays_of_names
 from weft.keys import Stream, generator
 
@@ -33,16 +35,22 @@ def import_graph(
         raise ConfigError(f"feature type {feature_dtype!r} is not possible: choose float32 or float16")
     labels, num_classes = clean_labels(source.labels, source.class_names)
     parts = _split(source, labels, split, seed)
-    if labels is not None and labels.size and labels.min() < -1:
-        raise InputError(f"label {labels.min()} is negative: classes are counted from 0, and -1 means unknown")
     with DirectoryWriter(out, overwrite=overwrite) as directory:
-        write_csr(source.edges, source.num_vertices, options, directory, memory, progress, source.num_edges)
+        write_csr(lambda: _edges(source), source.num_vertices, options, directory, memory, progress, source.num_edges)
         for name, table in zip(_table_names(source), source.features, strict=True):
             writer = directory.array(name, _FEATURE_TYPES[feature_dtype], (table.width,))
             _write_table(table, writer, progress)
         directory.add(vertex_type=clean_types(source.vertex_type), labels=labels, split=parts)
         directory.add(**arrays_of_names(source.names))
         directory.facts = Facts(num_classes, source.class_names, source.vertex_type_names, source.edge_type_names)
+
+
+def _edges(source: Source) -> Iterator[EdgeChunk]:
+    """The edges, their types checked against the relations' names."""
+    for chunk in source.edges():
+        if chunk.type is not None:
+            checked_types("edge", chunk.type, source.edge_type_names)
+        yield chunk
 
 
 def _table_names(source: Source) -> list[str]:
@@ -53,7 +61,8 @@ def _table_names(source: Source) -> list[str]:
 def _write_table(table: FeatureTable, writer: ArrayWriter, progress: ProgressCallback | None) -> None:
     first = 0
     for rows in table.rows():
-        converted = rows.astype(writer.dtype, copy=False)
+        with np.errstate(over="ignore"):  # too large is infinite, and that is refused
+            converted = rows.astype(writer.dtype, copy=False)
         check_finite(converted, first)
         writer.append(converted)
         first += len(rows)
@@ -74,9 +83,7 @@ def _split(source: Source, labels: np.ndarray | None, wanted: str | None, seed: 
             raise InputError(
                 "there are labels but no split: name its column or file, or draw one with --split 60/20/20"
             )
-        if source.split is not None and source.split.size and not (0 <= source.split.min() <= source.split.max() <= 3):
-            raise InputError(f"split holds {source.split.max()}: use 0 train, 1 validation, 2 test, 3 unused")
-        return None if source.split is None else source.split.astype(np.uint8)
+        return clean_split(source.split)
     shares = split_shares(wanted)
     if not shares or sum(shares) > 1 + 1e-9:
         raise ConfigError(f"split {wanted!r} is not possible: give train/validation/test in per cent, such as 60/20/20")

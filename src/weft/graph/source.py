@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from weft.errors import InputError
 from weft.graph.edges_to_csr import EdgeChunk, EdgeReader
+from weft.graph.values import checked_types
 
 _CHUNK = 1 << 22  # edges made at a time
 
@@ -50,6 +51,11 @@ def edges_in_memory(
 
 def features_in_memory(*tables: np.ndarray | None) -> tuple[FeatureTable, ...]:
     """Tables of features; None is left out."""
+    for table in tables:
+        if table is not None and (table.ndim != 2 or table.dtype.kind not in "fiub"):
+            raise InputError(
+                f"features have shape {table.shape} and type {table.dtype}: they need a row of numbers a vertex"
+            )
     return tuple(FeatureTable(len(t), int(t.shape[1]), partial(_whole, t)) for t in tables if t is not None)
 
 
@@ -94,7 +100,7 @@ def with_reverses(source: Source) -> Source:
 
     def edges() -> Iterator[EdgeChunk]:
         for chunk in source.edges():
-            types = _types(chunk)
+            types = _types(chunk, names)
             yield EdgeChunk(chunk.src, chunk.dst, chunk.weight, types)
             yield EdgeChunk(chunk.dst, chunk.src, chunk.weight, types + np.int32(len(names)))
 
@@ -110,7 +116,7 @@ def with_self_relation(source: Source) -> Source:
         weighted = False
         for chunk in source.edges():
             weighted = weighted or chunk.weight is not None
-            yield EdgeChunk(chunk.src, chunk.dst, chunk.weight, _types(chunk))
+            yield EdgeChunk(chunk.src, chunk.dst, chunk.weight, _types(chunk, names))
         for first in range(0, source.num_vertices, _CHUNK):
             ids = np.arange(first, min(first + _CHUNK, source.num_vertices))
             weight = np.ones(len(ids), dtype=np.float32) if weighted else None
@@ -120,13 +126,16 @@ def with_self_relation(source: Source) -> Source:
     return replace(source, edges=edges, num_edges=count, edge_type_names=(*names, "self"))
 
 
-def _types(chunk: EdgeChunk) -> np.ndarray:
-    return np.zeros(len(chunk.src), dtype=np.int32) if chunk.type is None else chunk.type.astype(np.int32)
+def _types(chunk: EdgeChunk, names: tuple[str, ...]) -> np.ndarray:
+    if chunk.type is None:
+        return np.zeros(len(chunk.src), dtype=np.int32)
+    return checked_types("edge", chunk.type, names).astype(np.int32)
 
 
 def _relation_names(source: Source) -> tuple[str, ...]:
     """The names of relations; numbers where there are none, for which all edges are read."""
     if source.edge_type_names:
         return source.edge_type_names
-    highest = (0 if chunk.type is None or not len(chunk.type) else int(chunk.type.max()) for chunk in source.edges())
+    types = (checked_types("edge", chunk.type) for chunk in source.edges() if chunk.type is not None)
+    highest = (int(some.max(initial=0)) for some in types)
     return tuple(map(str, range(max(highest, default=0) + 1)))

@@ -9,18 +9,27 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError, StorageError
+from weft.graph.columns import (
+    cast,
+    decoded,
+    feature_column,
+    id_column,
+    is_string,
+    labels_of,
+    numbers_of,
+    reason_of,
+    splits_of,
+)
 from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.source import FeatureTable, Source
 from weft.graph.vertex_names import text_column, text_of
 
 _ROWS = 1 << 20
-_SPLIT_WORDS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "unused": 3, "none": 3, "": 3}
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,8 @@ class Table:
                 near = difflib.get_close_matches(part.strip(), there, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(there[:20])}"
                 raise InputError(f"{self.path} has no column {part.strip()!r}: {hint}")
+            if twice := [name for name in names if there.count(name) > 1]:
+                raise InputError(f"{self.path} has several columns {twice[0]!r}: rename all but one")
             found += [name for name in names if name not in found]
         return found
 
@@ -97,10 +108,9 @@ class Table:
         """What Arrow refuses, in one sentence."""
         try:
             yield
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, EOFError) as error:
-            reason = str(error).strip().splitlines()[0]
+        except (pa.ArrowException, UnicodeError, EOFError) as error:
             raise InputError(
-                f"{self.path} can't be read as a table ({reason}): repair the file, or export it again"
+                f"{self.path} can't be read as a table ({reason_of(error)}): repair the file, or export it again"
             ) from None
         except OSError as error:
             raise StorageError(f"reading {self.path} failed: {error}") from None
@@ -142,18 +152,21 @@ class _Ids:
     def __len__(self) -> int:
         return len(self._table)
 
-    def look_up(self, column: pa.Array, *, add: bool) -> np.ndarray:
-        """The ids of a column of names; -1 for unknown ones unless they are added."""
-        self.textual = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        out = np.empty(len(column), dtype=np.int64)
-        if column.null_count:
+    def look_up(self, column: pa.Array, where: str, row: int, *, add: bool) -> np.ndarray:
+        """The ids of a column of names, from some row on; -1 for unknown ones unless they are added."""
+        column = id_column(column, where, row)
+        textual = pa.types.is_large_string(column.type)
+        if len(self) and textual != self.textual:
+            kinds = ("integers", "strings")
             raise InputError(
-                f"a vertex id is missing (row {int(np.argmax(column.is_null().to_numpy(False)))}): give each one"
+                f"{where} holds {kinds[textual]}, but other ids are {kinds[self.textual]}: use one of both"
             )
-        if self.textual:
+        self.textual = textual
+        out = np.empty(len(column), dtype=np.int64)
+        if textual:
             data, offsets = text_of(column)
         else:
-            data = column.cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint8)
+            data = column.to_numpy(zero_copy_only=False).view(np.uint8)
             offsets = np.arange(0, 8 * len(column) + 1, 8, dtype=np.int64)
         self._table.look_up(np.ascontiguousarray(offsets), data, add, out)
         return out
@@ -182,7 +195,7 @@ class VertexTable:
         self.names, parts = _Ids(), []
         for batch in table.read([id_column, *labels, *split], [id_column] if textual else []):
             before = len(self.names)
-            found = self.names.look_up(batch.column(id_column), add=True)
+            found = self.names.look_up(batch.column(id_column), f"{table.path}: column {id_column}", before, add=True)
             if len(self.names) != before + len(found):
                 row = before + int(np.argmax(found != np.arange(before, before + len(found))))
                 raise InputError(f"{table.path}: the id in row {row} comes twice; ids of vertices must be unique")
@@ -190,8 +203,8 @@ class VertexTable:
         if not len(self.names):
             raise InputError(f"{table.path} has no rows: the graph needs at least one vertex")
         values = pa.Table.from_batches(parts) if parts and (labels or split) else None
-        self.labels, self.class_names = _labels(values, labels, table.path)
-        self.split = _splits(values.column(split[0]), table.path) if values is not None and split else None
+        self.labels, self.class_names = labels_of(values, labels, table.path)
+        self.split = splits_of(values.column(split[0]), table.path) if values is not None and split else None
         self.width = next((rows.shape[1] for rows in _feature_rows(table, features)), 0) if features else 0
 
     def rows(self) -> Iterator[np.ndarray]:
@@ -227,56 +240,63 @@ def _edges(table: Table, wanted: list[str], extra: dict[str, str], names: _Ids |
         src, dst = (edge_ends(batch.column(name), names, table.path, row, name) for name in wanted)
         weight = kind = None
         if "weight" in extra:
-            weight = edge_values(batch, extra["weight"])
+            weight = edge_values(table, batch, extra["weight"])
         if "type" in extra:
-            kind = batch.column(extra["type"]).cast(pa.int32()).to_numpy(zero_copy_only=False)
+            column, where = batch.column(extra["type"]), f"{table.path}: column {extra['type']}"
+            if column.null_count or pa.types.is_boolean(column.type):
+                raise InputError(f"{where} lacks some of the edges' types: they are whole numbers from 0 on")
+            kind = cast(column, pa.int64(), where).to_numpy(zero_copy_only=False)
         yield EdgeChunk(src, dst, weight, kind)
         row += len(src)
 
 
-def edge_values(batch: pa.RecordBatch, name: str) -> np.ndarray:
+def edge_values(table: Table, batch: pa.RecordBatch, name: str) -> np.ndarray:
     """A column of numbers, such as the weights of edges."""
-    return batch.column(name).cast(pa.float32()).to_numpy(zero_copy_only=False)
+    return numbers_of(batch.column(name), f"{table.path}: column {name}")
 
 
 def edge_ends(column: pa.Array, names: _Ids | None, path: Path, row: int, name: str) -> np.ndarray:
     """The vertices that a column of an edge table names, from some row on."""
-    if names is not None:
-        ids = names.look_up(column, add=False)
-        if (ids < 0).any():
-            at = int(np.argmax(ids < 0))
-            raise InputError(
-                f"{path}, row {row + at}: {name} {column[at].as_py()!r} is not in the vertex table: add it, or drop the edge"
-            )
-        return ids
-    if not pa.types.is_integer(column.type):
-        raise InputError(f"{path}: column {name} holds {column.type}, but vertex ids are integers or strings")
-    if column.null_count:
-        at = int(np.argmax(column.is_null().to_numpy(False)))
-        raise InputError(f"{path}, row {row + at}: {name} is missing; give each edge both ends")
-    return column.to_numpy(zero_copy_only=False)
+    where = f"{path}: column {name}"
+    if names is None:
+        column = id_column(column, where, row)
+        if not pa.types.is_integer(column.type):
+            raise InputError(f"{where} holds {column.type}, but ids are positions: give a vertex table, or --ids names")
+        return column.to_numpy(zero_copy_only=False)
+    ids = names.look_up(column, where, row, add=False)
+    if (ids < 0).any():
+        at = int(np.argmax(ids < 0))
+        raise InputError(
+            f"{path}, row {row + at}: {name} {column[at].as_py()!r} is not in the vertex table: add it, or drop the edge"
+        )
+    return ids
 
 
 def _names_of_edges(table: Table, wanted: list[str]) -> _Ids:
     """Names in the order in which the edges name them, source before destination."""
-    names = _Ids()
+    names, row = _Ids(), 0
     textual = wanted if _is_text(table, wanted[0]) else []
     for batch in table.read(wanted, textual):
-        both = [batch.column(name) for name in wanted]
-        pairs = pa.concat_arrays([both[0], both[1].cast(both[0].type)])
-        order = np.arange(2 * len(both[0])).reshape(2, -1).T.reshape(-1)
-        names.look_up(pairs.take(pa.array(order)), add=True)
+        src, dst = (id_column(batch.column(name), f"{table.path}: column {name}", row) for name in wanted)
+        if src.type != dst.type:
+            raise InputError(
+                f"{table.path}: {wanted[0]} holds {src.type}, {wanted[1]} {dst.type}: both must name vertices alike"
+            )
+        order = np.arange(2 * len(src)).reshape(2, -1).T.reshape(-1)
+        names.look_up(pa.concat_arrays([src, dst]).take(pa.array(order)), str(table.path), row, add=True)
+        row += len(src)
     if not len(names):
         raise InputError(f"{table.path} has no edges, so there are no vertices: the graph is empty")
     return names
 
 
 def _highest(table: Table, wanted: list[str]) -> int:
-    highest = -1
+    highest, row = -1, 0
     for batch in table.read(wanted):
         for name in wanted:
-            value = pc.max(batch.column(name)).as_py()
-            highest = max(highest, -1 if value is None else int(value))
+            ids = edge_ends(batch.column(name), None, table.path, row, name)
+            highest = max(highest, int(ids.max(initial=-1)))
+        row += len(batch)
     if highest < 0:
         raise InputError(f"{table.path} has no edges, so there are no vertices: the graph is empty")
     return highest
@@ -284,55 +304,12 @@ def _highest(table: Table, wanted: list[str]) -> int:
 
 def _is_text(table: Table, column: str) -> bool:
     batch = next(iter(table.read([column])), None)
-    return batch is not None and (
-        pa.types.is_string(batch.schema[0].type) or pa.types.is_large_string(batch.schema[0].type)
-    )
+    return batch is not None and is_string(decoded(batch.column(0)).type)
 
 
 def _feature_rows(table: Table, features: list[str]) -> Iterator[np.ndarray]:
     row = 0
     for batch in table.read(features):
-        columns = [_feature_column(batch.column(name), name, table.path, row) for name in features]
+        columns = [feature_column(batch.column(name), name, table.path, row) for name in features]
         yield np.concatenate(columns, axis=1)
         row += len(batch)
-
-
-def _feature_column(column: pa.Array, name: str, path: Path, row: int) -> np.ndarray:
-    """One column of numbers, or a column of lists of equal length, as rows."""
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type):
-        lengths = pc.list_value_length(column)
-        low, high = pc.min(lengths).as_py(), pc.max(lengths).as_py()
-        if low != high or column.null_count:
-            raise InputError(
-                f"{path}: the lists of column {name} near row {row} have {low} to {high} values; all must be as long"
-            )
-        values = column.flatten()
-        return values.cast(pa.float32()).to_numpy(zero_copy_only=False).reshape(len(column), -1)
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
-        raise InputError(f"{path}: feature column {name} holds {column.type}; features must be numbers")
-    return column.cast(pa.float32()).to_numpy(zero_copy_only=False)[:, None]
-
-
-def _labels(table: pa.Table | None, names: list[str], path: Path) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    if table is None or not names:
-        return None, None
-    if len(names) > 1:
-        columns = [table.column(name).cast(pa.int64()).to_numpy() for name in names]
-        return np.stack(columns, axis=1), tuple(names)
-    column = table.column(names[0])
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        return column.cast(pa.float64()).to_numpy(), None
-    words = column.cast(pa.string())
-    classes = sorted(word for word in pc.unique(words).to_pylist() if word)
-    index = pc.index_in(words, pa.array(classes)).fill_null(-1).to_numpy()
-    return index.astype(np.int32), tuple(classes)
-
-
-def _splits(column: pa.ChunkedArray, path: Path) -> np.ndarray:
-    if pa.types.is_integer(column.type):
-        return column.fill_null(3).to_numpy().astype(np.uint8)
-    words = column.cast(pa.string()).fill_null("")
-    unknown = [word for word in pc.unique(words).to_pylist() if word.lower() not in _SPLIT_WORDS]
-    if unknown:
-        raise InputError(f"{path}: split {unknown[0]!r} is not known; use train, validation, test or unused")
-    return np.array([_SPLIT_WORDS[word.lower()] for word in words.to_pylist()], dtype=np.uint8)

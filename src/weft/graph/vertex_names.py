@@ -8,11 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from weft.errors import GraphFormatError
+
 
 def names_from_arrays(arrays: dict[str, np.ndarray]) -> pa.Array | None:
     """From the arrays of a graph directory; None where it has none."""
     if "names_text" in arrays:
-        return text_column(arrays["names_text"], arrays["names_offsets"])
+        try:
+            column = text_column(arrays["names_text"], arrays["names_offsets"])
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise GraphFormatError(f"the vertices' names are damaged ({error}): import the graph again") from None
+        return column
     return pa.array(arrays["names"]) if "names" in arrays else None
 
 

@@ -2,15 +2,17 @@
 
 import copy
 import hashlib
+import io
 import json
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from weft.graph import named_errors
+from weft.graph import named_errors, written_beside
 
 Once = Callable[[str, Callable[[], np.ndarray]], np.ndarray]  # what a step of that name gives, or gave before
 
@@ -41,17 +43,15 @@ class CheckpointedSteps:
         """What `make` gives, or gave for the same inputs before."""
         name = self._within + name
         file = self._folder / f"{name}.npy"
-        if file.exists():
-            with named_errors(file, "reading"):
-                found: np.ndarray = np.load(file, allow_pickle=False)
+        found = _read(file)
+        if found is not None:
             self.resumed.append(name)
             return found
-        found, unfinished = make(), file.with_suffix(".unfinished")
-        with named_errors(file, "writing"):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with open(unfinished, "wb") as out:
-                np.save(out, found)
-            unfinished.rename(file)
+        found = make()
+        data = io.BytesIO()
+        np.save(data, found)
+        with written_beside(file) as beside:
+            beside.write_bytes(data.getvalue() + _sum(data.getvalue()))
         return found
 
     def forget(self) -> None:
@@ -61,3 +61,16 @@ class CheckpointedSteps:
 
     def _hidden(self, key: str) -> Path:
         return self._target.parent / f".{self._target.name}.steps-{key}"
+
+
+def _read(file: Path) -> np.ndarray | None:
+    """A finished step; None where it is not there, or not as it was written: then it is made again."""
+    if not file.exists():
+        return None
+    with named_errors(file, "reading"):
+        data = file.read_bytes()
+    return np.load(io.BytesIO(data[:-4]), allow_pickle=False) if _sum(data[:-4]) == data[-4:] else None
+
+
+def _sum(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(4, "little")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
+    from weft.training.checkpoint import checkpoint_damage
     from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
     from weft.training.inference import infer
     from weft.training.interrupts import Interrupted

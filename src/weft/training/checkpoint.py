@@ -5,7 +5,6 @@ buffers, the optimiser's tensors and a few numbers, and a run resumed from it en
 """
 
 import json
-import os
 import re
 import shutil
 import zlib
@@ -18,8 +17,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from weft.errors import TrainingError
-from weft.graph import named_errors, swap_folders, sync_folder
+from weft.errors import TrainingError, WeftError
+from weft.graph import named_errors, written_beside
 
 VERSION = 1
 _TENSORS, _STATE = "state.safetensors", "state.json"
@@ -27,25 +26,12 @@ _TENSORS, _STATE = "state.safetensors", "state.json"
 
 def save(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
     """Write a checkpoint folder, replacing one that is there."""
-    temporary = folder.with_name(f".{folder.name}.writing-{os.getpid()}")
-    with named_errors(folder, "writing the checkpoint"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        for left in folder.parent.glob(f".{folder.name}.writing-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        try:
-            temporary.mkdir()
-            data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-            _write(temporary / _TENSORS, data)
-            state = {"version": VERSION, "crc32": zlib.crc32(data), **state}
-            _write(temporary / _STATE, json.dumps(state, indent=1).encode())
-            sync_folder(temporary)
-            if folder.exists():
-                swap_folders(temporary, folder)
-            else:
-                os.rename(temporary, folder)
-            sync_folder(folder.parent)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    with written_beside(folder) as beside:
+        beside.mkdir()
+        data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+        (beside / _TENSORS).write_bytes(data)
+        state = {"version": VERSION, "crc32": zlib.crc32(data), **state}
+        (beside / _STATE).write_text(json.dumps(state, indent=1))
 
 
 def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -63,6 +49,15 @@ def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return load_tensors(data), state
     except (ValueError, KeyError, TypeError, SafetensorError) as error:
         raise TrainingError(f"the checkpoint {folder} is damaged ({error}): resume from another one") from None
+
+
+def checkpoint_damage(folder: Path) -> str:
+    """What is wrong with a checkpoint or a trained model; nothing if it is sound."""
+    try:
+        load(folder)
+    except WeftError as error:
+        return str(error)
+    return ""
 
 
 class Checkpoints:
@@ -122,10 +117,3 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor
             _, number, key = name.split(".", 2)
             whole["state"].setdefault(int(number), {})[key] = value
     optimizer.load_state_dict(whole)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

@@ -231,7 +231,7 @@ class TestDirectories:
     def test_kill_in_the_middle(self, where, tmp_path):
         """A writer that dies leaves the old graph; the next one sweeps up."""
         script = (
-            "import os, signal, sys; from pathlib import Path; from weft.graph.storage import DirectoryWriter\n"
+            "import os, signal, sys; from pathlib import Path; from weft.graph import DirectoryWriter\n"
             "with DirectoryWriter(Path(sys.argv[1]), overwrite=True) as d:\n"
             "    d.array('indptr', 'int64'); os.kill(os.getpid(), signal.SIGKILL)\n"
         )

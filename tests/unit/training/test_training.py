@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -351,7 +352,7 @@ class TestResuming:
         def full(path, data):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(checkpoint, "_write", full)
+        monkeypatch.setattr(Path, "write_bytes", full)
         with pytest.raises(StorageError, match="no space left"):
             checkpoint.Checkpoints(tmp_path, 3).save(99, {"a": torch.zeros(3)}, {})
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

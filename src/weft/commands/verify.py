@@ -1,0 +1,66 @@
+"""weft verify: is what is on disk still what was written?"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import weft.graph
+from weft.errors import ConfigError, WeftError
+from weft.quantities import as_size
+
+Row = tuple[str, int, str]  # a file, its bytes, and what is wrong with it
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `weft verify`."""
+    parser.add_argument("folder", type=Path, help="a graph, its parts, a trained model, or a folder of checkpoints")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read all of it, print a table, and say by the exit code whether it is sound: 0, or 1 where something is damaged."""
+    rows = list(_rows(args.folder))
+    width = max(len(name) for name, *_ in rows)
+    for name, size, wrong in rows:
+        print(f"{name:{width}}  {as_size(size):>10}  {wrong or 'sound'}")
+    damaged = [name for name, _, wrong in rows if wrong]
+    print(f"{args.folder}: {f'{len(damaged)} of {len(rows)} are damaged' if damaged else 'all is sound'}")
+    return 1 if damaged else 0
+
+
+def _rows(folder: Path) -> Iterator[Row]:
+    if (folder / weft.graph.MANIFEST).exists() or any(folder.glob("*.npy")):
+        return _graph_rows(folder)
+    checkpoints = sorted(path.parent for path in [*folder.glob("state.*"), *folder.glob("*/state.*")])
+    if not checkpoints:
+        raise ConfigError(
+            f"{folder} is no graph, trained model or folder of checkpoints: name a folder that Weft wrote"
+        )
+    return _checkpoint_rows(folder, list(dict.fromkeys(checkpoints)))
+
+
+def _graph_rows(folder: Path) -> Iterator[Row]:
+    """The files of a graph; then whether they fit together, where each by itself is sound."""
+    graph, apart = None, ""
+    try:
+        graph = weft.Graph.mapped(folder)
+    except WeftError as error:
+        apart = str(error)
+    try:
+        found = [
+            (name, size, str(wrong or "")) for name, size, wrong in weft.graph.check_files(folder, graph, large=True)
+        ]
+    except WeftError as error:  # the manifest: nothing is known of the arrays
+        yield weft.graph.MANIFEST, 0, str(error)
+        return
+    yield from ((f"{name}.npy", size, wrong) for name, size, wrong in found)
+    fit = not apart or any(wrong for *_, wrong in found)
+    yield weft.graph.MANIFEST, (folder / weft.graph.MANIFEST).stat().st_size, "" if fit else apart
+
+
+def _checkpoint_rows(folder: Path, checkpoints: list[Path]) -> Iterator[Row]:
+    import weft.training  # needs PyTorch, which reading a graph does not
+
+    for checkpoint in checkpoints:
+        name = "state" if checkpoint == folder else checkpoint.name
+        size = sum(file.stat().st_size for file in checkpoint.iterdir())
+        yield name, size, weft.training.checkpoint_damage(checkpoint)

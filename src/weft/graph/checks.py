@@ -1,0 +1,167 @@
+"""What the arrays of a graph may hold: checked a piece at a time when a directory is opened or verified, and in memory."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.errors import GraphFormatError, InputError, WeftError
+from weft.graph.directory import check_array, map_array, read_manifest
+from weft.graph.hetero_features import HeteroFeatures
+from weft.graph.values import checked_types
+
+if TYPE_CHECKING:
+    from weft.graph.graph import Graph
+
+_CHUNK = 1 << 22  # values at a time
+_FEATURES_AT_ONCE = 256 << 20  # bytes of features that are read when a graph is opened; more only by `weft verify`
+
+Check = Callable[["Graph", np.ndarray, int], None]  # some rows of an array, and the place of the first of them
+
+
+def check_shapes(graph: "Graph") -> None:
+    """What must hold for a graph to be opened; cheap whatever its size."""
+    vertices, edges = graph.num_vertices, graph.num_edges
+    if vertices < 1:
+        raise InputError("the graph is empty: it needs at least one vertex")
+    if graph.indptr[0] != 0 or graph.indptr[-1] != edges:
+        raise GraphFormatError(
+            "the neighbour lists do not fit together (indptr must run from 0 to the number of edges)"
+        )
+    for name, count in (("edge_weight", edges), ("edge_type", edges)):
+        array = getattr(graph, name)
+        if array is not None and len(array) != count:
+            raise InputError(f"{name} has {len(array)} values for {count} edges: give one for each")
+    for name in ("features", "labels", "split", "original_ids", "vertex_type", "names"):
+        array = getattr(graph, name)
+        if array is not None and len(array) != vertices:
+            raise InputError(f"{name} has {len(array)} rows for {vertices} vertices: give one for each, in order")
+    bounds = graph.bounds
+    if bounds is not None and (
+        not len(bounds) or bounds[0] != 0 or bounds[-1] != vertices or (bounds[1:] < bounds[:-1]).any()
+    ):
+        raise GraphFormatError(
+            "the owners' bounds do not fit the vertices (they must rise from 0 to their number): partition the graph again"
+        )
+    shares = graph.shares
+    if shares is not None and (
+        shares.shape != (graph.num_owners,) or not (shares > 0).all() or not np.isfinite(shares).all()
+    ):
+        raise GraphFormatError(
+            f"the owners' shares are not {graph.num_owners} positive numbers, one for each: partition the graph again"
+        )
+
+
+def check_values(graph: "Graph") -> None:
+    """All values of a graph in memory within their bounds."""
+    features = graph.features
+    arrays = {name: getattr(graph, name) for name in _CHECKS if name != "features"}
+    tables = features.tables if isinstance(features, HeteroFeatures) else (features,)
+    for name, array in [*arrays.items(), *(("features", table) for table in tables)]:
+        if array is not None and array.size:
+            rows = max(1, _CHUNK * len(array) // array.size)
+            for first in range(0, len(array), rows):
+                _CHECKS[name](graph, array[first : first + rows], first)
+
+
+def check_files(path: Path, graph: "Graph | None", *, large: bool) -> Iterator[tuple[str, int, WeftError | None]]:
+    """Of each array of a directory: its name, its bytes, and what is wrong with its header, its sum or what it holds.
+
+    `large`: features are read however many there are. What may be held is only known of a graph that can be opened.
+    """
+    arrays = read_manifest(path).arrays
+    features = sum(entry.nbytes for name, entry in arrays.items() if name.startswith("features"))
+    for name, entry in arrays.items():
+        kind = "features" if name.startswith("features") else name
+        check = partial(_CHECKS[kind], graph) if graph and kind in _CHECKS else None
+        wrong: WeftError | None = None
+        try:
+            map_array(path, name, entry)
+            if large or kind != "features" or features <= _FEATURES_AT_ONCE:
+                check_array(path, name, entry, check)
+            if large and graph and name == "original_ids" and graph.original_ids is not None:
+                _check_distinct(graph.original_ids)
+        except WeftError as error:
+            wrong = error
+        yield name, entry.nbytes, wrong
+
+
+def check_finite(rows: np.ndarray, first: int) -> None:
+    """Refuse NaN and infinity, naming the vertex and the column."""
+    finite = np.isfinite(rows)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        raise InputError(
+            f"feature {column} of vertex {first + row} is {rows[row, column]}: replace NaN and infinite values, then import"
+        )
+
+
+def _check_indptr(graph: "Graph", piece: np.ndarray, first: int) -> None:
+    falls = piece[1:] < piece[:-1]
+    if falls.any() or piece[0] < (graph.indptr[first - 1] if first else 0):
+        raise GraphFormatError(f"list {first + int(np.argmax(falls))} ends before it begins: import again")
+
+
+def _check_indices(graph: "Graph", piece: np.ndarray, first: int) -> None:
+    if piece.min() < 0 or piece.max() >= graph.num_vertices:
+        at = int(np.argmax((piece < 0) | (piece >= graph.num_vertices)))
+        raise InputError(f"edge {first + at} comes from vertex {piece[at]}, but ids are 0 to {graph.num_vertices - 1}")
+
+
+def _check_weights(_graph: "Graph", piece: np.ndarray, first: int) -> None:
+    if not np.isfinite(piece).all():
+        raise InputError(
+            f"an edge weight between edges {first} and {first + len(piece)} is NaN or infinite: replace it"
+        )
+
+
+def _check_edge_types(graph: "Graph", piece: np.ndarray, _first: int) -> None:
+    checked_types("edge", piece, graph.edge_type_names)
+
+
+def _check_vertex_types(graph: "Graph", piece: np.ndarray, _first: int) -> None:
+    checked_types("vertex", piece, graph.vertex_type_names)
+
+
+def _check_labels(graph: "Graph", piece: np.ndarray, _first: int) -> None:
+    low, high = int(piece.min()), int(piece.max())
+    if low < -1 or high >= (2 if graph.multi_label else graph.num_classes):
+        raise InputError(f"labels run from {low} to {high}: classes are 0 to {graph.num_classes - 1}, -1 is unknown")
+
+
+def _check_split(_graph: "Graph", piece: np.ndarray, _first: int) -> None:
+    if piece.max() > 3:
+        raise InputError(f"split holds {piece.max()}: use 0 train, 1 validation, 2 test, 3 unused")
+
+
+def _check_ids(graph: "Graph", piece: np.ndarray, _first: int) -> None:
+    if piece.min() < 0 or piece.max() >= graph.num_vertices:
+        raise GraphFormatError(
+            f"original ids run from {piece.min()} to {piece.max()}, of {graph.num_vertices} vertices: partition again"
+        )
+
+
+def _check_distinct(ids: np.ndarray) -> None:
+    seen = np.zeros(len(ids), dtype=bool)
+    seen[ids] = True
+    if not seen.all():
+        raise GraphFormatError("two vertices have the same original id: partition the graph again")
+
+
+def _check_features(_graph: "Graph", piece: np.ndarray, first: int) -> None:
+    check_finite(piece, first)
+
+
+_CHECKS: dict[str, Check] = {
+    "indptr": _check_indptr,
+    "indices": _check_indices,
+    "edge_weight": _check_weights,
+    "edge_type": _check_edge_types,
+    "vertex_type": _check_vertex_types,
+    "features": _check_features,
+    "labels": _check_labels,
+    "split": _check_split,
+    "original_ids": _check_ids,
+}

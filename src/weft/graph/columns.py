@@ -1,0 +1,106 @@
+"""Columns of tables as ids, numbers, labels and splits; what can't be meant is refused, naming where it is."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weft.errors import InputError
+
+_SPLIT_WORDS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "unused": 3, "none": 3, "": 3}
+
+
+def reason_of(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def id_column(column: pa.Array, where: str, row: int) -> pa.Array:
+    """Ids as int64 or large_string, of which none is missing."""
+    column = decoded(column)
+    missing = column.is_null()
+    if is_string(column.type):
+        column = cast(column, pa.large_string(), where)
+        missing = pc.or_(missing, pc.equal(column, "").fill_null(True))
+    elif pa.types.is_integer(column.type):
+        column = cast(column, pa.int64(), where)
+    elif not pa.types.is_null(column.type):
+        raise InputError(f"{where} holds {column.type}, but vertex ids are integers or strings")
+    if pc.any(missing).as_py():
+        at = row + missing.to_pylist().index(True)
+        raise InputError(f"{where}: a vertex id is missing (row {at}): give each one")
+    return column
+
+
+def is_string(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def decoded(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def cast(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, where: str) -> pa.Array | pa.ChunkedArray:
+    """A column as another type; numbers are rounded to floats, and nothing else is lost."""
+    try:
+        made = decoded(column).cast(kind, safe=not pa.types.is_floating(kind))
+        made.validate(full=True)  # of strings: are they UTF-8?
+    except pa.ArrowException as error:
+        raise InputError(f"{where} can't be read as {kind} ({reason_of(error)}): correct it") from None
+    return made
+
+
+def numbers_of(column: pa.Array, where: str) -> np.ndarray:
+    """A column of numbers as float32; NaN where there is none."""
+    kind = decoded(column).type
+    if not (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    ):
+        raise InputError(f"{where} holds {kind}; it must hold numbers")
+    with np.errstate(over="ignore"):
+        return cast(column, pa.float32(), where).to_numpy(zero_copy_only=False)
+
+
+def feature_column(column: pa.Array, name: str, path: Path, row: int) -> np.ndarray:
+    """One column of numbers, or a column of lists of equal length, as rows."""
+    where = f"{path}: feature column {name}"
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        lengths = pc.list_value_length(column)
+        low, high = pc.min(lengths).as_py(), pc.max(lengths).as_py()
+        if low != high or column.null_count:
+            raise InputError(
+                f"{path}: the lists of column {name} near row {row} have {low} to {high} values; all must be as long"
+            )
+        return numbers_of(column.flatten(), where).reshape(len(column), -1)
+    return numbers_of(column, where)[:, None]
+
+
+def labels_of(table: pa.Table | None, names: list[str], path: Path) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+    if table is None or not names:
+        return None, None
+    if len(names) > 1:
+        columns = [cast(table.column(name), pa.float64(), f"{path}: column {name}").to_numpy() for name in names]
+        return np.stack(columns, axis=1), tuple(names)
+    where, column = f"{path}: column {names[0]}", decoded(table.column(names[0]))
+    if pa.types.is_integer(column.type):
+        return cast(column, pa.int64(), where).fill_null(-1).to_numpy(), None
+    if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
+        return cast(column, pa.float64(), where).to_numpy(), None
+    words = cast(column, pa.string(), where)
+    classes = sorted(word for word in pc.unique(words).to_pylist() if word)
+    index = pc.index_in(words, pa.array(classes, pa.string())).fill_null(-1).to_numpy()
+    return index.astype(np.int32), tuple(classes)
+
+
+def splits_of(column: pa.ChunkedArray, path: Path) -> np.ndarray:
+    where, column = f"{path}: the column of the split", decoded(column)
+    if pa.types.is_integer(column.type):
+        return cast(column, pa.int64(), where).fill_null(3).to_numpy()
+    words = cast(column, pa.string(), where).fill_null("")
+    unknown = [word for word in pc.unique(words).to_pylist() if word.lower() not in _SPLIT_WORDS]
+    if unknown:
+        raise InputError(f"{path}: split {unknown[0]!r} is not known; use train, validation, test or unused")
+    return np.array([_SPLIT_WORDS[word.lower()] for word in words.to_pylist()], dtype=np.uint8)

@@ -1,0 +1,316 @@
+"""The graph directory on disk: .npy files, and a manifest with their shapes, types and checksums (docs/file-formats.md).
+
+Nothing is parsed but the manifest, whose own sum is checked: an array's header must be what the manifest says, byte by byte.
+"""
+
+import contextlib
+import json
+import math
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import numpy as np
+
+from weft.errors import GraphFormatError, StorageError, WeftError
+from weft.graph.storage import named_errors, remove_leftovers, written_beside
+
+FORMAT = "weft-graph"
+VERSION = 1
+MANIFEST = "manifest.json"
+_HEADER = 128  # bytes of an .npy header, padded so that the shape can be filled in at the end
+_CHUNK = 1 << 22  # bytes read or written at a time
+_NAMES = ("class_names", "vertex_type_names", "edge_type_names")
+_IDS = ("<i4", "<i8")
+_TYPES = {  # what each array may be of, and how many dimensions it has
+    "indptr": (("<i8",), (1,)),
+    "indices": (_IDS, (1,)),
+    "edge_weight": (("<f4",), (1,)),
+    "edge_type": (("|u1", *_IDS), (1,)),
+    "vertex_type": (("|u1", *_IDS), (1,)),
+    "features": (("<f2", "<f4", "<f8"), (2,)),
+    "labels": (("|u1", *_IDS), (1, 2)),
+    "split": (("|u1",), (1,)),
+    "original_ids": (("<i8",), (1,)),
+    "bounds": (("<i8",), (1,)),
+    "shares": (("<f8",), (1,)),
+    "names": (("<i8",), (1,)),
+    "names_text": (("|u1",), (1,)),
+    "names_offsets": (("<i8",), (1,)),
+}
+
+
+@dataclass(frozen=True)
+class ArrayEntry:
+    """What a manifest says of an array."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    crc32: int  # of the data after the header
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def header(self) -> bytes:
+        """What an .npy file of this shape and type begins with."""
+        size = _HEADER - 10
+        text = f"{{'descr': '{self.dtype}', 'fortran_order': False, 'shape': {self.shape}, }}"
+        return b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + text.ljust(size - 1).encode() + b"\n"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a manifest says of a graph besides its arrays; names only where there are some."""
+
+    num_classes: int = 0
+    class_names: Sequence[str] | None = None
+    vertex_type_names: Sequence[str] | None = None
+    edge_type_names: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a graph directory says of itself."""
+
+    facts: Facts
+    arrays: dict[str, ArrayEntry]
+
+
+class ArrayWriter:
+    """One .npy file, written piece by piece, its checksum computed on the way."""
+
+    def __init__(self, folder: Path, name: str, dtype: np.dtype | type | str, row: tuple[int, ...] = ()) -> None:
+        self.name, self.dtype, self._row = name, np.dtype(dtype), row
+        self._path = folder / f"{name}.npy"
+        self._rows, self._crc = 0, 0
+        with named_errors(self._path, "writing"):
+            self.file: BinaryIO = open(self._path, "wb")  # noqa: SIM115
+            self.file.write(b"\0" * _HEADER)
+
+    def append(self, rows: np.ndarray) -> None:
+        """Add rows; they must be of the right shape and convert safely to the type."""
+        assert rows.shape[1:] == self._row, (self.name, rows.shape, self._row)
+        piece = np.ascontiguousarray(rows, dtype=self.dtype)
+        with named_errors(self._path, "writing"):
+            data = piece.data.cast("B") if piece.size else memoryview(b"")
+            self.file.write(data)
+            self._crc = zlib.crc32(data, self._crc)
+        self._rows += len(rows)
+
+    def close(self) -> ArrayEntry:
+        """Finish the header, and return the manifest's entry."""
+        entry = ArrayEntry((self._rows, *self._row), self.dtype.str, self._crc)
+        with named_errors(self._path, "writing"), self.file as file:
+            file.seek(0)
+            file.write(entry.header)
+        return entry
+
+
+class DirectoryWriter:
+    """A graph directory in the making: arrays are added, and on leaving the context it appears under its name at once."""
+
+    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
+        self.path = Path(path)
+        self._overwrite = overwrite
+        self._arrays: dict[str, ArrayWriter] = {}
+        self.facts = Facts()
+
+    def check(self) -> None:
+        """Refuse a place that is taken, before anything long is computed for it."""
+        remove_leftovers(self.path)
+        if self.path.exists() and not self._overwrite:
+            raise StorageError(f"{self.path} exists already: choose another name, or overwrite it with --overwrite")
+        if self.path.exists() and not (self.path / MANIFEST).exists() and any(self.path.iterdir()):
+            raise StorageError(
+                f"{self.path} is not a graph directory, so it will not be overwritten: choose another name"
+            )
+
+    def __enter__(self) -> Self:
+        self.check()
+        with contextlib.ExitStack() as stack:
+            self.folder = stack.enter_context(written_beside(self.path))
+            self.folder.mkdir()
+            self._leave = stack.pop_all()
+        return self
+
+    def array(self, name: str, dtype: np.dtype | type | str, row: tuple[int, ...] = ()) -> ArrayWriter:
+        """A new array, to be appended to."""
+        assert name not in self._arrays, name
+        self._arrays[name] = ArrayWriter(self.folder, name, dtype, row)
+        return self._arrays[name]
+
+    def add(self, **arrays: np.ndarray | None) -> None:
+        """Whole arrays, in pieces; None is left out."""
+        for name, values in arrays.items():
+            if values is not None:
+                writer = self.array(name, values.dtype, values.shape[1:])
+                rows = max(1, _CHUNK // max(1, values.dtype.itemsize * math.prod(values.shape[1:])))
+                for first in range(0, len(values), rows):
+                    writer.append(values[first : first + rows])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._leave:
+            try:
+                if error is not None:
+                    raise error
+                self._finish()
+            finally:
+                for writer in self._arrays.values():
+                    with contextlib.suppress(OSError):  # of a full disk, once more
+                        writer.file.close()
+
+    def _finish(self) -> None:
+        arrays = {name: asdict(writer.close()) for name, writer in self._arrays.items()}
+        facts = {name: value for name, value in asdict(self.facts).items() if value is not None}
+        manifest = {"format": FORMAT, "version": VERSION, **facts, "arrays": arrays}
+        manifest["crc32"] = _sum_of(json.loads(json.dumps(manifest)))
+        (self.folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+
+
+def _sum_of(manifest: dict[str, object]) -> int:
+    """The sum of all that a manifest says, however it is laid out."""
+    rest = {name: value for name, value in manifest.items() if name != "crc32"}
+    return zlib.crc32(json.dumps(rest, sort_keys=True).encode())
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a graph directory, checked."""
+    if not path.exists():
+        raise GraphFormatError(f"there is no graph at {path}: make one with `weft import` or `weft generate`")
+    file = path / MANIFEST
+    if not file.exists():
+        raise GraphFormatError(f"{path} is not a graph directory (it has no {MANIFEST}): make one with `weft import`")
+    with named_errors(file, "reading"):
+        text = file.read_text(errors="replace")
+    try:
+        manifest = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise GraphFormatError(f"{file} is damaged ({error}): import the graph again") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise GraphFormatError(f"{file} is not the manifest of a Weft graph: import the graph again")
+    if manifest.get("version") != VERSION:
+        raise GraphFormatError(
+            f"{path} has version {manifest.get('version')} of the graph format, this Weft reads version {VERSION}: "
+            f"upgrade Weft, or import the graph again with this one"
+        )
+    wrong = _wrong_with(manifest)
+    if not wrong and "crc32" not in manifest:  # as Weft 0.1.0 wrote them
+        extra = sorted(name for name in _TYPES if (path / f"{name}.npy").exists() and name not in manifest["arrays"])
+        wrong = f"it does not name {extra[0]}.npy" if extra else ""
+    if wrong:
+        raise GraphFormatError(f"{file} is damaged ({wrong}): import the graph again")
+    facts = Facts(manifest["num_classes"], *(manifest.get(name) for name in _NAMES))
+    arrays = {
+        name: ArrayEntry(tuple(entry["shape"]), entry["dtype"], entry["crc32"])
+        for name, entry in manifest["arrays"].items()
+    }
+    return Manifest(facts, arrays)
+
+
+def _wrong_with(manifest: dict) -> str:
+    """What is wrong with a manifest; nothing if it is sound."""
+    if (
+        "crc32" in manifest
+        and _sum_of({name: value for name, value in manifest.items() if name != "crc32"}) != manifest["crc32"]
+    ):
+        return "its own checksum differs"
+    if not _is_count(manifest.get("num_classes")):
+        return f"num_classes = {manifest.get('num_classes')!r}"
+    for name in _NAMES:
+        names = manifest.get(name)
+        if names is not None and not (isinstance(names, list) and all(isinstance(word, str) for word in names)):
+            return f"{name} is no list of names"
+    arrays = manifest.get("arrays")
+    if not isinstance(arrays, dict):
+        return "it names no arrays"
+    needed = [
+        ("indptr", True),
+        ("indices", True),
+        ("names_offsets", "names_text" in arrays),
+        ("vertex_type", "features_0" in arrays),
+    ]
+    for name, is_needed in needed:
+        if is_needed and name not in arrays:
+            return f"it does not name {name}"
+    return next((wrong for name, entry in arrays.items() if (wrong := _wrong_with_entry(name, entry))), "")
+
+
+def _wrong_with_entry(name: str, entry: object) -> str:
+    dtypes, dimensions = _TYPES.get("features" if name.removeprefix("features_").isdecimal() else name, ((), ()))
+    if not dtypes:
+        return f"it names {name}, which no graph has"
+    if not isinstance(entry, dict) or not {"shape", "dtype", "crc32"} <= set(entry):
+        return f"it does not say all of {name}"
+    shape = entry["shape"]
+    if not isinstance(shape, list) or len(shape) not in dimensions or not all(map(_is_count, shape)):
+        return f"{name} has shape {shape!r}"
+    if entry["dtype"] not in dtypes:
+        return f"{name} is of type {entry['dtype']!r}"
+    return "" if _is_count(entry["crc32"]) else f"the checksum of {name} is {entry['crc32']!r}"
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62
+
+
+def map_array(path: Path, name: str, entry: ArrayEntry) -> np.ndarray:
+    """An array of a directory, memory-mapped, its size and header checked against the manifest."""
+    file = path / f"{name}.npy"
+    with named_errors(file, "reading"), open(file, "rb") as stream:
+        header, size, expected = stream.read(_HEADER), os.fstat(stream.fileno()).st_size, _HEADER + entry.nbytes
+        if size != expected:
+            raise GraphFormatError(
+                f"{file} has {size} bytes in place of {expected}: it is truncated or of another graph; import again"
+            )
+        if header != entry.header:
+            raise GraphFormatError(
+                f"{file} is damaged: its header does not have the shape and type that the manifest names; import again"
+            )
+        if not entry.nbytes:
+            return np.empty(entry.shape, entry.dtype)
+        return np.memmap(stream, entry.dtype, "r", _HEADER, entry.shape)
+
+
+def check_array(
+    path: Path, name: str, entry: ArrayEntry, check: Callable[[np.ndarray, int], None] | None = None
+) -> None:
+    """Read an array's file whole: its sum must be the manifest's, and its rows, a piece at a time, pass `check`.
+
+    By plain reads: pages of a memory map would count as this process's memory.
+    """
+    file, crc, first = path / f"{name}.npy", 0, 0
+    wrong: WeftError | None = None
+    row = entry.nbytes // max(1, entry.shape[0])
+    buffer = np.empty(max(row, _CHUNK // max(1, row) * row), dtype=np.uint8)
+    with named_errors(file, "reading"), open(file, "rb", buffering=0) as stream:
+        stream.seek(_HEADER)
+        while count := _fill(stream, buffer):
+            crc = zlib.crc32(buffer[:count].data, crc)
+            if check and not wrong and count % row == 0:
+                rows = buffer[:count].view(entry.dtype).reshape(-1, *entry.shape[1:])
+                try:
+                    check(rows, first)
+                except WeftError as error:
+                    wrong = error
+                first += len(rows)
+    if crc != entry.crc32:
+        raise GraphFormatError(f"{file} is damaged: its checksum differs from the manifest's; import the graph again")
+    if wrong:
+        raise GraphFormatError(f"{file} holds what it can't: {wrong}") from wrong
+
+
+def _fill(stream: BinaryIO, buffer: np.ndarray) -> int:
+    """Read as many bytes as fit, or as there are."""
+    count = 0
+    while some := stream.readinto(buffer[count:].data):  # type: ignore[attr-defined]
+        count += some
+    return count

@@ -1,0 +1,77 @@
+"""Users' labels, splits and types as a graph stores them; what can't be stored without a change is refused."""
+
+import numpy as np
+
+from weft.errors import InputError
+
+_MOST_CLASSES = 1 << 24  # beyond it, a number is no class but a mistake that would allocate all memory
+_MOST_TYPES = 1 << 20
+
+
+def clean_labels(labels: np.ndarray | None, class_names: tuple[str, ...] | None) -> tuple[np.ndarray | None, int]:
+    """Labels in their stored type, and the number of classes."""
+    if labels is None:
+        return None, 0
+    labels = np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
+        raise InputError(
+            f"labels have shape {labels.shape} and type {labels.dtype}: they need a number a vertex, or a column a class"
+        )
+    if labels.ndim == 2:
+        if not np.isin(labels, (0, 1)).all():
+            raise InputError("labels with several columns must be 0 or 1 in each: one column a class")
+        return labels.astype(np.uint8), labels.shape[1]
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isnan(labels), -1, labels)
+        if (labels != np.rint(labels)).any() or np.isinf(labels).any():
+            raise InputError("labels must be whole numbers (classes from 0 on), with -1 or NaN where unknown")
+    lowest, highest = (int(labels.min()), int(labels.max())) if labels.size else (0, -1)
+    if lowest < -1:
+        raise InputError(f"label {lowest} is negative: classes are counted from 0, and -1 means unknown")
+    most = len(class_names) if class_names else _MOST_CLASSES
+    if highest >= most:
+        raise InputError(f"label {highest} is none of {most:,} classes: they are counted from 0")
+    return labels.astype(np.int32), max(highest + 1, len(class_names or ()))
+
+
+def clean_split(split: np.ndarray | None) -> np.ndarray | None:
+    """A split in its stored type."""
+    if split is None or not np.size(split):
+        return None if split is None else np.asarray(split, dtype=np.uint8)
+    split = whole_numbers("split", np.asarray(split))
+    wrong = split[(split < 0) | (split > 3)]
+    if len(wrong):
+        raise InputError(f"split holds {wrong[0]}: use 0 train, 1 validation, 2 test, 3 unused")
+    return split.astype(np.uint8)
+
+
+def clean_types(types: np.ndarray | None) -> np.ndarray | None:
+    """Types of vertices in their stored type."""
+    if types is None or types.dtype == np.uint8:
+        return types
+    types = checked_types("vertex", types)
+    return types.astype(np.uint8 if not types.size or types.max() < 256 else np.int32)
+
+
+def checked_types(what: str, types: np.ndarray, names: tuple[str, ...] | None = None) -> np.ndarray:
+    """Types of edges or vertices: whole numbers from 0 on, within their number where they have names."""
+    types = whole_numbers(f"{what} types", types)
+    if types.size:
+        low, high = int(types.min()), int(types.max())
+        if low < 0 or high >= (_MOST_TYPES if names is None else len(names)):
+            among = "counted from 0" if names is None else f"0 to {len(names) - 1}"
+            raise InputError(f"{what} types run from {low} to {high}: they are {among}")
+    return types
+
+
+def whole_numbers(what: str, values: np.ndarray) -> np.ndarray:
+    """Numbers that are whole, one each, as integers."""
+    if values.ndim != 1 or values.dtype.kind not in "iuf":
+        raise InputError(f"{what} have shape {values.shape} and type {values.dtype}: they need one whole number each")
+    if values.dtype.kind != "f":
+        return values
+    if not np.isfinite(values).all() or (values != np.rint(values)).any() or np.abs(values).max(initial=0) >= 2**53:
+        raise InputError(f"{what} are not all whole numbers: correct them")
+    return values.astype(np.int64)

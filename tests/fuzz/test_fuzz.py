@@ -1,0 +1,175 @@
+"""Damaged files never crash a command, give a traceback, or change a run in silence (`make fuzz` tries for an hour)."""
+
+import signal
+import zlib
+
+import graphs
+import numpy as np
+import pytest
+import tables
+from damage import WAYS, damaged
+from outcomes import Commands, Here
+from rounds import GraphRounds, TableRounds, contents, run_for
+
+from weft.cli import main
+from weft.errors import WeftError
+from weft.graph import EdgeOptions, Graph, find_source, import_graph
+
+GRAPHS, TABLES = 216, 150  # cases of the quick round
+
+
+@pytest.fixture(scope="module")
+def commands():
+    with Commands() as running:
+        yield running
+
+
+@pytest.mark.parametrize("kind", sorted(graphs.KINDS))
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_damaged_graphs_are_refused_or_the_same(tmp_path, kind, way):
+    """In this process: what crashes it fails the suite."""
+    graphs.KINDS[kind](tmp_path / "sound")
+    sound = Graph.open(tmp_path / "sound")
+    for seed in range(GRAPHS // len(WAYS) // len(graphs.KINDS)):
+        told = damaged(tmp_path / "sound", tmp_path / "damaged", way, seed)
+        try:
+            found = Graph.open(tmp_path / "damaged")
+        except WeftError as error:
+            assert str(error), told
+            assert main(["verify", str(tmp_path / "damaged")]) in (1, 2), told
+            continue
+        for name in ("indptr", "indices", "edge_weight", "edge_type", "labels", "split", "original_ids", "vertex_type"):
+            before, after = getattr(sound, name), getattr(found, name)
+            assert (before is None and after is None) or np.array_equal(before, after), told
+        everyone = np.arange(sound.num_vertices)
+        assert np.array_equal(sound.features[everyone], found.features[everyone]), told
+        assert sound.facts == found.facts and sound.names == found.names, told
+
+
+def test_damaged_graphs_under_commands(tmp_path, commands):
+    rounds = GraphRounds(tmp_path, commands, ("info", "partition"))
+    wrong = [found for found in (rounds.one(number) for number in range(0, 72, 9)) if found[2]]
+    assert not wrong
+
+
+def test_spoiled_tables(tmp_path):
+    rounds = TableRounds(tmp_path, Here())
+    wrong = [found for found in (rounds.one(number) for number in range(TABLES)) if found[2]]
+    assert not wrong
+
+
+@pytest.mark.slow
+def test_five_minutes():
+    counts, wrong = run_for(300, seed=1_000_000)
+    assert not wrong, counts
+
+
+def test_verify_names_what_is_damaged(tmp_path, capsys):
+    graphs.plain(tmp_path / "graph")
+    assert main(["verify", str(tmp_path / "graph")]) == 0
+    assert "all is sound" in capsys.readouterr().out
+    data = bytearray((tmp_path / "graph" / "features.npy").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "graph" / "features.npy").write_bytes(data)
+    assert main(["verify", str(tmp_path / "graph")]) == 1
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if line.startswith("features.npy")]
+    assert "its checksum differs" in line and "1 of 7 are damaged" in out
+    assert main(["verify", str(tmp_path)]) == 2
+    assert "is no graph, trained model or folder of checkpoints" in capsys.readouterr().err
+
+
+def test_verify_reads_checkpoints(tmp_path, capsys):
+    import torch
+
+    from weft.training.checkpoint import Checkpoints
+
+    for step in (1, 2):
+        Checkpoints(tmp_path, 3).save(step, {"a": torch.ones(4)}, {})
+    assert main(["verify", str(tmp_path)]) == 0
+    file = tmp_path / "step-000000002" / "state.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert main(["verify", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "step-000000001  " in out and "step-000000002  " in out and "1 of 2 are damaged" in out
+
+
+def test_graphs_of_0_1_0_are_read(tmp_path):
+    """Their manifests have no sum of their own; all else is checked."""
+    import json
+
+    graphs.plain(tmp_path / "graph")
+    file = tmp_path / "graph" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    del manifest["crc32"]
+    file.write_text(json.dumps(manifest))
+    Graph.open(tmp_path / "graph").verify()
+    del manifest["arrays"]["edge_weight"]
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(WeftError, match=r"does not name edge_weight\.npy"):
+        Graph.open(tmp_path / "graph")
+
+
+def test_a_file_that_lies_with_a_sum_that_fits(tmp_path):
+    """Ids beyond the graph would make kernels read foreign memory."""
+    import json
+
+    graphs.plain(tmp_path / "graph")
+    file, listed = tmp_path / "graph" / "indices.npy", tmp_path / "graph" / "manifest.json"
+    indices = np.load(file)
+    indices[7] = 200
+    np.save(file, indices)
+    manifest = json.loads(listed.read_text())
+    manifest["arrays"]["indices"]["crc32"] = zlib.crc32(file.read_bytes()[128:])
+    del manifest["crc32"]
+    listed.write_text(json.dumps(manifest))
+    with pytest.raises(WeftError, match=r"indices\.npy holds what it can't: edge 7 comes from vertex 200"):
+        Graph.open(tmp_path / "graph")
+
+
+@pytest.mark.parametrize("limit", [400, 1000, 5000])
+def test_a_full_disk_leaves_the_old_graph(tmp_path, commands, limit):
+    """No file can grow beyond `limit` bytes, as on a disk that fills up at that place."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, array in tables.arrays().items():
+        np.save(source / f"{name}.npy", np.repeat(array, 9, axis=array.ndim - 1) if name == "edge_index" else array)
+    for name in ("edge_weight", "edge_type"):
+        (source / f"{name}.npy").unlink()
+    graphs.plain(tmp_path / "old")
+    before = contents(tmp_path / "old")
+    for argv in (
+        ("import", source, tmp_path / "old"),
+        ("partition", tmp_path / "old", tmp_path / "old", "--parts", 2, "--method", "random"),
+    ):
+        outcome = commands.run(*argv, "--overwrite", file_size=limit)
+        assert outcome.kind == "refused", outcome
+        assert "failed: File too large" in outcome.err
+        assert contents(tmp_path / "old") == before
+        left = {path.name for path in tmp_path.iterdir() if ".steps-" not in path.name}  # which the next one takes over
+        assert left == {"old", "source"}
+
+
+def test_an_interrupted_import_is_cleaned_up(tmp_path):
+    """One that was killed, by this process's number in another container; and one that had moved the old graph aside."""
+    import os
+
+    source = find_source("cora", tmp_path)
+    for left in (f".graph.writing-{os.getpid()}", ".graph.writing-999999999"):
+        (tmp_path / left).mkdir()
+    import_graph(source, tmp_path / "graph", EdgeOptions())
+    assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+    before = contents(tmp_path / "graph")
+    (tmp_path / "graph").rename(tmp_path / ".graph.writing-999999999-old")
+    with pytest.raises(WeftError, match="exists already"):
+        import_graph(source, tmp_path / "graph", EdgeOptions())
+    assert contents(tmp_path / "graph") == before
+
+
+def test_signals_are_crashes():
+    from outcomes import Outcome
+
+    assert Outcome(-signal.SIGSEGV, "", "", 0).kind == "crash"
+    assert Outcome(-signal.SIGALRM, "", "", 0).kind == "hang"
+    assert Outcome(2, "", "weft: no\n", 0).kind == "refused"
+    assert Outcome(1, "", "Traceback (most recent call last)", 0).kind == "traceback"
