@@ -29,9 +29,10 @@ def train(
     if callable(settings.get("loss")):
         objective = LossObjective(settings.pop("loss"))
     checked = Settings.read(settings, "train")
-    if checked.parallel.workers > 1:
+    if checked.parallel.workers > 1 or checked.parallel.max_restarts:
         raise ConfigError(
-            "a script does not start its own workers: drop `workers`, and run it as `torchrun --nproc-per-node N SCRIPT`"
+            "a script does not start its own workers: drop `workers` and `max_restarts`, and run it as "
+            "`torchrun --nproc-per-node N SCRIPT`"
         )
     check_workers(checked)
     if model is not None:

@@ -260,3 +260,48 @@ def test_tasks_of_srun_are_one_run(graphs, alone, tmp_path):
     assert [task.returncode for task in tasks] == [0, 0, 0]
     assert [bool(text) for text in told] == [True, False, False]  # one tells, not three
     assert far(load_file(out / "state.safetensors"), alone) < 1e-10
+
+
+def kill_when_kept(run, folder, rank, steps):
+    """Kill a worker in the middle of an epoch, once there are some checkpoints."""
+    end = time.monotonic() + 120
+    while len(list(folder.glob("step-*"))) < steps and time.monotonic() < end:
+        time.sleep(0.01)
+    os.kill(children_of(run.pid)[rank], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("fewer", [False, True])
+def test_a_run_goes_on_by_itself_when_a_worker_is_killed(graphs, tmp_path, weft, fewer):
+    kept, arguments = (
+        tmp_path / "kept",
+        [*SETTINGS[:4], *SETTINGS[6:], "--epochs", 40, "--batch-size", 40, "--threads", 1],
+    )
+    arguments += ["--plan", "split", "--evaluate-every", 0, "--workers", 3]
+    weft("train", graphs / "parts-3", *arguments, "--out", tmp_path / "undisturbed", check=True)
+    more = ["--checkpoint", kept, "--checkpoint-every", 2, "--keep", 100, "--max-restarts", 1]
+    more += ["--min-workers", 2] if fewer else []
+    command = ["train", graphs / "parts-3", *arguments, *more, "--out", tmp_path / "model"]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "weft.cli", *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    kill_when_kept(run, kept, 1, steps=3)
+    told, errors = run.communicate(timeout=200)
+    assert run.returncode == 0, errors
+    assert "worker 1 was killed by SIGKILL" in errors
+    assert f"restart 1 of 1: {2 if fewer else 3} workers go on from {kept / 'step-'}" in errors
+    assert "going on from" in told
+    undisturbed, model = (load_file(tmp_path / name / "state.safetensors") for name in ("undisturbed", "model"))
+    assert far(model, undisturbed) <= (1e-10 if fewer else 0.0)
+
+
+def test_restarts_that_can_go_on_from_nowhere_are_refused(graphs, capsys):
+    graph = str(graphs / "parts-3")
+    assert cli.main(["train", graph, "--workers", "3", "--max-restarts", "1"]) == 2
+    assert (
+        "max_restarts means nothing to a run without checkpoints: drop it, or set checkpoint" in capsys.readouterr().err
+    )
+    assert cli.main(["train", graph, "--workers", "3", "--checkpoint", "kept", "--min-workers", "2"]) == 2
+    assert "set max_restarts" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.cluster.launcher import Launcher, Request
+    from weft.cluster.launcher import Launcher, Recovery, Request
     from weft.cluster.local import LocalProcesses
 else:
     __getattr__ = lazy_face(__name__)

@@ -2,7 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, starmap
+from pathlib import Path
 
 from weft.errors import ConfigError
 from weft.place import WorkerPlace
@@ -10,6 +12,27 @@ from weft.place import WorkerPlace
 
 def nothing_to_check() -> None:
     """The usual check before workers are started."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What is done when workers are lost: the command is started again, and goes on from its newest checkpoint."""
+
+    times: int  # at most
+    checkpoints: Path
+    least: int | None = None  # workers, if it may go on with fewer than it began with; None: with as many
+    batch_size: int | None = None  # seeds of all workers, which stay as many; None: the whole graph is a batch
+
+    def workers(self, before: int, lost: int) -> int:
+        """How many workers are started after so many were lost: fewer, if the batch can be divided among them."""
+        if self.least is None:
+            return before
+        fewer = range(max(self.least, before - lost), self.least - 1, -1)
+        return next((count for count in fewer if not (self.batch_size or 0) % count), before)
+
+    def newest(self) -> Path | None:
+        """Where it goes on."""
+        return max(self.checkpoints.glob("step-*"), default=None)
 
 
 @dataclass(frozen=True)
@@ -21,11 +44,31 @@ class Request:
     hosts: int = 1
     options: Mapping[str, str] = field(default_factory=dict)  # the launcher's own
     resumable: bool = False  # does it keep checkpoints, to go on from when it is started again?
+    recovery: Recovery | None = None  # None: it ends when workers are lost
     check: Callable[[], object] = nothing_to_check  # refuses what the workers would refuse
 
     def option(self, name: str, usual: str) -> str:
         """An option of the launcher's own."""
         return self.options.get(name, usual)
+
+    def again(self, workers: int) -> "Request":
+        """The request that goes on from the newest checkpoint, as so many workers."""
+        changes = {("checkpoint", "resume"): "true"}
+        if workers != self.workers:
+            changes["parallel", "workers"] = str(workers)
+            if self.recovery and self.recovery.batch_size:
+                changes["sampling", "batch_size"] = str(self.recovery.batch_size // workers)
+        return replace(
+            self, arguments=(*self.arguments, *chain(*starmap(self._setting, changes.items()))), workers=workers
+        )
+
+    def _setting(self, place: tuple[str, str], value: str) -> tuple[str, ...]:
+        """The last word on a setting, in the way in which it was set before."""
+        text = f"{'.'.join(place)}={value}"
+        if any(word.startswith(f"{'.'.join(place)}=") for word in self.arguments):
+            return "--set", text
+        flag = "--" + place[1].replace("_", "-")
+        return (flag,) if value == "true" else (flag, value)
 
 
 class Launcher(ABC):

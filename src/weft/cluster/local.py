@@ -38,9 +38,15 @@ class LocalProcesses(Launcher):
         if request.hosts > 1:
             raise ConfigError("local workers are on one host: choose another launcher, or drop --hosts")
         imported = forkable(request.check)
-        with _Crew() as crew:
-            crew.start(request.arguments, request.workers, imported)
-            return crew.wait()
+        times = 0 if request.recovery is None else request.recovery.times
+        for restart in range(times + 1):
+            with _Crew(request.arguments, request.workers, imported) as crew:
+                code, lost = crew.wait(_GRACE if restart == times else 0.0)
+            if not lost or restart == times or request.recovery is None:
+                break
+            request = request.again(request.recovery.workers(request.workers, lost))
+            _tell_of_restart(request, restart + 1)
+        return code
 
 
 class _Worker:
@@ -76,7 +82,9 @@ class _Worker:
 class _Crew:
     """The workers of a start. While this lasts, signals are passed on to them; at its end, none is left."""
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Sequence[str], workers: int, imported: bool) -> None:
+        """`imported`: are they forks of this process?"""
+        self._arguments, self._size, self._imported = arguments, workers, imported
         self._workers: list[_Worker] = []
         self._open = selectors.DefaultSelector()  # the workers' errors
         self._said: set[str] = set()
@@ -85,6 +93,9 @@ class _Crew:
 
     def __enter__(self) -> Self:
         self._before = {signum: signal.signal(signum, self._note) for signum in SIGNALS}
+        port = _free_port()
+        for rank in range(self._size):
+            self._start(rank, port)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -100,18 +111,11 @@ class _Crew:
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
 
-    def start(self, arguments: Sequence[str], workers: int, imported: bool) -> None:
-        """Start the workers, as forks or anew."""
-        port = _free_port()
-        for rank in range(workers):
-            errors, end = os.pipe()
-            pid = fork(arguments, _place(rank, workers, port), end, imported)
-            os.close(end)
-            self._workers.append(_Worker(rank, pid, errors))
-            self._open.register(errors, selectors.EVENT_READ, self._workers[-1])
+    def wait(self, grace: float) -> tuple[int, int]:
+        """Wait until all have ended; gives the first failure's code, and how many workers were lost (not just stopped).
 
-    def wait(self) -> int:
-        """Wait until all have ended, and give the first failure's code; the others get some time to find out about it."""
+        Once one is lost, the others get so many seconds to find out about it and to say so.
+        """
         first, end = 0, float("inf")
         while any(worker.code is None for worker in self._workers) and time.monotonic() < end:
             self._relay(_LOOK)
@@ -119,8 +123,21 @@ class _Crew:
             for worker in self._workers:
                 worker.look()
                 if worker.code and not first:
-                    first, end = self._failed(worker, worker.code), time.monotonic() + _GRACE
-        return first
+                    first = self._failed(worker, worker.code)
+                    end = time.monotonic() + (grace if self._is_lost(worker) else _GRACE)
+        hung = sum(worker.code is None for worker in self._workers)  # though others have given up
+        return first, 0 if self._signals or not first else sum(map(self._is_lost, self._workers)) or hung
+
+    def _start(self, rank: int, port: int) -> None:
+        errors, end = os.pipe()
+        pid = fork(self._arguments, _place(rank, self._size, port), end, self._imported)
+        os.close(end)
+        self._workers.append(_Worker(rank, pid, errors))
+        self._open.register(errors, selectors.EVENT_READ, self._workers[-1])
+
+    def _is_lost(self, worker: _Worker) -> bool:
+        """Did it crash, or was it killed? Another code than 1 it chose by itself: it told of a mistake, or was stopped."""
+        return worker.code is not None and (worker.code < 0 or worker.code == 1)
 
     def _failed(self, worker: _Worker, code: int) -> int:
         """Say it if a signal ended a worker and nobody sent it here; the run's exit code."""
@@ -155,6 +172,19 @@ class _Crew:
             self._passed_on += 1
 
 
+def _tell_of_restart(request: Request, times: int) -> None:
+    assert request.recovery is not None
+    newest = request.recovery.newest()
+    where = (
+        f"go on from {newest}: what was trained since is lost" if newest else "begin anew: there is no checkpoint yet"
+    )
+    print(
+        f"weft: restart {times} of {request.recovery.times}: {request.workers} workers {where}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
 def _place(rank: int, size: int, port: int) -> dict[str, str]:
     """A worker's place, in torchrun's variables."""
     return {
@@ -165,6 +195,7 @@ def _place(rank: int, size: int, port: int) -> dict[str, str]:
         "GROUP_RANK": "0",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
+        "WEFT_LAUNCHER": "local",
     }
 
 

@@ -55,13 +55,6 @@ def values_given(args: argparse.Namespace, where: str) -> dict[str, object]:
     return from_file | flattened(flags | tables, where)
 
 
-def options_given(given: list[str]) -> dict[str, str]:
-    """What `--option NAME=VALUE` says, by name."""
-    if wrong := [text for text in given if not text.partition("=")[2]]:
-        raise ConfigError(f"--option {wrong[0]} is not possible: write NAME=VALUE")
-    return dict(text.split("=", 1) for text in given)
-
-
 class _HelpAll(argparse.Action):
     """Shows the help with the flags that are hidden at first."""
 

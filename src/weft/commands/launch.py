@@ -7,7 +7,7 @@ from functools import partial
 
 import weft.cluster
 from weft.commands import train
-from weft.commands.flags import options_given, settings_given
+from weft.commands.flags import settings_given
 from weft.errors import ConfigError
 from weft.plugins import LAUNCHERS
 
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         one.add_argument("--workers-per-host", type=int, default=1, help="workers on each host (default 1)")
         one.add_argument(
             "--option",
-            metavar="NAME=VALUE",
+            metavar="NAME[=VALUE]",
             action="append",
             default=[],
             help="an option of the launcher; may be repeated",
@@ -53,9 +53,8 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         )
     if min(args.hosts, args.workers_per_host) < 1:
         raise ConfigError("--hosts and --workers-per-host must be at least 1")
-    request = partial(
-        weft.cluster.Request, words, args.workers_per_host, args.hosts, options=options_given(args.option)
-    )
+    options = dict(text.partition("=")[::2] for text in args.option)
+    request = partial(weft.cluster.Request, words, args.workers_per_host, args.hosts, options=options)
     if words[0] != "train":
         return request()
     parser = argparse.ArgumentParser(prog="weft train")
@@ -65,4 +64,10 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
     if settings.parallel.workers > 1:
         raise ConfigError("--workers is for one machine: say --workers-per-host, before the --")
     many = settings.changed(workers=args.hosts * args.workers_per_host)
-    return request(resumable=settings.checkpoint.folder is not None, check=partial(train.check, many, given.graph))
+    if settings.parallel.max_restarts and args.launcher != "local":
+        raise ConfigError(train.NOT_RESTARTED)
+    return request(
+        resumable=settings.checkpoint.folder is not None,
+        recovery=train.recovery_of(many),
+        check=partial(train.check, many, given.graph),
+    )

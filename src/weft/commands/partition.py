@@ -15,7 +15,7 @@ import weft.graph
 import weft.partition
 import weft.planner
 import weft.report
-from weft.commands.flags import add_number, numbers, options_given
+from weft.commands.flags import add_number, numbers
 from weft.commands.task_flags import add_task_flags, allocated, cluster_given, parts_given, task_given
 from weft.errors import ConfigError
 from weft.plugins import PARTITION_METHODS
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
             choice.method,
             cluster,
             task,
-            options=options_given(args.option),
+            options=_options(args.option),
             balance=weft.partition.BalanceWeights(
                 args.balance_vertices, args.balance_training, args.balance_edges, args.imbalance
             ),
@@ -121,7 +121,7 @@ def _chosen(args: argparse.Namespace, graph: weft.Graph) -> weft.partition.Metho
 
 def _check_read(args: argparse.Namespace) -> None:
     """Refuse a method that is not known, or options that it has or reads nothing of."""
-    method = weft.partition.make_method(args.method, options_given(args.option))
+    method = weft.partition.make_method(args.method, _options(args.option))
     for flag, given, what in (
         ("--by-draws", args.by_draws, "draws"),
         ("--cache", args.cache, "cache"),
@@ -137,3 +137,10 @@ def _identity(args: argparse.Namespace, choice: weft.partition.MethodChoice) -> 
     cluster = None if args.cluster is None else asdict(weft.planner.read_cluster(args.cluster))
     of = {"weft": weft.__version__, "graph": weft.graph.read_manifest(args.graph), "flags": flags, "cluster": cluster}
     return of | asdict(choice)
+
+
+def _options(given: list[str]) -> dict[str, str]:
+    """The method's own options, by name."""
+    if wrong := [text for text in given if not text.partition("=")[2]]:
+        raise ConfigError(f"--option {wrong[0]} is not possible: write NAME=VALUE")
+    return dict(text.split("=", 1) for text in given)

@@ -13,9 +13,14 @@ import weft.exchange
 import weft.report
 import weft.training
 from weft.commands.flags import add_settings, settings_given
-from weft.errors import ClusterError
+from weft.errors import ClusterError, ConfigError
 from weft.place import place_here
 from weft.plan import check_workers
+
+NOT_RESTARTED = (
+    "max_restarts is for workers that Weft starts by itself: give torchrun its own --max-restarts (and Weft --resume); a "
+    "job of Slurm's goes back into the queue"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,11 +35,15 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_given(args, "weft train")
     graph = weft.Graph.open(args.graph)
     check_workers(settings)
-    if settings.parallel.workers > 1 and place_here() is None:
+    place = place_here()
+    if place is None and (settings.parallel.workers > 1 or settings.parallel.max_restarts):
         checks = partial(check, settings, args.graph)
-        return weft.cluster.LocalProcesses().submit(
-            weft.cluster.Request(tuple(args.argv), settings.parallel.workers, check=checks)
+        request = weft.cluster.Request(
+            tuple(args.argv), settings.parallel.workers, recovery=recovery_of(settings), check=checks
         )
+        return weft.cluster.LocalProcesses().submit(request)
+    if settings.parallel.max_restarts and os.environ.get("WEFT_LAUNCHER") != "local":
+        raise ConfigError(NOT_RESTARTED)
     world = weft.exchange.World.join(settings.parallel.timeout, settings.parallel.transport)
     try:
         return _train(args, settings, graph, world)
@@ -49,12 +58,28 @@ def run(args: argparse.Namespace) -> int:
         world.leave()
 
 
+def recovery_of(settings: weft.Settings) -> weft.cluster.Recovery | None:
+    """What is done when workers are lost, if the settings ask for it."""
+    if not settings.parallel.max_restarts or settings.checkpoint.folder is None:
+        return None
+    batch_size = None if settings.sampling.full_graph else settings.sampling.batch_size * settings.parallel.workers
+    return weft.cluster.Recovery(
+        settings.parallel.max_restarts, settings.checkpoint.folder, settings.parallel.min_workers, batch_size
+    )
+
+
 def check(settings: weft.Settings, folder: Path) -> None:
     """Refuse what workers would refuse, before they are started."""
     graph = weft.Graph.open(folder)
     weft.training.check_plan(settings, graph, weft.training.make_model(settings, graph))
     if settings.parallel.cluster is not None and settings.plan.name == "auto":
         weft.training.described(settings.parallel.cluster, [settings.parallel.workers])
+        if settings.parallel.min_workers is not None:
+            raise ConfigError("a cluster file is of as many workers as there are: drop --min-workers, or --cluster")
+    if (settings.parallel.min_workers or 1) > settings.parallel.workers:
+        raise ConfigError(
+            f"min_workers = {settings.parallel.min_workers} is more than workers = {settings.parallel.workers}: lower it"
+        )
 
 
 def _train(args: argparse.Namespace, settings: weft.Settings, graph: weft.Graph, world: weft.exchange.World) -> int:

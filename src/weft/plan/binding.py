@@ -84,6 +84,9 @@ CONDITIONS = {
     "kept": Condition(
         "a run without checkpoints", "set checkpoint", lambda settings: settings.checkpoint.folder is not None
     ),
+    "restarted": Condition(
+        "a run that ends when a worker is lost", "set max_restarts", lambda settings: settings.parallel.max_restarts > 0
+    ),
     "float32": Condition(
         "rows of float64",
         "set dtype = 'float32'",

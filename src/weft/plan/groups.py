@@ -224,6 +224,15 @@ class ParallelSettings(Group):
         "sockets", "how rows in host memory travel; gloo: by torch.distributed", choices=("sockets", "gloo")
     )
     timeout: float = setting(300.0, "seconds to wait for other workers before giving up", low=1.0)
+    max_restarts: int = setting(
+        0, "times that lost workers are started again, from the newest checkpoint", low=0, binds="kept"
+    )
+    min_workers: int | None = setting(
+        None,
+        "workers that are enough to go on after a restart, each with more seeds of the same batch; none: all",
+        low=1,
+        binds="restarted",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

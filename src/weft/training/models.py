@@ -47,7 +47,7 @@ def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
     """Refuse what workers would refuse, before they are started."""
     model = encoder_of(model)
     check_sampler(settings, model)
-    owners_of(graph, settings.parallel.workers)
+    owners_of(graph, settings.parallel.workers, settings.parallel.min_workers)
     plan_for(settings, model, len(settings.fanouts_for(forward_of(model, graph.num_features).depth)))
 
 

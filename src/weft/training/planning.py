@@ -63,7 +63,7 @@ def planner_for(
     objective = objective or objective_for(graph, settings)
     graph, model = objective.graph, encoder_of(model)
     depth = forward_of(model, graph.num_features).depth
-    owners = owners_of(graph, world.size)
+    owners = owners_of(graph, world.size, settings.parallel.min_workers)
     several = 1 < len(set(world.hosts)) < world.size
     comms = world.communicator("all"), world.communicator("host") if several else Communicator()
     task = task_of(settings, depth, settings.sampling.batch_size * world.size, objective.computed, world.size)

@@ -118,7 +118,12 @@ class ManyWorkers(TrainingTeam):
             raise ConfigError(
                 "topology = partitioned needs group = all: a host's workers answer for all neighbour lists"
             )
-        self._graph, self.plan, self._size, self.owners = graph, plan, world.size, owners_of(graph, world.size)
+        self._graph, self.plan, self._size, self.owners = (
+            graph,
+            plan,
+            world.size,
+            owners_of(graph, world.size, settings.parallel.min_workers),
+        )
         if exchanges or set(plan.layers) != {"local"}:  # the computing thread waits for others: it leaves the processor
             self.begin_thread = yield_to_others
         half = plan.wire == "float16"
@@ -213,10 +218,17 @@ class ManyWorkers(TrainingTeam):
             comm.close()
 
 
-def owners_of(graph: Graph, workers: int) -> Owners:
-    """The workers as owners: as the graph is partitioned, or of equal ranges of ids where it is not."""
+def owners_of(graph: Graph, workers: int, least: int | None = None) -> Owners:
+    """The workers as owners: as the graph is partitioned, or of equal ranges of ids where it is not.
+
+    `least`: so many workers may share out the parts, where others were lost; None: each part is one worker's.
+    """
     if graph.bounds is None:
         return Owners(np.linspace(0, graph.num_vertices, workers + 1).astype(np.int64))
+    if least is not None and least <= workers < graph.num_owners:
+        firsts = np.arange(workers + 1) * graph.num_owners // workers
+        shares = None if graph.shares is None else np.add.reduceat(graph.shares, firsts[:-1])
+        return Owners(graph.bounds[firsts], shares=shares)
     if graph.num_owners != workers:
         raise ConfigError(
             f"the graph is partitioned for {graph.num_owners} workers, but there are {workers}: start "

@@ -26,9 +26,8 @@ def command(monkeypatch, tmp_path):
 
 
 def outcome(workers, *arguments):
-    with _Crew() as crew:
-        crew.start(arguments, workers, imported=False)
-        return crew.wait()
+    with _Crew(arguments, workers, imported=False) as crew:
+        return crew.wait(grace=0.2)[0]
 
 
 def test_workers_know_their_places(command, capfd):
@@ -50,8 +49,7 @@ def test_a_last_line_without_an_end_is_told(command, capfd):
     assert capfd.readouterr().err == "bye"
 
 
-def test_a_worker_that_is_killed_is_named_and_ends_the_others(command, capfd, monkeypatch):
-    monkeypatch.setattr("weft.cluster.local._GRACE", 0.2)
+def test_a_worker_that_is_killed_is_named_and_ends_the_others(command, capfd):
     command("import os, time\nif os.environ['RANK'] == '1': os.kill(os.getpid(), 9)\ntime.sleep(60)")
     start = time.monotonic()
     assert outcome(3) == 1
@@ -62,11 +60,11 @@ def test_a_worker_that_is_killed_is_named_and_ends_the_others(command, capfd, mo
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_signals_are_passed_on(command, capfd, signum):
     command(ASLEEP)
-    with _Crew() as crew:
-        crew.start((), 2, imported=False)
+    with _Crew((), 2, imported=False) as crew:
         time.sleep(0.5)
         os.kill(os.getpid(), signum)
-        code = crew.wait()
+        code, lost = crew.wait(grace=0.2)
+    assert not lost
     assert code in (128 + signum, 1)  # Python says KeyboardInterrupt with code 1 if it got to it
     assert "was killed" not in capfd.readouterr().err
 
@@ -77,10 +75,9 @@ def test_workers_end_with_their_launcher(tmp_path):
 import os
 from weft.cluster import forks, local
 forks.COMMAND = "stand_in"
-crew = local._Crew().__enter__()
-crew.start((), 3, imported=False)
+crew = local._Crew((), 3, imported=False).__enter__()
 print(*[worker.pid for worker in crew._workers], flush=True)
-crew.wait()
+crew.wait(1.0)
 """
     path = os.pathsep.join([str(tmp_path), *sys.path])
     launcher = subprocess.Popen(
