@@ -181,7 +181,8 @@ def check_loader(settings: "Settings") -> None:
     groups = ("model", "optimisation", "evaluation", "checkpoint", "report")
     kept = {"dtype", "seed", "epochs"}  # epochs: what is done once is worth so much more
     unused = {key for key in DEFAULTS if PLACES[key][0] in groups} - kept
-    refuse(settings, unused | {"cluster", "watch"}, "a loader", "say it where the model is made and trained")
+    unused |= {"cluster", "watch", "max_restarts", "min_workers"}
+    refuse(settings, unused, "a loader", "say it where the model is made and trained")
 
 
 def check_workers(settings: "Settings") -> None:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +101,14 @@ def test_a_launcher_that_is_not_known_is_refused(capsys):
     with pytest.raises(SystemExit):
         cli.main(["launch", "nonsense", "--", "train", "graph"])
     assert "slurm" in capsys.readouterr().err
+
+
+def test_the_launcher_of_the_docs_works(capsys, monkeypatch):
+    text = (Path(__file__).parents[3] / "docs" / "clusters.md").read_text()
+    names = {}
+    exec(text.split("```python\n")[1].split("```")[0], names)
+    monkeypatch.setattr(LAUNCHERS, "_added", {})
+    LAUNCHERS.register(names["Containers"])
+    lines = shown(capsys, "containers", "--workers-per-host", "2", "--option", "image=mine", "--dry-run", "--", "probe")
+    assert lines.splitlines()[1].startswith("docker run --rm --network=host -e RANK=1 -e WORLD_SIZE=2")
+    assert lines.endswith("mine weft probe\n")

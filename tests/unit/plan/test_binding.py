@@ -92,9 +92,12 @@ OTHER = {
     "resume": True,
     "log": "json",
     "tensorboard": "t",
+    "max_restarts": 2,
+    "min_workers": 2,
 }
 NEEDS = {
-    **each(("checkpoint_every", "keep", "resume"), {"checkpoint": "c"}),
+    **each(("checkpoint_every", "keep", "resume", "max_restarts"), {"checkpoint": "c"}),
+    "min_workers": {"checkpoint": "c", "max_restarts": 1},
     "margin": {"loss": "margin"},
     "momentum": {"optimizer": "sgd"},
     "cache_by": {"cache": 0.25},
