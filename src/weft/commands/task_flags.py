@@ -25,6 +25,7 @@ def add_task_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     group.add_argument(
         "--fanouts", metavar="LIST", default="10,10,10", help="neighbours drawn, from the seeds outwards (10,10,10)"
     )
+    group.add_argument("--sampler", default="neighbor", help="what draws them, as in weft train (default neighbor)")
     add_number(group, "--batch-size", 1024, "seeds in a batch, for each worker")
     add_number(group, "--hidden", 128, "width between layers")
     if plan:
@@ -63,7 +64,14 @@ def task_given(args: argparse.Namespace, graph: weft.Graph, parts: int) -> weft.
     widths = (float(inputs), *inner, 4.0 * max(1, graph.num_classes))
     plan = _plan(args, max(1, len(fanouts)))  # no fanouts are refused by the task
     return weft.partition.TrainingTask(
-        fanouts, args.batch_size * parts, args.seed, plan.layers, widths, plan.cache, plan.scope == "graph"
+        fanouts,
+        args.batch_size * parts,
+        args.seed,
+        plan.layers,
+        widths,
+        plan.cache,
+        plan.scope == "graph",
+        args.sampler,
     )
 
 

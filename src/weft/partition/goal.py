@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 
 import weft.placements
+import weft.sampling
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph, ProgressCallback
 from weft.partition.checkpoints import CheckpointedSteps, without_checkpoints
@@ -67,10 +68,12 @@ class TrainingTask:
     widths: tuple[float, ...] = ()  # of the rows into each layer, inputs first, and out of the last; none: all the same
     cache: float = 0.0  # the share of all input rows that each worker keeps of others'
     whole: bool = False  # the full graph in place of batches: all vertices and edges in each layer, their rows pulled
+    sampler: str = "neighbor"  # what draws them, as plans and settings name it
 
     def __post_init__(self) -> None:
         if not self.fanouts or any(fanout < 1 and fanout != -1 for fanout in self.fanouts):
             raise ConfigError(f"fanouts = {self.fanouts} are not possible: give each layer at least 1, or -1 for all")
+        weft.sampling.check_options(self.sampler, False, False, self.fanouts)
         if self.batch_size < 1:
             raise ConfigError(f"batch_size = {self.batch_size} is out of range: it must be at least 1")
         if not 0 <= self.cache <= 1:
@@ -95,6 +98,10 @@ class TrainingTask:
             raise ConfigError(
                 f"widths must be {layers + 1} positive numbers: of the rows into each layer, and out of the last"
             )
+
+    def drawn_from(self, graph: Graph) -> weft.sampling.Sampler:
+        """What draws from a graph as training will."""
+        return weft.sampling.make_sampler(self.sampler, graph, self.fanouts, seed=self.seed)
 
     @property
     def lowest_local(self) -> int:

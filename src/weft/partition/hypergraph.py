@@ -45,7 +45,7 @@ def sampled_hypergraph(
     if task.whole:
         return _nets_of_all(graph, task, pins)
     nets, each = _kernels.Nets(graph.num_vertices), range(threads)
-    samplers = [weft.sampling.NeighborSampler(graph, task.fanouts, seed=task.seed) for _ in each]
+    samplers = [task.drawn_from(graph) for _ in each]
     batches = weft.sampling.Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed)
     todo = ((batch, epoch, number) for epoch in range(epochs) for number, batch in enumerate(batches.of(epoch)))
     pieces = [_kernels.Nets(graph.num_vertices) for _ in each]

@@ -162,7 +162,7 @@ class Traces:
 
     def samples(self) -> Iterator[weft.sampling.Sample]:
         """The batches' samples, in order; drawn by one thread, as several want more memory."""
-        sampler = weft.sampling.NeighborSampler(self._graph, self._task.fanouts, seed=self._task.seed)
+        sampler = self._task.drawn_from(self._graph)
         for number, seeds in enumerate(self._batches):
             yield sampler.sample(seeds, _EPOCH, number)
 

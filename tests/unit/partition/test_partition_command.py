@@ -16,7 +16,17 @@ pytestmark = pytest.mark.usefixtures("few_batches")
 FLAGS = (
     *("--parts", "--method", "--minutes", "--by-draws", "--seed", "--threads", "--shares", "--option", "--imbalance"),
     *("--balance-vertices", "--balance-training", "--balance-edges", "--json", "--overwrite"),
-    *("--fanouts", "--batch-size", "--hidden", "--plan", "--cache", "--cluster", "--hosts", "--bandwidths"),
+    *(
+        "--fanouts",
+        "--sampler",
+        "--batch-size",
+        "--hidden",
+        "--plan",
+        "--cache",
+        "--cluster",
+        "--hosts",
+        "--bandwidths",
+    ),
 )
 
 
@@ -88,6 +98,7 @@ def test_hosts_and_links(partition):
         ([], "how many parts? Give --parts"),
         (["--parts", "0"], "0 parts are not possible"),
         (["--parts", "2", "--fanouts", "ten"], "--fanouts ten is not a list of whole numbers"),
+        (["--parts", "2", "--sampler", "labour"], "labour"),
         (["--parts", "2", "--fanouts", ""], "fanouts = () are not possible"),
         (["--parts", "2", "--fanouts", "0"], "fanouts = (0,) are not possible"),
         (["--parts", "2", "--batch-size", "0"], "--batch-size and --hidden are out of range"),

@@ -24,7 +24,7 @@ from weft.partition.hypergraph import draws_and_reads, kept_rows, rows_by_phase,
 from weft.partition.refine import HypergraphLevel, refine, refine_all, refinement_cost
 from weft.partition.undirected import training_of
 from weft.placements import cheapest_cover
-from weft.sampling import Batches, Block, NeighborSampler
+from weft.sampling import Batches, Block, NeighborSampler, make_sampler
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def batches_of(graph, task, epoch=0):
 
 def rows_by_hand(graph, task, owners, parts, kept=frozenset()):
     """Twin: every layer's rows, from what each part's own seeds, or owned vertices, read; of some, inputs are kept."""
-    sampler, rows = NeighborSampler(graph, task.fanouts, seed=task.seed), np.zeros((parts, parts))
+    sampler, rows = make_sampler(task.sampler, graph, task.fanouts, seed=task.seed), np.zeros((parts, parts))
     for number, seeds in enumerate(batches_of(graph, task)):
         sample = sampler.sample(seeds, 0, number)
         vertices = sample.vertices.numpy()
@@ -77,6 +77,14 @@ def test_nets_count_the_rows_that_cross(graph, placements):
     for parts in (1, 2, 5):
         owners = np.random.default_rng(parts).integers(0, parts, graph.num_vertices).astype(np.int32)
         assert rows_between(nets, owners, parts) == pytest.approx(rows_by_hand(graph, task, owners, parts))
+
+
+@pytest.mark.parametrize(("sampler", "fanouts"), [("labor", (5, 3)), ("layer", (200, 100))])
+def test_rows_are_counted_as_the_sampler_draws_them(graph, sampler, fanouts):
+    task = TrainingTask(fanouts, 300, 7, ("pull", "pull"), (8.0, 3.0, 5.0), sampler=sampler)
+    owners = np.random.default_rng(3).integers(0, 3, graph.num_vertices).astype(np.int32)
+    found = rows_between(sampled_hypergraph(graph, task, pins=10**9, epochs=1), owners, 3)
+    assert found == pytest.approx(rows_by_hand(graph, task, owners, 3))
 
 
 @pytest.mark.parametrize("placements", PLANS)

@@ -15,7 +15,7 @@ from weft.report.allocations import allocation_page
 
 FLAGS = (
     *("--parts", "--batches", "--slack", "--measured", "--seed", "--threads", "--html", "--json"),
-    *("--fanouts", "--batch-size", "--hidden", "--cluster", "--hosts", "--bandwidths"),
+    *("--fanouts", "--sampler", "--batch-size", "--hidden", "--cluster", "--hosts", "--bandwidths"),
 )
 
 
