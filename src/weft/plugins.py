@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -200,6 +199,8 @@ def class_name(cls: type) -> str:
 @cache
 def load_plugins() -> None:
     """Load the entry points of the group `weft.plugins`, once in a process."""
+    from importlib.metadata import entry_points  # here, as help that lists no parts need not wait for it
+
     for entry in entry_points(group=GROUP):
         try:
             part = entry.load()
