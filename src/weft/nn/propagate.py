@@ -110,7 +110,8 @@ class Course:
         if self.files is None:
             mix(rounds.lists, rows, *pair, h, to)
             return
-        if (which := id(rounds)) not in self._loaded:
+        which = id(rounds)
+        if which not in self._loaded:
             self._loaded[which] = Loaded(rounds, self.files)
         self._loaded[which].mix(rows, *pair, h, to)
 
