@@ -17,8 +17,7 @@ from scipy.sparse import csr_array
 from weft.commands.flags import add_settings, settings_given
 from weft.graph import BUILT_IN, EdgeOptions, Graph, from_folder, import_graph
 from weft.training import Trainer, make_model
-from weft.training.metrics import auc, ranks
-from weft.training.objectives.links import LinkObjective
+from weft.training.objectives.links import LinkObjective, auc, ranks
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"

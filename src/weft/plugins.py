@@ -135,7 +135,7 @@ SAMPLERS: "Door[type[Sampler]]" = Door(
     "sampler",
     "weft.sampling:Sampler",
     {
-        "neighbor": "weft.sampling.neighbor:NeighborSampler",
+        "neighbor": "weft.sampling.sampler:NeighborSampler",
         "labor": "weft.sampling.labor:LaborSampler",
         "layer": "weft.sampling.layer:LayerSampler",
     },

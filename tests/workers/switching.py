@@ -63,7 +63,9 @@ def switch(graph, world):
     trainer.prepare()
     trainer.train_epoch(0)
     for epoch in range(1, SWITCHES + 1):
-        before = [weakref.ref(one) for one in (trainer.loader._placed.store, trainer.loader.feed, trainer.loader.team)]
+        before = [
+            weakref.ref(one) for one in (trainer.loader.feed.store, trainer.loader.feed, trainer.loader.feed.team)
+        ]
         trainer.use(PLANS[epoch % len(PLANS)])
         left += sum(one() is not None for one in before)
         trainer.train_epoch(epoch)

@@ -1,5 +1,6 @@
 """A loop of one's own trains what `weft.train` trains: the same bits, on one worker and on several, by every plan."""
 
+import json
 import os
 import subprocess
 import sys
@@ -182,20 +183,85 @@ def test_mistakes(parts):
         weft.Loader(graph, fanout=3)
 
 
-def example(folder, name, *arguments, workers=1):
-    """Losses that an example prints; what PyG and torchrun leave in the temporary directory comes into a folder."""
+def run_script(folder, name, *arguments, workers=1):
+    """What a script prints; what PyG and torchrun leave in the temporary directory comes into a folder."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(workers)] if workers > 1 else []
     command = [sys.executable, *launcher, str(EXAMPLES / name), *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    return [float(line.split()[3]) for line in done.stdout.splitlines() if line.startswith("epoch ")]
+    return done.stdout
+
+
+def example(folder, name, *arguments, workers=1):
+    """Losses that an example prints."""
+    lines = run_script(folder, name, *arguments, workers=workers).splitlines()
+    return [float(line.split()[3]) for line in lines if line.startswith("epoch ")]
 
 
 def test_the_example_on_one_worker_and_under_torchrun(parts, tmp_path):
     losses = example(tmp_path, "own_loop.py", parts / "1", "gdp")
     assert losses[-1] < losses[0]
     assert example(tmp_path, "own_loop.py", parts / "2", "split", workers=2) == pytest.approx(losses, abs=2e-4)
+
+
+BITS = """
+import hashlib, json, os, sys
+from pathlib import Path
+import torch, weft
+import torch.nn.functional as F
+from torch_geometric.nn import GraphSAGE
+
+graph = weft.Graph.open(sys.argv[1])
+
+
+def made():
+    torch.manual_seed(0)
+    return GraphSAGE(graph.num_features, 8, num_layers=2, out_channels=graph.num_classes, dropout=0.3)
+
+
+def digest(model):
+    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()[:16]
+
+
+def own_loop(options):
+    model = made()
+    loader = weft.Loader(graph, **options)
+    run = weft.parallel(model, loader)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for epoch in range(2):
+        for batch in loader:
+            optimizer.zero_grad()
+            for part in batch:
+                loss = F.cross_entropy(run(part), part.y, reduction="sum") / batch.size
+                loss.backward()
+            run.sync()
+            optimizer.step()
+    run.close()
+    return digest(model)
+
+
+def by_weft(options):
+    model = made()
+    weft.train(graph, model, epochs=2, lr=0.01, evaluate_every=0, log="json", **options)
+    return digest(model)
+
+
+bits = []
+for options in json.loads(sys.argv[3]):
+    options |= {"seed": 5, "threads": 1} | ({} if "full_graph" in options else {"fanouts": [4, 3], "batch_size": 30})
+    bits.append([own_loop(options), by_weft(options), digest(made())])
+(Path(sys.argv[2]) / f"{os.environ['RANK']}.json").write_text(json.dumps(bits))
+"""
+
+
+def test_the_same_bits_under_torchrun(parts, tmp_path):
+    """Every plan's loop and `weft.train`, in processes that torchrun starts; both workers end with the same parameters."""
+    (tmp_path / "bits.py").write_text(BITS)
+    run_script(tmp_path, tmp_path / "bits.py", parts / "2", tmp_path, json.dumps(CASES), workers=2)
+    one, other = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert one == other
+    assert [own == by_weft != before for own, by_weft, before in one] == [True] * len(CASES)
 
 
 SEVERAL = """

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from weft.sampling.layer import LayerSampler
     from weft.sampling.lists import ListSampler, counted
     from weft.sampling.negatives import VerticesByType, batch_negatives, uniform_negatives
-    from weft.sampling.neighbor import NeighborSampler
-    from weft.sampling.numbering import Numbering
-    from weft.sampling.sampler import Sampler, check_options, make_sampler
+    from weft.sampling.sampler import NeighborSampler, Numbering, Sampler, check_options, make_sampler
 else:
     __getattr__ = lazy_face(__name__)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Protocol, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -38,41 +38,32 @@ class Topology(Protocol):
 class Block:
     """The edges into some destinations, as lists of sources by destination. Destination i is also source i."""
 
+    num_dst: int = field(init=False)
+    num_edges: int = field(init=False)
     indptr: Tensor  # [num_dst + 1] int64
     src: Tensor  # [num_edges] int32, local source ids
     num_src: int
     edge_ids: Tensor | None = None  # [num_edges] int64, positions in the graph's edge arrays; -1: an added self-loop
     positions: Tensor | None = None  # [num_edges] int64, places in the destinations' lists; None: the lists are whole
     values: dict[str, Tensor] = field(default_factory=dict, repr=False)  # edge values that came with the edges
-    _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _cache: dict[str, object] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
-    def num_dst(self) -> int:
-        """How many destinations the block computes."""
-        return self.indptr.numel() - 1
-
-    @property
-    def num_edges(self) -> int:
-        """How many edges the block holds."""
-        return self.src.numel()
+    def __post_init__(self) -> None:
+        self.num_dst, self.num_edges = len(self.indptr) - 1, len(self.src)
 
     def dst(self) -> Tensor:
         """The local destination of each edge, [num_edges] int32."""
-        if "dst" not in self._cache:
-            self._cache["dst"] = _destinations(self)
-        return self._cache["dst"]
+        return self.remembered("dst", lambda: _destinations(self))
 
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
         """The edges by source, in edge order: indptr [num_src + 1] int64, then destinations and positions, int32."""
-        if "transposed" not in self._cache:
-            self._cache["transposed"] = _transpose(self) if self.src.is_cpu else _transpose_anywhere(self)
-        return self._cache["transposed"]
+        make = _transpose if self.src.is_cpu else _transpose_anywhere
+        return self.remembered("transposed", lambda: make(self))
 
     def with_self_loops(self) -> "Block":
         """The block with each destination last among its own sources, once: existing self-loops are dropped."""
-        if "looped" not in self._cache:
-            self._cache["looped"] = _self_loops(self) if self.src.is_cpu else _self_loops_anywhere(self)
-        return self._cache["looped"]
+        make = _self_loops if self.src.is_cpu else _self_loops_anywhere
+        return self.remembered("looped", lambda: make(self))
 
     def remembered(self, name: str, make: Callable[[], T]) -> T:
         """What is made of the block alone, under a name: made once, however often the block is gone over."""
@@ -88,19 +79,19 @@ class Block:
 
     def looped_places(self) -> Tensor:
         """The places of the edges of `with_self_loops`; -1 for the loops."""
-        if "looped places" not in self._cache:
-            marked = Block(self.indptr, self.src, self.num_src, self.places())
-            self._cache["looped places"] = marked.with_self_loops().edge_ids
-        return self._cache["looped places"]
+
+        def make() -> Tensor:
+            places = Block(self.indptr, self.src, self.num_src, self.places()).with_self_loops().edge_ids
+            assert places is not None
+            return places
+
+        return self.remembered("looped places", make)
 
     def ranges(self, bounds: tuple[int, ...]) -> "list[BlockRange]":
         """The block in ranges of its destinations; the whole block, where there is one range."""
         if len(bounds) == 2:
             return [BlockRange(self, slice(0, self.num_dst), slice(0, self.num_edges))]
-        key = f"ranges {bounds}"
-        if key not in self._cache:
-            self._cache[key] = [_range(self, *ends) for ends in pairwise(bounds)]
-        return self._cache[key]
+        return self.remembered(f"ranges {bounds}", lambda: [_range(self, *ends) for ends in pairwise(bounds)])
 
     def to(self, device: torch.device | str) -> Self:
         """The block on a device, without its caches."""

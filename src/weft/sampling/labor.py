@@ -7,8 +7,7 @@ lists that overlap agree on whom they take, so that a batch reaches fewer distin
 
 import numpy as np
 
-from weft.sampling.kernel import KernelSampler
-from weft.sampling.sampler import DrawnHop
+from weft.sampling.sampler import DrawnHop, KernelSampler
 
 
 class LaborSampler(KernelSampler):
@@ -21,7 +20,6 @@ class LaborSampler(KernelSampler):
     help = "vertices that share neighbours draw the same ones (LABOR)"
 
     def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:
-        """Some hops, each taking the neighbours of the smallest numbers."""
         return self._kernel.sample_by_neighbour(
             self._indptr,
             self._graph.indices,

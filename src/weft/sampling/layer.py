@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from weft.graph import Graph, out_degrees
-from weft.sampling.block import Topology
-from weft.sampling.kernel import KernelSampler
-from weft.sampling.sampler import DrawnHop
+from weft.sampling.sampler import DrawnHop, KernelSampler
+from weft.threads import cached_property
 
 
 class LayerSampler(KernelSampler):
@@ -26,19 +25,15 @@ class LayerSampler(KernelSampler):
     budgets = True
     equal_edges = False
 
-    def __init__(
-        self,
-        graph: Topology,
-        fanouts: Sequence[int],
-        *,
-        seed: int = 0,
-        threads: int = 1,
-        span: tuple[int, int] | None = None,
-    ) -> None:
-        super().__init__(graph, fanouts, seed=seed, threads=threads, span=span)
-        self._scales = [-1.0 if budget < 0 else graph.importance.scale(budget) for budget in self.fanouts]
+    @cached_property
+    def _scales(self) -> list[float]:
+        """By hop, what a vertex's importance is multiplied by to be its chance; -1: all are taken."""
+        return [-1.0 if budget < 0 else self._graph.importance.scale(budget) for budget in self.fanouts]
+
+    @cached_property
+    def _importance(self) -> np.ndarray:
         all_taken = max(self._scales, default=-1.0) < 0
-        self._importance = np.empty(0, dtype=np.float32) if all_taken else graph.importance.values
+        return np.empty(0, dtype=np.float32) if all_taken else self._graph.importance.values
 
     def chances(self, number: int, vertices: np.ndarray) -> np.ndarray:
         """With which probability each vertex is in the sample of the `number`-th hop, [n] float64."""
@@ -61,7 +56,6 @@ class LayerSampler(KernelSampler):
         return [budgets[fanout] for fanout in fanouts]
 
     def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:
-        """Some hops, each keeping the edges from its sample of vertices."""
         return self._kernel.sample_by_layer(
             self._indptr,
             self._graph.indices,

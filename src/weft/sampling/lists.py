@@ -7,8 +7,7 @@ import numpy as np
 from weft.errors import InputError
 from weft.graph import running_sum
 from weft.keys import mix64_array
-from weft.sampling.numbering import Numbering
-from weft.sampling.sampler import DrawnHop, Sampler
+from weft.sampling.sampler import DrawnHop, Numbering, Sampler
 from weft.threads import cached_property
 
 

@@ -1,21 +1,35 @@
-"""What all samplers share: a batch's seeds to blocks, hop by hop, each draw a pure function of its key."""
+"""A batch's seeds to blocks, hop by hop, each draw a pure function of its key: what samplers share, and the usual one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypedDict, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from weft.errors import ConfigError
+from weft import _kernels
+from weft.errors import ConfigError, InputError
 from weft.graph import Graph
 from weft.keys import Stream, key
 from weft.plugins import SAMPLERS
 from weft.sampling.block import Block, Sample, Topology, keys_of
+from weft.threads import cached_property
+
+# Up to here an array of 4 bytes a vertex renumbers faster than a hash table: it stays within a large last-level cache.
+ARRAY_UP_TO = 1 << 23
+WIDE = np.dtype(np.int64)  # of ids, where 32 bits do not hold them
 
 # indptr, local sources, their number, places of the edges
 DrawnHop = tuple[np.ndarray, np.ndarray, int, np.ndarray | None]
+
+
+class Common(TypedDict, total=False):
+    """What all samplers are given besides a graph and fanouts."""
+
+    seed: int
+    threads: int
+    span: tuple[int, int] | None  # the vertices whose lists a sampler reads, if not all
 
 
 class Sampler(ABC):
@@ -94,6 +108,77 @@ class Sampler(ABC):
         return vertices, [_block(*hop) for hop in drawn]
 
 
+class KernelSampler(Sampler):
+    """Holds the kernel, with its tables and buffers, for graphs of this size."""
+
+    @cached_property
+    def _kernel(self) -> "_kernels.ArraySampler32 | _kernels.HashSampler32 | _kernels.HashSampler64":
+        vertices = len(self._graph.indptr) - 1
+        if self._graph.indices.dtype == WIDE:
+            return _kernels.HashSampler64()
+        return _kernels.ArraySampler32(vertices) if vertices <= ARRAY_UP_TO else _kernels.HashSampler32()
+
+
+class NeighborSampler(KernelSampler):
+    """Each vertex draws as many in-neighbours as the fanout says, from its own stream of randomness."""
+
+    name = "neighbor"
+    help = "each vertex draws neighbours for itself"
+    options = frozenset({"replace", "weighted"})
+
+    def __init__(
+        self,
+        graph: Topology,
+        fanouts: Sequence[int],
+        *,
+        replace: bool = False,
+        weighted: bool = False,
+        **common: Unpack[Common],
+    ) -> None:
+        if weighted and graph.edge_weight is None:
+            raise ConfigError("weighted sampling needs edge weights, and this graph has none: import it with --weight")
+        super().__init__(graph, fanouts, **common)
+        self.weighted = weighted
+        self._replace = replace
+        self._weights = _checked_weights(graph.edge_weight) if weighted else None
+        self._ids = None if graph.original_ids is None else graph.original_ids[self._first : self._end]
+
+    def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:
+        return self._kernel.sample(
+            self._indptr,
+            self._graph.indices,
+            seeds,
+            [self.fanouts[hop] for hop in hops],
+            keys,
+            self._ids,
+            self._weights,
+            self._replace,
+            self._want_edges,
+            self._first,
+            self._threads,
+        )
+
+
+class Numbering:
+    """Numbers ids of a graph's vertices; its table is reused between calls, so that it serves one thread at a time."""
+
+    def __init__(self, vertices: int, dtype: np.dtype) -> None:
+        self._kernel: _kernels.ArrayNumbering32
+        if dtype == WIDE:
+            self._kernel = _kernels.HashNumbering64()
+        elif vertices <= ARRAY_UP_TO:
+            self._kernel = _kernels.ArrayNumbering32(vertices)
+        else:
+            self._kernel = _kernels.HashNumbering32()
+
+    def number(self, *parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The distinct ids of all parts, in order of appearance; and each part's places among them, int32."""
+        ids = np.concatenate(parts)
+        unique, slots = np.empty_like(ids), np.empty(len(ids), dtype=np.int32)
+        count = self._kernel.number(ids, unique, slots)
+        return unique[:count].copy(), np.split(slots, np.cumsum([len(part) for part in parts])[:-1])
+
+
 def make_sampler(
     sampler: str,
     graph: Topology,
@@ -101,14 +186,12 @@ def make_sampler(
     *,
     replace: bool = False,
     weighted: bool = False,
-    seed: int = 0,
-    threads: int = 1,
-    span: tuple[int, int] | None = None,
+    **common: Unpack[Common],
 ) -> Sampler:
     """The sampler of this name, with the options that it takes."""
     check_options(sampler, replace, weighted, fanouts)
     options = {name: True for name, given in (("replace", replace), ("weighted", weighted)) if given}
-    return SAMPLERS.get(sampler)(graph, fanouts, seed=seed, threads=threads, span=span, **options)
+    return SAMPLERS.get(sampler)(graph, fanouts, **options, **common)
 
 
 def check_options(sampler: str, replace: bool, weighted: bool, fanouts: Sequence[int] | None) -> None:
@@ -129,3 +212,13 @@ def check_options(sampler: str, replace: bool, weighted: bool, fanouts: Sequence
 def _block(indptr: np.ndarray, src: np.ndarray, num_src: int, edge_ids: np.ndarray | None) -> Block:
     edges = None if edge_ids is None else torch.from_numpy(edge_ids)
     return Block(torch.from_numpy(indptr), torch.from_numpy(src), num_src, edges)
+
+
+def _checked_weights(weights: np.ndarray | None) -> np.ndarray | None:
+    """Weights as float32, refused when one could not be a rate."""
+    if weights is None:
+        return None
+    if len(weights) and not (np.isfinite(weights).all() and weights.min() >= 0):
+        at = int(np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[0])
+        raise InputError(f"edge weight {weights[at]} at edge {at} can't be sampled by: weights must be finite and >= 0")
+    return np.ascontiguousarray(weights, dtype=np.float32)

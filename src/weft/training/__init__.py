@@ -9,18 +9,21 @@ if TYPE_CHECKING:
     from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
     from weft.training.inference import infer
     from weft.training.interrupts import Interrupted
-    from weft.training.joining import joined
-    from weft.training.loader import Loader
-    from weft.training.measuring import measured
-    from weft.training.metrics import probabilities
-    from weft.training.models import check_plan, make_model
-    from weft.training.objectives import LossObjective, Objective, Targets, VertexObjective, objective_named
+    from weft.training.loader import Loader, joined
+    from weft.training.models import check_plan, load_model, make_model, save_model
+    from weft.training.objectives import (
+        LossObjective,
+        Objective,
+        Targets,
+        VertexObjective,
+        objective_named,
+        probabilities,
+    )
     from weft.training.planning import planner_for
-    from weft.training.result import Result
+    from weft.training.rehearsal import measured
     from weft.training.run import Run, parallel
-    from weft.training.saved import load_model, save_model
     from weft.training.start import described, measured_cluster, trainer_for
-    from weft.training.trainer import Trainer
+    from weft.training.trainer import Result, Trainer
     from weft.training.what_if import WhatIf
 else:
     __getattr__ = lazy_face(__name__)

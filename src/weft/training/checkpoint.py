@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,41 +61,38 @@ def checkpoint_damage(folder: Path) -> str:
     return ""
 
 
-class Checkpoints:
-    """The checkpoints of one run: the newest few, and the best model."""
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self._folder = folder
-        self._keep = keep
+    folder: Path
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+    problems: list[str]  # with newer ones, which were passed over
 
-    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Write the checkpoint of a step, then drop the oldest ones."""
-        save(self._folder / f"step-{step:09d}", tensors, state)
-        for old in self._steps()[: -self._keep]:
-            shutil.rmtree(old, ignore_errors=True)
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors whose names begin so, by what comes after."""
+        return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
 
-    def save_best(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Write the best model so far."""
-        save(self._folder / "best", tensors, state)
 
-    def newest(self) -> tuple[Path, dict[str, Tensor], dict[str, Any], list[str]] | None:
-        """The newest checkpoint that can be read, and what was wrong with newer ones; None where there is none."""
-        problems: list[str] = []
-        for folder in reversed(self._steps()):
-            try:
-                return (folder, *load(folder), problems)
-            except TrainingError as error:
-                problems.append(str(error))
-        if problems:
-            raise TrainingError(
-                f"no checkpoint in {self._folder} can be read ({problems[0]}): train from the beginning"
-            )
-        return None
+def save_step(folder: Path, keep: int, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+    """Write the checkpoint of a step into a run's folder, then drop all but the newest few."""
+    save(folder / f"step-{step:09d}", tensors, state)
+    for old in _steps(folder)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
 
-    def _steps(self) -> list[Path]:
-        if not self._folder.is_dir():
-            return []
-        return sorted(path for path in self._folder.iterdir() if re.fullmatch(r"step-\d{9}", path.name))
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint in a run's folder that can be read; None where there is none."""
+    problems: list[str] = []
+    for step in reversed(_steps(folder)):
+        try:
+            return Checkpoint(step, *load(step), problems)
+        except TrainingError as error:
+            problems.append(str(error))
+    if problems:
+        raise TrainingError(f"no checkpoint in {folder} can be read ({problems[0]}): train from the beginning")
+    return None
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -117,3 +115,9 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor
             _, number, key = name.split(".", 2)
             whole["state"].setdefault(int(number), {})[key] = value
     optimizer.load_state_dict(whole)
+
+
+def _steps(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if re.fullmatch(r"step-\d{9}", path.name))

@@ -1,6 +1,5 @@
 """The sum of all workers' gradients."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -9,40 +8,21 @@ from torch import Tensor, nn
 from weft.exchange import Communicator
 
 
-class GradientSync(ABC):
-    """Sums gradients over all workers, in place."""
-
-    @abstractmethod
-    def __call__(self, *numbers: float) -> list[float]:
-        """Sum them, and in the same exchange some numbers. All workers call this together, after `backward`."""
-
-
-class NoSync(GradientSync):
-    """Of one worker: gradients are whole as they are."""
-
-    def __call__(self, *numbers: float) -> list[float]:
-        """The numbers as they are."""
-        return list(numbers)
-
-
-class SumSync(GradientSync):
-    """Of several workers: in the workers' order, so that all get the same bits."""
+class GradientSync:
+    """Sums gradients over all workers in place, in the workers' order, so that all get the same bits."""
 
     def __init__(self, model: nn.Module, comm: Communicator) -> None:
         self._parameters, self._comm = list(model.parameters()), comm
 
     def __call__(self, *numbers: float) -> list[float]:
-        """The sums."""
+        """Sum them, and in the same exchange some numbers. All workers call this together, after `backward`."""
+        if self._comm.size == 1:
+            return list(numbers)
         gradients = pack(self._parameters)
         flat = torch.cat([gradients.new_tensor(numbers), gradients])
         self._comm.sum(flat)
         unpack(flat[len(numbers) :], self._parameters)
         return flat[: len(numbers)].tolist()
-
-
-def gradient_sync(model: nn.Module, comm: Communicator) -> GradientSync:
-    """The sum of gradients over the workers of a communicator."""
-    return NoSync() if comm.size == 1 else SumSync(model, comm)
 
 
 def pack(parameters: Sequence[nn.Parameter]) -> Tensor:

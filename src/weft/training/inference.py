@@ -1,6 +1,8 @@
 """Exact inference over the whole graph, one convolution at a time, in bounded memory."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 
 from weft.exchange import Communicator, Owners
 from weft.features import gather
-from weft.graph import Graph, vertex_ranges
+from weft.graph import Features, Graph, vertex_ranges
 from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending
 from weft.placements import Cooperation
 from weft.plan import tp_decoupled
@@ -41,92 +43,89 @@ def infer(
 
     Rows of all vertices are kept in memory up to `memory` bytes, beyond that in temporary files under `scratch`.
     """
+    assert graph.features is not None
     was_training = model.training
     model.eval()
     try:
         if isinstance(model, Decoupled):
             with torch.no_grad():
-                return _infer_decoupled(model, graph, dtype)
+                return _infer_decoupled(model, graph, graph.features, dtype)
         with torch.inference_mode():
-            return _infer(model, graph, dtype, threads, _Store(graph.num_vertices, memory, scratch))
+            store = _Store(graph.num_vertices, memory, scratch)
+            return _Layerwise(model, graph, graph.features, dtype, threads, store).infer()
     finally:
         model.train(was_training)
 
 
-def _infer_decoupled(model: Decoupled, graph: Graph, dtype: torch.dtype) -> Inference:
+def _infer_decoupled(model: Decoupled, graph: Graph, features: Features, dtype: torch.dtype) -> Inference:
     """All vertices at once; `entering` gets the rows that enter the mixing."""
-    assert graph.features is not None
     owners, plan = Owners(np.array([0, graph.num_vertices])), tp_decoupled(model.depth)
     program = Cooperation(graph, plan, [-1] * model.depth, owners, Communicator()).whole_graph()
     entered: list[Tensor] = []
-    x = gather(graph.features, program.vertices[0]).to(dtype)
+    x = gather(features, program.vertices[0]).to(dtype)
     outputs = DecoupledModel(model, entering=entered.append)(x, program)
     return Inference(outputs.numpy(), entered[0].numpy())
 
 
-def _infer(model: nn.Module, graph: Graph, dtype: torch.dtype, threads: int, store: "_Store") -> Inference:
-    runner = LayerwiseRunner(model)
-    sampler = NeighborSampler(graph, [-1], threads=threads)
-    computed: list[np.ndarray] = []
-    entered: np.ndarray | None = None
-    edge_data = {"edge_weight": graph.edge_weight is not None, "edge_type": graph.edge_type is not None}
-    while True:
-        pending, rows = _row_wise(runner, graph, dtype, computed, edge_data, store)
-        if pending is None:
-            assert entered is not None, "a model without a convolution was refused before"
-            return Inference(np.array(rows), np.array(entered))
-        entered = rows
-        out: np.ndarray | None = None
-        for first, end in vertex_ranges(graph.indptr, _EDGES, _ROWS):
-            sample = sampler.sample(np.arange(first, end), 0, 0)
-            result = runner.convolve(pending, gather(rows, sample.vertices, threads=threads), sample)
-            out = store.new(result) if out is None else out
-            out[first:end] = result.numpy()
-        assert out is not None
-        computed.append(out)
+class _Layerwise:
+    """Goes through a model one convolution at a time: what comes before it row by row, and then its edges."""
 
+    def __init__(
+        self, model: nn.Module, graph: Graph, features: Features, dtype: torch.dtype, threads: int, store: "_Store"
+    ) -> None:
+        self._graph, self._features, self._dtype, self._threads, self._store = graph, features, dtype, threads, store
+        self._runner, self._sampler = LayerwiseRunner(model), NeighborSampler(graph, [-1], threads=threads)
+        self._computed: list[np.ndarray] = []  # the convolutions' results so far
+        self._pending: Pending | None = None
 
-def _row_wise(
-    runner: LayerwiseRunner,
-    graph: Graph,
-    dtype: torch.dtype,
-    computed: list[np.ndarray],
-    edge_data: dict[str, bool],
-    store: "_Store",
-) -> tuple[Pending | None, np.ndarray]:
-    """The inputs of the next convolution for all vertices; without a next one, the model's results."""
-    assert graph.features is not None
-    gathered: np.ndarray | None = None
-    pending: Pending | None = None
-    for first in range(0, graph.num_vertices, _ROWS):
-        x = torch.from_numpy(np.array(graph.features[first : first + _ROWS])).to(dtype)
-        earlier = [torch.from_numpy(np.array(rows[first : first + _ROWS])) for rows in computed]
-        types = None if graph.vertex_type is None else torch.from_numpy(graph.vertex_type[first : first + _ROWS].copy())
-        reached = runner.advance(x, earlier, edge_data, types)
-        if isinstance(reached, Pending):
-            pending, result = reached, reached.inputs
-        else:
-            result = reached
-        gathered = store.new(result) if gathered is None else gathered
-        gathered[first : first + len(result)] = result.numpy()
-    assert gathered is not None
-    return pending, gathered
+    def infer(self) -> Inference:
+        """All convolutions, and what comes after the last one."""
+        entered = np.empty(0)
+        while True:
+            rows = self._store.filled(self._up_to_next())
+            if self._pending is None:
+                return Inference(np.array(rows), np.array(entered))
+            entered = rows
+            self._computed.append(self._store.filled(self._convolved(self._pending, rows)))
+
+    def _up_to_next(self) -> Iterator[Tensor]:
+        """The inputs of the next convolution, some vertices at a time; without a next one, the model's results."""
+        graph, self._pending = self._graph, None
+        edge_data = {"edge_weight": graph.edge_weight is not None, "edge_type": graph.edge_type is not None}
+        for first in range(0, graph.num_vertices, _ROWS):
+            some = slice(first, first + _ROWS)
+            x = torch.from_numpy(np.array(self._features[some])).to(self._dtype)
+            earlier = [torch.from_numpy(np.array(rows[some])) for rows in self._computed]
+            types = None if graph.vertex_type is None else torch.from_numpy(graph.vertex_type[some].copy())
+            reached = self._runner.advance(x, earlier, edge_data, types)
+            if isinstance(reached, Pending):
+                self._pending, reached = reached, reached.inputs
+            yield reached
+
+    def _convolved(self, pending: Pending, rows: np.ndarray) -> Iterator[Tensor]:
+        for first, end in vertex_ranges(self._graph.indptr, _EDGES, _ROWS):
+            sample = self._sampler.sample(np.arange(first, end), 0, 0)
+            yield self._runner.convolve(pending, gather(rows, sample.vertices, threads=self._threads), sample)
 
 
 class _Store:
     """Arrays of a row a vertex: in memory while they fit, in temporary files beyond that."""
 
     def __init__(self, rows: int, memory: int, scratch: Path | None) -> None:
-        self._rows = rows
-        self._left = memory
-        self._scratch = scratch
+        self._rows, self._left, self._scratch = rows, memory, scratch
 
-    def new(self, like: Tensor) -> np.ndarray:
-        """An array for all vertices of rows such as these."""
-        shape = (self._rows, *like.shape[1:])
-        dtype = like.numpy().dtype
+    def filled(self, parts: Iterator[Tensor]) -> np.ndarray:
+        """An array of all vertices' rows, which come some at a time."""
+        like = next(parts)
+        out, first = self._new((self._rows, *like.shape[1:]), like.numpy().dtype), 0
+        for part in chain([like], parts):
+            out[first : first + len(part)] = part.numpy()
+            first += len(part)
+        return out
+
+    def _new(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         size = int(np.prod(shape)) * dtype.itemsize
-        if size <= self._left:
-            self._left -= size
-            return np.empty(shape, dtype=dtype)
-        return scratch_array(shape, dtype, self._scratch)
+        if size > self._left:
+            return scratch_array(shape, dtype, self._scratch)
+        self._left -= size
+        return np.empty(shape, dtype=dtype)

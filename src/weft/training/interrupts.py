@@ -5,9 +5,10 @@ A queue sends SIGUSR1 before a job's time is up.
 
 import signal
 import threading
-from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
 
 
 class Interrupted(Exception):
@@ -27,7 +28,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # only there may handlers be set
-            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            for signum in SIGNALS:
                 self._before[signum] = signal.signal(signum, self._note)
         return self
 
@@ -39,18 +40,3 @@ class Interrupts:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
-
-
-_SIGNALS = 65
-
-
-def flags(signum: int | None) -> list[float]:
-    """A signal as numbers that workers add up: a sum of signals' own numbers would not tell which they were."""
-    sent = [0.0] * _SIGNALS
-    sent[signum or 0] = 1.0 if signum else 0.0
-    return sent
-
-
-def signal_of(summed: Sequence[float]) -> int:
-    """A signal that some worker was sent; 0: none."""
-    return next(number for number, times in enumerate(summed) if times) if any(summed) else 0

@@ -1,6 +1,6 @@
 """Batches of a graph for a training loop: one's own, or Weft's."""
 
-import time
+import atexit
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,20 +12,17 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from weft.errors import ConfigError
-from weft.exchange import World
-from weft.features import FeatureStore
+from weft.exchange import Traffic, World
 from weft.graph import Graph
 from weft.keys import Stream
+from weft.meter import Meter
 from weft.nn import encoder_of
 from weft.plan import Plan, Settings, check_loader
-from weft.threads import cached_property
-from weft.training.batch import Batch
-from weft.training.feed import BatchRange, Feed
-from weft.training.joining import joined
+from weft.training.batches import Batch, Feed, ScheduleState
 from weft.training.models import plan_for
-from weft.training.modes import FeedInputs, mode_of
+from weft.training.modes import mode_of
 from weft.training.objectives import ChosenVertices, Examples, Objective, VertexExamples, objective_named
-from weft.training.team import TrainingTeam
+from weft.training.team import When
 
 Reads = Callable[[Plan], np.ndarray | None]  # how often a dry run read each vertex under a plan
 
@@ -77,15 +74,12 @@ class Loader:
             of_run = objective_named(self.settings) if chosen is None else ChosenVertices(chosen)
             objective = of_run.setup(graph, self.settings)
         self.objective = objective
-        self.mode = mode_of(self.settings, objective, self.world.size)
         self.comm = self.world.communicator()
-        self.dtype = torch.float64 if self.settings.model.dtype == "float64" else torch.float32
-        self.seconds: list[float] = []  # of the steps of the last epoch
+        notify = notify or (lambda text: None)
+        self.mode = mode_of(self.settings)(self.settings, objective, self.world, self.comm, notify)
         self.plan = plan if isinstance(plan, Plan) else None  # None: as the settings name it, once the model is known
-        self._notify = notify or (lambda text: None)
         self._epoch, self._batch = 0, 0  # where it stands
-        self._schedule_state: dict[str, Any] | None = None
-        self._placed: FeedInputs | None = None
+        self._schedule_state: ScheduleState | None = None
         self._feed: Feed | None = None
         self._read: Counter[str] = Counter()  # rows of stores that were closed
 
@@ -94,19 +88,12 @@ class Loader:
 
         `reads`: what is known of how often features are read. The next epoch goes by the new plan: the batches are the same.
         """
-        encoder = encoder_of(model)
         self.fanouts = self.settings.fanouts_for(depth)
-        plan = plan or self.plan or plan_for(self.settings, encoder, depth)
+        plan = plan or self.plan or plan_for(self.settings, encoder_of(model), depth)
         state = self._schedule_state
         self.close()
-        team = self.mode.team(plan, self.fanouts, self.world, encoder)
-        store = FeatureStore(self.graph.features, threads=1, dtype=self.dtype, sharing=team.sharing)
-        known = None if reads is None else reads(plan)
-        self.plan, self._placed = (
-            team.plan,
-            FeedInputs(model, team, store, self.comm, self.world.meter, known, self._notify),
-        )
-        self._feed = self.mode.feed(self._placed)
+        self._feed = self.mode.feed(model, plan, self.fanouts, None if reads is None else reads(plan))
+        self.plan = self._feed.team.plan
         self._feed.schedule.restore(state)
 
     def __len__(self) -> int:
@@ -122,28 +109,21 @@ class Loader:
 
     def epoch(self, number: int, first: int = 0, last: bool = False) -> Iterator[Batch]:
         """The batches of an epoch from number `first` on; `last`: those of the next one need not be begun meanwhile."""
-        schedule, batches = self.feed.schedule, self._examples(number)
-        then = self._examples(number + 1) if schedule.settled and not last else []
-        self.seconds, before = [], time.perf_counter()
-        for batch in self.feed.batches(BatchRange(number, batches, first, then=then)):
-            yield batch
-            batch.finish()
-            before, since = time.perf_counter(), before
-            self.seconds.append(before - since)
-        schedule.ended_epoch(self.seconds, batches)
+        then = self._examples(number + 1) if self.feed.schedule.settled and not last else []
+        return self.feed.epoch(When(number, first, Stream.SAMPLE), self._examples(number), then)
 
     def over(self, vertices: np.ndarray | str) -> Iterator[Batch]:
         """Vertices (or those of a split) in their order, to evaluate a model: each draws neighbours, the same every time."""
         vertices = self.graph.seeds(vertices) if isinstance(vertices, str) else vertices
         size = self.mode.evaluation_size
         parts = [VertexExamples(vertices[first : first + size]) for first in range(0, len(vertices), size)]
-        return self.feed.batches(BatchRange(0, parts, stream=Stream.EVALUATE))
+        return self.feed.batches(When(0, 0, Stream.EVALUATE), parts)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, as plain data: the batches that were given out are done."""
         where = {"epoch": self._epoch, "batch": self._batch, "schedule": self.schedule_state}
         return where | {
-            "graph": self.identity,
+            "graph": self.graph.identity,
             "batch_size": self.mode.batch_size,
             "seed": self.settings.optimisation.seed,
         }
@@ -161,25 +141,15 @@ class Loader:
         self.restore_schedule(state["schedule"])
 
     @property
-    def schedule_state(self) -> dict[str, Any] | None:
+    def schedule_state(self) -> ScheduleState | None:
         """What a checkpoint must say of how batches are gone through."""
         return self._schedule_state if self._feed is None else self._feed.schedule.state()
 
-    def restore_schedule(self, state: dict[str, Any] | None) -> None:
+    def restore_schedule(self, state: ScheduleState | None) -> None:
         """Go on as a checkpoint says."""
         self._schedule_state = state
         if self._feed is not None:
             self._feed.schedule.restore(state)
-
-    @cached_property
-    def identity(self) -> str:
-        """What tells the graph from others, however it is partitioned."""
-        return self.graph.identity
-
-    @property
-    def settled(self) -> bool:
-        """Is it known how the next epoch's batches will be gone through?"""
-        return self.feed.schedule.settled
 
     @property
     def feed(self) -> Feed:
@@ -190,32 +160,26 @@ class Loader:
             )
         return self._feed
 
-    @property
-    def team(self) -> TrainingTeam:
-        """The workers of the plan."""
-        assert self._placed is not None, "after `place`"
-        return self._placed.team
-
     def rows_read(self) -> dict[str, int]:
         """Feature rows that all workers read so far: their own, cached and remote ones; none, if all are here.
 
         All workers call this together.
         """
-        return self.team.rows_read(self.read, self.comm)
+        return self.feed.team.rows_read(self.read, self.comm)
 
     @property
     def read(self) -> Counter[str]:
         """Feature rows that this worker read so far, by where they were."""
-        return self._read if self._placed is None else self._read + self._placed.store.read
+        return self._read if self._feed is None else self._read + self._feed.store.read
 
     def close(self) -> None:
         """End the threads that prepare batches, and hang up. All workers call this together."""
         self._read = self.read
         if self._feed is not None:
             self._feed.close()
-            self.team.close()
+            self._feed.team.close()
             self._schedule_state = None
-        self._feed = self._placed = None
+        self._feed = None
 
     def abandon(self) -> None:
         """End the threads after a failure, which others may not know of."""
@@ -224,6 +188,26 @@ class Loader:
 
     def _examples(self, epoch: int) -> list[Examples]:
         return [self.objective.examples(chosen, epoch, at) for at, chosen in enumerate(self.mode.order.of(epoch))]
+
+
+_joined: list[World] = []  # a process can meet the others only once
+
+
+def joined(timeout: float, transport: str) -> World:
+    """All workers, as torchrun (or another launcher) says in the environment; without one, this worker alone.
+
+    They meet once, however many loaders and runs a script has, and part when Python ends. Seconds and bytes are counted
+    from now on.
+    """
+    if not _joined:
+        world = World.join(timeout, transport)
+        if world.size == 1:
+            return world
+        _joined.append(world)
+        atexit.register(world.leave)
+    world = _joined[0]
+    world.meter, world.traffic = Meter(), Traffic(world.size)
+    return world
 
 
 def as_graph(graph: Graph | Data | HeteroData | str | Path) -> Graph:

@@ -2,42 +2,28 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import nn
 
 from weft.errors import ConfigError
 from weft.exchange import Communicator, World
-from weft.features import FeatureStore
-from weft.meter import Meter
+from weft.features import FeatureStore, by_reads, edges_from, rooms
+from weft.graph import out_degrees
+from weft.keys import Stream
 from weft.nn import crossing_costs, encoder_of, needs, row_costs
+from weft.placements import ColumnSpan, placement_named
 from weft.plan import Plan, Settings
 from weft.planner import Answer
 from weft.sampling import Batches, WholeBatch
-from weft.training.caching import fill_store
-from weft.training.feed import Feed
-from weft.training.migration import Migration
+from weft.training.batches import Feed, PrefetchingFeed, Schedule, WholeGraphFeed
+from weft.training.migration import Merging, Migration, TimeSteps
 from weft.training.objectives import Objective
-from weft.training.prefetching import PrefetchingFeed
-from weft.training.schedule import MicroBatches, Schedule
-from weft.training.team import ManyWorkers, OneWorker, TrainingTeam
-from weft.training.time_steps import Merging, TimeSteps
+from weft.training.team import ManyWorkers, OneWorker, TrainingTeam, When
 from weft.training.trial import Trial, rivals
-from weft.training.whole_graph import WholeGraphFeed
 
-
-@dataclass(frozen=True)
-class FeedInputs:
-    """A run whose plan is decided: what batches are made with."""
-
-    model: nn.Module
-    team: TrainingTeam
-    store: FeatureStore
-    comm: Communicator  # to all workers, of the computing thread
-    meter: Meter
-    reads: np.ndarray | None  # how often a dry run read each vertex's features; None: to be counted
-    notify: Callable[[str], None]  # tells the user
+_DRY_RUN = 8  # batches whose accesses decide what is cached
 
 
 class Mode(ABC):
@@ -46,20 +32,35 @@ class Mode(ABC):
     batch_size: int  # examples of all workers
     order: Batches | WholeBatch  # which examples are in each batch, by epoch
     evaluation_size: int  # vertices of all workers in a batch of sampled evaluation
-
     lanes: int  # threads that prepare batches
     costs: Callable[[nn.Module, int], list[tuple[float, float]]]  # what rows that cross cost, by layer
 
-    def __init__(self, settings: Settings, objective: Objective) -> None:
-        self.settings, self.objective = settings, objective
+    def __init__(
+        self, settings: Settings, objective: Objective, world: World, comm: Communicator, notify: Callable[[str], None]
+    ) -> None:
+        """`comm`: to all workers, of the computing thread. `notify` tells the user."""
+        self.settings, self.objective, self.world, self.comm, self.notify = settings, objective, world, comm, notify
+        self.dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
+        self._cut()
 
-    def team(self, plan: Plan, fanouts: list[int], world: World, model: nn.Module) -> TrainingTeam:
-        """This worker and the others, by a plan. All workers call this together."""
-        graph = self.objective.graph
+    @abstractmethod
+    def _cut(self) -> None:
+        """Cut the examples into batches, and say who prepares them."""
+
+    def feed(self, model: nn.Module, plan: Plan, fanouts: list[int], reads: np.ndarray | None) -> Feed:
+        """What makes a plan's batches ready. All workers call this together.
+
+        `reads`: how often a dry run read each vertex's features; None: to be counted.
+        """
+        team = self._team(encoder_of(model), plan, fanouts)
+        store = FeatureStore(self.objective.graph.features, threads=1, dtype=self.dtype, sharing=team.sharing)
+        return self._feed(model, team, store, reads)
+
+    def _team(self, encoder: nn.Module, plan: Plan, fanouts: list[int]) -> TrainingTeam:
+        graph, world, exchanges = self.objective.graph, self.world, self.objective.exchanges
         if world.size == 1:
             return OneWorker(graph, self.settings, self.alone(plan), fanouts, self.lanes)
-        exchanges = self.objective.exchanges
-        return ManyWorkers(graph, self.settings, plan, fanouts, world, model, self.lanes, self.costs, exchanges)
+        return ManyWorkers(graph, self.settings, plan, fanouts, world, encoder, self.lanes, self.costs, exchanges)
 
     @abstractmethod
     def alone(self, plan: Plan) -> Plan:
@@ -70,8 +71,7 @@ class Mode(ABC):
         """The planner's other plans, to be tried in training; `change`: seconds that it takes to get ready for one."""
 
     @abstractmethod
-    def feed(self, placed: FeedInputs) -> Feed:
-        """Where batches come from. All workers call this together."""
+    def _feed(self, model: nn.Module, team: TrainingTeam, store: FeatureStore, reads: np.ndarray | None) -> Feed: ...
 
     @abstractmethod
     def describe(self, plan: Plan, fanouts: list[int]) -> list[str]:
@@ -83,10 +83,10 @@ class MiniBatchMode(Mode):
 
     costs = staticmethod(crossing_costs)
 
-    def __init__(self, settings: Settings, objective: Objective, workers: int) -> None:
-        super().__init__(settings, objective)
+    def _cut(self) -> None:
+        workers, settings = self.world.size, self.settings
         self.batch_size = settings.sampling.batch_size * workers
-        self.order = objective.batches(self.batch_size)
+        self.order = self.objective.batches(self.batch_size)
         self.evaluation_size = settings.evaluation.batch_size * workers
         self.lanes = settings.parallel.loaders or min(workers, 2)
 
@@ -98,29 +98,53 @@ class MiniBatchMode(Mode):
         """Those that may well be the faster ones."""
         return Trial(rivals(answer), self.settings.optimisation.epochs, change)
 
-    def feed(self, placed: FeedInputs) -> Feed:
+    def _feed(self, model: nn.Module, team: TrainingTeam, store: FeatureStore, reads: np.ndarray | None) -> Feed:
         """Prepared ahead by threads."""
-        plan, team, objective = placed.team.plan, placed.team, self.objective
-        schedule = self._schedule(placed)
-        batches = [objective.examples(chosen, 0, number) for number, chosen in enumerate(self.order.of(0))]
-        fill_store(placed.store, objective.graph, team, schedule, batches, placed.reads)
-        return PrefetchingFeed(
-            team, schedule, placed.store, placed.meter, plan.prefetch, self.settings.optimisation.seed, objective.labels
-        )
+        schedule, seed = self._schedule(model, team), self.settings.optimisation.seed
+        self._fill(store, team, schedule, reads)
+        return PrefetchingFeed(self.objective, team, store, schedule, self.world.meter, seed)
 
-    def _schedule(self, placed: FeedInputs) -> Schedule:
-        plan, number = placed.team.plan, self.settings.parallel.micro_batches
+    def _schedule(self, model: nn.Module, team: TrainingTeam) -> Schedule:
+        plan, number = team.plan, self.settings.parallel.micro_batches
         if plan.models == "stay":
-            return MicroBatches(number)
+            return Schedule(number)
         if number > 1:
             raise ConfigError(
                 "micro_batches means nothing to models that migrate, which go through a batch by time steps"
             )
-        merging = Merging(TimeSteps(placed.comm.size), plan.merge, self.settings.optimisation.seed)
-        return Migration(placed.model, placed.comm, placed.team.homes, merging, plan.gather == "batch", placed.notify)
+        merging = Merging(TimeSteps(self.comm.size), plan.merge, self.settings.optimisation.seed)
+        homes = team.owners.member_of
+        return Migration(model, self.comm, homes, merging, plan.gather == "batch", self.notify)
+
+    def _fill(self, store: FeatureStore, team: TrainingTeam, schedule: Schedule, reads: np.ndarray | None) -> None:
+        """Which feature rows a worker holds besides its own: slices of all, or the rows that are read most."""
+        plan, graph, features = team.plan, self.objective.graph, self.objective.graph.features
+        assert features is not None
+        if placement_named(plan.layers[0]).only_first:
+            columns = ColumnSpan(team.comm.rank, team.comm.size, graph.num_features)
+            store.slices(*columns.span, columns.width)
+            return
+
+        def worth() -> np.ndarray:
+            degrees = out_degrees(graph)
+            if plan.cache_by == "degree":
+                return degrees
+            return by_reads(self._reads(team, schedule) if reads is None else reads, degrees)
+
+        team.fill(store, rooms(plan.cache, graph.num_vertices, features[:1].nbytes), worth)
+
+    def _reads(self, team: TrainingTeam, schedule: Schedule) -> np.ndarray:
+        """How many of the edges that this worker draws for layer 1 in a dry run of some batches reach each vertex."""
+        reads = np.zeros(self.objective.graph.num_vertices, dtype=np.int64)
+        for number, chosen in enumerate(self.order.of(0)[:_DRY_RUN]):
+            examples = self.objective.examples(chosen, 0, number)
+            for part in range(schedule.count(examples)):
+                program, _ = schedule.program(examples, part, team, 0, When(0, number, Stream.SAMPLE))
+                assert program.reached is not None and program.drawn is not None
+                reads[program.reached.numpy()] += edges_from(program.drawn)
+        return reads
 
     def describe(self, plan: Plan, fanouts: list[int]) -> list[str]:
-        """How neighbours are drawn, the batches, and how many are prepared ahead."""
         sampler, drawn = (
             self.settings.sampling.sampler,
             ",".join("full" if fanout < 0 else str(fanout) for fanout in fanouts),
@@ -137,11 +161,10 @@ class FullGraphMode(Mode):
 
     costs, lanes = staticmethod(row_costs), 1
 
-    def __init__(self, settings: Settings, objective: Objective) -> None:
-        super().__init__(settings, objective)
-        self.batch_size = objective.count("train")
-        self.order = objective.batches(None)
-        self.evaluation_size = objective.graph.num_vertices
+    def _cut(self) -> None:
+        self.batch_size = self.objective.count("train")
+        self.order = self.objective.batches(None)
+        self.evaluation_size = self.objective.graph.num_vertices
 
     def alone(self, plan: Plan) -> Plan:
         """All of it: slices still bound memory."""
@@ -151,32 +174,27 @@ class FullGraphMode(Mode):
         """None: getting ready takes longer than trying could gain."""
         return None
 
-    def feed(self, placed: FeedInputs) -> Feed:
+    def _feed(self, model: nn.Module, team: TrainingTeam, store: FeatureStore, reads: np.ndarray | None) -> Feed:
         """Made ready once."""
-        team, meter, seed = placed.team, placed.meter, self.settings.optimisation.seed
+        meter, seed = self.world.meter, self.settings.optimisation.seed
         with meter.stage("sample"):
-            program = team.whole_graph(self._ranges(placed))
-        return WholeGraphFeed(program, team, placed.store, meter, seed, self.objective.labels)
+            program = team.whole_graph(self._ranges(model, team))
+        return WholeGraphFeed(self.objective, team, store, Schedule(), meter, seed, program)
 
-    def _ranges(self, placed: FeedInputs) -> int:
+    def _ranges(self, model: nn.Module, team: TrainingTeam) -> int:
         """In how many ranges destinations are gone through under tp, where the plan leaves it to the budget."""
-        plan, graph, budget = placed.team.plan, self.objective.graph, self.settings.budget
+        plan, graph, budget = team.plan, self.objective.graph, self.settings.budget
         if budget is None or not plan.tensor_parallel or plan.decoupled or plan.chunks:
             return 1
-        number, bounds = 8 if self.settings.model.dtype == "float64" else 4, placed.team.owners.bounds.tolist()
-        return needs(encoder_of(placed.model), graph.num_features, len(graph.indices), bounds, number).within(budget)
+        number, bounds = self.dtype.itemsize, team.owners.bounds.tolist()
+        return needs(encoder_of(model), graph.num_features, len(graph.indices), bounds, number).within(budget)
 
     def describe(self, plan: Plan, fanouts: list[int]) -> list[str]:
-        """How large the graph is."""
         graph = self.objective.graph
         size = f"all {graph.num_vertices:,} vertices and {graph.num_edges:,} edges at once"
         return [f"{self.objective.describe()}, {size}"]
 
 
-def mode_of(settings: Settings, objective: Objective, workers: int) -> Mode:
+def mode_of(settings: Settings) -> type[Mode]:
     """What the settings' epochs go over."""
-    return (
-        FullGraphMode(settings, objective)
-        if settings.sampling.full_graph
-        else MiniBatchMode(settings, objective, workers)
-    )
+    return FullGraphMode if settings.sampling.full_graph else MiniBatchMode

@@ -24,33 +24,30 @@ def task_of(
         choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))
     if settings.plan.wire == "auto":
         choices["wire"] = ("float32", "float16")
-    sampling = Sampling(
-        fanouts=tuple(settings.fanouts_for(depth)),
-        batch_size=max(1, batch // settings.parallel.micro_batches),
-        sampler=settings.sampling.sampler,
-        replace=settings.sampling.replace,
-        weighted=settings.sampling.weighted,
-        seed=settings.optimisation.seed,
-        loaders=settings.parallel.loaders or 2,
-        batches=batches,
-    )
+    sampling, fanouts = None, settings.fanouts_for(depth)
+    if settings.sampling.full_graph:
+        title = f"{depth} layers, the full graph on {workers} workers"
+    else:
+        drawn = ",".join("full" if fanout < 0 else str(fanout) for fanout in fanouts)
+        title = f"fanouts {drawn}, batches of {batch:,} on {workers} workers"
+        sampling = Sampling(
+            fanouts=tuple(fanouts),
+            batch_size=max(1, batch // settings.parallel.micro_batches),
+            sampler=settings.sampling.sampler,
+            replace=settings.sampling.replace,
+            weighted=settings.sampling.weighted,
+            seed=settings.optimisation.seed,
+            loaders=settings.parallel.loaders or 2,
+            batches=batches,
+        )
     return Task(
-        title=_title(settings, depth, batch, workers),
-        sampling=None if settings.sampling.full_graph else sampling,
+        title=f"{settings.model.name}, hidden {settings.model.hidden}, {title}",
+        sampling=sampling,
         dtype=settings.model.dtype,
         epochs=settings.optimisation.epochs,
         memory=settings.budget,
         choices=choices,
     )
-
-
-def _title(settings: Settings, depth: int, batch: int, workers: int) -> str:
-    """The run in one line."""
-    model = f"{settings.model.name}, hidden {settings.model.hidden}"
-    if settings.sampling.full_graph:
-        return f"{model}, {depth} layers, the full graph on {workers} workers"
-    fanouts = ",".join("full" if fanout < 0 else str(fanout) for fanout in settings.fanouts_for(depth))
-    return f"{model}, fanouts {fanouts}, batches of {batch:,} on {workers} workers"
 
 
 def planner_for(

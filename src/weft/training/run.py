@@ -10,8 +10,8 @@ from weft import _kernels
 from weft.keys import seed_torch
 from weft.nn import encoder_of, forward_of
 from weft.plan import Plan
-from weft.training.batch import Batch, Part
-from weft.training.gradients import gradient_sync
+from weft.training.batches import Batch, Part
+from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
 from weft.training.models import check_sampler, variant_of
 
@@ -34,7 +34,7 @@ class Run:
 
     def __init__(self, model: nn.Module, loader: Loader, plan: Plan | None = None, reads: Reads | None = None) -> None:
         self.loader, self.settings, self.objective = loader, loader.settings, loader.objective
-        self.world, self.comm, self.meter, self.dtype = loader.world, loader.comm, loader.world.meter, loader.dtype
+        self.world, self.comm, self.meter, self.dtype = loader.world, loader.comm, loader.world.meter, loader.mode.dtype
         self.model = self.objective.wrapped(variant_of(model, self.settings), self.settings).to(self.dtype)
         self.model.to(loader.device)
         self.encoder = encoder_of(self.model)
@@ -42,7 +42,7 @@ class Run:
         self.forward = forward_of(self.encoder, loader.graph.num_features)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
-        self.sync = gradient_sync(self.model, self.comm)
+        self.sync = GradientSync(self.model, self.comm)
         self._reads = reads
         self.use(plan)
 
@@ -52,23 +52,33 @@ class Run:
         All workers call this together.
         """
         self.loader.place(self.model, self.forward.depth, plan, self._reads)
-        self.forward.use(self.loader.team.background, self.meter, self.settings.budget)
+        team = self.loader.feed.team
+        self.plan = team.plan
+        self.forward.use(team.background, self.meter, self.settings.budget)
 
     def __call__(self, batch: Batch | Part) -> Tensor:
         """The rows of the batch's seeds that are computed here, in their order. All workers call this together.
 
         In training torch's random numbers begin anew with each batch, so that any plan draws the same ones.
         """
-        part = batch.part if isinstance(batch, Batch) else batch
+        part = batch if isinstance(batch, Part) else batch.part
         if part.torch_key is not None:
             seed_torch(*part.torch_key)
-        out = self.forward(part.x, part.program, part.key)
-        self.loader.feed.merge = part.program.layers[0].inputs.asked
-        return part.targets.rows(out, part.program.comm)
+        return part.targets.rows(self.forward(part.x, part.program, part.key), part.program.comm)
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum over all workers of a tensor, such as how many predictions were right. All workers call this together."""
         return self.comm.sum(value)
+
+    def describe(self) -> str:
+        """The run in one line."""
+        team, named, kind = self.loader.feed.team, self.settings.model.name, self.forward.kind
+        parts = [
+            f"{team.describe()}, {self.threads} thread{'s' if self.threads > 1 else ''}",
+            f"{named if named in kind.lower() or '.py' in named else kind}, {self.forward.describe()}",
+            *self.loader.mode.describe(team.plan, self.loader.fanouts),
+        ]
+        return " | ".join(parts)
 
     def prepare(self) -> None:
         """Set this process up for training: its threads; freed memory kept for the next batch, unless memory is limited."""

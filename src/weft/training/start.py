@@ -37,7 +37,7 @@ def trainer_for(
     world, objective = world or World(), objective or objective_for(graph, settings)
     if world.size == 1 or settings.plan.name != "auto":
         return Trainer(graph, model, settings, listen, world, objective=objective)
-    tell = listen if listen is not None and world.rank == 0 else _nobody
+    tell: Callable[[Event], None] = listen if listen and world.rank == 0 else (lambda event: None)
     with _aside(world):
         cluster = _cluster(settings, world, tell)
         planner = planner_for(settings, graph, model, world, objective)
@@ -55,8 +55,16 @@ def watch_over(trainer: Trainer, planner: Planner, cluster: Cluster, answer: Ans
 
     `change`: seconds that it takes to get ready for a plan. All workers call this together.
     """
-    again = _Again(trainer, planner, cluster)
-    return Watch(answer.best, again.plan, again.describe, trainer.loader.mode.watched(answer, change))
+    seen = [cluster, cluster]  # before, and now
+
+    def replan() -> Answer:
+        """What the dry run counted stays."""
+        seen[:] = seen[1], probe_cluster_again(trainer.world, seen[1])
+        return planner.answer(seen[1], also=trainer.parallel)
+
+    return Watch(
+        answer.best, replan, lambda _: seen[0].changes_to(seen[1]), trainer.loader.mode.watched(answer, change)
+    )
 
 
 @contextmanager
@@ -72,25 +80,9 @@ def _aside(world: World) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class _Again:
-    """Planning in mid-run: the cluster is measured again; what the dry run counted stays."""
-
-    def __init__(self, trainer: Trainer, planner: Planner, cluster: Cluster) -> None:
-        self._trainer, self._planner, self._before, self._now = trainer, planner, cluster, cluster
-
-    def plan(self) -> Answer:
-        """All workers call this together."""
-        self._before, self._now = self._now, probe_cluster_again(self._trainer.world, self._now)
-        return self._planner.answer(self._now, also=self._trainer.parallel)
-
-    def describe(self, answer: Answer) -> str:
-        """What the last look at the cluster found."""
-        return self._before.changes_to(self._now)
-
-
 def measured_cluster(world: World, tell: Callable[[str], None] | None = None, rounds: int = 1) -> Cluster:
     """The cluster, probed and rehearsed on for some rounds. All workers call this together."""
-    tell = tell or _unheard
+    tell = tell or (lambda text: None)
     cluster = probe_cluster(world, tell)
     if world.size == 1:  # there is nothing to plan
         return cluster
@@ -124,11 +116,3 @@ def described(file: Path, workers: list[int], option: str = "--cluster") -> Clus
             f"measure this cluster with `weft probe --out`, or leave {option} out"
         )
     return cluster
-
-
-def _unheard(text: str) -> None:
-    """Nobody listens."""
-
-
-def _nobody(event: Event) -> None:
-    """Nobody listens."""

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,12 +14,13 @@ from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Owners, World
 from weft.features import FeatureStore, Sharing, hottest
 from weft.graph import Graph
+from weft.keys import Stream
 from weft.nn import takes_types
 from weft.placements import Cooperation, Program, placement_named, vertices_to_replicate
 from weft.plan import Plan, Settings
-from weft.sampling import SeedBalance, make_sampler
+from weft.sampling import SeedBalance, dealt, make_sampler
 from weft.threads import yield_to_others
-from weft.training.members import Cooperating, Member, Single
+from weft.training.objectives import Examples, Targets
 
 UNPARTITIONED = (
     "the graph is not partitioned, so each worker owns an equal range of ids, whatever its neighbours: less would travel "
@@ -26,21 +28,36 @@ UNPARTITIONED = (
 )
 
 
+class When(NamedTuple):
+    """The pass and the batch: what all of its random numbers depend on."""
+
+    epoch: int
+    batch: int
+    stream: Stream
+
+
 class TrainingTeam(ABC):
-    """What one worker needs of the others to train by a plan."""
+    """What one worker needs of the others to train by a plan. Each lane is a thread that prepares batches."""
 
     plan: Plan  # by which this worker trains
-    members: list[Member]  # one for each thread that prepares batches
+    lanes: int
     comm: Communicator  # of the computing thread
     background: Communicator | None  # for a thread that exchanges meanwhile, where the plan has one
     sharing: Sharing | None  # whose feature rows are where; None: all are here
     owners: Owners
     begin_thread: Callable[[], None] | None = None  # called by each thread that prepares batches
 
-    @property
+    @abstractmethod
+    def share(self, examples: Examples, places: np.ndarray, when: When, lane: int) -> tuple[Program, Targets]:
+        """What this worker computes of examples at some places of a batch. All workers call this together."""
+
+    @abstractmethod
+    def alone(self, examples: Examples, places: np.ndarray, when: When, lane: int) -> tuple[Program, Targets]:
+        """What it computes if those are all its own. All workers call this together, each with other places."""
+
     def evenness(self) -> SeedBalance:
         """How even the seeds at home were so far."""
-        return sum((member.evenness for member in self.members), SeedBalance())
+        return SeedBalance()
 
     @abstractmethod
     def describe(self) -> str:
@@ -49,10 +66,6 @@ class TrainingTeam(ABC):
     def notices(self) -> list[str]:
         """What its user should know."""
         return []
-
-    def homes(self, vertices: np.ndarray) -> np.ndarray:
-        """The worker that owns each vertex."""
-        return self.owners.member_of(vertices)
 
     @abstractmethod
     def whole_graph(self, ranges: int) -> Program:
@@ -78,17 +91,24 @@ class OneWorker(TrainingTeam):
     background, sharing = None, None
 
     def __init__(self, graph: Graph, settings: Settings, plan: Plan, fanouts: list[int], lanes: int) -> None:
-        self._graph, self.plan = graph, plan
+        self._graph, self.plan, self.lanes = graph, plan, lanes
         self.comm = Communicator()
         self.owners = Owners(np.array([0, graph.num_vertices]))
         s, seed = settings.sampling, settings.optimisation.seed
-        self.members = [
-            Single(make_sampler(s.sampler, graph, fanouts, replace=s.replace, weighted=s.weighted, seed=seed))
+        self._samplers = [
+            make_sampler(s.sampler, graph, fanouts, replace=s.replace, weighted=s.weighted, seed=seed)
             for _ in range(lanes)
         ]
 
+    def share(self, examples: Examples, places: np.ndarray, when: When, lane: int) -> tuple[Program, Targets]:
+        own = examples.take(places)
+        program = Program.of(self._samplers[lane].sample(own.vertices, *when))
+        program.here = True
+        return program, _all_of(own)
+
+    alone = share
+
     def describe(self) -> str:
-        """That there is one."""
         return "one worker"
 
     def whole_graph(self, ranges: int) -> Program:
@@ -118,28 +138,21 @@ class ManyWorkers(TrainingTeam):
             raise ConfigError(
                 "topology = partitioned needs group = all: a host's workers answer for all neighbour lists"
             )
-        self._graph, self.plan, self._size, self.owners = (
-            graph,
-            plan,
-            world.size,
-            owners_of(graph, world.size, settings.parallel.min_workers),
-        )
+        self._graph, self.plan, self._size, self.lanes = graph, plan, world.size, lanes
+        self.owners = owners_of(graph, world.size, settings.parallel.min_workers)
         if exchanges or set(plan.layers) != {"local"}:  # the computing thread waits for others: it leaves the processor
             self.begin_thread = yield_to_others
         half = plan.wire == "float16"
         self.comm = world.communicator(plan.group, half)
-        ahead = [world.communicator(plan.group, half) for _ in range(lanes)]
+        self._ahead = ahead = [world.communicator(plan.group, half) for _ in range(lanes)]
         # On the full graph it is free for another thread, once the program and its inputs are there.
         self.background = ahead[0] if plan.overlap else None
-        self._cooperations = self._cooperate(settings, fanouts, world.members(plan.group), model, costs, ahead)
+        self._cooperations = self._cooperate(settings, fanouts, world.members(plan.group), model, costs)
         overlaps = plan.tensor_parallel and not plan.decoupled
         self._exchanges = Background(self.comm, self.background if overlaps else None, world.meter)
         of_group = world.hosts if plan.group == "host" else [0] * world.size
-        number = sorted(set(of_group)).index(of_group[world.rank])
-        shares = np.bincount(np.unique(of_group, return_inverse=True)[1], self.owners.shares)  # of each group
-        self.members = [
-            Cooperating(one, comm, number, shares) for one, comm in zip(self._cooperations, ahead, strict=True)
-        ]
+        groups = np.unique(of_group, return_inverse=True)[1]  # of each worker
+        self._group, self._shares = groups[world.rank], np.bincount(groups, self.owners.shares)  # of a batch, by group
         near = frozenset(rank for rank in range(world.size) if world.hosts[rank] == world.hosts[world.rank])
         everyone = ahead if plan.group == "all" else [world.communicator("all", half) for _ in ahead]
         mates = ahead if plan.group == "host" else [world.communicator("host", half) for _ in ahead]
@@ -153,7 +166,6 @@ class ManyWorkers(TrainingTeam):
         group: list[int],
         model: nn.Module,
         costs: Callable[[nn.Module, int], list[tuple[float, float]]],
-        ahead: list[Communicator],
     ) -> list[Cooperation]:
         """Who draws together with the others, for each thread that prepares batches."""
         graph, plan, owners, sampling = self._graph, self.plan, self.owners.among(group), settings.sampling
@@ -174,15 +186,30 @@ class ManyWorkers(TrainingTeam):
             replace=sampling.replace,
             weighted=sampling.weighted,
         )
-        found = [make(comm) for comm in ahead]
+        found = [make(comm) for comm in self._ahead]
         if plan.replicate:
             first, end = owners.bounds[self.comm.rank : self.comm.rank + 2].tolist()
             team, epochs = found[0].team, settings.optimisation.epochs
             team.besides = vertices_to_replicate(graph, (first, end), team.costs, epochs)
         return found
 
+    def share(self, examples: Examples, places: np.ndarray, when: When, lane: int) -> tuple[Program, Targets]:
+        """Examples are dealt to groups; within this one, their vertices to whoever is to compute them."""
+        cooperation, comm = self._cooperations[lane], self._ahead[lane]
+        of_group = examples.take(places[dealt(len(places), self._shares) == self._group])
+        workers = cooperation.workers(of_group.vertices, *when)
+        program = cooperation.program(of_group.vertices[workers == comm.rank], *when)
+        return program, of_group.dealt(workers, comm)
+
+    def alone(self, examples: Examples, places: np.ndarray, when: When, lane: int) -> tuple[Program, Targets]:
+        """Others may still be asked for neighbours."""
+        own = examples.take(places)
+        return self._cooperations[lane].program(own.vertices, *when), _all_of(own)
+
+    def evenness(self) -> SeedBalance:
+        return sum((cooperation.evenness for cooperation in self._cooperations), SeedBalance())
+
     def describe(self) -> str:
-        """How many there are, and the plan."""
         return f"{self._size} workers: {self.plan}"
 
     def notices(self) -> list[str]:
@@ -194,7 +221,6 @@ class ManyWorkers(TrainingTeam):
         return self._cooperations[0].whole_graph(ranges, self._exchanges)
 
     def fill(self, store: FeatureStore, room: int, worth: Callable[[], np.ndarray]) -> None:
-        """Keep rows of other hosts."""
         if not room:
             return
         kept = hottest(worth(), self.owners, self.sharing.near, room).astype(self._graph.indices.dtype)
@@ -206,16 +232,18 @@ class ManyWorkers(TrainingTeam):
             cooperation.evenness = SeedBalance()  # what a dry run counted
 
     def rows_read(self, read: Mapping[str, int], comm: Communicator) -> dict[str, int]:
-        """Their own, cached and remote ones."""
         places = ("own", "cache", "remote")
         counted = comm.sum(torch.tensor([read.get(place, 0) for place in places]))
         return dict(zip(places, counted.tolist(), strict=True))
 
     def close(self) -> None:
-        """Give up all connections."""
         self._exchanges.close()
         for comm in self._comms:
             comm.close()
+
+
+def _all_of(examples: Examples) -> Targets:
+    return examples.dealt(np.zeros(len(examples.vertices), dtype=np.int64), Communicator())
 
 
 def owners_of(graph: Graph, workers: int, least: int | None = None) -> Owners:

@@ -1,7 +1,10 @@
 """Training: batches in, a trained model out. `Trainer._step` is the whole story of one batch."""
 
 import gc
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,19 +14,31 @@ from weft.errors import TrainingError
 from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import Plan, Settings
-from weft.training.batch import Batch
-from weft.training.describe import description
-from weft.training.evaluation import EVALUATIONS
+from weft.training.batches import Batch
+from weft.training.evaluation import measure
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
-from weft.training.interrupts import Interrupted, Interrupts, flags, signal_of
+from weft.training.interrupts import SIGNALS, Interrupted, Interrupts
 from weft.training.loader import Loader, Reads
 from weft.training.objectives import Objective
-from weft.training.optimisation import make_optimizer, rate
-from weft.training.result import Result
-from weft.training.resuming import Progress
 from weft.training.run import Run
-from weft.training.run_state import RunState
+from weft.training.run_state import Progress, RunState
 from weft.training.watch import Watch
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run. The model was trained in place; where there was a validation split, it is the best epoch's.
+
+    Where links were learned, the model is a `LinkPredictor`, whose encoder is the model that was given.
+    """
+
+    model: nn.Module
+    history: list[dict[str, Any]]
+    validation: float | None
+    test: float | None
+    best_epoch: int | None
+    seconds: dict[str, float]
+    figures: dict[str, float] = field(default_factory=dict)  # of the test split, by name
 
 
 class Trainer:
@@ -51,9 +66,9 @@ class Trainer:
         self.loader, self.model, self.objective = loader, self.run.model, loader.objective
         self.graph, self.settings, self.world, self.meter = graph, settings, world, world.meter
         self.progress = Progress()
+        self._batches, self._validates = len(loader), self.objective.count("validation") > 0
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._optimizer = make_optimizer(self.model.parameters(), settings)
-        self._evaluation = EVALUATIONS[settings.evaluation.how](self.run)
         self._saved = RunState(self.run, self._optimizer, self._tell)
 
     def fit(self) -> Result:
@@ -63,12 +78,11 @@ class Trainer:
         try:
             with Interrupts() as interrupts:
                 self.progress = p = self._saved.resume() or p
-                self._tell(
-                    Started(description(self.run), s.flat(), s.optimisation.epochs, len(self.loader), p.epoch, p.batch)
-                )
-                for text in self.loader.team.notices():
+                epochs, batches = s.optimisation.epochs, len(self.loader)
+                self._tell(Started(self.run.describe(), s.flat(), epochs, batches, p.epoch, p.batch))
+                for text in self.loader.feed.team.notices():
                     self._notice(text)
-                while p.epoch < s.optimisation.epochs and not p.stopped:
+                while p.epoch < epochs and not p.stopped:
                     self._epoch(interrupts)
             result = self._finish()
             self.close()
@@ -85,34 +99,33 @@ class Trainer:
         self.model.train()
         for batch in self.loader.epoch(p.epoch, p.batch, last=p.epoch + 1 == s.optimisation.epochs):
             loss, edges, signum = self._step(batch, interrupts.signum)
-            terms = self.objective.terms(batch.size)
-            p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + terms, p.batch + 1, p.step + 1
-            self._tell(Stepped(p.epoch, p.batch, loss / terms, batch.size, edges))
+            p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.terms, p.batch + 1, p.step + 1
+            self._tell(Stepped(p.epoch, p.batch, loss / batch.terms, batch.size, edges))
             every = s.checkpoint.every
-            if signum or (every and p.step % every == 0 and p.batch < len(self.loader)):
+            if signum or (every and p.step % every == 0 and p.batch < self._batches):
                 self._saved.save(p)
             if signum:
-                raise Interrupted(signum, self._saved.told_to_stop(p, len(self.loader)))
-        self._end_epoch(sum(self.loader.seconds))
+                raise Interrupted(signum, self._saved.told_to_stop(p, self._batches))
+        self._end_epoch(sum(self.loader.feed.seconds))
         self._look()
 
     def _step(self, batch: Batch, signum: int | None = None) -> tuple[float, int, int]:
         """One batch: forward, loss over the whole batch's terms, and backward for each of its parts; update.
 
-        Returns the loss summed over all workers' terms, their edges, and the signal that any was sent (0: none).
+        Returns the loss summed over all workers' terms, their edges, and a signal that any was sent (0: none).
         """
         p, s, run = self.progress, self.settings, self.run
         with self.meter.stage("compute"):
             for group in self._optimizer.param_groups:
-                group["lr"] = rate(s, p.step, len(self.loader))
+                group["lr"] = rate(s, p.step, self._batches)
             self._optimizer.zero_grad(set_to_none=True)
-            total, edges, terms = 0.0, 0, self.objective.terms(batch.size)
+            total, edges = 0.0, 0
             for part in batch:
                 loss = self.objective.loss(self.model, run(part), part.targets)
-                (loss / terms).backward()
+                (loss / batch.terms).backward()
                 total += float(loss.detach())
                 edges += sum(layer.num_edges for layer in part.program.layers)
-            total, edges_of_all, *signals = run.sync(total, edges, *flags(signum))
+            total, edges_of_all, *sent = run.sync(total, edges, *(float(signum == one) for one in SIGNALS))
             if not np.isfinite(total):
                 raise TrainingError(
                     f"the loss is {total} in epoch {p.epoch + 1}, batch {batch.index + 1}: lower lr (it is "
@@ -121,16 +134,14 @@ class Trainer:
             if s.optimisation.clip_norm:
                 nn.utils.clip_grad_norm_(self.model.parameters(), s.optimisation.clip_norm)
             self._optimizer.step()
-        return total, int(edges_of_all), signal_of(signals)
+        return total, int(edges_of_all), next((one for one, times in zip(SIGNALS, sent, strict=True) if times), 0)
 
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, remember the best model, decide whether to go on, checkpoint."""
         p, s = self.progress, self.settings
         validation, best, figures = None, False, {}
         last = p.epoch + 1 == s.optimisation.epochs
-        if self.objective.count("validation") and (
-            last or (s.evaluation.every and (p.epoch + 1) % s.evaluation.every == 0)
-        ):
+        if self._validates and (last or (s.evaluation.every and (p.epoch + 1) % s.evaluation.every == 0)):
             figures = self.measure("validation")
             validation = figures[self.objective.metric]
             best = p.best is None or self.objective.better(validation, p.best)
@@ -147,16 +158,16 @@ class Trainer:
 
     def _look(self) -> None:
         """After an epoch: try another plan, or plan again if the epoch did not take what was expected."""
-        p, s, loader = self.progress, self.settings, self.loader
+        p, s, feed = self.progress, self.settings, self.loader.feed
         if (
             self.watch is None
             or not s.parallel.watch
-            or not loader.settled
+            or not feed.schedule.settled
             or p.stopped
             or p.epoch == s.optimisation.epochs
         ):
             return
-        change = self.watch.look(p.epoch, loader.seconds, len(loader), self.run.comm, loader.feed.rest)
+        change = self.watch.look(p.epoch, feed.seconds, self._batches, self.run.comm, feed.rest)
         if change is None:
             return
         self._notice(change.text)
@@ -169,7 +180,7 @@ class Trainer:
         p, name = self.progress, self.objective.metric
         figures = self.measure("test") if self.objective.count("test") else {}
         test, seconds = figures.get(name), self.meter.seconds()
-        rows, homes = self.loader.rows_read(), self.loader.team.evenness.figures()
+        rows, homes = self.loader.rows_read(), self.loader.feed.team.evenness().figures()
         self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, seconds, rows, homes, figures))
         return Result(self.model, p.history, p.best, test, p.best_epoch, seconds, figures)
 
@@ -182,7 +193,7 @@ class Trainer:
         self.progress.epoch, edges, loss, terms = epoch, 0, 0.0, 0
         for batch in self.loader.epoch(epoch):
             more_loss, more_edges, _ = self._step(batch)
-            loss, edges, terms = loss + more_loss, edges + more_edges, terms + self.objective.terms(batch.size)
+            loss, edges, terms = loss + more_loss, edges + more_edges, terms + batch.terms
         self._look()
         return edges, loss / terms
 
@@ -192,7 +203,7 @@ class Trainer:
 
     def measure(self, split: str) -> dict[str, float]:
         """All figures of the model on a split, sampled or exact as the settings say."""
-        return self._evaluation.measure(split)
+        return measure(self.run, split)
 
     def use(self, plan: Plan) -> None:
         """Train by this plan from the next epoch on: the model is the same. All workers call this together."""
@@ -209,5 +220,30 @@ class Trainer:
     @property
     def parallel(self) -> Plan:
         """The plan in use."""
-        assert self.loader.plan is not None, "the run has placed its loader"
-        return self.loader.plan
+        return self.run.plan
+
+
+def make_optimizer(parameters: Iterable[nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
+    """The optimiser that the settings name."""
+    s = settings.optimisation
+    if s.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=s.lr, weight_decay=s.weight_decay, momentum=s.momentum)
+    adam = torch.optim.AdamW if s.optimizer == "adamw" else torch.optim.Adam
+    return adam(parameters, lr=s.lr, weight_decay=s.weight_decay)
+
+
+def rate(settings: Settings, step: int, steps_an_epoch: int) -> float:
+    """The learning rate of a step: warm-up, then constant, or falling to zero by a cosine or a line.
+
+    It depends on the step alone, so that a resumed run continues it.
+    """
+    s = settings.optimisation
+    total, warm = s.epochs * steps_an_epoch, s.warmup * steps_an_epoch
+    if step < warm:
+        return s.lr * (step + 1) / (warm + 1)
+    done = (step - warm) / max(1.0, total - warm)
+    if s.schedule == "cosine":
+        return s.lr * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+    if s.schedule == "linear":
+        return s.lr * max(0.0, 1 - done)
+    return s.lr

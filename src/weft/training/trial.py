@@ -62,14 +62,10 @@ class Trial:
     """
 
     def __init__(self, rivals: Sequence[Prediction], epochs: int, change: float) -> None:
-        self.rivals, self._waiting, self._epochs, self._change = rivals, list(rivals), epochs, change
+        self.rivals, self._waiting, self.epochs, self.change = rivals, list(rivals), epochs, change
         self._first: float | None = None  # seconds of the very first epoch
         self._before = 0  # epochs that were through when this began: of a run that was resumed
         self.tried: list[tuple[float, Prediction]] = []  # seconds of an epoch
-
-    def anew(self, rivals: Sequence[Prediction]) -> "Trial":
-        """A trial of other plans in its place."""
-        return Trial(rivals, self._epochs, self._change)
 
     def ended(self, epoch: int, present: Prediction, took: float, usual: float | None, whole: float) -> Turn | None:
         """Who goes on after a run's so many-th epoch, by the present plan; None: it is not through yet.
@@ -102,8 +98,8 @@ class Trial:
         """How many plans may be tried, if they take a little longer than predicted, and the first one is returned to."""
         if usual < _LEAST:
             return 0
-        change = self._change + max(0.0, (self._first or usual) - usual)
-        left = _COST * (self._epochs - self._before) * usual - change
+        change = self.change + max(0.0, (self._first or usual) - usual)
+        left = _COST * (self.epochs - self._before) * usual - change
         for number, rival in enumerate(self._waiting):
             longer = max(0.0, rival.seconds / present.seconds - 1) + 1 - WORTH
             left -= change + EPOCHS * usual * longer

@@ -76,24 +76,24 @@ class Watch:
 
         All workers call this together.
         """
-        if self.trial is None:
+        trial = self.trial
+        if trial is None:
             return None
-        decision = _shared(comm, self._turn)
+        decision = _shared(comm, lambda: self._turn(trial))
         if decision is None:
             return None
         plan, before = Plan.from_dict(decision["plan"]), self.prediction.plan
         self.prediction = next((one for one in self._field if one.plan == plan), self.prediction)
-        self.trial = None if decision["over"] else self.trial
+        self.trial = None if decision["over"] else trial
         return Change(None if plan == before else plan, decision["text"]) if decision["text"] else None
 
-    def _turn(self) -> dict[str, Any] | None:
-        assert self.trial is not None
-        turn = self.trial.ended(self._epoch, self.prediction, self._took, self._pace.usual, self._whole)
+    def _turn(self, trial: Trial) -> dict[str, Any] | None:
+        turn = trial.ended(self._epoch, self.prediction, self._took, self._pace.usual, self._whole)
         if turn is None:
             return None
         over, cold = turn.seconds is not None, turn.prediction.plan != self.prediction.plan
         self._pace = Pace(turn.seconds, 0, cold) if over else Pace(None, EPOCHS)
-        self._factors |= {one.plan: seconds / one.seconds for seconds, one in self.trial.tried}
+        self._factors |= {one.plan: seconds / one.seconds for seconds, one in trial.tried}
         return {"plan": turn.prediction.plan.as_dict(), "over": over, "text": turn.text}
 
     def plan_again(self, comm: Communicator) -> Change:
@@ -104,7 +104,7 @@ class Watch:
         plan = None if decision["plan"] is None else Plan.from_dict(decision["plan"])
         self.prediction = _of(answer, plan or self.prediction.plan) or self.prediction
         if self.trial is not None:
-            self.trial = self.trial.anew(rivals(answer, self.prediction))
+            self.trial = Trial(rivals(answer, self.prediction), self.trial.epochs, self.trial.change)
             self._field = [self.prediction, *self.trial.rivals]
         return Change(plan, decision["text"])
 
@@ -122,9 +122,10 @@ class Watch:
         best = min((one for one in [answer.best, *answer.predictions] if one.excluded is None), key=expected)
         switches = best.plan != present.plan and expected(best) < WORTH * stays
         self._start(best.plan, expected(best) if switches else None)
+        different = self._describe(answer).rstrip(".")
         found = (
             f"epoch {self._epoch} took {short(self._took)} in place of {short(self._expected)}: measured the "
-            f"cluster again{_in_brackets(self._describe(answer))}"
+            f"cluster again{f' ({different})' if different else ''}"
         )
         new, old = (best.name, present.name) if best.name != present.name else (str(best.plan), str(present.plan))
         if switches:
@@ -157,7 +158,3 @@ def _of(answer: Answer, plan: Plan) -> Prediction | None:
 
 def _first_reason(answer: Answer) -> str:
     return answer.reasons[0] if answer.reasons else ""
-
-
-def _in_brackets(text: str) -> str:
-    return f" ({text.rstrip('.')})" if text else ""

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +33,7 @@ class WhatIf:
         self._model = encoder_of(make_model(settings, graph))
         self._depth = forward_of(self._model, graph.num_features).depth
         self._partitions = False  # are graphs without owners partitioned?
-        self._planners: dict[tuple[Any, ...], Planner] = {}
+        self._planners: dict[tuple[object, ...], Planner] = {}
 
     def answer(self, cluster: Cluster) -> Answer:
         """The planner's answer for a cluster; the plan that the settings name is among those it tells of."""

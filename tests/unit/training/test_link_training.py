@@ -20,9 +20,8 @@ from weft.planner import Sampling, Workers
 from weft.planner.counts import Key
 from weft.planner.dry_run import DryRun
 from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, make_model
-from weft.training.metrics import auc, ranks
 from weft.training.objectives import links as module
-from weft.training.objectives.links import LinkObjective
+from weft.training.objectives.links import LinkObjective, auc, ranks
 
 
 @pytest.fixture(scope="module")

@@ -5,23 +5,23 @@ import pytest
 
 from weft.errors import ConfigError
 from weft.plan import Plan, migrate
+from weft.training.batches import Schedule
+from weft.training.migration import Merging, TimeSteps
 from weft.training.objectives import VertexExamples
-from weft.training.schedule import MicroBatches
-from weft.training.time_steps import Merging, TimeSteps
 
 
 class Everything:
-    """A member that computes all it is given, and shows what that was."""
+    """A team whose worker computes all it is given, and shows what that was."""
 
-    def share(self, examples, when):
-        return examples.seeds
+    def share(self, examples, places, when, lane):
+        return examples.take(places).vertices
 
 
 @pytest.mark.parametrize(("seeds", "number", "count"), [(10, 1, 1), (10, 3, 3), (2, 5, 2), (0, 4, 1)])
 def test_micro_batches_hold_every_seed_once(seeds, number, count):
-    schedule, batch = MicroBatches(number), VertexExamples(np.arange(seeds))
+    schedule, batch = Schedule(number), VertexExamples(np.arange(seeds))
     assert schedule.count(batch) == count
-    parts = [schedule.program(batch, part, Everything(), None) for part in range(count)]
+    parts = [schedule.program(batch, part, Everything(), 0, None) for part in range(count)]
     assert np.concatenate(parts).tolist() == list(range(seeds))
     assert all(len(part) for part in parts) or not seeds
 

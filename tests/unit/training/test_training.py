@@ -21,7 +21,7 @@ from weft.nn import functional
 from weft.plan import Settings
 from weft.sampling import Batches, NeighborSampler
 from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, check_plan, infer, make_model
-from weft.training.prefetching import PrefetchingFeed
+from weft.training.batches import PrefetchingFeed
 
 
 @pytest.fixture(scope="module")
@@ -354,7 +354,7 @@ class TestResuming:
 
         monkeypatch.setattr(Path, "write_bytes", full)
         with pytest.raises(StorageError, match="no space left"):
-            checkpoint.Checkpoints(tmp_path, 3).save(99, {"a": torch.zeros(3)}, {})
+            checkpoint.save_step(tmp_path, 3, 99, {"a": torch.zeros(3)}, {})
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 

@@ -3,9 +3,14 @@
 from weft.graph import Graph
 from weft.plan import Settings
 from weft.plugins import OBJECTIVES
-from weft.training.objectives.examples import Examples, Targets, VertexExamples
-from weft.training.objectives.objective import Objective, Outputs
-from weft.training.objectives.vertices import ChosenVertices, LossObjective, VertexObjective, labels_of
+from weft.training.objectives.objective import Examples, Objective, Outputs, Targets
+from weft.training.objectives.vertices import (
+    ChosenVertices,
+    LossObjective,
+    VertexExamples,
+    VertexObjective,
+    probabilities,
+)
 
 __all__ = [
     "ChosenVertices",
@@ -16,9 +21,9 @@ __all__ = [
     "Targets",
     "VertexExamples",
     "VertexObjective",
-    "labels_of",
     "objective_for",
     "objective_named",
+    "probabilities",
 ]
 
 

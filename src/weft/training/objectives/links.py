@@ -15,9 +15,7 @@ from weft.keys import Stream
 from weft.nn import LinkPredictor, link_loss, loss_terms, make_decoder
 from weft.plan import Settings
 from weft.sampling import Batches, VerticesByType, WholeBatch, batch_negatives, uniform_negatives
-from weft.training.metrics import auc, ranks
-from weft.training.objectives.examples import Targets
-from weft.training.objectives.objective import Objective, Outputs
+from weft.training.objectives.objective import Objective, Outputs, Targets
 from weft.training.objectives.pairs import PairExamples, Pairs, PairTargets, pair_targets, places_in
 
 _SCORES = 1 << 17  # that a worker computes at once
@@ -58,7 +56,6 @@ class LinkObjective(Objective):
         )
 
     def describe(self) -> str:
-        """What is trained on, in words."""
         s = self._settings
         negatives = (
             f"{s.task.num_negatives} negative{'s' if s.task.num_negatives > 1 else ''} each ({s.task.negatives})"
@@ -66,11 +63,9 @@ class LinkObjective(Objective):
         return f"{self.count('train'):,} links with {negatives}, {s.task.decoder}, {s.task.loss}"
 
     def count(self, split: str) -> int:
-        """How many links a split has."""
         return len(self._links.parts[split])
 
     def batches(self, size: int | None) -> Batches | WholeBatch:
-        """The training links in batches of a size; None: all at once."""
         links = np.arange(self.count("train"))
         return WholeBatch(links) if size is None else Batches(links, None, size, self._settings.optimisation.seed)
 
@@ -201,3 +196,16 @@ def _of_all(scored: np.ndarray, comm: Communicator) -> np.ndarray:
     """All workers' rows of scores, [n, 2] float64."""
     ((theirs, _),) = comm.arrays_to_all([scored.ravel()], "evaluate")
     return np.concatenate([scored, theirs.reshape(-1, 2)])
+
+
+def ranks(scores: Tensor) -> Tensor:
+    """The place of each link among its negatives, from 1 on; [links, 1 + negatives], the link first. Ties count half."""
+    own, others = scores[:, :1], scores[:, 1:]
+    return 1 + (others > own).sum(1) + 0.5 * (others == own).sum(1, dtype=torch.float64)
+
+
+def auc(links: np.ndarray, others: np.ndarray) -> float:
+    """The chance that a link scores above a pair that is none (the area under the ROC curve); ties count half."""
+    rising = np.sort(others)
+    below, upto = (np.searchsorted(rising, links, side=side).mean() for side in ("left", "right"))
+    return float(below + upto) / (2 * len(others))

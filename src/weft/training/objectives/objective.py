@@ -15,13 +15,45 @@ from typing import ClassVar, Self
 import numpy as np
 from torch import Tensor, nn
 
-from weft.exchange import Communicator
+from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
-from weft.training.objectives.examples import Examples, Targets
 
 Outputs = Iterable[tuple[np.ndarray, Tensor]]  # vertices and their rows, as far as this worker has them
+
+
+class Targets(ABC):
+    """This worker's examples of a part of a batch: which of the rows that its model computes are theirs."""
+
+    ids: Tensor  # [n] int64: the vertices of the examples here
+
+    @abstractmethod
+    def rows(self, out: Tensor, comm: Communicator) -> Tensor:
+        """What a loss is made of, from the model's rows here. All workers of the comm call this together."""
+
+
+class Examples(ABC):
+    """Some examples of a batch: all workers make the same ones, and agree on who computes which vertices."""
+
+    size: int  # how many there are
+    roots: np.ndarray  # a vertex of each: where that is at home, the example is at home
+    vertices: np.ndarray  # whose rows they need, each once
+
+    @abstractmethod
+    def take(self, chosen: np.ndarray) -> Self:
+        """Some of them: by place, or by a mask."""
+
+    @abstractmethod
+    def dealt(self, workers: np.ndarray, comm: Communicator) -> Targets:
+        """This worker's share, where each of `vertices` is computed by one of the workers; all call it together."""
+
+    @abstractmethod
+    def owned(self, owners: Owners, comm: Communicator) -> Targets:
+        """All of them, where every worker computes the vertices it owns, and these are the ones whose roots this one owns.
+
+        All workers of the comm call this together.
+        """
 
 
 class Objective(ABC):
@@ -65,7 +97,7 @@ class Objective(ABC):
 
     def computed(self, size: int) -> list[np.ndarray]:
         """The vertices that each batch of the first epoch computes, for planning."""
-        return [self.examples(chosen, 0, at).vertices() for at, chosen in enumerate(self.batches(size).of(0))]
+        return [self.examples(chosen, 0, at).vertices for at, chosen in enumerate(self.batches(size).of(0))]
 
     def terms(self, size: int) -> int:
         """What the loss of a batch of so many examples is divided by."""

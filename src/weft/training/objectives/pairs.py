@@ -18,7 +18,7 @@ from torch import Tensor
 
 from weft.exchange import Communicator, Grouped, Owners, Route
 from weft.threads import cached_property
-from weft.training.objectives.examples import Examples, Targets
+from weft.training.objectives.objective import Examples, Targets
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,6 @@ class PairTargets(Targets):
         return len(self.heads)
 
     def rows(self, out: Tensor, comm: Communicator) -> Tensor:
-        """This worker's rows, and behind them those of others that its pairs need; all workers call this together."""
         return out if self.route is None else self.route.pull(out, comm)
 
     def of(self, rows: Tensor, first: int, end: int) -> tuple[Tensor, Tensor]:
@@ -71,17 +70,9 @@ class PairExamples(Examples):
         """`heads`: of the whole batch. `draw`: the pairs of links at some places in it. `chosen`: the places of these."""
         self._heads, self._draw = heads, draw
         self._chosen = np.arange(len(heads)) if chosen is None else chosen
-
-    def __len__(self) -> int:
-        return len(self._chosen)
-
-    @property
-    def roots(self) -> np.ndarray:
-        """Their heads."""
-        return self._heads[self._chosen]
+        self.roots, self.size = heads if chosen is None else heads[chosen], len(self._chosen)
 
     def take(self, chosen: np.ndarray) -> Self:
-        """Some of them."""
         return type(self)(self._heads, self._draw, self._chosen[chosen])
 
     @cached_property
@@ -89,17 +80,14 @@ class PairExamples(Examples):
         """The links with their negatives."""
         return self._draw(self._chosen)
 
+    @cached_property
     def vertices(self) -> np.ndarray:
         """Every vertex that is in a pair, rising."""
-        return self._ends
-
-    @cached_property
-    def _ends(self) -> np.ndarray:
         return self.pairs.ends()
 
     def dealt(self, workers: np.ndarray, comm: Communicator) -> PairTargets:
         """The pairs whose heads are computed here."""
-        ends = self._ends
+        ends = self.vertices
 
         def worker_of(ids: np.ndarray) -> np.ndarray:
             return workers[np.searchsorted(ends, ids)]
@@ -110,7 +98,6 @@ class PairExamples(Examples):
         )
 
     def owned(self, owners: Owners, comm: Communicator) -> PairTargets:
-        """All of them; the model's rows are those of a range of vertices."""
         first, end = owners.bounds[comm.rank : comm.rank + 2].tolist()
         return pair_targets(self.pairs, lambda ids: ids.astype(np.int64) - first, end - first, owners.member_of, comm)
 

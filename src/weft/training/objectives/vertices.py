@@ -5,18 +5,46 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from weft.errors import TrainingError
-from weft.exchange import Communicator
+from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
-from weft.training import metrics
-from weft.training.objectives.examples import Targets, VertexExamples
-from weft.training.objectives.objective import Objective, Outputs
+from weft.training.objectives.objective import Examples, Objective, Outputs, Targets
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # rows [n, width] and labels [n] to losses [n]
+
+
+class VertexTargets(Targets):
+    """Vertices computed here."""
+
+    def __init__(self, ids: np.ndarray, first: int | None = None) -> None:
+        """`first`: the vertex of the model's first row, where its rows are a range of vertices; None: they are of `ids`."""
+        self.ids = torch.from_numpy(ids.astype(np.int64))
+        self._at = None if first is None else self.ids - first
+
+    def rows(self, out: Tensor, comm: Communicator) -> Tensor:
+        return out if self._at is None else out[self._at]
+
+
+class VertexExamples(Examples):
+    """Vertices, each an example."""
+
+    def __init__(self, seeds: np.ndarray) -> None:
+        self.vertices = self.roots = seeds
+        self.size = len(seeds)
+
+    def take(self, chosen: np.ndarray) -> Self:
+        return type(self)(self.roots[chosen])
+
+    def dealt(self, workers: np.ndarray, comm: Communicator) -> VertexTargets:
+        return VertexTargets(self.roots[workers == comm.rank])
+
+    def owned(self, owners: Owners, comm: Communicator) -> VertexTargets:
+        return VertexTargets(self.roots, int(owners.bounds[comm.rank]))
 
 
 class VertexObjective(Objective):
@@ -30,11 +58,11 @@ class VertexObjective(Objective):
         super().setup(graph, settings)
         self._seed = settings.optimisation.seed
         self.seeds = {split: graph.seeds(split) for split in ("train", "validation", "test")}
-        if not self.count("train"):
+        if graph.labels is None or not self.count("train"):
             raise TrainingError(
                 "no vertex is both labelled and in the training split: import the graph with --split 60/20/20"
             )
-        self.labels = labels_of(graph)
+        self.labels = _as_targets(graph.labels)
         self.metric = "micro-F1" if graph.multi_label else "accuracy"
         return self
 
@@ -44,33 +72,41 @@ class VertexObjective(Objective):
         return self.labels[vertices]
 
     def describe(self) -> str:
-        """What is trained on, in words."""
         return f"{self.count('train'):,} seeds"
 
     def count(self, split: str) -> int:
-        """How many seeds a split has."""
         return len(self.seeds[split])
 
     def batches(self, size: int | None) -> Batches | WholeBatch:
-        """The training seeds in batches of a size; None: all at once."""
         seeds = self.seeds["train"]
         return WholeBatch(seeds) if size is None else Batches(seeds, self.graph.original_ids, size, self._seed)
 
     def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> VertexExamples:
-        """The seeds of a batch."""
         return VertexExamples(chosen)
 
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
-        """Cross-entropy of this worker's seeds, summed; `targets.ids` are their ids, `rows` a row for each."""
-        return metrics.loss_sum(rows, self.labels_at(targets.ids))
+        """Cross-entropy of this worker's seeds, summed; `targets.ids` are their ids, `rows` a row for each.
+
+        For several labels a vertex: the mean of its classes' binary ones.
+        """
+        labels = self.labels_at(targets.ids)
+        if labels.dim() == 2:
+            return F.binary_cross_entropy_with_logits(rows, labels.to(rows.dtype), reduction="none").mean(1).sum()
+        return F.cross_entropy(rows, labels, reduction="sum")
 
     def vertices(self, split: str) -> np.ndarray:
-        """The seeds of a split."""
         return self.seeds[split]
 
     def score(self, rows: Tensor, vertices: Tensor) -> tuple[float, float]:
-        """Two numbers to be added up over all vertices; their ratio is the metric. `vertices`: ids of the rows."""
-        return metrics.counts(rows, self.labels_at(vertices))
+        """Two numbers to be added up over all vertices; their ratio is the metric. `vertices`: ids of the rows.
+
+        How many are right, and all (accuracy); with several labels, 2 x true positives, and all that F1 divides them by.
+        """
+        labels = self.labels_at(vertices)
+        if labels.dim() == 2:
+            predicted, true = rows > 0, labels > 0
+            return 2 * int((predicted & true).sum()), int(predicted.sum()) + int(true.sum())
+        return int((rows.argmax(1) == labels).sum()), len(labels)
 
     def measure(self, model: nn.Module, split: str, outputs: Outputs, comm: Communicator) -> dict[str, float]:
         """The metric over a split: accuracy, or micro-F1 where vertices have several labels."""
@@ -91,7 +127,7 @@ class ChosenVertices(VertexObjective):
         """Look up the labels, if there are any: vertices may be gone over for another purpose."""
         self.graph, self._seed = graph, settings.optimisation.seed
         self.seeds = {"train": self._chosen, "validation": self._chosen[:0], "test": self._chosen[:0]}
-        self.labels = None if graph.labels is None else labels_of(graph)
+        self.labels = None if graph.labels is None else _as_targets(graph.labels)
         return self
 
 
@@ -113,7 +149,11 @@ class LossObjective(VertexObjective):
         return losses.sum()
 
 
-def labels_of(graph: Graph) -> Tensor:
+def _as_targets(labels: np.ndarray) -> Tensor:
     """The labels of all vertices: a class each, [vertices] int64, or [vertices, classes] where there may be several."""
-    assert graph.labels is not None
-    return torch.from_numpy(np.array(graph.labels) if graph.multi_label else graph.labels.astype(np.int64))
+    return torch.from_numpy(np.array(labels) if labels.ndim == 2 else labels.astype(np.int64))
+
+
+def probabilities(out: Tensor, several: bool) -> Tensor:
+    """Class probabilities of the model's outputs."""
+    return torch.sigmoid(out) if several else torch.softmax(out, 1)

@@ -1,0 +1,350 @@
+"""From a batch's examples to what the model is given: cut in parts, drawn and fetched ahead by threads, or made once."""
+
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import TypedDict
+
+import numpy as np
+from torch import Tensor
+
+from weft.errors import ConfigError, ModelError
+from weft.features import FeatureStore
+from weft.keys import Stream, key
+from weft.meter import Meter
+from weft.placements import Merge, Program
+from weft.sampling import Block
+from weft.training.objectives import Examples, Objective, Targets
+from weft.training.team import TrainingTeam, When
+
+
+@dataclass
+class Part:
+    """What is computed at once: this worker's program, the rows of its inputs, and whose rows come out."""
+
+    program: Program
+    x: Tensor  # [inputs, features]: there until the next part is requested
+    targets: Targets
+    labels: Tensor | None  # of all vertices
+    key: int | None = None  # from which dropout is drawn; None: of evaluation
+    torch_key: tuple[int, ...] | None = None  # from which torch itself draws; None: it goes on
+
+    @property
+    def seeds(self) -> Tensor:
+        """The vertices whose rows the model gives, [n] int64, as the graph numbers them; under a plan, this worker's."""
+        return self.targets.ids
+
+    @property
+    def y(self) -> Tensor:
+        """The labels of the seeds: a class each, int64, or where there may be several 0.0 or 1.0 for each class."""
+        if self.labels is None:
+            raise ConfigError("this graph has no labels, so a batch has no y: import it with a --labels column")
+        chosen = self.labels[self.seeds]
+        return (chosen if chosen.dim() == 1 else chosen.to(self.x.dtype)).to(self.x.device)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The edges of each layer that this worker computes, that nearest the inputs first."""
+        return [layer.here.block for layer in self.program.layers]
+
+
+class Batch:
+    """All workers' batch. Going over it gives its parts; a batch of one part is that part, too.
+
+    Micro-batches and models that migrate have batches of several parts: their gradients add up to the batch's.
+    """
+
+    def __init__(self, epoch: int, index: int, size: int, terms: int, count: int, parts: Iterator[Part]) -> None:
+        """`size`: examples of all workers, whose loss has so many `terms`. `count`: parts; some may be only others'."""
+        self.epoch, self.index, self.size, self.terms = epoch, index, size, terms
+        self._count, self._parts = count, parts
+        self._first: Part | None = None
+
+    def __iter__(self) -> Iterator[Part]:
+        yield from chain([] if self._first is None else [self._first], self._parts)
+
+    def finish(self) -> None:
+        """Go through parts that were not used: other workers may count on it."""
+        for _ in self._parts:
+            pass
+
+    @property
+    def part(self) -> Part:
+        """The only part."""
+        if self._first is None:
+            self._first = next(self._parts, None) if self._count == 1 else None
+        if self._first is None:
+            raise ConfigError(
+                f"this batch is gone through in {self._count} parts (micro-batches, or models that migrate): compute each "
+                f"of them, as in `for part in batch: ...`"
+            )
+        return self._first
+
+    @property
+    def seeds(self) -> Tensor:
+        """The vertices whose rows the model gives; under a plan, this worker's."""
+        return self.part.seeds
+
+    @property
+    def x(self) -> Tensor:
+        """The rows of the inputs; they are there until the next batch."""
+        return self.part.x
+
+    @property
+    def y(self) -> Tensor:
+        """The labels of the seeds."""
+        return self.part.y
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The edges of each layer that this worker computes."""
+        return self.part.blocks
+
+
+class ScheduleState(TypedDict):
+    """What a checkpoint says of the time steps of models that migrate."""
+
+    workers: int
+    dropped: list[int]
+    settled: bool
+    fastest: float | None  # seconds of an epoch
+
+
+class Schedule:
+    """How a batch is gone through: in parts, one after the other, whose gradients add up to the batch's.
+
+    These are micro-batches, each shared by all workers; one: the batch as it is. All workers go through the same ones.
+    """
+
+    together = False  # is what all parts of a batch need fetched at once?
+    settled = True  # is it known how the next epoch's batches will be gone through?
+    skips_empty = False  # are a worker's parts without an example of its own left out?
+
+    def __init__(self, number: int = 1) -> None:
+        self._number = number
+
+    def count(self, examples: Examples) -> int:
+        """How many parts a batch has: as many as were asked for; none is empty on all workers."""
+        return max(1, min(self._number, examples.size))
+
+    def program(
+        self, examples: Examples, part: int, team: TrainingTeam, lane: int, when: When
+    ) -> tuple[Program, Targets]:
+        """What this worker computes of a part of a batch of all workers' examples. All workers call this together."""
+        places = np.array_split(np.arange(examples.size), self.count(examples))[part]
+        return team.share(examples, places, when, lane)
+
+    def before(self, part: int) -> None:
+        """Called before each part of a batch is computed."""
+
+    def after(self) -> None:
+        """Called after the last part of a batch."""
+
+    def ended_epoch(self, seconds: Sequence[float], batches: Sequence[Examples]) -> None:
+        """Called after an epoch, with the seconds of its steps and its batches. All workers call this together."""
+
+    def state(self) -> ScheduleState | None:
+        """All that a checkpoint must say of it."""
+        return None
+
+    def restore(self, state: ScheduleState | None) -> None:
+        """Go on from a checkpoint."""
+
+
+@dataclass(eq=False)
+class Feed(ABC):
+    """Makes the batches of a plan ready, in order. All workers go through the same ones."""
+
+    objective: Objective
+    team: TrainingTeam
+    store: FeatureStore
+    schedule: Schedule  # of batches of training; others are in one part
+    meter: Meter
+    seed: int
+    seconds: list[float] = field(default_factory=list, init=False)  # of the steps of the last epoch
+
+    def epoch(self, start: When, examples: Sequence[Examples], then: Sequence[Examples]) -> Iterator[Batch]:
+        """The batches of an epoch of training, from where it starts; `then`: those of the one after."""
+        self.seconds, before = [], time.perf_counter()
+        for batch in self.batches(start, examples, then):
+            yield batch
+            before, since = time.perf_counter(), before
+            self.seconds.append(before - since)
+        self.schedule.ended_epoch(self.seconds, examples)
+
+    @abstractmethod
+    def batches(self, start: When, examples: Sequence[Examples], then: Sequence[Examples] = ()) -> Iterator[Batch]:
+        """A pass over some batches, from where it starts; `then`: those of the epoch after, to be begun meanwhile.
+
+        A batch's parts are there until the next one is requested.
+        """
+
+    def rest(self) -> None:
+        """Wait until what was begun is ready: then no thread works, or talks to other workers."""
+
+    def close(self) -> None:
+        """End all threads. What was begun is finished, for other workers may be in the midst of the same batch."""
+
+    def abandon(self) -> None:
+        """End all threads after a failure."""
+
+    def _batch(self, when: When, examples: Examples, count: int, parts: Iterator[Part]) -> Batch:
+        terms = self.objective.terms(examples.size)
+        return Batch(when.epoch, when.batch, examples.size, terms, count, parts)
+
+    def _dropout_key(self, when: When) -> int | None:
+        return key(Stream.DROPOUT, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
+
+
+@dataclass(frozen=True)
+class Order:
+    """Some parts of a batch, which are made ready together."""
+
+    when: When
+    examples: Examples
+    parts: range
+
+
+@dataclass(eq=False)
+class PrefetchingFeed(Feed):
+    """Mini-batches. As many orders wait as the plan prefetches, at most; 0 prepares each when it is requested.
+
+    Each lane is a thread, so as many orders are in the making at once as there are lanes. They go to them in turn: on all
+    workers, the same one is made by the same lane. Batches of the next epoch are begun while the last ones of this are
+    used, so that an epoch does not start with a wait.
+    """
+
+    _whole = Schedule()  # of other batches than those of training
+    # How the model merges its inputs first of all: done ahead, for no parameter is in it.
+    merge: Merge | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        begin = self.team.begin_thread
+        self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(self.team.lanes)]
+        self._ordered = 0
+        self._begun: deque[tuple[Order, Future[list[Part]]]] = deque()
+
+    def batches(self, start: When, examples: Sequence[Examples], then: Sequence[Examples] = ()) -> Iterator[Batch]:
+        epoch, first, stream = start
+        orders = [self._orders(When(epoch, number, stream), examples[number]) for number in range(first, len(examples))]
+        later = [self._orders(When(epoch + 1, number, stream), of_batch) for number, of_batch in enumerate(then)]
+        ready = self._ready(list(chain.from_iterable(orders)), deque(chain.from_iterable(later)))
+        for of_batch in orders:
+            count, when = sum(len(order.parts) for order in of_batch), of_batch[0].when
+            batch = self._batch(when, of_batch[0].examples, count, self._parts(ready, when, len(of_batch)))
+            yield batch
+            batch.finish()
+
+    def rest(self) -> None:
+        wait([ready for _, ready in self._begun])
+
+    def close(self) -> None:
+        for lane in self._lanes:
+            lane.shutdown(wait=True)
+        self._begun.clear()
+
+    def abandon(self) -> None:
+        """End the threads without what they had not begun; they may wait for workers that are gone."""
+        for lane in self._lanes:
+            lane.shutdown(wait=self.team.sharing is None, cancel_futures=True)
+
+    def _schedule_of(self, stream: Stream) -> Schedule:
+        return self.schedule if stream == Stream.SAMPLE else self._whole
+
+    def _orders(self, when: When, examples: Examples) -> list[Order]:
+        schedule = self._schedule_of(when.stream)
+        count = schedule.count(examples)
+        each = count if schedule.together else 1
+        return [Order(when, examples, range(first, first + each)) for first in range(0, count, each)]
+
+    def _parts(self, ready: Iterator[list[Part]], when: When, orders: int) -> Iterator[Part]:
+        """A batch's parts, with what the schedule does between them."""
+        schedule = self._schedule_of(when.stream)
+        torch_key: tuple[int, ...] | None = (Stream.TORCH, self.seed, when.epoch, when.batch)
+        for number, part in enumerate(chain.from_iterable(islice(ready, orders))):
+            schedule.before(number)
+            if len(part.seeds) or not schedule.skips_empty:
+                part.torch_key, torch_key = torch_key, None
+                yield part
+                self.merge = part.program.layers[0].inputs.asked
+            self.store.release(part.x)
+        schedule.after()
+
+    def _ready(self, orders: list[Order], later: deque[Order]) -> Iterator[list[Part]]:
+        """What was ordered, in order; later orders are begun when these are all under way."""
+        prefetch = self.team.plan.prefetch
+        if not prefetch:
+            yield from (self._prepare(order, 0) for order in orders)
+            return
+        mine: deque[Future[list[Part]]] = deque()
+        while self._begun and orders and self._begun[0][0].when[::2] == orders[0].when[::2]:  # of this epoch and stream
+            mine.append(self._begun.popleft()[1])
+        left = deque(orders[len(mine) :])
+        for _ in orders:
+            while len(mine) + len(self._begun) <= prefetch and (left or later):
+                if left:
+                    mine.append(self._send(left.popleft()))
+                else:
+                    order = later.popleft()
+                    self._begun.append((order, self._send(order)))
+            with self.meter.stage("wait"):
+                parts = mine.popleft().result()
+            yield parts
+
+    def _send(self, order: Order) -> "Future[list[Part]]":
+        lane = self._ordered % len(self._lanes)
+        self._ordered += 1
+        return self._lanes[lane].submit(self._prepare, order, lane)
+
+    def _prepare(self, order: Order, lane: int) -> list[Part]:
+        when, schedule = order.when, self._schedule_of(order.when.stream)
+        with self.meter.stage("sample"):
+            made = [schedule.program(order.examples, part, self.team, lane, when) for part in order.parts]
+        with self.meter.stage("fetch"):
+            inputs = [program.vertices[0] for program, _ in made]
+            fetched = self.store.fetch_all(inputs, lane, all(program.here for program, _ in made))
+        with self.meter.stage("compute"):
+            for (program, _), rows in zip(made, fetched, strict=True):
+                program.fetched(rows, self.merge)
+        drops, labels = self._dropout_key(when), self.objective.labels
+        return [
+            Part(program, rows, targets, labels, drops) for (program, targets), rows in zip(made, fetched, strict=True)
+        ]
+
+
+@dataclass(eq=False)
+class WholeGraphFeed(Feed):
+    """Each batch is the whole graph, whatever examples are requested; every worker computes the vertices it owns.
+
+    The program and its input rows are made ready once, and gone through every epoch.
+    """
+
+    program: Program
+
+    def __post_init__(self) -> None:
+        with self.meter.stage("fetch"):
+            self._rows = self.store.fetch(self.program.vertices[0], here=self.program.here)
+        self._version = self._rows._version
+        self.program.fetched(self._rows)
+
+    def batches(self, start: When, examples: Sequence[Examples], then: Sequence[Examples] = ()) -> Iterator[Batch]:
+        for number, of_batch in enumerate(examples[start.batch :], start.batch):
+            when = start._replace(batch=number)
+            yield self._batch(when, of_batch, 1, iter([self._part(of_batch, when)]))
+            if self._rows._version != self._version:
+                raise ModelError(
+                    "the model changes its inputs in place, but on the full graph they stay from epoch to epoch: let its "
+                    "forward make new rows of them (x = x * 2 in place of x *= 2)"
+                )
+
+    def _part(self, examples: Examples, when: When) -> Part:
+        owners, comm = self.team.owners, self.team.comm
+        first, end = owners.bounds[comm.rank : comm.rank + 2]
+        own = np.flatnonzero((examples.roots >= first) & (examples.roots < end))
+        targets = examples.take(own).owned(owners, comm)
+        torch_key = (Stream.TORCH, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
+        return Part(self.program, self._rows, targets, self.objective.labels, self._dropout_key(when), torch_key)
