@@ -27,6 +27,8 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
     if getattr(data, "edge_index", None) is None:
         raise InputError(f"{type(data).__name__} has no edge_index: Weft reads PyG's Data with edges as [2, edges]")
     edge_index = _array(data.edge_index)
+    if edge_index.ndim != 2 or len(edge_index) != 2:
+        raise InputError(f"Data's edge_index has shape {edge_index.shape}: it needs two rows, sources and destinations")
     return Source(
         int(data.num_nodes),
         edges_in_memory(edge_index, _weights(data), _attribute(data, "edge_type")),
@@ -187,7 +189,13 @@ def _attribute(store: "BaseStorage | Data", name: str) -> np.ndarray | None:
 
 
 def _array(value: "Tensor | np.ndarray") -> np.ndarray:
-    return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
+    if not hasattr(value, "detach"):
+        return np.asarray(value)
+    value = value.detach().cpu()
+    try:
+        return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+    except (TypeError, RuntimeError) as error:
+        raise InputError(f"an array of PyG's data can't be read ({error}): store it as a dense tensor") from None
 
 
 def _weights(store: "BaseStorage") -> np.ndarray | None:
@@ -211,6 +219,8 @@ def _split(store: "BaseStorage") -> np.ndarray | None:
     split = np.full(len(train), 3, dtype=np.uint8)
     for value, mask in masks:
         if mask is not None:
+            if mask.ndim != 2 and mask.shape != train.shape:
+                raise InputError(f"the masks differ in their number of vertices: {train.shape} and {mask.shape}")
             if mask.ndim == 2:
                 raise InputError(
                     f"the masks hold {mask.shape[1]} splits: choose one, data.train_mask = data.train_mask[:, 0]"

@@ -114,6 +114,43 @@ def test_unsafe_pyg_files(tmp_path, capsys):
     assert "can't be read safely as a PyG Data" in refuse(capsys, tmp_path, tmp_path / "data.pt", tmp_path / "out")
 
 
+ODD_DATA = {
+    "edges of one row": ({"edge_index": "zeros(5)"}, "it needs two rows, sources and destinations"),
+    "edges the other way": ({"edge_index": "zeros(9, 2, dtype=int)"}, "it needs two rows, sources and destinations"),
+    "fractions as ids": ({"edge_index": "rand(2, 9)"}, "they must be integers"),
+    "a mask too short": ({"val_mask": "zeros(5, dtype=bool)"}, "the masks differ in their number of vertices"),
+    "features that are sparse": ({"x": "eye(6).to_sparse()"}, "store it as a dense tensor"),
+    "features of no column": ({"x": "zeros(6)"}, "they need a row of numbers a vertex"),
+    "complex features": ({"x": "zeros(6, 2, dtype=complex64)"}, "they need a row of numbers a vertex"),
+    "labels that are huge": ({"y": "full((6,), 10**12)"}, "label 1000000000000 is none of"),
+    "labels that are fractions": ({"y": "full((6,), 0.5)"}, "labels must be whole numbers"),
+    "types below 0": ({"edge_type": "full((9,), -1)"}, "edge types run from -1"),
+    "weights in two columns": ({"edge_weight": "zeros(9, 2)"}, "give each edge a number"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_DATA)
+def test_odd_pyg_data(tmp_path, capsys, case):
+    import torch
+    from torch_geometric.data import Data
+
+    changes, told = ODD_DATA[case]
+    mask = torch.arange(6) < 3
+    data = Data(x=torch.eye(6), edge_index=torch.zeros(2, 9, dtype=int), y=torch.zeros(6), train_mask=mask)
+    for name, made in changes.items():
+        data[name] = eval(made, vars(torch) | {"bool": bool, "int": int})
+    torch.save(data, tmp_path / "data.pt")
+    assert told in refuse(capsys, tmp_path, tmp_path / "data.pt", tmp_path / "out")
+
+
+def test_half_precision_of_16_bits_is_read():
+    import torch
+    from torch_geometric.data import Data
+
+    graph = Graph.from_pyg(Data(x=torch.eye(3, dtype=torch.bfloat16), edge_index=torch.zeros(2, 1, dtype=int)))
+    assert np.array_equal(graph.features, np.eye(3)) and graph.features.dtype == np.float32
+
+
 class TestTables:
     @pytest.fixture
     def tables(self, tmp_path):
