@@ -1,5 +1,7 @@
 """The goal of an allocation: how many parts, how large, balanced by what, made for which training."""
 
+from __future__ import annotations  # the sampler is named, and PyTorch not imported
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
