@@ -95,7 +95,7 @@ class Comparer:
         self._task = task
         self._traces = Traces(graph, task, batches=batches, threads=threads)
         self._widths = task.widths or (1.0,) * (len(task.fanouts) + 1)
-        self._split = _Split(graph, replace(task, widths=self._widths), self._traces)
+        self._split = _nets_of_split(graph, replace(task, widths=self._widths), self._traces)
         self._work = expected_draws(graph, task, threads) * np.diff(graph.indptr)
         seeds = len(seeds_of(graph))
         self._epoch = seeds / min(seeds, len(self._traces) * task.batch_size)  # in times of what is looked at
@@ -129,7 +129,7 @@ class Comparer:
         of_traces = partial(self._traces.rows, owners, len(hosts), hosts=hosts, shares=shares)
         spread = of_traces(seeds="spread").sum(0).astype(float)
         home = of_traces(slack=self._slack).sum(0).astype(float)
-        rows, sent = (_by_host(table, hosts) for table in self._split.between(owners, len(hosts)))
+        rows, sent = (_by_host(rows_between(nets, owners, len(hosts)), hosts) for nets in self._split)
         return {
             "gdp": self._flow(spread, spread * width),
             "leap": self._flow(home, home * width),
@@ -152,21 +152,16 @@ def _by_host(table: np.ndarray, hosts: np.ndarray) -> np.ndarray:
     return sums
 
 
-class _Split:
-    """The plan split, counted layer by layer: sources' rows come, or sums go, whichever is less for the layer."""
-
-    def __init__(self, graph: Graph, task: TrainingTask, traces: Traces) -> None:
-        layers = range(len(task.fanouts))
-        pulled = ["pull" if task.crossing(layer) <= task.crossing_sums(layer) else "push" for layer in layers]
-        sized = replace(task, placements=tuple(pulled))
-        self._bytes, self._rows = _kernels.Nets(graph.num_vertices), _kernels.Nets(graph.num_vertices)
-        for sample in traces.samples():
-            add_batch(self._bytes, sample, sized)
-            add_batch(self._rows, sample, replace(sized, widths=()))
-
-    def between(self, owners: np.ndarray, parts: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and bytes that each part gets of each other one, [parts, parts]."""
-        return rows_between(self._rows, owners, parts), rows_between(self._bytes, owners, parts)
+def _nets_of_split(graph: Graph, task: TrainingTask, traces: Traces) -> list[_kernels.Nets]:
+    """What the plan split moves, in rows and in bytes: in each layer sources' rows come, or sums go, whichever is less."""
+    layers = range(len(task.fanouts))
+    pulled = ["pull" if task.crossing(layer) <= task.crossing_sums(layer) else "push" for layer in layers]
+    sized = replace(task, placements=tuple(pulled))
+    nets = [_kernels.Nets(graph.num_vertices) for _ in range(2)]
+    for sample in traces.samples():
+        for of, counted in zip(nets, (replace(sized, widths=()), sized), strict=True):
+            add_batch(of, sample, counted)
+    return nets
 
 
 def owners_in(graph: Graph, partitioned: Graph) -> np.ndarray:

@@ -101,9 +101,9 @@ def messages_of_layers(
     """
     comm = comm or Communicator()
     cases = [
-        (depth - 1, placement, by_request)
-        for depth, placement, by_request in product(convolutions, PLACEMENTS.names(), (True, False))
-        if depth == 1 or not placement_named(placement).only_first
+        (depth - 1, name, by_request)
+        for depth, name, by_request in product(convolutions, PLACEMENTS.names(), (True, False))
+        if depth == 1 or not placement_named(name).only_first
     ]
     mine = []
     for number in range(comm.rank, len(cases), comm.size):

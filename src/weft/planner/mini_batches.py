@@ -104,7 +104,7 @@ class MiniBatches(Space):
     def memory(self, plan: Plan, price: Price, near: int) -> float:
         """Batches that wait and the one that is computed, the cache, slices of all inputs, and the lists that are read."""
         lists = float(self.graph.indptr.nbytes + self.graph.indices.nbytes)
-        lists *= 1 / self.size if plan.topology == "partitioned" else 1 / near
+        lists *= {"partitioned": 1 / self.size, "replicated": 1 / near}[plan.topology]
         cached = float(self.counts[plan.group, False].batch.cache_rows.max()) * self.row if plan.cache else 0.0
         prepared, computed = price.memory.tolist()
         waiting = prepared * (plan.prefetch + 1 + (self.lanes if plan.prefetch else 0))

@@ -153,11 +153,11 @@ def _ways(hosts: Hosts, names: list[str], pace: _Pace, before: Cluster | None) -
 def _cores(hosts: Hosts, machines: list[float]) -> tuple[list[float], list[float]]:
     """Each host's processors and their speed, measured while the other hosts of its machine rest."""
     turns = [machines[:host].count(machines[host]) for host in range(hosts.count)]
-    own = turns[hosts.own]
+    mine = turns[hosts.own]
     cores, rates = [0.0] * hosts.count, [0.0] * hosts.count
     for turn in range(max(turns) + 1):
         everyone(hosts.comm, 0.0)
-        got, rate = busy(_FIRST.busy) if own == turn else (0.0, 0.0)
+        got, rate = busy(_FIRST.busy) if mine == turn else (0.0, 0.0)
         cores = [a + b for a, b in zip(cores, hosts.sums(got), strict=True)]
         rates = [a + b for a, b in zip(rates, hosts.sums(rate), strict=True)]
     rates = [rate / workers for rate, workers in zip(rates, hosts.workers, strict=True)]
