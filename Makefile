@@ -4,8 +4,10 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
+# One wheel is for 3.11, and one for 3.12 and later: make wheel WHEEL_PYTHONS="/path/to/python3.11 /path/to/python3.12"
+WHEEL_PYTHONS ?= $(PYTHON) python3.12
 
-.PHONY: help train test test-slow fuzz lint format bench clean
+.PHONY: help train test test-slow fuzz wheel test-wheel lint format bench clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +30,12 @@ test-slow: .venv/installed  ## Run the slow tests as well
 
 fuzz: .venv/installed  ## Damage graphs and tables for an hour: nothing may crash, or be taken as sound
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/rounds.py --seconds 3600 --seed $$(date +%s)
+
+wheel:  ## Build wheels into dist/ (many minutes), and check them
+	tools/wheel.sh $(WHEEL_PYTHONS)
+
+test-wheel: .venv/installed  ## Test the wheels in dist/, each in a fresh environment without a compiler
+	WEFT_WHEELS=dist WEFT_WHEEL_PYTHONS="$(WHEEL_PYTHONS)" $(BIN)/python -m pytest tests/wheel
 
 lint: .venv/installed  ## Check style and types
 	$(BIN)/ruff format --check .

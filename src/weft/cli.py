@@ -2,10 +2,12 @@
 
 import argparse
 import os
+import platform
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
 from typing import Protocol, cast
 
 from weft import __version__
@@ -50,6 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)
         return 2
+    except ImportError as error:  # kernels that are not for this machine, or not as WEFT_KERNELS wants them
+        if error.name != "weft._kernels" and "WEFT_KERNELS" not in str(error):
+            raise
+        print(f"weft: {error}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # `weft info | head`: nobody reads on, and that is no mistake
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -61,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser(called: str | None) -> argparse.ArgumentParser:
     """The parser; only the called command's module is imported."""
     parser = argparse.ArgumentParser(prog="weft", description="Train graph neural networks on many workers.")
-    parser.add_argument("--version", action="version", version=f"weft {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="say what this is, and what it was built with")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [called] if called in COMMANDS else COMMANDS:
         sub = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
@@ -70,6 +77,22 @@ def _parser(called: str | None) -> argparse.ArgumentParser:
             command.add_arguments(sub)
             sub.set_defaults(run=command.run)
     return parser
+
+
+class _Version(argparse.Action):
+    """`--version`: what the kernels were compiled by and for, and what they run with."""
+
+    def __call__(self, *_: object) -> None:
+        from weft import _kernels as kernels
+
+        levels = (
+            "for this machine alone" if kernels.NATIVE else f"for {kernels.LEVELS.replace(' ', ', ') or kernels.LEVEL}"
+        )
+        beside = ", ".join(f"{package} {version(package)}" for package in ("numpy", "torch", "torch_geometric"))
+        print(f"weft {__version__}, commit {kernels.COMMIT or 'unknown'}")
+        print(f"kernels: compiled by {kernels.COMPILER} {levels}; {kernels.LEVEL} in use")
+        print(f"Python {platform.python_version()}, {beside}")
+        sys.exit(0)
 
 
 if __name__ == "__main__":
