@@ -36,9 +36,11 @@ def forkable(check: Callable[[], object]) -> bool:
         check()
     finally:
         torch.set_num_threads(before)
-    gc.collect()
-    gc.freeze()  # so that workers share these pages: collecting garbage writes to all that it looks at
-    return alone and threading.active_count() == 1 and not _uses_cuda()
+    may_fork = alone and threading.active_count() == 1 and not _uses_cuda()
+    if may_fork:
+        gc.collect()
+        gc.freeze()  # so that workers share these pages: collecting garbage writes to all that it looks at
+    return may_fork
 
 
 def fork(arguments: Sequence[str], environment: Mapping[str, str], errors: int, imported: bool) -> int:
