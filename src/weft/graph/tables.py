@@ -243,8 +243,8 @@ def _edges(table: Table, wanted: list[str], extra: dict[str, str], names: _Ids |
             weight = edge_values(table, batch, extra["weight"])
         if "type" in extra:
             column, where = batch.column(extra["type"]), f"{table.path}: column {extra['type']}"
-            if column.null_count or pa.types.is_boolean(column.type):
-                raise InputError(f"{where} lacks some of the edges' types: they are whole numbers from 0 on")
+            if column.null_count or pa.types.is_boolean(column.type) or pa.types.is_temporal(column.type):
+                raise InputError(f"{where} does not hold each edge's type: they are whole numbers from 0 on")
             kind = cast(column, pa.int64(), where).to_numpy(zero_copy_only=False)
         yield EdgeChunk(src, dst, weight, kind)
         row += len(src)

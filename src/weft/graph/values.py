@@ -15,7 +15,7 @@ def clean_labels(labels: np.ndarray | None, class_names: tuple[str, ...] | None)
     labels = np.asarray(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
+    if labels.ndim not in (1, 2) or 0 in labels.shape[1:] or labels.dtype.kind not in "biuf":
         raise InputError(
             f"labels have shape {labels.shape} and type {labels.dtype}: they need a number a vertex, or a column a class"
         )
