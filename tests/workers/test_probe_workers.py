@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+import weft.training
 from weft import cli
-from weft.commands import probe as commands_probe
 from weft.planner import KINDS, NEVER, Cluster, Host, read_cluster, write_cluster
 from weft.training import rehearsal
 
@@ -66,7 +66,7 @@ def test_work_of_other_hours_is_added(tmp_path, monkeypatch, capsys):
         Cluster((host,), 0.0, 0.0, NEVER, dict.fromkeys(KINDS, of), rounds=n)
         for of, n in ((0.8, 1), (0.2, 2), (0.4, 1))
     )
-    monkeypatch.setattr(commands_probe, "measured_cluster", lambda world, tell, rounds: next(takes))
+    monkeypatch.setattr(weft.training, "measured_cluster", lambda world, tell, rounds: next(takes))
     for mean, rounds in ((0.8, 1), (0.4, 3)):
         assert cli.main(["probe", "--add", "--out", str(file)]) == 0
         cluster = read_cluster(file)

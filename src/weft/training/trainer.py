@@ -225,11 +225,13 @@ class Trainer:
 
 def make_optimizer(parameters: Iterable[nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
     """The optimiser that the settings name."""
-    s = settings.optimisation
-    if s.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=s.lr, weight_decay=s.weight_decay, momentum=s.momentum)
-    adam = torch.optim.AdamW if s.optimizer == "adamw" else torch.optim.Adam
-    return adam(parameters, lr=s.lr, weight_decay=s.weight_decay)
+    optimisation = settings.optimisation
+    if optimisation.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=optimisation.lr, weight_decay=optimisation.weight_decay, momentum=optimisation.momentum
+        )
+    adam = torch.optim.AdamW if optimisation.optimizer == "adamw" else torch.optim.Adam
+    return adam(parameters, lr=optimisation.lr, weight_decay=optimisation.weight_decay)
 
 
 def rate(settings: Settings, step: int, steps_an_epoch: int) -> float:
@@ -237,13 +239,13 @@ def rate(settings: Settings, step: int, steps_an_epoch: int) -> float:
 
     It depends on the step alone, so that a resumed run continues it.
     """
-    s = settings.optimisation
-    total, warm = s.epochs * steps_an_epoch, s.warmup * steps_an_epoch
+    optimisation = settings.optimisation
+    total, warm = optimisation.epochs * steps_an_epoch, optimisation.warmup * steps_an_epoch
     if step < warm:
-        return s.lr * (step + 1) / (warm + 1)
+        return optimisation.lr * (step + 1) / (warm + 1)
     done = (step - warm) / max(1.0, total - warm)
-    if s.schedule == "cosine":
-        return s.lr * (1 + math.cos(math.pi * min(done, 1.0))) / 2
-    if s.schedule == "linear":
-        return s.lr * max(0.0, 1 - done)
-    return s.lr
+    if optimisation.schedule == "cosine":
+        return optimisation.lr * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+    if optimisation.schedule == "linear":
+        return optimisation.lr * max(0.0, 1 - done)
+    return optimisation.lr

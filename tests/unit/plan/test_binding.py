@@ -177,7 +177,7 @@ def test_every_setting_is_read_somewhere():
     source = "\n".join(path.read_text() for path in root.rglob("*.py") if path.parent.name not in ("plan", "commands"))
     options = {key for key, (group, _) in PLACES.items() if group == "plan"}  # by the plan that is made of them
     for key, (group, name) in PLACES.items():
-        assert key in options or re.search(rf"\.{group}\.{name}\b", source) or f'"{key}"' in source, key
+        assert key in options or re.search(rf"\b{group}\.{name}\b", source) or f'"{key}"' in source, key
 
 
 def test_given_though_as_usual():
