@@ -23,6 +23,8 @@ def nothing_is_left(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", None)
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))  # never the user's
+        patch.delenv("WEFT_CACHE", raising=False)
         yield
     left = sorted(path.name for path in folder.iterdir())
     assert not left, f"left behind: {', '.join(left[:20])}"
@@ -65,17 +67,20 @@ def weft():
 
 @pytest.fixture(scope="session")
 def probed(weft, tmp_path_factory):
-    """What `weft probe --workers 2 --out FILE` printed, and the file. It measures for a minute: once for all tests."""
+    """What `weft probe --workers 2 --out FILE` printed, the file, and the folder (WEFT_CACHE) where that is kept.
+
+    It measures for a minute: once for all tests.
+    """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # of all processes that run tests
-    file, printed = folder / "probed" / "cluster.toml", folder / "probed.txt"
+    file, printed, kept = folder / "probed" / "cluster.toml", folder / "probed.txt", str(folder / "kept")
     with open(folder / "probed.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not printed.exists():
             file.parent.mkdir()
-            printed.write_text(weft("probe", "--workers", 2, "--out", file, check=True).stdout)
-    return printed.read_text(), file
+            printed.write_text(weft("probe", "--workers", 2, "--out", file, check=True, WEFT_CACHE=kept).stdout)
+    return printed.read_text(), file, kept
 
 
 @pytest.fixture(scope="session", params=["threads", "sockets", "gloo"])

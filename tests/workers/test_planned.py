@@ -48,6 +48,12 @@ def test_a_run_chooses_says_why_and_trains_the_same_model(weft, folder):
     assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-10
 
 
+def test_a_run_without_a_file_uses_what_was_kept(weft, folder, probed):
+    told = weft("train", folder / "parts", *TRAIN, "--workers", 2, check=True, WEFT_CACHE=probed[2]).stdout
+    assert "the cluster as measured " in told and f"ago ({probed[2]}/cluster-2-workers-" in told
+    assert "measured the cluster in" not in told
+
+
 def test_a_plan_that_is_named_is_among_those_that_are_shown(weft, folder):
     named = ["--plan", "push+local seeds=home", "--cluster", folder / "cluster.toml", "--json"]
     shown = json.loads(weft("plan", folder / "parts", *RUN, *named, check=True).stdout)["predictions"]

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from weft.training import rehearsal
 
 
 def test_two_workers_write_a_file(probed):
-    printed, file = probed
+    printed, file, kept = probed
     cluster = read_cluster(file)
     (host,) = cluster.hosts
     assert (host.name, host.workers, host.bandwidth, host.speed) == ("h1", 2, NEVER, 1.0)
@@ -27,6 +28,8 @@ def test_two_workers_write_a_file(probed):
     assert printed.count("h1") == 1
     assert "Among the workers of one host" in printed
     assert list(file.parent.iterdir()) == [file]
+    (other,) = Path(kept).iterdir()
+    assert other.read_text() == file.read_text() and other.name.startswith("cluster-2-workers-")
 
 
 def test_rounds_are_rehearsed_and_counted(ranks, monkeypatch):

@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
 def _probe(args: argparse.Namespace, world: weft.exchange.World) -> int:
     before = weft.training.described(args.out, world.workers, "--add") if args.add and args.out.exists() else None
     cluster = weft.training.measured_cluster(world, _tell if world.rank == 0 else None, args.rounds)
+    kept = weft.planner.KeptCluster(world, _tell)
     if world.rank > 0:
         return 0
     if before is not None:
@@ -65,6 +66,8 @@ def _probe(args: argparse.Namespace, world: weft.exchange.World) -> int:
     print(json.dumps(asdict(cluster))) if args.json else weft.report.print_cluster(cluster)
     if args.out and not args.json:
         print(f"written to {args.out}")
+    if cluster.work:
+        _tell(kept.write(cluster))
     return 0
 
 

@@ -118,6 +118,7 @@ class World:
         self.meter, self.traffic = Meter(), Traffic(size)
         self._heartbeats, self._timeout = heartbeats, timedelta(seconds=timeout)
         self._connections = connections
+        self.gloo = connections is None  # do rows in host memory go over torch.distributed?
 
     @classmethod
     def join(cls, timeout: float, transport: str = "sockets") -> "World":

@@ -215,7 +215,10 @@ class ParallelSettings(Group):
         binds="graph by-column by-memory",
     )
     cluster: Path | None = setting(
-        None, "a cluster file (weft probe) to choose a plan by; none: measured at the start", usual=True, binds="auto"
+        None,
+        "a cluster file (weft probe) to choose a plan by; none: as kept of an earlier run, or measured at the start",
+        usual=True,
+        binds="auto",
     )
     watch: bool = setting(
         True, "try plans that may be the fastest, and plan again when epochs and predictions drift apart", binds="auto"

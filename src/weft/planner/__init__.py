@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from weft.planner.cluster import KINDS, NEVER, Cluster, Host
     from weft.planner.cluster_file import read_cluster, write_cluster
     from weft.planner.fitting import Observation, fit
+    from weft.planner.kept import KeptCluster
     from weft.planner.planner import Planner, link_sweep, sweep
     from weft.planner.probe import probe_cluster, probe_cluster_again
     from weft.planner.task import BatchesOfEpoch, Sampling, Task, Workers

@@ -34,6 +34,7 @@ KINDS = {
     "overlap": "how well processors, links, training and preparing run side by side: the exponent of a norm",
 }
 
+UNCHANGED = "nothing has changed"
 _ALIKE = 1.25  # figures that differ by less are taken to be equal, as measured ones always differ
 
 
@@ -77,6 +78,7 @@ class Cluster:
     links: tuple[Link, ...] = ()
     together: float = 1.0  # the share of their bandwidths that hosts keep while all send to all without a rest
     rounds: int = 1  # of rehearsals that `work` is the mean of
+    measured: float | None = None  # when: seconds since 1970, whole ones
 
     @property
     def workers(self) -> int:
@@ -200,7 +202,7 @@ class Cluster:
         ):
             if _differ(old, new):
                 told.append(f"{name} {1000 * old:.2g} ms -> {1000 * new:.2g} ms")
-        return ", ".join(told) or "nothing has changed"
+        return ", ".join(told) or UNCHANGED
 
 
 def _differ(old: float, new: float) -> bool:

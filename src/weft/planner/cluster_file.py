@@ -8,6 +8,7 @@ import os
 import tomllib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from weft.errors import ConfigError, StorageError
@@ -20,7 +21,7 @@ _HEAD = """\
 # A cluster, as Weft's planner knows it. `weft probe --out FILE` measures one and writes this; edit it, or write one by hand.
 # Bandwidths: bytes a second as a number, or bits a second as text such as "1gbit" or "100mbit".
 # Sizes: bytes as a number, or text such as "16GiB". Times: seconds. A "#" begins a comment."""
-_TOP = ("version", "host", "link", "exchange", "work")
+_TOP = ("version", "measured", "host", "link", "exchange", "work")
 _HOST = ("name", "workers", "cores", "busy_cores", "speed", "bandwidth", "burst", "memory")
 _LINK = ("between", "bandwidth", "latency")
 _EXCHANGE = ("latency", "near_latency", "near_bandwidth", "together")
@@ -61,7 +62,10 @@ def cluster_text(cluster: Cluster) -> str:
         _work_text(cluster),
     ]
     blocks = ["\n".join(lines) for lines in tables]
-    return "\n\n".join([_HEAD, f"version = {VERSION}", *filter(None, blocks)]) + "\n"
+    top = f"version = {VERSION}"
+    if cluster.measured is not None:
+        top += f"\nmeasured = {datetime.fromtimestamp(cluster.measured, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return "\n\n".join([_HEAD, top, *filter(None, blocks)]) + "\n"
 
 
 def _host_text(host: Host) -> Iterator[str]:
@@ -156,6 +160,7 @@ def cluster_of(text: str, where: str) -> Cluster:
         links,
         exchange.number("together", _SHARE, 1.0),
         int(work.number("rounds", _COUNT, 1)),
+        _measured(top),
     )
 
 
@@ -237,6 +242,13 @@ def _check_version(top: _Table) -> None:
         raise ConfigError(f"{top.where}: version is missing; begin the file with version = {VERSION}")
     if top.data["version"] != VERSION or isinstance(top.data["version"], bool):
         raise top.wrong("version", f"this Weft reads version {VERSION}: write the file anew with `weft probe --out`")
+
+
+def _measured(top: _Table) -> float | None:
+    given = top.data.get("measured")
+    if given is not None and not (isinstance(given, datetime) and given.tzinfo):
+        raise top.wrong("measured", "give a date and time, such as 2026-01-31T12:00:00Z, or leave it out")
+    return None if given is None else float(int(given.timestamp()))
 
 
 def _host(where: str, number: int, data: object, several: bool) -> Host:

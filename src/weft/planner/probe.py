@@ -78,12 +78,12 @@ def probe_cluster(world: World, tell: Tell | None = None) -> Cluster:
     machines = hosts.slowest(machine())
     cores, speeds = _cores(hosts, machines)
     together = cores if len(set(machines)) == hosts.count else _together(hosts)
-    room = hosts.slowest(float(available_memory()))
+    room = _memory(hosts, machines)
     found = tuple(
         Host(
             names[host],
             bandwidth=ways.bandwidths[host],
-            memory=float(room[host] // machines.count(machines[host])),
+            memory=room[host],
             workers=hosts.workers[host],
             cores=_cores_figure(cores[host]),
             busy_cores=_cores_figure(min(cores[host], together[host])),
@@ -92,7 +92,8 @@ def probe_cluster(world: World, tell: Tell | None = None) -> Cluster:
         )
         for host in range(hosts.count)
     )
-    cluster = Cluster(found, ways.latency, _figure(near), _figure(near_rate), links=ways.links, together=ways.together)
+    near, near_rate, measured = _figure(near), _figure(near_rate), float(int(time.time()))
+    cluster = Cluster(found, ways.latency, near, near_rate, links=ways.links, together=ways.together, measured=measured)
     cluster = _shared(comm, cluster)
     mates.close()
     comm.close()
@@ -128,6 +129,22 @@ def probe_cluster_again(world: World, cluster: Cluster) -> Cluster:
     cluster = _shared(hosts.comm, cluster)
     hosts.comm.close()
     return cluster
+
+
+def memory_now(world: World, cluster: Cluster) -> Cluster:
+    """The cluster with the memory that its hosts have left now. All workers call this together."""
+    hosts = Hosts(world)
+    room = _memory(hosts, hosts.slowest(machine()))
+    hosts.comm.close()
+    return replace(
+        cluster, hosts=tuple(replace(host, memory=left) for host, left in zip(cluster.hosts, room, strict=True))
+    )
+
+
+def _memory(hosts: Hosts, machines: list[float]) -> list[float]:
+    """Bytes that each host has left; those of one machine share them."""
+    room = hosts.slowest(float(available_memory()))
+    return [float(left // machines.count(machine)) for left, machine in zip(room, machines, strict=True)]
 
 
 def _ways(hosts: Hosts, names: list[str], pace: _Pace, before: Cluster | None) -> _Ways:

@@ -13,7 +13,7 @@ from weft.exchange import Traffic, World
 from weft.graph import Graph
 from weft.meter import Meter
 from weft.plan import Settings
-from weft.planner import Answer, Cluster, Planner, probe_cluster, probe_cluster_again, read_cluster
+from weft.planner import Answer, Cluster, KeptCluster, Planner, probe_cluster, probe_cluster_again, read_cluster
 from weft.training.events import Event, Notice, Planned
 from weft.training.objectives import Objective, objective_for
 from weft.training.planning import planner_for
@@ -91,16 +91,15 @@ def measured_cluster(world: World, tell: Callable[[str], None] | None = None, ro
 
 
 def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> Cluster:
-    """The cluster of the settings' file; without one, or where that does not say what work takes, measured now."""
+    """The cluster of the settings' file; without one, as it was kept or is measured now."""
     start = time.perf_counter()
     if settings.parallel.cluster is None:
-        cluster = measured_cluster(world)
-        tell(
-            Notice(
-                f"measured the cluster in {time.perf_counter() - start:.1f} s; `weft probe --out cluster.toml` keeps that "
-                f"for later runs (--cluster cluster.toml)"
-            )
-        )
+        kept = KeptCluster(world, lambda text: tell(Notice(text)))
+        cluster = kept.read()
+        if cluster is None:
+            cluster = measured_cluster(world)
+            said = kept.write(cluster)
+            tell(Notice(f"measured the cluster in {time.perf_counter() - start:.1f} s: {said}"))
         return cluster
     cluster = described(settings.parallel.cluster, world.workers)
     return cluster if cluster.work else rehearse(world, cluster)

@@ -30,6 +30,7 @@ MEASURED = Cluster(
     links=(Link(("h1", "h3"), 1e6), Link(("h3", 'a "quoted" one'), 2.5e6, 0.04)),
     together=0.87,
     rounds=3,
+    measured=1_790_000_000.0,
 )
 
 WORK = "\n".join(f"{kind} = 0.5" for kind in KINDS)
@@ -95,7 +96,7 @@ WRONG = {
     "version = 1\nhost = [3]": "c.toml: host h1 must be a table; its keys are name, workers, cores, busy_cores, speed, "
     "bandwidth, burst, memory",
     f"{TWO}\n[wrok]": "c.toml: there is no key 'wrok'; did you mean 'work'?",
-    f"{TWO}\n[zzz]": "c.toml: there is no key 'zzz'; known ones are version, host, link, exchange, work",
+    f"{TWO}\n[zzz]": "c.toml: there is no key 'zzz'; known ones are version, measured, host, link, exchange, work",
     f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}, rounds",
     f"{TWO}\n[work]\nrounds = 2": "c.toml: work: hop is missing; have it measured by `weft probe --out`, as all of [work]",
     f"{TWO}\n[work]\nrounds = 0\n{WORK}": "c.toml: work: rounds = 0 is not possible; it must be above 0: give a whole "
@@ -138,6 +139,8 @@ WRONG = {
         "latency = 0.001", "latency = -1"
     ): "c.toml: exchange: latency = -1 is not possible; it must be 0 or more: give seconds, such as 0.0005",
     of_b("memory", "workers = 2\nmemory"): "c.toml: exchange: near_latency is missing; give seconds, such as 0.0005",
+    f"measured = 2026-01-31\n{TWO}": "c.toml: measured = datetime.date(2026, 1, 31) is not possible; give a date and time, "
+    "such as 2026-01-31T12:00:00Z, or leave it out",
     link(""): 'c.toml: link 1: between must name two hosts, such as between = ["h1", "h2"]',
     link('between = ["a"]'): 'c.toml: link 1: between must name two hosts, such as between = ["h1", "h2"]',
     link('between = ["a", "c"]'): "c.toml: link a-c: there is no host 'c'; the hosts are a, b",

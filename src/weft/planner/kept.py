@@ -1,0 +1,129 @@
+"""What was measured of a cluster is kept for later runs: a cluster file for each set of machines, in the user's cache.
+
+The first worker's file counts for all. A short probe checks it each time, for links and processors may have changed.
+"""
+
+import hashlib
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from weft import __version__, _kernels
+from weft.errors import ConfigError, StorageError
+from weft.exchange import World
+from weft.planner.cluster import KINDS, UNCHANGED, Cluster
+from weft.planner.cluster_file import cluster_of, cluster_text, read_cluster, write_cluster
+from weft.planner.probe import memory_now, probe_cluster_again
+
+_DAY = 86_400.0
+DAYS = 30  # that a file counts
+
+
+class KeptCluster:
+    """The file in which the first worker keeps what was measured of these workers' machines."""
+
+    def __init__(self, world: World, tell: Callable[[str], None]) -> None:
+        """`tell` gets the first worker's lines for its user. All workers call this together."""
+        self._world, self._tell = world, tell if world.rank == 0 else lambda text: None
+        comm = world.communicator("all")
+        mine = torch.tensor([_number(_traits(world))], dtype=torch.float64)  # which holds it exactly
+        everyone = [int(number) for number in comm.gather(mine)]
+        comm.close()
+        folder, of = cache_folder(), _number((world.hosts, everyone))
+        self.path = None if folder is None else folder / f"cluster-{world.size}-workers-{of:012x}.toml"
+
+    def read(self) -> Cluster | None:
+        """The cluster as it was measured, with what has changed since; None: it is to be measured.
+
+        All workers call this together.
+        """
+        start, comm = time.perf_counter(), self._world.communicator("all")
+        mine = self._found() if self._world.rank == 0 else None
+        text = comm.share(None if mine is None else cluster_text(mine).encode()).decode()
+        comm.close()
+        if not text:
+            return None
+        kept = cluster_of(text, "the kept cluster")
+        now = probe_cluster_again(self._world, kept)
+        changes, took = kept.changes_to(now), time.perf_counter() - start
+        age = f"the cluster as measured {_ago(time.time() - (kept.measured or 0.0))} ago ({self.path})"
+        anew = "`weft probe` measures it anew"
+        if changes == UNCHANGED:
+            self._tell(f"{age}, checked in {took:.1f} s; {anew}")
+            return memory_now(self._world, kept)
+        self._tell(f"{age}, but for what {took:.1f} s found: {changes}; {anew}")
+        self.write(now)
+        return memory_now(self._world, now)
+
+    def write(self, cluster: Cluster) -> str:
+        """Keep a cluster, all of it or nothing, if this is the first worker; says where, or why it is not kept."""
+        if self._world.rank > 0:
+            return ""
+        if self.path is None:
+            return (
+                "not kept for later runs, as WEFT_CACHE says: `weft probe --out cluster.toml` writes it for --cluster"
+            )
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_cluster(self.path, cluster)
+        except (OSError, StorageError) as error:
+            said = getattr(error, "strerror", None) or error
+            return f"not kept for later runs in {self.path} ({said}): name another folder in WEFT_CACHE, or `off`"
+        return f"kept for later runs in {self.path}; `weft probe` measures it anew"
+
+    def _found(self) -> Cluster | None:
+        """What the file says, if it makes sense and is not too old."""
+        if self.path is None or not self.path.exists():
+            return None
+        try:
+            return self._sound(self.path)
+        except ConfigError as error:
+            self._tell(f"what was kept of this cluster is ignored, and it is measured anew: {error}")
+            return None
+
+    def _sound(self, path: Path) -> Cluster:
+        cluster = read_cluster(path)
+        if [*cluster.workers_by_host] != self._world.workers or not cluster.work or cluster.measured is None:
+            raise ConfigError(f"{path} is not what `weft probe` keeps there")
+        if not -_DAY < time.time() - cluster.measured < DAYS * _DAY:
+            date = time.strftime("%Y-%m-%d", time.gmtime(cluster.measured))
+            raise ConfigError(f"{path} is of {date}, and counts for {DAYS} days")
+        return cluster
+
+
+def cache_folder() -> Path | None:
+    """The folder of what is kept for later runs: WEFT_CACHE, or weft in the user's cache; None: it is to be off."""
+    said, xdg = os.environ.get("WEFT_CACHE", ""), Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if said:
+        return None if said == "off" else Path(said).absolute()
+    try:
+        return (xdg if xdg.is_absolute() else Path("~/.cache").expanduser()) / "weft"
+    except RuntimeError:  # there is no home
+        return None
+
+
+def _traits(world: World) -> tuple[object, ...]:
+    """All by which this worker is told from one for which other figures hold."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    machine_id = Path("/etc/machine-id")
+    machine = machine_id.read_bytes() if os.access(machine_id, os.R_OK) else b""
+    software = __version__, _kernels.COMMIT, _kernels.COMPILER, _kernels.LEVEL, torch.__version__, *KINDS
+    return socket.gethostname(), machine, len(cores), device, world.gloo, software
+
+
+def _number(traits: tuple[object, ...]) -> int:
+    return int.from_bytes(hashlib.sha256(repr(traits).encode()).digest()[:6], "big")
+
+
+def _ago(seconds: float) -> str:
+    """A time for a person."""
+    for name, unit in (("day", _DAY), ("hour", 3600.0), ("minute", 60.0)):
+        if seconds >= unit:
+            count = int(seconds / unit)
+            return f"{count} {name}{'s' if count > 1 else ''}"
+    return "less than a minute"
