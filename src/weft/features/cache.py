@@ -1,5 +1,7 @@
 """Which rows of others a worker keeps."""
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
 from weft.exchange import Owners
@@ -8,15 +10,24 @@ from weft.sampling import Block
 
 def hottest(worth: np.ndarray, owners: Owners, near: frozenset[int], room: int) -> np.ndarray:
     """The vertices most worth keeping, at most `room` of them: of any worth, and not owned by this host's workers."""
+    return next(hottest_of_each(worth, owners, near, [room]))
+
+
+def hottest_of_each(
+    worth: np.ndarray, owners: Owners, near: frozenset[int], rooms: Iterable[int]
+) -> Iterator[np.ndarray]:
+    """The same for each of several rooms, the largest first: each is found among the ones before."""
     wanted = worth > 0  # by themselves: an array with zeros in one piece takes long to partition
     for worker in near:
         first, end = owners.bounds[worker : worker + 2]
         wanted[first:end] = False
     found = np.flatnonzero(wanted)
-    least = max(0, len(found) - room)
-    if 0 < least < len(found):
-        found = found[np.argpartition(worth[found], least)]
-    return found[least:]
+    for room in rooms:
+        least = max(0, len(found) - room)
+        if 0 < least < len(found):
+            found = found[np.argpartition(worth[found], least)]
+        found = found[least:]
+        yield found
 
 
 def edges_from(block: Block) -> np.ndarray:

@@ -108,7 +108,7 @@ CONDITIONS = {
     "cache": Condition(
         "a run without a cache",
         "set cache",
-        lambda settings: settings.plan.cache > 0 or settings.strategy != "auto",
+        lambda settings: settings.plan.cache > 0 or settings.strategy != "auto" or "cache" not in settings.given,
         of_plan=lambda settings, plan: plan.cache > 0,
     ),
     "ahead": Condition(

@@ -132,7 +132,7 @@ class PlanSettings(Group):
     )
     cache: float = setting(
         0.0,
-        "others' feature rows that a worker keeps: a share of all (up to 1), or bytes",
+        "others' feature rows that a worker keeps: a share of all (up to 1), or bytes; 0: none (auto: as the planner finds)",
         low=0.0,
         usual=True,
         binds="batches rows",

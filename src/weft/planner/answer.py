@@ -21,6 +21,7 @@ class Prediction:
     memory: float  # bytes at the peak, of the worker that comes nearest to its limit
     room: float  # that worker's limit
     excluded: str | None = None  # why it can't be used here; None: it can
+    once: float = 0.0  # seconds besides its epochs, once: its cache is filled
 
     @classmethod
     def none(cls, name: str, plan: Plan, why: str) -> "Prediction":

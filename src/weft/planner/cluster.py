@@ -86,6 +86,11 @@ class Cluster:
         return sum(self.workers_by_host)
 
     @property
+    def memory(self) -> float:
+        """Bytes for each worker, of the host that has least."""
+        return min(host.memory / host.workers for host in self.hosts)
+
+    @property
     def workers_by_host(self) -> tuple[int, ...]:
         """How many workers each host has."""
         return tuple(host.workers for host in self.hosts)

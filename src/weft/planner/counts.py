@@ -23,7 +23,7 @@ class Key(NamedTuple):
 
     layer: int  # 0: nearest the inputs
     state: str  # how destinations are held
-    cached: bool = False  # are inputs cached?
+    cache: float = 0.0  # of inputs, as plans say it: a share of all rows, or bytes
 
 
 class PlacedHop(NamedTuple):
@@ -46,11 +46,14 @@ def held_below(kind: Placement, layer: int) -> list[Held]:
 
 
 def ways(key: Key, seeds: bool = False) -> Iterator[PlacedHop]:
-    """All layers that a hop can be drawn for; `seeds`: are its destinations seeds? At home these are held in both ways."""
+    """All layers that a hop can be drawn for; `seeds`: are its destinations seeds? At home these are held in both ways.
+
+    Slices of all rows have no use for a cache.
+    """
     held = OWNER if key.state == OWNER else REQUEST
     for name in PLACEMENTS.names():
         kind = placement_named(name)
-        if held in kind.leaves:
+        if held in kind.leaves and not (key.cache and kind.only_first):
             above = kind.leaves if seeds and held == OWNER else {held}
             yield from (PlacedHop(key, name, *each) for each in product(sorted(above), held_below(kind, key.layer)))
 
@@ -62,7 +65,8 @@ class Drawn:
     destinations: np.ndarray  # distinct destinations, by who answers for them
     sources: np.ndarray  # distinct sources, destinations among them, likewise; cached ones are the worker's own
     lists: np.ndarray  # edges, by who answers for their destination
-    cached: np.ndarray  # [workers, 1]: sources of others that are in the cache
+    cached: np.ndarray  # [workers, 1]: sources of others that are in the cache,
+    kept: np.ndarray  # and all rows that it holds, by the worker that stores them
 
 
 @dataclass
@@ -71,7 +75,6 @@ class CountedBatch:
 
     held: np.ndarray  # [workers]: inputs that it holds under owners, by the worker that stores them
     uneven: np.ndarray  # [1]: seeds of homes that are too full
-    cache_rows: np.ndarray  # [1]: what its cache holds
     drawn: dict[Key, Drawn] = field(default_factory=dict)
     moves: dict[PlacedHop, Moves] = field(default_factory=dict)
     seeds: float = 0.0  # of all workers, in a mean batch
@@ -79,12 +82,12 @@ class CountedBatch:
     def arrays(self) -> list[np.ndarray]:
         """All figures."""
         records: list[Drawn | Moves] = [*self.drawn.values(), *self.moves.values()]
-        return [self.held, self.uneven, self.cache_rows, *(array for one in records for array in _arrays(one).values())]
+        return [self.held, self.uneven, *(array for one in records for array in _arrays(one).values())]
 
     def with_figures(self, figures: np.ndarray, seeds: float) -> "CountedBatch":
         """Such a batch of all workers, from a row of each, [workers, figures]."""
         parts = iter(np.split(figures, np.cumsum([len(array) for array in self.arrays()])[:-1], axis=1))
-        found = CountedBatch(next(parts), next(parts), next(parts), seeds=seeds)
+        found = CountedBatch(next(parts), next(parts), seeds=seeds)
         found.drawn = {key: _with(one, parts) for key, one in self.drawn.items()}
         found.moves = {key: _with(one, parts) for key, one in self.moves.items()}
         return found

@@ -6,13 +6,13 @@ any number; or each worker counts for itself, and they tell each other what they
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from weft.exchange import Owners
-from weft.features import by_reads, edges_from, hottest, rooms
+from weft.features import by_reads, edges_from, hottest_of_each, rooms
 from weft.graph import Graph, ProgressCallback, out_degrees
 from weft.placements import OWNER, Position, View
 from weft.plan import Plan
@@ -70,7 +70,7 @@ class Traversal:
     def begin(self, seeds: np.ndarray, batch: int) -> None:
         """Take the seeds that the team got of a batch."""
         self._number, self._hop = batch, 0
-        self.batches.append(CountedBatch(np.zeros(0), np.zeros(1), np.zeros(1)))
+        self.batches.append(CountedBatch(np.zeros(0), np.zeros(1)))
         homes = self._members.owners.member_of(seeds)
         self._wanted = {
             SPREAD: seeds[dealt(len(seeds), self._members.owners.shares) == self._member],
@@ -101,19 +101,24 @@ class Traversal:
             self.reached = float(len(self._wanted[OWNER]))
             self.batches[-1].held = np.array(self._members.stored.group(self._wanted[OWNER]).counts, dtype=float)
 
-    def cache(self, room: int, out_degrees: np.ndarray, by: str) -> None:
-        """Count layer 1 again with so many rows cached: those of most out-edges, or read most by the other batches."""
+    def cache(self, rooms: Mapping[float, int], out_degrees: np.ndarray, by: str) -> None:
+        """Count layer 1 again with so many rows cached: those of most out-edges, or read most by the other batches.
+
+        `rooms`: for how many there is room in each cache, the largest first.
+        """
+        stored, near = self._members.stored, self._members.near
         for state, batches in self._inputs.items():
-            reads = [self._reads(vertices, block) for vertices, block in batches]
-            for number, (vertices, block) in enumerate(batches):
-                others = [read for n, read in enumerate(reads) if n != number or len(reads) == 1]
-                worth = out_degrees if by == "degree" else by_reads(sum(others[1:], others[0]), out_degrees)
-                kept = hottest(worth, self._members.stored, self._members.near, room)
+            reads = self.reads(state)
+            for batch, (vertices, block) in zip(self.batches, batches, strict=True):
+                others = reads - self._reads(vertices, block) if len(batches) > 1 else reads
+                worth = out_degrees if by == "degree" else by_reads(others, out_degrees)
                 cached = np.zeros(self._vertices, dtype=bool)
-                cached[kept] = True
-                batch = self.batches[number]
-                self.count(batch, Key(0, state, True), vertices, block, cached[vertices], seeds=len(self._costs) == 1)
-                batch.cache_rows = np.maximum(batch.cache_rows, len(kept))
+                for cache, kept in zip(rooms, hottest_of_each(worth, stored, near, rooms.values()), strict=True):
+                    cached[:] = False
+                    cached[kept] = True
+                    key, by_owner = Key(0, state, cache), np.bincount(stored.member_of(kept), minlength=stored.size)
+                    self.count(batch, key, vertices, block, cached[vertices], seeds=len(self._costs) == 1)
+                    batch.drawn[key] = replace(batch.drawn[key], kept=by_owner.astype(float))
 
     def reads(self, state: str) -> np.ndarray:
         """How often edges reached each vertex as an input, summed over the batches."""
@@ -156,8 +161,8 @@ class Traversal:
         holder[cached] = self._member
         ranks, costs = np.array(self._members.ranks), self._costs[key.layer]
         view = View(vertices, block, holder, cached, costs, self._member, ranks, self._members.stored)
-        destinations, kept = view.destinations(), np.array([float(np.count_nonzero(cached))])
-        batch.drawn[key] = Drawn(destinations, view.sources(), view.lists(), kept)
+        destinations, hits = view.destinations(), np.array([float(np.count_nonzero(cached))])
+        batch.drawn[key] = Drawn(destinations, view.sources(), view.lists(), hits, np.zeros(self._members.stored.size))
         for placed in ways(key, seeds):
             position = Position(key.layer, placed.above, placed.below, self.once)
             batch.moves[placed] = placed.kind.count(view, position)
@@ -167,10 +172,23 @@ class DryRun:
     """Counts for some workers of one kind of team, batch by batch, until the figures are steady."""
 
     def __init__(
-        self, graph: Graph, sampling: Sampling, plan: Plan, workers: Workers, costs: RowCosts, group: str = "all"
+        self,
+        graph: Graph,
+        sampling: Sampling,
+        plan: Plan,
+        workers: Workers,
+        costs: RowCosts,
+        group: str = "all",
+        caches: Sequence[float] = (),
     ) -> None:
-        """`plan`: whose cache and slack are looked at. `group`: who are a team, as plans say it."""
+        """`plan`: by whose slack, and choice of rows to cache, it goes. `group`: who are a team, as plans say it.
+
+        `caches`: sizes that plans may have, besides none.
+        """
         self._graph, self._plan, self._workers, self._layers = graph, plan, workers, len(sampling.fanouts)
+        row = 0 if graph.features is None else graph.features[:1].nbytes
+        sizes = {cache: rooms(cache, graph.num_vertices, row) for cache in caches if cache}
+        self._rooms = dict(sorted(sizes.items(), key=lambda size: -size[1]))
         if sampling.batches is None:
             order = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed)
             self._batches = order.of(0)
@@ -206,12 +224,10 @@ class DryRun:
                 break
         for number in rest:
             self._look(number)
-        row = 0 if self._graph.features is None else self._graph.features[:1].nbytes
-        room = rooms(self._plan.cache, self._graph.num_vertices, row)
-        if room:
+        if self._rooms:
             degrees = out_degrees(self._graph)
             for traversal in self._traversals.values():
-                traversal.cache(room, degrees, self._plan.cache_by)
+                traversal.cache(self._rooms, degrees, self._plan.cache_by)
         weights = np.array([len(whole) / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
         seeds, counted = sum(map(len, batches)) / len(batches), [one.batches for one in self._traversals.values()]
         return replace(Counts.of(counted, weights, seeds, self._workers.gather, len(batches)), error=error)

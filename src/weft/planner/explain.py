@@ -17,6 +17,7 @@ IN_WORDS = {
     "preparing": "the threads that prepare batches",
 }
 
+_CACHE = "the cache"
 _SEEDS = {"home": "at home", "spread": "spread"}
 _EXACTNESS = {"float32": 1.0, "float16": 1.05}  # what saves less than this factor is not worth giving it up
 
@@ -38,7 +39,8 @@ def reasons(shown: list[Prediction], predict: Predict, prefetch: int) -> list[st
     for choice, others in _changes(best.plan):
         other = _next_best(others, predict)
         if other is not None:
-            said.append(f"{choice}: {_against(best, other)} ({others[other.plan]})")
+            filled = f"; filling it takes {seconds(best.once)}, once" if choice == _CACHE else ""
+            said.append(f"{choice}: {_against(best, other)} ({others[other.plan]}){filled}")
     return [*said, *_precision(best, predict), *_ahead(best, predict, prefetch), *_other_ways(shown)]
 
 
@@ -53,7 +55,7 @@ def _changes(plan: Plan) -> Iterator[Alternatives]:
         layers = {other: (*plan.layers[:at], other, *plan.layers[at + 1 :]) for other in PLACEMENTS.names()}
         yield f"{placement} in layer {at + 1}", _possible(plan, {name: {"layers": of} for name, of in layers.items()})
     yield f"seeds {_SEEDS[plan.seeds]}", _other_seeds(plan)
-    yield "the cache", _possible(plan, {"without": {"cache": 0.0}})
+    yield _CACHE, _possible(plan, {"without": {"cache": 0.0}})
     yield "near halos computed again", _possible(plan, {"sent": {"replicate": False}})
 
 

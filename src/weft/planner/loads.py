@@ -94,9 +94,12 @@ class PlanLayer:
         """A layer between rows that are held so; `options`: fields of the plan, or those that are not the usual ones."""
         spread = options.get("seeds", Plan.seeds) == "spread"
         owned = above == OWNER or (top and not spread and OWNER in placement_named(placement).leaves)  # both, at home
-        state, cached = OWNER if owned else SPREAD if spread else HOME, layer == 0 and bool(options.get("cache"))
+        state, cache = (
+            OWNER if owned else SPREAD if spread else HOME,
+            0.0 if layer else options.get("cache", Plan.cache),
+        )
         asks = options.get("topology") == "partitioned" and above == REQUEST
-        return cls(PlacedHop(Key(layer, state, cached), placement, above, below), asks, top)
+        return cls(PlacedHop(Key(layer, state, cache), placement, above, below), asks, top)
 
     def load(self, counted: "Counted") -> Load:
         """What a layer makes workers do, and fetching its inputs, if it is the first."""

@@ -1,5 +1,6 @@
 """The space of mini-batches: all placements of all layers, seeds spread or at home, and what else a batch may be done by."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,13 +15,19 @@ from weft.graph import Graph, ProgressCallback
 from weft.nn import crossing_costs
 from weft.placements import OWNER, REQUEST, ColumnSpan, Held, placement_named
 from weft.plan import NAMED, Plan
+from weft.planner.cluster import Cluster
 from weft.planner.cost import Price
+from weft.planner.counts import Key
 from weft.planner.dry_run import DryRun
 from weft.planner.loads import PlanLayer, layers_of
 from weft.planner.space import Space
 from weft.planner.task import Choices, Options, Sampling, Task, Workers
 from weft.plugins import PLACEMENTS
 
+_SIZES = 3  # of caches that are tried, each a quarter of the one before
+_FILLING = (
+    3  # times its size that a cache takes while it is filled: rows on their way out, on their way in, and in place
+)
 _NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
 
 
@@ -31,7 +38,7 @@ class MiniBatches(Space):
         "seeds": ("spread", "home"),
         "group": ("all", "host"),
         "topology": ("replicated", "partitioned"),
-        "cache": (0.0,),
+        "cache": (0.0,),  # and more, where rows of other hosts are read
         "cache_by": (Plan.cache_by,),
         "wire": ("float32",),
         "slack": (Plan.slack,),
@@ -50,12 +57,26 @@ class MiniBatches(Space):
         super().__init__(graph, task, workers)
         self.lanes = sampling.loaders
         several = 1 < len(set(workers.hosts)) < self.size
+        if "cache" not in task.choices:
+            self.choices["cache"] = (0.0, *self._caches())
         self._groups = self.choices["group"] if several or "group" in task.choices else ("all",)
         costs = crossing_costs(model, graph.num_features)
-        preferred = Plan(("local",), **{name: self.choices[name][0] for name in ("cache", "cache_by", "slack")})
-        self._runs = {group: DryRun(graph, sampling, preferred, workers, costs, group) for group in self._groups}
+        preferred = Plan(("local",), **{name: self.choices[name][0] for name in ("cache_by", "slack")})
+        caches = self.choices["cache"]
+        self._runs = {
+            group: DryRun(graph, sampling, preferred, workers, costs, group, caches) for group in self._groups
+        }
         self.counts = {(group, False): run.run(progress=progress) for group, run in self._runs.items()}
         self.learn(model)
+
+    def _caches(self) -> list[float]:
+        """Sizes of caches to try: the largest that fits of all rows, a quarter of them, a 16th, ...; and the next ones."""
+        if self.graph.features is None or len(set(self.workers.hosts)) == 1:
+            return []
+        room = min(self.workers.memory, math.inf if self.task.memory is None else self.task.memory)
+        rows = self.graph.num_vertices
+        shares = [0.25**power for power in range(int(math.log(rows, 4)) + 1)]
+        return [share for share in shares if _FILLING * share * rows * self.row <= room][:_SIZES]
 
     def makers(self) -> dict[str, Callable[..., Plan]]:
         return {name: partial(self._made, NAMED[name]) for name in (_NAMED if self.size > 1 else _NAMED[:1])}
@@ -82,15 +103,18 @@ class MiniBatches(Space):
 
     def possible(self, part: PlanLayer) -> bool:
         placed, by_request = part.placed, part.placed.above == REQUEST
-        if placed.key.cached and placed.kind.only_first:
+        if placed.key not in self.counted.batch.drawn or (placed.key.cache and placed.kind.only_first):
             return False
         if self.size == 1:
             return by_request and not placed.kind.splits and placed.below != OWNER
         return self.setting.messages.get((placed.key.layer, placed.placement, by_request)) is not None
 
     def refused(self, plan: Plan) -> str | None:
-        unused = plan.cache and placement_named(plan.layers[0]).only_first
-        return "has slices of all rows, and no use for a cache" if unused else None
+        if plan.cache and placement_named(plan.layers[0]).only_first:
+            return "has slices of all rows, and no use for a cache"
+        if plan.cache and plan.cache not in self.choices["cache"]:
+            return "has a cache of a size that is not looked at: give it as `--cache`"
+        return None
 
     def lighter(self, plan: Plan) -> Iterator[Plan]:
         return (replace(plan, prefetch=depth) for depth in self.choices["prefetch"] if depth <= plan.prefetch)
@@ -98,16 +122,42 @@ class MiniBatches(Space):
     def reads(self, plan: Plan) -> np.ndarray | None:
         if self.workers.comm is None or not plan.cache or plan.cache_by != "reads":
             return None
-        *_, first = layers_of(plan)
-        return self._runs[plan.group].reads(first.placed.key.state)
+        return self._runs[plan.group].reads(_input_of(plan).state)
 
     def memory(self, plan: Plan, price: Price, near: int) -> float:
-        """Batches that wait and the one that is computed, the cache, slices of all inputs, and the lists that are read."""
+        """Batches that wait and the one that is computed, the cache, slices of all inputs, and the lists that are read.
+
+        Or what filling the cache takes, if that is more.
+        """
         lists = float(self.graph.indptr.nbytes + self.graph.indices.nbytes)
         lists *= {"partitioned": 1 / self.size, "replicated": 1 / near}[plan.topology]
-        cached = float(self.counts[plan.group, False].batch.cache_rows.max()) * self.row if plan.cache else 0.0
+        cached = float(self._kept(plan).sum(1).max()) * self.row
         prepared, computed = price.memory.tolist()
         waiting = prepared * (plan.prefetch + 1 + (self.lanes if plan.prefetch else 0))
         width = ColumnSpan(0, self.workers.members(plan.group), self.graph.num_features).width
         slices = self.graph.num_vertices * width * self.row / self.graph.num_features
-        return float(waiting + computed + cached + lists + slices * placement_named(plan.layers[0]).only_first)
+        used = max(waiting + computed + cached, _FILLING * cached)
+        return float(used + lists + slices * placement_named(plan.layers[0]).only_first)
+
+    def filling(self, plan: Plan, cluster: Cluster) -> float:
+        """Filling the cache: what the busiest link takes, or the processor that carries most.
+
+        As if the workers of a host kept the same rows, each of which comes to the host once.
+        """
+        host, kept = cluster.host_of, self._kept(plan)
+        far = np.where(np.equal.outer(host, host), 0.0, kept) / np.array(cluster.workers_by_host)[host, None]
+        sent = far * (self.row * (0.5 if self._half(plan.wire) else 1.0) + self.setting.id_bytes)
+        by_host = np.zeros((len(cluster.hosts),) * 2)
+        np.add.at(by_host, (host[:, None], host[None, :]), sent)
+        carried = float((sent.sum(0) + sent.sum(1)).max()) * cluster.work["carry"]
+        return max(cluster.link_seconds(by_host) / cluster.together, carried)
+
+    def _kept(self, plan: Plan) -> np.ndarray:
+        """Rows in each worker's cache, by who stores them."""
+        return self.counts[plan.group, False].batch.drawn[_input_of(plan)].kept
+
+
+def _input_of(plan: Plan) -> Key:
+    """The hop that reads inputs."""
+    *_, first = layers_of(plan)
+    return first.placed.key

@@ -85,6 +85,7 @@ class Planner:
             memory,
             room,
             excluded,
+            self.space.filling(plan, cluster),
         )
 
     def price(self, plan: Plan, cluster: Cluster) -> Price:
@@ -117,7 +118,7 @@ class Planner:
             found[also] = self.predict(also, cluster)
         ranked = sorted(
             (replace(p, excluded=p.excluded or self.space.differs(p.plan)) for p in found.values()),
-            key=lambda p: (p.excluded is not None, worth(p.plan, p.seconds)),
+            key=lambda p: (p.excluded is not None, worth(p.plan, p.seconds + p.once / self.space.task.epochs)),
         )
         if ranked[0].excluded is not None:
             raise ConfigError(f"no plan fits this cluster: {ranked[0].name} {ranked[0].excluded}")
@@ -155,7 +156,8 @@ class Planner:
             sizes = ((light, *self._memory(light, whole, cluster)) for light in space.lighter(plan))
             fitting = next((light for light, memory, room in sizes if memory <= room), None)
             light = fitting or plan
-            ranked = _Ranked(fitting is None, worth(light, self._seconds(light, whole, cluster)), light, light == plan)
+            seconds = self._seconds(light, whole, cluster) + space.filling(light, cluster) / space.task.epochs
+            ranked = _Ranked(fitting is None, worth(light, seconds), light, light == plan)
             kind = plan.layers, plan.seeds, plan.group, plan.replicate
             if kind not in found or ranked[:2] < found[kind][:2]:
                 found[kind] = ranked
@@ -163,9 +165,9 @@ class Planner:
     def _memory(self, plan: Plan, price: Price, cluster: Cluster) -> tuple[float, float]:
         """Bytes of a worker, and how many there are for it."""
         host = min(cluster.hosts, key=lambda host: host.memory / host.workers)
-        room = host.memory / host.workers
         limit = self.space.task.memory
-        return self.space.memory(plan, price, host.workers), room if limit is None else min(room, limit)
+        room = cluster.memory if limit is None else min(cluster.memory, limit)
+        return self.space.memory(plan, price, host.workers), room
 
     def _seconds(self, plan: Plan, price: Price, cluster: Cluster) -> float:
         lanes = self.space.lanes

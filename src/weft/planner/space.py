@@ -122,6 +122,10 @@ class Space(ABC):
         """The plan, and such as do the same in less memory, which are never faster."""
         yield plan
 
+    def filling(self, plan: Plan, cluster: Cluster) -> float:
+        """Seconds that it takes to fill the cache of a plan, before its epochs."""
+        return 0.0
+
     def reads(self, plan: Plan) -> np.ndarray | None:
         """How often each vertex is read as an input of this worker, where that decides what its cache is to hold."""
         return None
@@ -129,12 +133,16 @@ class Space(ABC):
     def prices(self, variant: Variant, cluster: Cluster) -> Priced:
         """What the parts of plans cost on a cluster."""
         counts = self.counts[variant.group, variant.replicate]
-        half, here = variant.wire == "float16" and self.task.dtype == "float32", self.workers.comm is not None
+        half, here = self._half(variant.wire), self.workers.comm is not None
         rows = self.graph.num_vertices * self.row / self.size
         absent = max(max(0.0, 1 - host.memory / max(1.0, rows * host.workers)) for host in cluster.hosts)
         prices, setting = Prices(cluster, self.model, self.item, self.row, here, absent), self._of_group[variant.group]
         each = [(share, Counted(batch, setting, half, variant.group)) for share, batch in counts.each]
         return Priced(Counted(counts.batch, setting, half, variant.group), each, prices)
+
+    def _half(self, wire: str) -> bool:
+        """Do rows travel in half precision?"""
+        return wire == "float16" and self.task.dtype == "float32"
 
     def name_of(self, plan: Plan) -> str:
         """A named plan's name; else its placements, and the options that are not the preferred ones."""

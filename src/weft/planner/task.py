@@ -1,5 +1,6 @@
 """What is to be trained, and by whom, as the planner needs to know it: all that a plan may not change."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,6 +58,7 @@ class Workers:
     hosts: Sequence[int]  # of each worker
     comm: Communicator | None = None  # to all; None: none of them is here
     comm_of_host: Communicator | None = None  # to those of this one's host
+    memory: float = math.inf  # bytes that each may use, as far as that is known before plans are priced
 
     def members(self, group: str) -> int:
         """How many workers are a team that shares columns: of the smallest one."""

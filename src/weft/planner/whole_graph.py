@@ -256,7 +256,7 @@ class _Part:
 
     def batch(self) -> CountedBatch:
         """All layers, inputs first."""
-        batch = CountedBatch(self._held, np.zeros(1), np.zeros(1))
+        batch = CountedBatch(self._held, np.zeros(1))
         for layer in range(len(self._costs)):
             key = Key(layer, OWNER)
             if not self._copies and layer > 1 and self._costs[layer] == self._costs[layer - 1]:

@@ -1,5 +1,6 @@
 """Planning for a run: its settings as the planner's task, and a planner that all workers make together."""
 
+import math
 from typing import Any
 
 import torch
@@ -51,11 +52,16 @@ def task_of(
 
 
 def planner_for(
-    settings: Settings, graph: Graph, model: nn.Module, world: World, objective: Objective | None = None
+    settings: Settings,
+    graph: Graph,
+    model: nn.Module,
+    world: World,
+    objective: Objective | None = None,
+    memory: float = math.inf,
 ) -> Planner:
     """A planner for a run; all workers call this together, and each does a part of the dry run.
 
-    `objective`: what is learned, where that is made already.
+    `objective`: what is learned, where that is made already. `memory`: bytes that each worker may use, if known.
     """
     objective = objective or objective_for(graph, settings)
     graph, model = objective.graph, encoder_of(model)
@@ -69,7 +75,7 @@ def planner_for(
     if settings.budget is None:
         _kernels.keep_freed_memory()  # as in training: layers are timed
     try:
-        return Planner(graph, model, task, Workers(owners, world.hosts, *comms))
+        return Planner(graph, model, task, Workers(owners, world.hosts, *comms, memory=memory))
     finally:
         for comm in comms:
             comm.close()

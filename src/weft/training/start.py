@@ -40,7 +40,7 @@ def trainer_for(
     tell: Callable[[Event], None] = listen if listen and world.rank == 0 else (lambda event: None)
     with _aside(world):
         cluster = _cluster(settings, world, tell)
-        planner = planner_for(settings, graph, model, world, objective)
+        planner = planner_for(settings, graph, model, world, objective, cluster.memory)
     answer = planner.answer(cluster)
     tell(Planned(answer))
     start = time.perf_counter()

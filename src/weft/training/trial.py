@@ -22,7 +22,7 @@ def rivals(answer: Answer, present: Prediction | None = None) -> list[Prediction
     """The plans that may be faster than the present one, usually the best, and train the same model: the likeliest first.
 
     Those are predicted to take little longer, by doing something else than the ones before: plans that do much the same are
-    predicted too high or too low alike.
+    predicted too high or too low alike. So none differs from another in the size of its cache alone.
     """
     best = present or answer.best
     close = [one for one in answer.predictions if one.excluded is None and one.seconds <= _CLOSE * best.seconds]
@@ -33,17 +33,16 @@ def rivals(answer: Answer, present: Prediction | None = None) -> list[Prediction
         differs = min(differences(one.plan, other.plan) for other in found)
         return (one.seconds / best.seconds - WORTH) / math.sqrt(differs)
 
-    while close:
+    while close := [one for one in close if all(differences(one.plan, other.plan) for other in found)]:
         found.append(min(close, key=lacks))
-        close.remove(found[-1])
     return found[1:]
 
 
 def differences(one: Plan, other: Plan) -> int:
-    """In how many layers and options two plans differ."""
+    """In how many layers and options two plans differ, besides the size of their caches: they do the same."""
     layers = sum(a != b for a, b in zip(one.layers, other.layers, strict=True))
-    options = (field.name for field in fields(Plan) if field.name != "layers")
-    return max(1, layers + sum(getattr(one, name) != getattr(other, name) for name in options))
+    options = (field.name for field in fields(Plan) if field.name not in ("layers", "cache"))
+    return layers + sum(getattr(one, name) != getattr(other, name) for name in options)
 
 
 @dataclass(frozen=True)

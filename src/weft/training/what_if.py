@@ -73,14 +73,14 @@ class WhatIf:
         """A planner for as many workers, hosts and seeds in a batch."""
         hosts = [number for number, host in enumerate(cluster.hosts) for _ in range(host.workers)]
         shares = cluster.shares()
-        key = (self._partitions, batch, shares, *hosts)
+        key = (self._partitions, batch, shares, cluster.memory, *hosts)
         if key not in self._planners:
             torch.set_num_threads(self._settings.parallel.threads or 1)
             with scratch_folder() as folder:
                 graph = self._partitioned(len(hosts), shares, folder)
                 one = Owners(np.array([0, graph.num_vertices]))
                 owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
-                self._planners[key] = self._made(graph, Workers(owners, hosts), batch)
+                self._planners[key] = self._made(graph, Workers(owners, hosts, memory=cluster.memory), batch)
         return self._planners[key]
 
     def _made(self, graph: Graph, workers: Workers, batch: int) -> Planner:

@@ -197,7 +197,11 @@ def test_given_though_as_usual():
         ({"plan": "nfp cache=5%"}, "cache means nothing to plan = 'nfp cache=5%', where each worker has its slice"),
         ({"plan": "gdp slack=0.3"}, "slack means nothing to plan = 'gdp slack=0.3'"),
         ({"plan": "halo", "cache": 0.1, "full_graph": True}, "cache means nothing to training on the full graph"),
-        ({"cache_by": "degree"}, "cache_by means nothing to a run without a cache: drop it, or set cache"),
+        ({"cache_by": "degree", "cache": 0}, "cache_by means nothing to a run without a cache: drop it, or set cache"),
+        (
+            {"cache_by": "degree", "plan": "leap"},
+            "cache_by means nothing to a run without a cache: drop it, or set cache",
+        ),
         ({"prefetch": 0, "loaders": 2, "plan": "gdp"}, "loaders means nothing to batches that are prepared when"),
         ({"wire": "auto", "plan": "split"}, "wire means nothing to a plan that is chosen already, if it is auto"),
         ({"wire": "float16", "dtype": "float64"}, "wire means nothing to rows of float64"),

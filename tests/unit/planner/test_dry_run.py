@@ -75,10 +75,11 @@ def pushed(found, key):
     return found.batch.moves[PlacedHop(key, "push", above, "owner" if key.layer else "input")]
 
 
-def counts(graph, shares=None, **more):
+def counts(graph, shares=None, caches=(), **more):
     owners = Owners(np.array([0, 250, 610, 900]), shares=shares)
     plan = Plan(("local",), slack=100.0, **more)  # so much slack that seeds stay at home
-    return owners, DryRun(graph, Sampling(FANOUTS, 120), plan, Workers(owners, [0, 1, 2]), COSTS).run()
+    workers = Workers(owners, [0, 1, 2])
+    return owners, DryRun(graph, Sampling(FANOUTS, 120), plan, workers, COSTS, caches=caches).run()
 
 
 @pytest.mark.parametrize("shares", [None, (3, 2, 1)])
@@ -123,16 +124,28 @@ def test_a_cover_serves_every_edge_at_no_more_than_pull_or_push_would(graph):
 @pytest.mark.parametrize("by", ["reads", "degree"])
 def test_a_cache_takes_misses_away_and_larger_ones_more(graph, by):
     missed = []
+    _, found = counts(graph, caches=(0.05, 0.0, 0.3), cache_by=by)
     for cache in (0.05, 0.3):
-        _, found = counts(graph, cache=cache, cache_by=by)
-        keys = [Key(0, SPREAD, cached) for cached in (True, False)]
+        _, alone = counts(graph, caches=(cache,), cache_by=by)
+        keys = [Key(0, SPREAD, size) for size in (cache, 0.0)]
         inputs, bare = (found.batch.moves[PlacedHop(key, "local", "request", "input")].inputs for key in keys)
         far = 1 - np.eye(WORKERS)
         missed.append((inputs * far).sum())
         assert missed[-1] + found.batch.drawn[keys[0]].cached.sum() == pytest.approx((bare * far).sum())
         assert pushed(found, keys[0]).pairs.sum() <= pushed(found, keys[1]).pairs.sum()
-        assert found.batch.cache_rows.max() <= cache * graph.num_vertices
+        kept = found.batch.drawn[keys[0]].kept
+        assert (kept.sum(1) > 0).all() and (kept.sum(1) <= cache * graph.num_vertices).all()
+        assert not np.diag(kept).any() and not found.batch.drawn[keys[1]].kept.any()
+        np.testing.assert_array_equal(kept.sum(1), alone.batch.drawn[keys[0]].kept.sum(1))
     assert missed[1] < missed[0]
+
+
+def test_with_all_rows_cached_none_is_missed(graph):
+    _, found = counts(graph, caches=(1.0,))
+    for state, placement, above in ((SPREAD, "local", "request"), (OWNER, "pull", OWNER)):
+        inputs = found.batch.moves[PlacedHop(Key(0, state, 1.0), placement, above, "input")].inputs
+        assert not (inputs * (1 - np.eye(WORKERS))).any()
+    assert not any(placed.kind.only_first for placed in found.batch.moves if placed.key.cache)
 
 
 def test_hosts_count_for_themselves_where_only_their_workers_cooperate(graph):

@@ -38,6 +38,15 @@ def test_plans_that_do_something_else_come_first():
     assert differences(best, alike) == 1 and differences(best, replace(other, seeds="home")) == 3
 
 
+def test_plans_that_differ_in_their_cache_alone_do_the_same():
+    best, smaller, none = (replace(GDP, cache=size) for size in (1.0, 0.25, 0.0))
+    assert differences(best, none) == 0
+    found = answer(predicted(best, 1.0), predicted(none, 1.01), predicted(SPLIT, 1.05), predicted(smaller, 1.02))
+    assert [one.plan for one in rivals(found)] == [SPLIT]
+    found = answer(predicted(best, 1.0), predicted(replace(SPLIT, cache=0.25), 1.01), predicted(SPLIT, 1.02))
+    assert [one.plan for one in rivals(found)] == [replace(SPLIT, cache=0.25)]
+
+
 def test_other_models_and_plans_without_room_are_not_tried():
     half = predicted(replace(SPLIT, wire="float16"), 0.9)
     found = answer(predicted(GDP, 1.0), predicted(SNP, 1.01, excluded="would need more memory"))
