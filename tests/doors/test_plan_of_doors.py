@@ -43,7 +43,7 @@ def plan(folder, capsys):
     """What `weft plan` says."""
 
     def call(*flags):
-        run = ["plan", str(folder / "parts"), "--cluster", str(folder / "two.toml"), "--threads", "1"]
+        run = ["plan", str(folder / "parts"), "--cluster", str(folder / "two.toml"), "--threads", "1", "--cache", "0"]
         assert cli.main([*run, "--fanouts", "4,3", "--batch-size", "30", *flags]) == 0
         return " ".join(capsys.readouterr().out.split())
 

@@ -113,6 +113,18 @@ def test_columns_are_shared_by_those_who_are_a_team(ranks, tmp_path):
             assert sent[stage] == pytest.approx(predicted[stage], rel=0.01, abs=1_000)
 
 
+def test_rows_come_once_to_a_host_and_are_handed_on(ranks, tmp_path):
+    plans = [{"layers": layers} for layers in (["local", "local"], ["push", "local"])]
+    plans += [{"layers": ["cover", "cover"], "seeds": "home", "group": group} for group in ("host", "all")]
+    plans += [{"layers": ["pull", "local"], "group": "host"}, {"layers": ["push", "push"], "group": "host"}]
+    plans += [plan | {"cache": 0.2, "cache_by": "degree"} for plan in plans]
+    told = run(ranks, tmp_path, plans, ["sage", "gin"], of_batches(100.0), hosts=(0, 0, 1, 1))
+    assert compared(told[0]) == 2 * len(plans)
+    assert all(figures == told[0] for figures in told[1:])
+    for _, plan, predicted, _ in told[0]:
+        assert isinstance(predicted, str) or predicted["fetch"] > 0 or "push" in plan
+
+
 def compared(told):
     """How many plans' bytes were as predicted: all, or it fails."""
     plans = 0

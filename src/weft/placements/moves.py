@@ -29,6 +29,8 @@ class Moves:
     sources: RowCounts = 0.0  # rows that the convolution takes, by who answers for them; besides those in `pulled`,
     held: bool = False  # and the rows that this worker holds as their owner, whichever worker requests them
     inputs: RowCounts = 0.0  # the first layer's rows, by who stores them; besides those that it holds as their owner
+    taken: np.ndarray | None = None  # the same ones, as bools of all sources: a host's workers fetch each of them once,
+    fetched: RowCounts = 0.0  # and where hosts have several, this was counted then: by who hands rows to this worker
     slices: RowCounts = 1.0  # the share of a row's columns that it computes with, [1]; 1: whole rows
 
 
@@ -100,7 +102,7 @@ class View:
 def whole_moves(view: View, position: Position) -> Moves:
     """Of a layer whose edges are where their destinations are: rows that are not there come whole."""
     if position.below != OWNER:
-        return Moves(sources=view.sources(), inputs=view.inputs(~view.cached) if position.index == 0 else 0.0)
+        return replace(_inputs(view, position, ~view.cached), sources=view.sources())
     pulled = view.others(view.sources())
     return Moves(pulled=pulled, own=_own(view, position), asked=pulled, held=True)
 
@@ -112,10 +114,14 @@ def split_moves(view: View, position: Position, pulled: np.ndarray | None = None
         pairs, edges = view.all_parts
         return Moves(pairs=pairs, edges=edges, own=own, asked=own, held=True)
     (pairs, edges), some = view.parts(pulled), pulled.astype(bool)
-    rows, moves = view.others(view.sources(some)), Moves(pairs=pairs, edges=edges, own=own, asked=own, held=True)
-    if position.index == 0:
-        return replace(moves, sources=rows, inputs=view.inputs(some))
-    return replace(moves, pulled=rows, asked=rows + own)
+    rows = view.others(view.sources(some))
+    moves = replace(_inputs(view, position, some), pairs=pairs, edges=edges, own=own, asked=own, held=True)
+    return replace(moves, sources=rows) if position.index == 0 else replace(moves, pulled=rows, asked=rows + own)
+
+
+def _inputs(view: View, position: Position, taken: np.ndarray) -> Moves:
+    """Some sources, where these are inputs."""
+    return Moves(inputs=view.inputs(taken), taken=taken) if position.index == 0 else Moves()
 
 
 def _own(view: View, position: Position) -> RowCounts:

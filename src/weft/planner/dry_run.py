@@ -16,7 +16,7 @@ from weft.features import by_reads, edges_from, hottest_of_each, rooms
 from weft.graph import Graph, ProgressCallback, out_degrees
 from weft.placements import OWNER, Position, View
 from weft.plan import Plan
-from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, ways
+from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, PlacedHop, ways
 from weft.planner.task import Sampling, Workers
 from weft.sampling import (
     Batches,
@@ -45,17 +45,20 @@ class Members:
     ranks: Sequence[int]  # of the members
     own: int  # the member that counts
     near: frozenset[int]  # workers whose rows it reads itself
+    divide: bool = False  # do hosts have several workers, which divide what they fetch of other hosts?
 
     @classmethod
     def of(cls, workers: Workers, team: Sequence[int], worker: int) -> "Members":
         """A worker's team."""
-        return cls(workers.owners.among(team), workers.owners, team, team.index(worker), workers.near(worker))
+        divide = 1 < len(set(workers.hosts)) < len(workers.hosts)
+        return cls(workers.owners.among(team), workers.owners, team, team.index(worker), workers.near(worker), divide)
 
 
 class Traversal:
     """What one worker draws and wants, hop by hop, with rows held by request (in two ways) and by owner at once.
 
-    After each hop owners are told which of their vertices others reached; that is all that traversals exchange.
+    After each hop owners are told which of their vertices others reached; and after the last one, a host's workers tell each
+    other which rows they want of other hosts. That is all that traversals exchange.
     """
 
     once = False  # is what it goes over built once, and not for each batch?
@@ -66,6 +69,10 @@ class Traversal:
         self._inputs: dict[str, list[tuple[np.ndarray, Block]]] = defaultdict(list)  # of layer 1: its sources
         self.batches: list[CountedBatch] = []
         self.reached = 0.0  # of the last batch: inputs that are this worker's
+        self._reads: dict[str, np.ndarray] = {}  # of all batches together
+        self._held: list[np.ndarray] = []  # of each batch: inputs that this worker holds under owners
+        self._kept: dict[Key, np.ndarray] = {}  # what its caches hold, in the last batch that was counted with them
+        self._fetches: list[tuple[PlacedHop, np.ndarray]] = []  # layers that are new, and inputs that they take
 
     def begin(self, seeds: np.ndarray, batch: int) -> None:
         """Take the seeds that the team got of a batch."""
@@ -99,31 +106,61 @@ class Traversal:
         self._wanted[OWNER] = np.unique(np.concatenate([self._wanted[OWNER], *reached]))
         if self._hop == len(self._sampler.fanouts):
             self.reached = float(len(self._wanted[OWNER]))
+            self._held.append(self._wanted[OWNER])
             self.batches[-1].held = np.array(self._members.stored.group(self._wanted[OWNER]).counts, dtype=float)
 
-    def cache(self, rooms: Mapping[float, int], out_degrees: np.ndarray, by: str) -> None:
-        """Count layer 1 again with so many rows cached: those of most out-edges, or read most by the other batches.
+    def cache(self, number: int, rooms: Mapping[float, int], out_degrees: np.ndarray, by: str) -> None:
+        """Count layer 1 of a batch again with so many rows cached: those of most out-edges, or read most by the others.
 
         `rooms`: for how many there is room in each cache, the largest first.
         """
-        stored, near = self._members.stored, self._members.near
+        stored, near, batch = self._members.stored, self._members.near, self.batches[number]
         for state, batches in self._inputs.items():
-            reads = self.reads(state)
-            for batch, (vertices, block) in zip(self.batches, batches, strict=True):
-                others = reads - self._reads(vertices, block) if len(batches) > 1 else reads
-                worth = out_degrees if by == "degree" else by_reads(others, out_degrees)
-                cached = np.zeros(self._vertices, dtype=bool)
-                for cache, kept in zip(rooms, hottest_of_each(worth, stored, near, rooms.values()), strict=True):
-                    cached[:] = False
-                    cached[kept] = True
-                    key, by_owner = Key(0, state, cache), np.bincount(stored.member_of(kept), minlength=stored.size)
-                    self.count(batch, key, vertices, block, cached[vertices], seeds=len(self._costs) == 1)
-                    batch.drawn[key] = replace(batch.drawn[key], kept=by_owner.astype(float))
+            vertices, block = batches[number]
+            reads = self.reads(state) - (self._reads_of(vertices, block) if len(batches) > 1 else 0)
+            worth = out_degrees if by == "degree" else by_reads(reads, out_degrees)
+            cached = np.zeros(self._vertices, dtype=bool)
+            for cache, kept in zip(rooms, hottest_of_each(worth, stored, near, rooms.values()), strict=True):
+                cached[:] = False
+                cached[kept] = True
+                key, by_owner = Key(0, state, cache), np.bincount(stored.member_of(kept), minlength=stored.size)
+                self.count(batch, key, vertices, block, cached[vertices], seeds=len(self._costs) == 1)
+                batch.drawn[key], self._kept[key] = replace(batch.drawn[key], kept=by_owner.astype(float)), kept
+
+    def asks(self, number: int) -> list[list[np.ndarray]]:
+        """For each layer of a batch that is new: its inputs of other hosts, by the worker of this one that fetches them.
+
+        Each vertex has one of the host's workers to fetch it.
+        """
+        mates, found = sorted(self._members.near), []
+        for placed, ids in self._fetches:
+            if self.batches[number].moves[placed].held:
+                ids = np.union1d(ids, np.setdiff1d(self._held[number], self._kept.get(placed.key, ids[:0])))
+            far = ids[~np.isin(self._members.stored.member_of(ids), mates)]
+            found.append([far[far % len(mates) == mate] for mate in range(len(mates))])
+        return found
+
+    def asked(self, number: int, asks: list[list[np.ndarray]], asked: list[list[np.ndarray]]) -> None:
+        """Count what this worker asked of each of its host's, and fetches for them and itself (`asked`, layer by layer)."""
+        stored, mates = self._members.stored, sorted(self._members.near)
+        moves = self.batches[number].moves
+        for (placed, _), own, wanted in zip(self._fetches, asks, asked, strict=True):
+            once = np.zeros(self._vertices, dtype=bool)
+            for ids in wanted:
+                once[ids] = True
+            fetched = np.bincount(stored.member_of(np.flatnonzero(once)), minlength=stored.size).astype(float)
+            fetched[mates] += [len(ids) for ids in own]
+            fetched[self._members.ranks[self._member]] = 0.0
+            moves[placed] = replace(moves[placed], fetched=fetched)
+        self._fetches.clear()
 
     def reads(self, state: str) -> np.ndarray:
         """How often edges reached each vertex as an input, summed over the batches."""
-        batches = [self._reads(vertices, block) for vertices, block in self._inputs[state]]
-        return sum(batches[1:], batches[0])
+        if state not in self._reads:
+            self._reads[state] = np.zeros(self._vertices, dtype=np.float32)
+            for vertices, block in self._inputs[state]:
+                self._reads[state][vertices] += edges_from(block)
+        return self._reads[state]
 
     def _drawn(self, wanted: np.ndarray, hop: int) -> tuple[np.ndarray, Block]:
         return self._sampler.hop(np.ascontiguousarray(wanted), hop, _EPOCH, self._number)
@@ -138,8 +175,7 @@ class Traversal:
         vertices, block = self._drawn(seeds[known], 0)
         return balance_seeds(homes, known, count_misses(block, self._members.owners.member_of(vertices), size), most)
 
-    def _reads(self, vertices: np.ndarray, block: Block) -> np.ndarray:
-        """How many edges reach each vertex."""
+    def _reads_of(self, vertices: np.ndarray, block: Block) -> np.ndarray:
         reads = np.zeros(self._vertices, dtype=np.float32)
         reads[vertices] = edges_from(block)
         return reads
@@ -165,7 +201,10 @@ class Traversal:
         batch.drawn[key] = Drawn(destinations, view.sources(), view.lists(), hits, np.zeros(self._members.stored.size))
         for placed in ways(key, seeds):
             position = Position(key.layer, placed.above, placed.below, self.once)
-            batch.moves[placed] = placed.kind.count(view, position)
+            moves = placed.kind.count(view, position)
+            batch.moves[placed] = replace(moves, taken=None)
+            if key.layer == 0 and self._members.divide and (moves.taken is not None or isinstance(moves.inputs, float)):
+                self._fetches.append((placed, vertices[:0] if moves.taken is None else vertices[moves.taken]))
 
 
 class DryRun:
@@ -202,6 +241,7 @@ class DryRun:
         self._comm = {"all": workers.comm, "host": workers.comm_of_host}[group]
         self._shares = np.array([workers.owners.shares[[*members]].sum() for members in self._teams])
         self._of_team = {worker: number for number, members in enumerate(self._teams) for worker in members}
+        self._looked = 0  # batches
         self._traversals = {}
         for worker in workers.here:
             members = Members.of(workers, self._teams[self._of_team[worker]], worker)
@@ -226,8 +266,10 @@ class DryRun:
             self._look(number)
         if self._rooms:
             degrees = out_degrees(self._graph)
-            for traversal in self._traversals.values():
-                traversal.cache(self._rooms, degrees, self._plan.cache_by)
+            for number in range(len(reached) + len(rest)):
+                for traversal in self._traversals.values():
+                    traversal.cache(number, self._rooms, degrees, self._plan.cache_by)
+                self._divide(number)
         weights = np.array([len(whole) / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
         seeds, counted = sum(map(len, batches)) / len(batches), [one.batches for one in self._traversals.values()]
         return replace(Counts.of(counted, weights, seeds, self._workers.gather, len(batches)), error=error)
@@ -253,7 +295,27 @@ class DryRun:
             sent = {worker: traversal.draw() for worker, traversal in self._traversals.items()}
             for worker, traversal in self._traversals.items():
                 traversal.arrive(self._arrived(worker, sent))
+        self._divide(self._looked)
+        self._looked += 1
         return float(self._workers.gather(np.array([one.reached for one in self._traversals.values()])).sum())
+
+    def _divide(self, number: int) -> None:
+        """A host's workers tell each other which inputs they want of other hosts, in what is new of a batch."""
+        asks = {worker: traversal.asks(number) for worker, traversal in self._traversals.items()}
+        for worker, traversal in self._traversals.items():
+            traversal.asked(number, asks[worker], self._asked(worker, asks))
+
+    def _asked(self, worker: int, asks: dict[int, list[list[np.ndarray]]]) -> list[list[np.ndarray]]:
+        """What a worker is to fetch, layer by layer: for itself, and as others of its host ask."""
+        mates = sorted(self._workers.near(worker))
+        own, place = asks[worker], mates.index(worker)
+        if self._workers.comm is None:
+            return [[asks[mate][layer][place] for mate in mates] for layer in range(len(own))]
+        comm = self._workers.comm_of_host
+        if comm is None or not own:
+            return [[]] * len(own)
+        parts = [(np.concatenate(ids), [len(one) for one in ids]) for ids in own]
+        return [[ids[place], came] for ids, (came, _) in zip(own, comm.arrays(parts, "sample"), strict=True)]
 
     def _arrived(self, worker: int, sent: dict[int, list[np.ndarray]]) -> list[np.ndarray]:
         """What others reached of a worker's vertices."""

@@ -274,11 +274,15 @@ class Counted:
         load.ahead = not placed.kind.splits
         fetch["fetch"] += placed.kind.fetches  # owners' own rows need not be looked for
         wanted = self._matrix(moves.inputs) + self._batch.held * moves.held
-        far = np.where(self._near, 0.0, wanted)
         load.inputs = wanted.sum(1) + drawn.cached[:, 0]
         fetch["gather"] += load.inputs * row
+        came = moves.fetched if isinstance(moves.fetched, np.ndarray) else np.where(self._near, 0.0, wanted)
+        handed, far = np.where(self._near, came, 0.0), np.where(self._near, 0.0, came)
+        fetch["ask"] += came.sum(0) + came.sum(1)
+        if handed.any():  # each row comes once to a host, whose workers hand it on
+            load.move("fetch", handed * self._setting.id_bytes)
+            load.move("fetch", handed.T * row * self._half)
         if far.any():
-            fetch["ask"] += far.sum(0) + far.sum(1)
             load.move("fetch", far * self._setting.id_bytes)
             load.move("fetch", far.T * row * self._half)
 
