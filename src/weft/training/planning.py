@@ -75,6 +75,7 @@ def planner_for(
     if settings.budget is None:
         _kernels.keep_freed_memory()  # as in training: layers are timed
     try:
+        memory = min(float(of_one) for of_one in comms[0].gather(torch.tensor([memory], dtype=torch.float64)))
         return Planner(graph, model, task, Workers(owners, world.hosts, *comms, memory=memory))
     finally:
         for comm in comms:
