@@ -172,6 +172,7 @@ LAUNCHERS: "Door[type[Launcher]]" = Door(
         "torchrun": "weft.cluster.torchrun:Torchrun",
         "mpi": "weft.cluster.mpi:Mpi",
         "slurm": "weft.cluster.slurm:Slurm",
+        "k8s": "weft.cluster.k8s:K8s",
     },
 )
 

@@ -19,7 +19,7 @@ from weft.plan import check_workers
 
 NOT_RESTARTED = (
     "max_restarts is for workers that Weft starts by itself: give torchrun its own --max-restarts (and Weft --resume); a "
-    "job of Slurm's goes back into the queue"
+    "job of Slurm's goes back into the queue, and one of Kubernetes' has --option restarts=N"
 )
 
 
