@@ -10,6 +10,7 @@ every other round the other one first; what is compared is processor seconds bes
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -87,6 +88,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, help="the other checkout")
     parser.add_argument("--of", default="epoch,local,cluster,full_graph")
+    parser.add_argument("--only", default="", help="tasks whose names match, such as 'sage (gdp|split)'")
     parser.add_argument("--data", type=Path, default=Path("data/benchmarks"))
     parser.add_argument("--link", default="1gbit")
     parser.add_argument("--rounds", type=int, default=3)
@@ -97,6 +99,8 @@ def main():
     sides = {"before": args.before.resolve(), "now": HERE}
     print(f"{'seconds of an epoch':28}{'before':>9}{'now':>9}{'ratio':>8}{'CPU s':>9}{'now':>9}{'ratio':>8}")
     for name, run in tasks(args):
+        if not re.search(args.only, name):
+            continue
         found = {side: [] for side in sides}
         for number in range(args.rounds):
             for side in list(sides)[:: 1 if number % 2 == 0 else -1]:
