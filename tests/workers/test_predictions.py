@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from predict import predict
+from predict import default, predict
 
 from weft.graph import communities
 from weft.partition import allocate, write_partitioned
@@ -71,6 +71,16 @@ def told(ranks, tmp_path_factory):
     )
 
 
+@pytest.fixture
+def parts_for(tmp_path):
+    def parts_for(workers):
+        graph = communities(tmp_path / "g", vertices=1500, edges=20_000, width=10, classes=5, train=0.4, block=100)
+        write_partitioned(graph, allocate(graph, workers, "metis"), workers, tmp_path / "parts")
+        return tmp_path / "parts"
+
+    return parts_for
+
+
 def of_batches(slack):
     return {"fanouts": (4, 3), "batch_size": 80, "slack": slack, "cache": 0.2, "cache_by": "degree"}
 
@@ -123,6 +133,17 @@ def test_rows_come_once_to_a_host_and_are_handed_on(ranks, tmp_path):
     assert all(figures == told[0] for figures in told[1:])
     for _, plan, predicted, _ in told[0]:
         assert isinstance(predicted, str) or predicted["fetch"] > 0 or "push" in plan
+
+
+@pytest.mark.parametrize("hosts", [(0, 1, 2), (0, 0, 1, 1)])
+@pytest.mark.parametrize(("rows", "cache"), [(1.0, "100%"), (0.25, "25%")])
+def test_so_they_are_under_the_plan_that_is_chosen_with_its_cache(ranks, parts_for, hosts, rows, cache):
+    """What a cache misses is not known before: the dry run tells by batches that it was not filled by."""
+    settings = {"fanouts": (4, 3), "batch_size": 40}
+    plan, predicted, sent = ranks(len(hosts), default, parts_for(len(hosts)), hosts, rows, settings, hosts=hosts)[0]
+    assert plan.endswith(f"cache={cache}")
+    for stage in ("sample", "fetch", "exchange"):
+        assert sent[stage] == pytest.approx(predicted[stage], rel=0.1, abs=4_000), (plan, stage)
 
 
 def compared(told):
