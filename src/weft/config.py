@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 from weft.errors import ConfigError, StorageError
 
@@ -31,20 +31,24 @@ def setting(
     high: float | None = None,
     usual: bool = False,
     binds: str = "",
+    resumed: str = "",
 ) -> T:
     """A field of a group of settings.
 
     `key`: its name where groups are not named, if that is another one. `usual`: is it shown in a command's first help?
-    `binds`: names of the conditions under which it has an effect.
+    `binds`: names of the conditions under which it has an effect. `resumed`: how a run that goes on from a checkpoint may
+    change it (plan/resuming.py), if not as all of its group.
     """
     limits = {"choices": choices, "low": low, "high": high}
-    metadata = {"help": help, "key": key, "usual": usual, "binds": binds.split(), **limits}
+    metadata = {"help": help, "key": key, "usual": usual, "binds": binds.split(), "resumed": resumed, **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Group:
     """Settings that belong together. Values are checked; those of a command line, which are text, are converted."""
+
+    resumed: ClassVar[str] = "same"
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -86,6 +86,9 @@ def test_verify_reads_checkpoints(tmp_path, capsys):
 
     for step in (1, 2):
         save_step(tmp_path, 3, step, {"a": torch.ones(4)}, {})
+    unfinished = tmp_path / ".step-000000003.writing-1"  # which no run looks at
+    unfinished.mkdir()
+    (unfinished / "state.json").write_text("{")
     assert main(["verify", str(tmp_path)]) == 0
     file = tmp_path / "step-000000002" / "state.safetensors"
     file.write_bytes(file.read_bytes()[:-1])

@@ -130,7 +130,8 @@ def test_plan_files_that_are_wrong_are_explained(graphs, tmp_path, capsys):
 def test_resumed_with_other_workers_and_another_plan(weft, graphs, alone, tmp_path, first, then):
     keep = ["--checkpoint", tmp_path / "checkpoints"]
     every = ["--checkpoint-every", 2, "--keep", 100]
-    train(weft, graphs / "parts-2", tmp_path / "a", "--workers", 2, "--plan", *first, *keep, *every, batch=60)
+    short = ["--epochs", 1, *keep, *every]  # and then trained longer
+    train(weft, graphs / "parts-2", tmp_path / "a", "--workers", 2, "--plan", *first, *short, batch=60)
     for later in sorted((tmp_path / "checkpoints").glob("step-*"))[2:]:  # as if it had been lost in the first epoch
         shutil.rmtree(later)
     again = [*keep, "--resume", "--workers", 3, "--plan", *then]

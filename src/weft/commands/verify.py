@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 def _rows(folder: Path) -> Iterator[Row]:
     if (folder / weft.graph.MANIFEST).exists() or any(folder.glob("*.npy")):
         return _graph_rows(folder)
-    checkpoints = sorted(path.parent for path in [*folder.glob("state.*"), *folder.glob("*/state.*")])
+    checkpoints = sorted(path.parent for path in [*folder.glob("state.*"), *folder.glob("[!.]*/state.*")])
     if not checkpoints:
         raise ConfigError(
             f"{folder} is no graph, trained model or folder of checkpoints: name a folder that Weft wrote"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft.graph.self_loops import SelfLoops
     from weft.graph.source import Source, edges_in_memory, features_in_memory, with_reverses, with_self_relation
     from weft.graph.statistics import GraphStatistics, SkewBin, graph_statistics, out_degrees
-    from weft.graph.storage import named_errors, written_beside
+    from weft.graph.storage import named_errors, remove_leftovers, remove_whole, written_beside
     from weft.graph.tables import TableColumns, source_from_tables
     from weft.graph.vertex_names import arrays_of_names, text_column
 else:

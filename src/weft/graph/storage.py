@@ -38,7 +38,7 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
 def written_beside(path: Path) -> Iterator[Path]:
     """Where to write a file or make a folder that takes the place of `path` once it is whole."""
     path = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
-    beside = path.parent / f".{path.name}.writing-{os.getpid()}"
+    beside = _beside(path)
     try:
         with named_errors(path, "writing"):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,14 +56,28 @@ def written_beside(path: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what writers of this path that are gone left behind, and put back what they moved aside."""
+    """Remove what writers of this path that are gone left behind, and put back what they moved aside.
+
+    Its name may be a pattern.
+    """
     for left in path.parent.glob(f".{path.name}.writing-*"):
-        pid, _, aside = left.name.rsplit("writing-", 1)[1].partition("-")
+        name, _, writer = left.name.rpartition(".writing-")
+        pid, _, aside = writer.partition("-")
         if not pid.isdigit() or int(pid) == os.getpid() or not Path(f"/proc/{pid}").exists():
-            if aside and not path.exists():
-                os.rename(left, path)
+            if aside and not path.with_name(name[1:]).exists():
+                os.rename(left, path.with_name(name[1:]))
             else:
                 _remove(left)
+
+
+def remove_whole(path: Path) -> None:
+    """Remove a folder all or nothing: what is left of it after a kill has a hidden name, and the next writer removes it."""
+    os.rename(path, _beside(path))
+    _remove(_beside(path))
+
+
+def _beside(path: Path) -> Path:
+    return path.parent / f".{path.name}.writing-{os.getpid()}"
 
 
 def _remove(path: Path) -> None:

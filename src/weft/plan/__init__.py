@@ -39,7 +39,8 @@ if TYPE_CHECKING:
         usual_seeds,
     )
     from weft.plan.plan import Plan
-    from weft.plan.settings import MAY_CHANGE, Settings, flattened
+    from weft.plan.resuming import check_resumed, may_change
+    from weft.plan.settings import Settings, flattened
 else:
     __getattr__ = lazy_face(__name__)
 

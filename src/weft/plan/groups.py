@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import ClassVar
 
 from weft.config import Group, key_of, setting
 
@@ -86,7 +87,9 @@ class SamplingSettings(Group):
     )
     replace: bool = setting(False, "draw neighbours with replacement", binds="batches replace")
     weighted: bool = setting(False, "draw neighbours in proportion to edge weights", binds="batches weighted")
-    batch_size: int = setting(1024, "seeds in a batch, for each worker", low=1, usual=True, binds="batches")
+    batch_size: int = setting(
+        1024, "seeds in a batch, for each worker", low=1, usual=True, binds="batches", resumed="total"
+    )
     full_graph: bool = setting(
         False, "no batches: each epoch is one update on all vertices with all their neighbours", usual=True
     )
@@ -96,7 +99,7 @@ class SamplingSettings(Group):
 class OptimisationSettings(Group):
     """How the model is trained."""
 
-    epochs: int = setting(10, "passes over the training vertices", low=1, usual=True)
+    epochs: int = setting(10, "passes over the training vertices", low=1, usual=True, resumed="longer")
     optimizer: str = setting("adam", "the optimiser", choices=("adam", "adamw", "sgd"), usual=True)
     lr: float = setting(0.003, "learning rate", low=0.0, usual=True)
     weight_decay: float = setting(0.0, "weight decay", low=0.0, usual=True)
@@ -110,6 +113,8 @@ class OptimisationSettings(Group):
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings(Group):
     """How the work is spread over the workers; what is not given here, the planner decides where the plan is auto."""
+
+    resumed: ClassVar[str] = "free"
 
     name: str = setting(
         "auto",
@@ -149,6 +154,7 @@ class PlanSettings(Group):
         choices=("float32", "float16", "auto"),
         usual=True,
         binds="float32 open-wire",
+        resumed="same",
     )
     slack: float = setting(
         0.1,
@@ -193,6 +199,8 @@ class PlanSettings(Group):
 @dataclass(frozen=True, kw_only=True)
 class ParallelSettings(Group):
     """The workers, and what each of them uses."""
+
+    resumed: ClassVar[str] = "free"
 
     workers: int = setting(1, "workers on this machine; under torchrun, as many as it starts", low=1, usual=True)
     threads: int = setting(0, "threads; 0: one a core", low=0, usual=True)
@@ -242,7 +250,14 @@ class ParallelSettings(Group):
 class EvaluationSettings(Group):
     """When and how the model is evaluated."""
 
-    every: int = setting(1, "epochs between evaluations; 0: only at the end", key="evaluate_every", low=0, usual=True)
+    every: int = setting(
+        1,
+        "epochs between evaluations; 0: only at the end",
+        key="evaluate_every",
+        low=0,
+        usual=True,
+        resumed="impatient",
+    )
     how: str = setting(
         "sampled",
         "by sampled batches, or exact over all neighbours",
@@ -255,13 +270,20 @@ class EvaluationSettings(Group):
         4096, "vertices in a batch of sampled evaluation", key="eval_batch_size", low=1, binds="batches sampled"
     )
     patience: int = setting(
-        0, "evaluations without a better one before stopping; 0: never", low=0, usual=True, binds="evaluated"
+        0,
+        "evaluations without a better one before stopping; 0: never",
+        low=0,
+        usual=True,
+        binds="evaluated",
+        resumed="replayed",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSettings(Group):
     """What is kept, to go on from."""
+
+    resumed: ClassVar[str] = "free"
 
     folder: Path | None = setting(None, "folder of checkpoints; none: no checkpoints", key="checkpoint", usual=True)
     every: int = setting(0, "batches between checkpoints; 0: one an epoch", key="checkpoint_every", low=0, binds="kept")
@@ -272,6 +294,8 @@ class CheckpointSettings(Group):
 @dataclass(frozen=True, kw_only=True)
 class ReportSettings(Group):
     """Who is told how the run goes."""
+
+    resumed: ClassVar[str] = "free"
 
     log: str = setting("human", "progress for people, or a JSON object a line", choices=("human", "json"), usual=True)
     tensorboard: Path | None = setting(None, "folder for TensorBoard; none: off", usual=True)

@@ -152,12 +152,6 @@ class Settings:
             raise ConfigError(f"memory = {self.parallel.memory!r} is no size: give one such as 2GB or 512MiB")
 
 
-# What may differ between a run and the one that resumes it: none of it changes the model that comes out.
-MAY_CHANGE = {"batch_size"} | {
-    key for key, (group, _) in PLACES.items() if group in ("plan", "parallel", "checkpoint", "report") and key != "wire"
-}
-
-
 def flattened(given: Mapping[str, object], where: str) -> dict[str, object]:
     """Settings by key, checked one by one, of what may hold tables by group."""
     flat: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Checkpoints: a folder each, of one safetensors file and one JSON file, written all or nothing, checked when read.
+"""Checkpoints: a folder each, of one safetensors file and one JSON file, each with its sum, written all or nothing.
 
 A run is a function of its settings and its state at a batch, as all randomness is keyed: a checkpoint holds parameters,
 buffers, the optimiser's tensors and a few numbers, and a run resumed from it ends in the same bits.
@@ -6,8 +6,9 @@ buffers, the optimiser's tensors and a few numbers, and a run resumed from it en
 
 import json
 import re
-import shutil
 import zlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,16 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from weft.errors import TrainingError, WeftError
-from weft.graph import named_errors, written_beside
+from weft.errors import StorageError, TrainingError, WeftError
+from weft.graph import named_errors, remove_leftovers, remove_whole, written_beside
 
-VERSION = 1
-_TENSORS, _STATE = "state.safetensors", "state.json"
+VERSION = 2  # 1, of 0.1.0: state.json has no sum of its own
+_REMEDY = ": resume from another one"
+_TENSORS, _STATE, _SUM = "state.safetensors", "state.json", b',\n "sum": '
+
+
+class NewerError(TrainingError):
+    """A checkpoint is whole, but of a version that is not known yet."""
 
 
 def save(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
@@ -32,24 +38,36 @@ def save(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> Non
         data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
         (beside / _TENSORS).write_bytes(data)
         state = {"version": VERSION, "crc32": zlib.crc32(data), **state}
-        (beside / _STATE).write_text(json.dumps(state, indent=1))
+        text = json.dumps(state, indent=1).removesuffix("\n}").encode()
+        (beside / _STATE).write_bytes(text + _sum_of(text))
 
 
 def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a checkpoint folder; one that is damaged is an error that says so."""
-    with named_errors(folder, "reading the checkpoint"):
-        text, data = (folder / _STATE).read_bytes(), (folder / _TENSORS).read_bytes()
     try:
+        with named_errors(folder, "reading the checkpoint"):
+            for name in (_STATE, _TENSORS):
+                if folder.is_dir() and not (folder / name).exists():
+                    raise ValueError(f"{name} is missing")
+            text, data = (folder / _STATE).read_bytes(), (folder / _TENSORS).read_bytes()
+        said, found, _ = text.rpartition(_SUM)
         state = json.loads(text)
-        if state["version"] != VERSION:
-            raise TrainingError(
+        if text != said + _sum_of(said) if found else state["version"] != 1:
+            raise ValueError(f"the checksum of {_STATE} differs")
+        if state["version"] > VERSION:
+            raise NewerError(
                 f"{folder} is a checkpoint of version {state['version']}, this Weft reads {VERSION}: upgrade Weft"
             )
         if zlib.crc32(data) != state["crc32"]:
-            raise TrainingError(f"the checkpoint {folder} is damaged: its checksum differs; resume from another one")
+            raise ValueError("its checksum differs")
         return load_tensors(data), state
     except (ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise TrainingError(f"the checkpoint {folder} is damaged ({error}): resume from another one") from None
+        raise TrainingError(f"the checkpoint {folder} is damaged ({error}){_REMEDY}") from None
+
+
+def _sum_of(text: bytes) -> bytes:
+    """The end of a JSON object, with the sum of all before."""
+    return _SUM + b"%d\n}\n" % zlib.crc32(text)
 
 
 def checkpoint_damage(folder: Path) -> str:
@@ -75,11 +93,44 @@ class Checkpoint:
         return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
 
 
+class Writer:
+    """Writes one thing after the other in a thread of its own, while training goes on."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "weft-checkpoint")
+        self._last: Future[None] = Future()
+        self._last.set_result(None)
+
+    def write(self, write: Callable[[], None]) -> None:
+        """Begin to, once what was begun before is written: of two states at most there are copies."""
+        self.wait()
+        self._last = self._thread.submit(write)
+
+    def check(self) -> None:
+        """Raise what a write has failed with, if one has."""
+        if self._last.done():
+            self._last.result()
+
+    def wait(self) -> None:
+        """Until all is on the disk."""
+        self._last.result()
+
+    def close(self) -> None:
+        """End the thread, once it is done."""
+        self._thread.shutdown()
+
+
 def save_step(folder: Path, keep: int, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Write the checkpoint of a step into a run's folder, then drop all but the newest few."""
-    save(folder / f"step-{step:09d}", tensors, state)
-    for old in _steps(folder)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+    """Write the checkpoint of a step into a run's folder, then drop all but the newest few.
+
+    Later steps, which could not be read when the run went on from an earlier one, don't count: they are replaced in time.
+    """
+    new = folder / f"step-{step:09d}"
+    save(new, tensors, state)
+    with named_errors(folder, "removing old checkpoints in"):
+        for old in [one for one in _steps(folder) if one <= new][:-keep]:
+            remove_whole(old)
+        remove_leftovers(folder / "step-*")
 
 
 def newest(folder: Path) -> Checkpoint | None:
@@ -88,10 +139,12 @@ def newest(folder: Path) -> Checkpoint | None:
     for step in reversed(_steps(folder)):
         try:
             return Checkpoint(step, *load(step), problems)
-        except TrainingError as error:
-            problems.append(str(error))
+        except NewerError:
+            raise
+        except (TrainingError, StorageError) as error:
+            problems.append(str(error).removesuffix(_REMEDY))
     if problems:
-        raise TrainingError(f"no checkpoint in {folder} can be read ({problems[0]}): train from the beginning")
+        raise TrainingError(f"no checkpoint in {folder} can be read ({'; '.join(problems)}): train from the beginning")
     return None
 
 

@@ -1,10 +1,11 @@
 """What a run keeps: the best model so far, and checkpoints of all that it goes on from."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors.torch import load as load_tensors
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from weft.errors import TrainingError
 from weft.exchange import Communicator
-from weft.plan import MAY_CHANGE, Settings
+from weft.plan import Settings, check_resumed
+from weft.quantities import as_size
 from weft.training import checkpoint
 from weft.training.batches import ScheduleState
 from weft.training.checkpoint import Checkpoint
@@ -39,20 +41,42 @@ class Progress:
 
 
 class RunState:
-    """Saves one run's model; only the first worker writes, and all go on from what it reads."""
+    """Saves one run's model; only the first worker writes, and all go on from what it reads.
+
+    What is saved is copied, and written by a thread: training stops for the copy only. A write that failed is an error of
+    the next step.
+    """
 
     def __init__(self, run: Run, optimizer: torch.optim.Optimizer, tell: Callable[[Event], None]) -> None:
-        self._model, self._optimizer, self._settings, self._tell = run.model, optimizer, run.settings, tell
+        self._run, self._model, self._optimizer, self._settings, self._tell = (
+            run,
+            run.model,
+            optimizer,
+            run.settings,
+            tell,
+        )
         self._loader, self._comm, self._meter = run.loader, run.comm, run.meter
         self._best: dict[str, Tensor] | None = None
+        self._best_written = True
         self._folder = run.settings.checkpoint.folder
         self._written = self._folder if run.comm.rank == 0 else None  # by this worker
+        self._writer = checkpoint.Writer()
+        self._times, self._bytes = 0, 0  # checkpoints, and the size of the last one
+        self._stopped = 0.0  # seconds that training stopped for them
 
-    def keep_best(self, epoch: int, validation: float) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def check(self) -> None:
+        """Raise what a write has failed with, if one has."""
+        self._writer.check()
+
+    def keep_best(self) -> None:
         """The model as it is now is the best so far."""
-        self._best = {name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()}
-        if self._written is not None:
-            checkpoint.save(self._written / "best", self._best, {"epoch": epoch, "validation": validation})
+        self._best, self._best_written = _copied(self._model.state_dict()), False
 
     def take_best(self) -> None:
         """Make the model the best one again, if any was kept."""
@@ -60,22 +84,56 @@ class RunState:
             self._model.load_state_dict(self._best)
 
     def save(self, progress: Progress) -> None:
-        """Write a checkpoint, if this worker writes any."""
+        """Begin to write a checkpoint, if this worker writes any."""
+        folder = self._written
+        if folder is None:
+            return
+        start = time.perf_counter()
+        with self._meter.stage("checkpoint"):
+            self._writer.wait()
+            progress.merging = self._loader.schedule_state
+            tensors = _copied({f"model.{name}": tensor for name, tensor in self._model.state_dict().items()})
+            tensors |= {f"best.{name}": tensor for name, tensor in (self._best or {}).items()}
+            tensors |= _copied(checkpoint.pack_optimizer(self._optimizer))
+            state = {
+                "progress": asdict(progress),
+                "settings": self._settings.flat(),
+                "batch_size": self._loader.mode.batch_size,
+                "graph": self._loader.graph.identity,
+                "wire": self._run.plan.wire,
+            }
+            keep, step, write_best = self._settings.checkpoint.keep, progress.step, self._best_to_write(progress)
+
+            def write() -> None:
+                write_best()
+                checkpoint.save_step(folder, keep, step, tensors, state)
+
+            self._writer.write(write)
+        self._times, self._bytes = self._times + 1, sum(tensor.nbytes for tensor in tensors.values())
+        self._stopped += time.perf_counter() - start
+
+    def _best_to_write(self, progress: Progress) -> Callable[[], None]:
+        """What writes the best model, if that is not on the disk yet."""
+        best, folder, facts = self._best, self._written, {"epoch": progress.best_epoch, "validation": progress.best}
+        if folder is None or best is None or self._best_written:
+            return lambda: None
+        self._best_written = True
+        return lambda: checkpoint.save(folder / "best", best, facts)
+
+    def finish(self, progress: Progress) -> None:
+        """Wait until all is written, and tell what it cost."""
         if self._written is None:
             return
-        progress.merging = self._loader.schedule_state
-        tensors = {f"model.{name}": tensor for name, tensor in self._model.state_dict().items()}
-        if self._best is not None:
-            tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
-        tensors |= checkpoint.pack_optimizer(self._optimizer)
-        state = {
-            "progress": asdict(progress),
-            "settings": self._settings.flat(),
-            "batch_size": self._loader.mode.batch_size,
-            "graph": self._loader.graph.identity,
-        }
         with self._meter.stage("checkpoint"):
-            checkpoint.save_step(self._written, self._settings.checkpoint.keep, progress.step, tensors, state)
+            self._writer.write(self._best_to_write(progress))
+            self._writer.wait()
+        if self._times:
+            times = f"{self._times} checkpoint{'s' if self._times > 1 else ''}"
+            self._tell(
+                Notice(
+                    f"wrote {times} of {as_size(self._bytes)}: training stopped for {self._stopped:.2g} s to copy them"
+                )
+            )
 
     def resume(self) -> Progress | None:
         """Take the newest checkpoint's model and optimiser, and say where it stood; None where there is none."""
@@ -87,16 +145,71 @@ class RunState:
                 f"{self._folder} holds checkpoints of an earlier run: go on from them with --resume, or "
                 f"choose another folder"
             )
-        for problem in found.problems:
-            self._tell(Notice(problem))
-        _check_same_run(found, self._settings, self._loader.graph.identity, self._loader.mode.batch_size)
-        self._model.load_state_dict(found.part("model."))
-        self._best = found.part("best.") or None
-        checkpoint.unpack_optimizer(self._optimizer, found.tensors)
         progress = Progress(**found.state["progress"])
+        then = Settings.restored(found.state["settings"], found.folder.name)
+        self._check_same_run(found, then)
+        self._check_past(found.folder.name, then, progress)
+        self._model.load_state_dict(found.part("model."))
+        self._best, self._best_written = found.part("best.") or None, False
+        checkpoint.unpack_optimizer(self._optimizer, found.tensors)
         self._loader.restore_schedule(progress.merging)
-        self._tell(Notice(f"going on from {found.folder} (epoch {progress.epoch + 1}, batch {progress.batch + 1})"))
+        problems = f"{'; '.join(found.problems)}: " if found.problems else ""
+        where = f"epoch {progress.epoch + 1}, batch {progress.batch + 1}"
+        if progress.stopped or progress.epoch == self._settings.optimisation.epochs:
+            why = "patience ended it: give more" if progress.stopped else "more epochs train it longer"
+            where = f"trained to its end, after epoch {progress.epoch}; {why}"
+        self._tell(Notice(f"{problems}going on from {found.folder} ({where})"))
         return progress
+
+    def _check_same_run(self, found: Checkpoint, then: Settings) -> None:
+        """A checkpoint goes on only in a run that would have come to it."""
+        name, state, batch_size = found.folder.name, found.state, self._loader.mode.batch_size
+        if state["graph"] != self._loader.graph.identity:
+            raise TrainingError(
+                f"the checkpoint {name} is of another graph: train on that one, or choose another folder"
+            )
+        if state["batch_size"] != batch_size:
+            raise TrainingError(
+                f"the checkpoint {name} was written with batches of {state['batch_size']} seeds over all workers, now they "
+                f"are {batch_size}: set batch_size so that workers x batch_size is {state['batch_size']}"
+            )
+        check_resumed(then, self._settings, name)
+        wire = self._run.plan.wire
+        if self._settings.plan.wire != "auto" and state.get("wire", wire) != wire:  # a plan may say it, too
+            raise TrainingError(
+                f"the checkpoint {name} is of a run whose rows travelled as {state['wire']}, now they are to as {wire}: set "
+                f"wire = '{state['wire']}', or choose another folder"
+            )
+
+    def _check_past(self, name: str, then: Settings, progress: Progress) -> None:
+        """The run is not over yet by the new number of epochs and the new patience, which decides whether it has stopped."""
+        epochs, now = self._settings.optimisation.epochs, self._settings.evaluation
+        trained = progress.epoch + (progress.batch > 0)
+        if trained > epochs:
+            raise TrainingError(
+                f"the checkpoint {name} is in epoch {trained} already, beyond epochs = {epochs}: set epochs to {trained} "
+                f"or more, or choose another folder"
+            )
+        if now.patience == then.evaluation.patience or not self._run.objective.count("validation"):
+            return
+        best, waited, progress.stopped = None, 0, False
+        for past in progress.history:
+            if progress.stopped:
+                raise TrainingError(
+                    f"with patience = {now.patience} the run would have stopped before the checkpoint {name}, after epoch "
+                    f"{past['epoch']}: set more patience, or choose another folder"
+                )
+            validation, due = past["validation"], now.every and (past["epoch"] + 1) % now.every == 0
+            if now.patience and due == (validation is None):
+                raise TrainingError(
+                    f"the checkpoint {name} was not evaluated every {now.every} epochs, which patience would count: drop "
+                    f"patience, or choose another folder"
+                )
+            if validation is not None:
+                is_best = best is None or self._run.objective.better(validation, best)
+                best, waited = (validation, 0) if is_best else (best, waited + 1)
+            progress.stopped = bool(now.patience) and waited >= now.patience
+        progress.waited = waited
 
     def told_to_stop(self, progress: Progress, batches: int) -> str:
         """What to say when a signal ends the run."""
@@ -119,23 +232,5 @@ def _newest(folder: Path, comm: Communicator) -> Checkpoint | None:
     return Checkpoint(Path(shared[0]), load_tensors(data), shared[1], shared[2])
 
 
-def _check_same_run(found: Checkpoint, settings: Settings, graph: str, batch_size: int) -> None:
-    """A checkpoint goes on only in the run that wrote it; `graph`: what identifies its graph."""
-    name, state = found.folder.name, found.state
-    if state["graph"] != graph:
-        raise TrainingError(f"the checkpoint {name} is of another graph: train on that one, or choose another folder")
-    if state["batch_size"] != batch_size:
-        raise TrainingError(
-            f"the checkpoint {name} was written with batches of {state['batch_size']} seeds over all workers, now they "
-            f"are {batch_size}: set batch_size so that workers x batch_size is {state['batch_size']}"
-        )
-    before = Settings.restored(state["settings"], name)
-    now, then = settings.flat(), before.flat()
-    different = [k for k in now if k not in MAY_CHANGE and now[k] != then[k]]
-    if settings.decoupled != before.decoupled:  # the one plan that trains another model
-        different.append("plan")
-    if different:
-        changes = ", ".join(f"{k} = {then[k]} (now {now[k]})" for k in different)
-        raise TrainingError(
-            f"the checkpoint {name} was written with other settings: {changes}; use the same, or another folder"
-        )
+def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

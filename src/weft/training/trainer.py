@@ -73,18 +73,13 @@ class Trainer:
 
     def fit(self) -> Result:
         """Train to the end (or go on from a checkpoint), keep the best model, and measure it."""
-        before, p, s = torch.get_num_threads(), self.progress, self.settings
+        before = torch.get_num_threads()
         self.run.prepare()
         try:
-            with Interrupts() as interrupts:
-                self.progress = p = self._saved.resume() or p
-                epochs, batches = s.optimisation.epochs, len(self.loader)
-                self._tell(Started(self.run.describe(), s.flat(), epochs, batches, p.epoch, p.batch))
-                for text in self.loader.feed.team.notices():
-                    self._notice(text)
-                while p.epoch < epochs and not p.stopped:
-                    self._epoch(interrupts)
-            result = self._finish()
+            with self._saved:
+                with Interrupts() as interrupts:
+                    self._train(interrupts)
+                result = self._finish()
             self.close()
             return result
         except BaseException:
@@ -94,6 +89,18 @@ class Trainer:
             torch.set_num_threads(before)
             gc.unfreeze()
 
+    def _train(self, interrupts: Interrupts) -> None:
+        """All epochs that are left."""
+        self.progress = p = self._saved.resume() or self.progress
+        epochs, batches = self.settings.optimisation.epochs, len(self.loader)
+        self._tell(Started(self.run.describe(), self.settings.flat(), epochs, batches, p.epoch, p.batch))
+        for text in self.loader.feed.team.notices():
+            self._notice(text)
+        while p.epoch < epochs and not p.stopped:
+            self._epoch(interrupts)
+        self._evaluate_at_end()
+        self._saved.finish(p)
+
     def _epoch(self, interrupts: Interrupts) -> None:
         p, s = self.progress, self.settings
         self.model.train()
@@ -101,10 +108,12 @@ class Trainer:
             loss, edges, signum = self._step(batch, interrupts.signum)
             p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.terms, p.batch + 1, p.step + 1
             self._tell(Stepped(p.epoch, p.batch, loss / batch.terms, batch.size, edges))
+            self._saved.check()
             every = s.checkpoint.every
             if signum or (every and p.step % every == 0 and p.batch < self._batches):
                 self._saved.save(p)
             if signum:
+                self._saved.finish(p)
                 raise Interrupted(signum, self._saved.told_to_stop(p, self._batches))
         self._end_epoch(sum(self.loader.feed.seconds))
         self._look()
@@ -138,23 +147,38 @@ class Trainer:
 
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, remember the best model, decide whether to go on, checkpoint."""
-        p, s = self.progress, self.settings
-        validation, best, figures = None, False, {}
-        last = p.epoch + 1 == s.optimisation.epochs
-        if self._validates and (last or (s.evaluation.every and (p.epoch + 1) % s.evaluation.every == 0)):
-            figures = self.measure("validation")
-            validation = figures[self.objective.metric]
-            best = p.best is None or self.objective.better(validation, p.best)
-            p.waited = 0 if best else p.waited + 1
-            if best:
-                p.best, p.best_epoch = validation, p.epoch
-                self._saved.keep_best(p.epoch, validation)
-            p.stopped = bool(s.evaluation.patience) and p.waited >= s.evaluation.patience
-        loss = p.loss / p.seeds
-        p.history.append({"epoch": p.epoch, "loss": loss, "validation": validation, "figures": figures})
-        self._tell(EpochEnded(p.epoch, loss, seconds, validation, best, figures))
-        p.epoch, p.batch, p.loss, p.seeds = p.epoch + 1, 0, 0.0, 0
+        p, every = self.progress, self.settings.evaluation.every
+        epoch, loss, best = p.epoch, p.loss / p.seeds, False
+        p.history.append({"epoch": epoch, "loss": loss, "validation": None, "figures": {}})
+        p.epoch, p.batch, p.loss, p.seeds = epoch + 1, 0, 0.0, 0
+        if every and p.epoch % every == 0:
+            best = self._evaluate()
         self._saved.save(p)
+        if p.epoch == self.settings.optimisation.epochs:
+            best = self._evaluate_at_end() or best
+        evaluated = p.history[-1]
+        self._tell(EpochEnded(epoch, loss, seconds, evaluated["validation"], best, evaluated["figures"]))
+
+    def _evaluate(self) -> bool:
+        """Evaluate after an epoch: is it the best one?"""
+        p, patience = self.progress, self.settings.evaluation.patience
+        if not self._validates:
+            return False
+        figures = self.measure("validation")
+        validation = figures[self.objective.metric]
+        p.history[-1] |= {"validation": validation, "figures": figures}
+        best = p.best is None or self.objective.better(validation, p.best)
+        p.waited = 0 if best else p.waited + 1
+        if best:
+            p.best, p.best_epoch = validation, p.epoch - 1
+            self._saved.keep_best()
+        p.stopped = bool(patience) and p.waited >= patience
+        return best
+
+    def _evaluate_at_end(self) -> bool:
+        """Evaluate what was not due: no checkpoint knows of it, so that a longer run goes on as if it had not been."""
+        p = self.progress
+        return bool(p.history) and p.history[-1]["validation"] is None and self._evaluate()
 
     def _look(self) -> None:
         """After an epoch: try another plan, or plan again if the epoch did not take what was expected."""

@@ -1,0 +1,313 @@
+"""Checkpoints that last: damage falls back, kills leave one, writing goes on beside training, runs get longer."""
+
+import os
+import signal
+import sys
+import threading
+
+import pytest
+import torch
+
+import weft
+from weft.errors import StorageError, TrainingError
+from weft.graph import communities
+from weft.plan import Settings
+from weft.training import Notice, Stepped, Trainer, checkpoint, make_model
+
+USUAL = {"hidden": 8, "fanouts": (3, 3), "batch_size": 60, "threads": 1, "dropout": 0.2, "lr": 0.02}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graph") / "graph"
+    communities(folder, vertices=300, edges=3_000, width=6, classes=4, train=0.4, block=50, signal=0.4)
+    return weft.Graph.open(folder)
+
+
+def run(graph, listen=None, **given):
+    given = {key: value for key, value in (USUAL | given).items() if value is not None}
+    chosen, events = Settings.of(**given), []
+
+    def listen_too(event):
+        events.append(event)
+        if listen is not None:
+            listen(event)
+
+    return Trainer(graph, make_model(chosen, graph), chosen, listen_too).fit(), events
+
+
+def told(events):
+    return [event.text for event in events if isinstance(event, Notice)]
+
+
+def assert_same(one, other):
+    a, b = one.model.state_dict(), other.model.state_dict()
+    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+    assert one.history == other.history
+    assert (one.validation, one.test, one.best_epoch) == (other.validation, other.test, other.best_epoch)
+
+
+def kept(folder):
+    """Two checkpoints, and the files of the later one."""
+    for step in (1, 2):
+        checkpoint.save_step(folder, 2, step, {"a": torch.full((3,), float(step))}, {"progress": {"loss": 0.1 * step}})
+    return [folder / "step-000000002" / name for name in ("state.json", "state.safetensors")]
+
+
+class TestDamage:
+    def test_every_flipped_byte_falls_back(self, tmp_path):
+        for file in kept(tmp_path):
+            sound = file.read_bytes()
+            for at in range(len(sound)):
+                file.write_bytes(sound[:at] + bytes([sound[at] ^ (1 << at % 8)]) + sound[at + 1 :])
+                found = checkpoint.newest(tmp_path)
+                assert found.state["progress"]["loss"] == 0.1 and found.tensors["a"][0] == 1
+                (problem,) = found.problems
+                assert "step-000000002 is damaged (" in problem
+            file.write_bytes(sound)
+
+    def test_every_cut_falls_back(self, tmp_path):
+        for file in kept(tmp_path):
+            sound = file.read_bytes()
+            for length in range(len(sound)):
+                file.write_bytes(sound[:length])
+                assert checkpoint.newest(tmp_path).folder.name == "step-000000001"
+            file.unlink()
+            (problem,) = checkpoint.newest(tmp_path).problems
+            assert problem.endswith(f"is damaged ({file.name} is missing)")
+            file.write_bytes(sound)
+
+    def test_both_damaged_is_one_sentence(self, tmp_path):
+        for folder in [file.parent for file in kept(tmp_path)[:1]] + [tmp_path / "step-000000001"]:
+            (folder / "state.safetensors").write_bytes(b"")
+        with pytest.raises(
+            TrainingError, match=r"no checkpoint in .* can be read \(.*: train from the beginning$"
+        ) as caught:
+            checkpoint.newest(tmp_path)
+        assert "\n" not in str(caught.value)
+
+    def test_a_newer_version_is_not_passed_over(self, tmp_path, monkeypatch):
+        kept(tmp_path)
+        monkeypatch.setattr(checkpoint, "VERSION", 3)
+        checkpoint.save_step(tmp_path, 9, 3, {}, {})
+        monkeypatch.undo()
+        with pytest.raises(TrainingError, match="is a checkpoint of version 3, this Weft reads 2: upgrade Weft"):
+            checkpoint.newest(tmp_path)
+
+    def test_it_is_said_in_one_line_and_damaged_ones_do_not_count(self, graph, tmp_path):
+        whole, _ = run(graph, epochs=4, checkpoint=tmp_path, keep=2)
+        newest = max(tmp_path.glob("step-*"))
+        (newest / "state.json").write_text("")
+        stopped = run_to_step(graph, 2, epochs=4, checkpoint=tmp_path, keep=2, checkpoint_every=1, resume=True)
+        (line,) = [text for text in told(stopped) if "damaged" in text]
+        assert (
+            f"the checkpoint {newest} is damaged (" in line
+            and "): going on from " in line
+            and line.endswith("batch 1)")
+        )
+        resumed, _ = run(graph, epochs=4, checkpoint=tmp_path, keep=2, resume=True)
+        assert_same(whole, resumed)
+        for step in tmp_path.glob("step-*"):
+            checkpoint.load(step)
+
+
+class Killed(Exception):
+    pass
+
+
+def run_to_step(graph, step, **given):
+    """The events of a run that ends after so many steps, as if it were killed."""
+    events = []
+
+    def listen(event):
+        events.append(event)
+        if sum(isinstance(one, Stepped) for one in events) == step:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(graph, listen, **given)
+    return events
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_kill_at_any_point_of_a_write_leaves_a_checkpoint(tmp_path, again):
+    """Killed before each call of a function written in C, files cut there, too; the next write removes what was left."""
+
+    def write(folder):
+        checkpoint.save_step(folder, 1 if not again else 2, 1 if again else 2, {"a": torch.zeros(3)}, {"now": 2})
+
+    point, ended = 0, False
+    while not ended:
+        point += 3
+        folder = tmp_path / str(point)
+        checkpoint.save_step(folder, 2, 1, {"a": torch.zeros(3)}, {"now": 1})
+        child = os.fork()
+        if not child:
+            calls = 0
+
+            def kill(frame, event, argument, point=point):
+                nonlocal calls
+                calls += event == "c_call"
+                if calls == point:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            sys.setprofile(kill)
+            write(folder)
+            os._exit(0)
+        ended = os.waitpid(child, 0)[1] == 0
+        for left in folder.glob(".*.writing-*/state.*"):
+            left.write_bytes(left.read_bytes()[:-7])
+        found = checkpoint.newest(folder)
+        assert found.state["now"] == 2 if ended else found.state["now"] in (1, 2)
+        assert found.problems == []
+        write(folder)
+        assert checkpoint.newest(folder).state["now"] == 2 and not list(folder.glob(".*"))
+    assert point > 100
+
+
+class TestWriting:
+    def test_training_goes_on_meanwhile_and_the_end_waits(self, graph, tmp_path, monkeypatch):
+        go_on, write, threads, steps = threading.Event(), checkpoint.save_step, set(), []
+
+        def slow(*arguments):
+            threads.add(threading.current_thread().name)
+            assert go_on.wait(60)
+            write(*arguments)
+
+        def listen(event):
+            steps.extend([event] if isinstance(event, Stepped) else [])
+            if len(steps) == 3:  # of the second epoch, while the first one's checkpoint is held up
+                assert not list(tmp_path.glob("step-*"))
+                go_on.set()
+
+        monkeypatch.setattr(checkpoint, "save_step", slow)
+        result, events = run(graph, listen, epochs=2, checkpoint=tmp_path)
+        assert checkpoint.newest(tmp_path).state["progress"]["epoch"] == 2
+        assert threads == {"weft-checkpoint_0"}
+        assert not [one for one in threading.enumerate() if one.name.startswith("weft-checkpoint")]
+        (cost,) = [text for text in told(events) if text.startswith("wrote ")]
+        assert "2 checkpoints of" in cost and "training stopped for" in cost
+        monkeypatch.undo()
+        assert_same(result, run(graph, epochs=2)[0])
+
+    def test_a_failed_write_ends_the_run_at_the_next_step(self, graph, tmp_path, monkeypatch):
+        steps, failed = [], threading.Event()
+
+        def full(*_):
+            failed.set()
+            raise StorageError("no space left while writing it: free some, or choose another disk")
+
+        def listen(event):
+            steps.extend([event] if isinstance(event, Stepped) else [])
+            if len(steps) == 3:
+                assert failed.wait(60)
+
+        monkeypatch.setattr(checkpoint, "save_step", full)
+        with pytest.raises(StorageError, match="no space left"):
+            run(graph, listen, epochs=3, checkpoint=tmp_path)
+        assert 3 <= len(steps) <= 4
+
+    def test_the_last_write_may_fail_too(self, graph, tmp_path, monkeypatch):
+        def full(*_):
+            raise StorageError("no space left")
+
+        monkeypatch.setattr(checkpoint, "save_step", full)
+        with pytest.raises(StorageError, match="no space left"):
+            run(graph, epochs=1, checkpoint=tmp_path)
+
+
+LONGER = [
+    {},
+    {"evaluate_every": 3},  # the fourth epoch is evaluated only where it is the last one
+    {"evaluate_every": 0},
+    {"evaluate_every": 3, "patience": 1, "lr": 0.2},
+    {"patience": 2, "lr": 0.2},
+    {"optimizer": "sgd", "clip_norm": 0.5, "warmup": 5.0, "norm": "batch"},
+    {"full_graph": True, "fanouts": None, "batch_size": None},
+    {"sampler": "labor", "evaluation": "exact"},
+]
+
+
+class TestLonger:
+    @pytest.mark.parametrize("given", LONGER, ids=str)
+    def test_ten_epochs_are_four_and_then_six(self, graph, tmp_path, given):
+        given = given | {"checkpoint": tmp_path / "cut"}
+        whole, _ = run(graph, epochs=10, **given | {"checkpoint": tmp_path / "whole"})
+        four, _ = run(graph, epochs=4, **given)
+        assert_same(four, run(graph, epochs=4, **given, resume=True)[0])
+        longer, _ = run(graph, epochs=10, **given, resume=True)
+        assert_same(whole, longer)
+        states = [checkpoint.newest(tmp_path / name) for name in ("whole", "cut")]
+        assert all(torch.equal(tensor, states[1].tensors[name]) for name, tensor in states[0].tensors.items())
+        assert states[0].state["progress"] == states[1].state["progress"]
+        best = [checkpoint.load(tmp_path / name / "best")[1]["epoch"] for name in ("whole", "cut")]
+        assert best[0] == best[1]
+
+    def test_an_interrupted_run_too(self, graph, tmp_path):
+        whole, _ = run(graph, epochs=5)
+        run_to_step(graph, 5, epochs=3, checkpoint=tmp_path, checkpoint_every=1)
+        assert_same(whole, run(graph, epochs=5, checkpoint=tmp_path, resume=True)[0])
+
+    def test_a_run_that_patience_ended_goes_on_with_more(self, graph, tmp_path):
+        given = {"epochs": 10, "lr": 0.5, "seed": 3}
+        whole, _ = run(graph, **given, patience=4)
+        short, _ = run(graph, **given, patience=1, checkpoint=tmp_path)
+        assert len(short.history) < len(whole.history)
+        still, events = run(graph, **given | {"epochs": 12}, patience=1, checkpoint=tmp_path, resume=True)
+        assert_same(short, still)
+        assert any("patience ended it: give more" in text for text in told(events))
+        assert_same(whole, run(graph, **given, patience=4, checkpoint=tmp_path, resume=True)[0])
+        with pytest.raises(
+            TrainingError, match="with patience = 1 the run would have stopped before the checkpoint step-"
+        ):
+            run(graph, **given, patience=1, checkpoint=tmp_path, resume=True)
+
+    def test_evaluations_may_be_fewer_but_for_patience(self, graph, tmp_path):
+        run(graph, epochs=2, checkpoint=tmp_path)
+        result, _ = run(graph, epochs=6, checkpoint=tmp_path, resume=True, evaluate_every=3)
+        assert [one["epoch"] for one in result.history if one["validation"] is not None] == [0, 1, 2, 5]
+        with pytest.raises(TrainingError, match="was not evaluated every 3 epochs, which patience would count"):
+            run(graph, epochs=6, checkpoint=tmp_path, resume=True, evaluate_every=3, patience=4)
+
+    @pytest.mark.parametrize(
+        ("first", "then", "match"),
+        [
+            ({}, {"epochs": 1}, "is in epoch 2 already, beyond epochs = 1: set epochs to 2 or more"),
+            ({"schedule": "cosine"}, {"epochs": 4}, r"other settings: epochs = 2 \(now 4\)"),
+            ({"schedule": "linear"}, {"epochs": 4}, r"epochs where schedule is constant"),
+            ({"patience": 9}, {"evaluate_every": 2, "patience": 9}, r"other settings: evaluate_every = 1 \(now 2\)"),
+            (
+                {},
+                {"lr": 0.5},
+                r"lr = 0.02 \(now 0.5\); use the same, or another folder \(what may change: batch_size if ",
+            ),
+        ],
+    )
+    def test_what_would_have_been_otherwise_is_refused(self, graph, tmp_path, first, then, match):
+        run(graph, epochs=2, **first, checkpoint=tmp_path)
+        with pytest.raises(TrainingError, match=match):
+            run(graph, **{"epochs": 2} | first | then, checkpoint=tmp_path, resume=True)
+
+    def test_rows_that_travelled_in_another_precision(self, graph, tmp_path):
+        run(graph, epochs=1, checkpoint=tmp_path)
+        tensors, state = checkpoint.load(tmp_path / "step-000000002")
+        checkpoint.save(tmp_path / "step-000000002", tensors, state | {"wire": "float16"})
+        with pytest.raises(
+            TrainingError, match="whose rows travelled as float16, now they are to as float32: set wire"
+        ):
+            run(graph, epochs=2, checkpoint=tmp_path, resume=True)
+
+    def test_what_changes_no_model_may_change(self, graph, tmp_path):
+        whole, _ = run(graph, epochs=3)
+        run(graph, epochs=1, checkpoint=tmp_path / "a", checkpoint_every=1)
+        (tmp_path / "a").rename(tmp_path / "b")
+        other = {
+            "threads": 2,
+            "loaders": 2,
+            "prefetch": 1,
+            "micro_batches": 1,
+            "timeout": 9.0,
+            "keep": 1,
+            "log": "json",
+        }
+        assert_same(whole, run(graph, epochs=3, **other, checkpoint=tmp_path / "b", resume=True)[0])
