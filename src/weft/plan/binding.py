@@ -145,6 +145,11 @@ CONDITIONS = {
         "set plan = 'tp'",
         of_plan=lambda settings, plan: plan.tensor_parallel,
     ),
+    "bounded": Condition(
+        "a plan of batches that is chosen already",
+        "set plan = 'auto'",
+        lambda settings: settings.sampling.full_graph or settings.strategy == "auto",
+    ),
     "by-memory": Condition(
         "{plan}, whose number of chunks is set",
         "drop chunks",
@@ -182,6 +187,8 @@ def check_loader(settings: "Settings") -> None:
     kept = {"dtype", "seed", "epochs"}  # epochs: what is done once is worth so much more
     unused = {key for key in DEFAULTS if PLACES[key][0] in groups} - kept
     unused |= {"cluster", "watch", "max_restarts", "min_workers"}
+    unused |= set() if settings.sampling.full_graph else {"memory"}  # its plan is named, or one that will do
+    unused |= {"cache_by"} if settings.strategy == "auto" and not settings.plan.cache else set()
     refuse(settings, unused, "a loader", "say it where the model is made and trained")
 
 
@@ -189,8 +196,8 @@ def check_workers(settings: "Settings") -> None:
     """Refuse what only several workers can follow, where there is one: unless a launcher says so, such as torchrun."""
     if settings.parallel.workers > 1 or place_here() is not None:
         return
-    of_others = {key for key in DEFAULTS if PLACES[key][0] == "plan"} | {"cluster", "watch", "transport"}
-    of_others -= {"prefetch", "chunks", *(["plan"] if settings.sampling.full_graph else [])}
+    of_others = {key for key in DEFAULTS if PLACES[key][0] == "plan"} | {"cluster", "watch", "transport", "memory"}
+    of_others -= {"prefetch", "chunks", *(["plan", "memory"] if settings.sampling.full_graph else [])}
     said = {key for key in of_others if settings[key] != DEFAULTS[key]}
     refuse(settings, said, "a run of one worker", "start several, by `workers` or torchrun")
 

@@ -218,9 +218,9 @@ class ParallelSettings(Group):
     )
     memory: str | None = setting(
         None,
-        "full graph, tp: what a worker may use, such as 2GB; none: no limit",
+        "what a worker may use, such as 2GB (full graph: tp; batches: by plans that fit, caches too); none: no limit",
         usual=True,
-        binds="graph by-column by-memory",
+        binds="bounded by-column by-memory",
     )
     cluster: Path | None = setting(
         None,

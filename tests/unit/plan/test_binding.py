@@ -124,7 +124,8 @@ BINDS = {
     **each(("gather", "merge"), {"scopes": {BATCHES}, "plans": {"migrate"}}),
     "micro_batches": {"scopes": {BATCHES}, "plans": {*NAMED, "auto", "push+pull"} - {"migrate"}},
     "replicate": {"scopes": {GRAPH}, "plans": {"halo", "auto"}},
-    **each(("overlap", "chunks", "memory"), {"scopes": {GRAPH}, "plans": COLUMNS}),
+    **each(("overlap", "chunks"), {"scopes": {GRAPH}, "plans": COLUMNS}),
+    "memory": {"plans": COLUMNS},
     **each(("cluster", "watch"), {"plans": {"auto"}}),
 }
 # What a plan itself refuses, in its own words.
@@ -209,6 +210,7 @@ def test_given_though_as_usual():
             {"memory": "2GB", "chunks": 3, "plan": "tp", "full_graph": True},
             "memory means nothing to plan = 'tp', whose",
         ),
+        ({"memory": "2GB", "plan": "leap"}, "memory means nothing to a plan of batches that is chosen already"),
         ({"evaluation": "exact", "eval_batch_size": 10}, "eval_batch_size means nothing to exact evaluation"),
         ({"keep": 2}, "keep means nothing to a run without checkpoints: drop it, or set checkpoint"),
         ({"sampler": "labor", "replace": True}, "replace means nothing to sampler = 'labor'"),
@@ -234,11 +236,15 @@ def test_what_a_loader_does_not_look_at_is_refused():
     for key in ("lr", "hidden", "checkpoint", "evaluate_every", "log", "watch"):
         with pytest.raises(ConfigError, match=f"{key} means nothing to a loader: drop it, or"):
             check_loader(Settings.of(**{key: OTHER[key]}))
+    for given in ({"memory": "2GB"}, {"cache_by": "degree"}):  # there is no planner that would go by it
+        with pytest.raises(ConfigError, match="means nothing to a loader: drop it, or"):
+            check_loader(Settings.of(**given))
+    check_loader(Settings.of(cache_by="degree", cache=0.1))
 
 
 # What one worker has no use for: there is nobody to send to, or to plan for.
 OF_OTHERS = {"seeds", "group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge"}
-OF_OTHERS |= {"replicate", "overlap", "cluster", "watch", "transport"}
+OF_OTHERS |= {"replicate", "overlap", "cluster", "watch", "transport", "memory"}
 
 
 @pytest.mark.parametrize("key", [*OTHER, "plan"])

@@ -21,7 +21,8 @@ SIZES = (0.0, 1.0, 0.25, 0.0625)
 def planned(graph):  # noqa: F811
     """A planner for settings, by workers of some hosts."""
 
-    def planned(hosts=(0, 1), memory=1e12, **options):
+    def planned(hosts=(0, 1), memory=1e12, limit=None, **options):
+        options |= {"memory": limit} if limit else {}
         settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, **options)
         workers = Workers(Owners(graph.bounds), list(hosts), memory=memory)
         return Planner(graph, make_model(settings, graph), task_of(settings, 2, 120), workers)
@@ -63,6 +64,7 @@ def test_sizes_begin_with_the_largest_that_fits(planned, graph):  # noqa: F811
     rows = graph.features.nbytes
     assert planned(memory=3 * rows).space.choices["cache"] == SIZES
     assert planned(memory=3 * rows - 1).space.choices["cache"] == (0.0, 0.25, 0.0625, 0.015625)
+    assert planned(limit=f"{rows / 1e6}MB").space.choices["cache"][1] == 0.25
     assert planned(memory=0).space.choices["cache"] == (0.0,)
 
 
