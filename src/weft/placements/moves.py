@@ -81,6 +81,11 @@ class View:
         return self.others(self._spread(away.pair_counts)), self.others(self._spread(away.edge_counts))
 
     @cached_property
+    def missing(self) -> np.ndarray:
+        """Sources that are not in the cache."""
+        return ~self.cached
+
+    @cached_property
     def all_parts(self) -> tuple[np.ndarray, np.ndarray]:
         """The same, if none are."""
         return self.parts(np.zeros(len(self.vertices), dtype=np.uint8))
@@ -102,7 +107,7 @@ class View:
 def whole_moves(view: View, position: Position) -> Moves:
     """Of a layer whose edges are where their destinations are: rows that are not there come whole."""
     if position.below != OWNER:
-        return replace(_inputs(view, position, ~view.cached), sources=view.sources())
+        return replace(_inputs(view, position, view.missing), sources=view.sources())
     pulled = view.others(view.sources())
     return Moves(pulled=pulled, own=_own(view, position), asked=pulled, held=True)
 

@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,6 +55,16 @@ class Members:
         return cls(workers.owners.among(team), workers.owners, team, team.index(worker), workers.near(worker), divide)
 
 
+class _Fetch(NamedTuple):
+    """Inputs that some layers take alike."""
+
+    layers: list[PlacedHop]
+    vertices: np.ndarray  # all sources,
+    fetcher: np.ndarray  # which of the host's workers fetches each of them; -1: none needs to
+    taken: np.ndarray  # and: is it taken?
+    held: bool  # are those taken too that the worker holds as their owner?
+
+
 class Traversal:
     """What one worker draws and wants, hop by hop, with rows held by request (in two ways) and by owner at once.
 
@@ -70,9 +81,9 @@ class Traversal:
         self.batches: list[CountedBatch] = []
         self.reached = 0.0  # of the last batch: inputs that are this worker's
         self._reads: dict[str, np.ndarray] = {}  # of all batches together
-        self._held: list[np.ndarray] = []  # of each batch: inputs that this worker holds under owners
+        self._held: list[np.ndarray] = []  # of each batch: inputs of other hosts that this worker holds under owners
         self._kept: dict[Key, np.ndarray] = {}  # what its caches hold, in the last batch that was counted with them
-        self._fetches: list[tuple[PlacedHop, np.ndarray]] = []  # layers that are new, and inputs that they take
+        self._fetches: list[_Fetch] = []  # of layers that are new
 
     def begin(self, seeds: np.ndarray, batch: int) -> None:
         """Take the seeds that the team got of a batch."""
@@ -106,7 +117,7 @@ class Traversal:
         self._wanted[OWNER] = np.unique(np.concatenate([self._wanted[OWNER], *reached]))
         if self._hop == len(self._sampler.fanouts):
             self.reached = float(len(self._wanted[OWNER]))
-            self._held.append(self._wanted[OWNER])
+            self._held.append(self._wanted[OWNER][self._fetcher(self._wanted[OWNER]) >= 0])
             self.batches[-1].held = np.array(self._members.stored.group(self._wanted[OWNER]).counts, dtype=float)
 
     def cache(self, number: int, rooms: Mapping[float, int], out_degrees: np.ndarray, by: str) -> None:
@@ -132,26 +143,34 @@ class Traversal:
 
         Each vertex has one of the host's workers to fetch it.
         """
-        mates, found = sorted(self._members.near), []
-        for placed, ids in self._fetches:
-            if self.batches[number].moves[placed].held:
-                ids = np.union1d(ids, np.setdiff1d(self._held[number], self._kept.get(placed.key, ids[:0])))
-            far = ids[~np.isin(self._members.stored.member_of(ids), mates)]
-            found.append([far[far % len(mates) == mate] for mate in range(len(mates))])
+        found, mates = [], range(len(self._members.near))
+        for fetch in self._fetches:
+            ids = [fetch.vertices[fetch.taken & (fetch.fetcher == mate)] for mate in mates]
+            if fetch.held and len(self._held[number]):
+                held = np.setdiff1d(self._held[number], self._kept.get(fetch.layers[0].key, self._held[number][:0]))
+                ids = [np.union1d(ids[mate], held[held % len(mates) == mate]) for mate in mates]
+            found.append(ids)
         return found
+
+    def _fetcher(self, vertices: np.ndarray) -> np.ndarray:
+        """Which of the host's workers fetches each vertex, where others are not of this host; -1: none needs to."""
+        near = np.zeros(self._members.stored.size, dtype=bool)
+        near[list(self._members.near)] = True
+        return np.where(near[self._members.stored.member_of(vertices)], -1, vertices % len(self._members.near))
 
     def asked(self, number: int, asks: list[list[np.ndarray]], asked: list[list[np.ndarray]]) -> None:
         """Count what this worker asked of each of its host's, and fetches for them and itself (`asked`, layer by layer)."""
         stored, mates = self._members.stored, sorted(self._members.near)
         moves = self.batches[number].moves
-        for (placed, _), own, wanted in zip(self._fetches, asks, asked, strict=True):
+        for fetch, own, wanted in zip(self._fetches, asks, asked, strict=True):
             once = np.zeros(self._vertices, dtype=bool)
             for ids in wanted:
                 once[ids] = True
-            fetched = np.bincount(stored.member_of(np.flatnonzero(once)), minlength=stored.size).astype(float)
+            spans = zip(stored.bounds[:-1], stored.bounds[1:], strict=True)
+            fetched = np.array([float(np.count_nonzero(once[first:end])) for first, end in spans])
             fetched[mates] += [len(ids) for ids in own]
             fetched[self._members.ranks[self._member]] = 0.0
-            moves[placed] = replace(moves[placed], fetched=fetched)
+            moves |= {placed: replace(moves[placed], fetched=fetched) for placed in fetch.layers}
         self._fetches.clear()
 
     def reads(self, state: str) -> np.ndarray:
@@ -192,19 +211,26 @@ class Traversal:
         """Add a hop of this worker to its batch; sources that are cached count as its own. `seeds`: is it that of seeds?"""
         owners = self._members.owners
         holder = owners.member_of(vertices)
-        if cached is None:
-            cached = np.zeros(len(vertices), dtype=bool)
+        none = np.zeros(len(vertices), dtype=bool)
+        cached = none if cached is None else cached
         holder[cached] = self._member
         ranks, costs = np.array(self._members.ranks), self._costs[key.layer]
         view = View(vertices, block, holder, cached, costs, self._member, ranks, self._members.stored)
         destinations, hits = view.destinations(), np.array([float(np.count_nonzero(cached))])
         batch.drawn[key] = Drawn(destinations, view.sources(), view.lists(), hits, np.zeros(self._members.stored.size))
+        fetcher = self._fetcher(vertices) if key.layer == 0 and self._members.divide else None
+        alike: list[_Fetch] = []
         for placed in ways(key, seeds):
             position = Position(key.layer, placed.above, placed.below, self.once)
             moves = placed.kind.count(view, position)
             batch.moves[placed] = replace(moves, taken=None)
-            if key.layer == 0 and self._members.divide and (moves.taken is not None or isinstance(moves.inputs, float)):
-                self._fetches.append((placed, vertices[:0] if moves.taken is None else vertices[moves.taken]))
+            if fetcher is not None and (moves.taken is not None or isinstance(moves.inputs, float)):
+                taken = none if moves.taken is None else moves.taken
+                last = next((one for one in alike if one.taken is taken and one.held == moves.held), None)
+                if last is None:
+                    alike.append(last := _Fetch([], vertices, fetcher, taken, moves.held))
+                last.layers.append(placed)
+        self._fetches += alike
 
 
 class DryRun:
