@@ -37,7 +37,7 @@ def train(
     check_workers(checked)
     if model is not None:
         check_own_model(checked, decodes=isinstance(model, LinkPredictor))
-    world = joined(checked.parallel.timeout, checked.parallel.transport)
+    world = joined(checked)
     try:
         with listener_for(checked, quiet=world.rank > 0) as listen:
             objective = (objective or objective_named(checked)).setup(graph, checked)

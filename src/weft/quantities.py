@@ -1,6 +1,8 @@
-"""Bandwidths and sizes as people write them: 1gbit, 16GiB."""
+"""Bandwidths, sizes and ports as people write them: 1gbit, 16GiB, 29500-29600."""
 
 import re
+
+from weft.errors import ConfigError
 
 _BITS = {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}  # a second
 _BYTES = {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
@@ -16,6 +18,15 @@ def bandwidth_of(text: str) -> float | None:
 def size_of(text: str) -> float | None:
     """Bytes of a text such as 16GiB or 64GB; None where it makes no sense."""
     return _scaled(text, _BYTES)
+
+
+def port_range(text: str) -> range:
+    """The ports of a text such as 29500-29600; both are among them."""
+    found = re.fullmatch(r"\s*([1-9]\d{0,4})\s*-\s*([1-9]\d{0,4})\s*", text)
+    first, last = (int(found[1]), int(found[2])) if found else (1, 0)
+    if not first <= last < 1 << 16:
+        raise ConfigError(f"ports = {text!r} is no range of ports: give one such as 29500-29600")
+    return range(first, last + 1)
 
 
 def as_bits(bandwidth: float) -> str:

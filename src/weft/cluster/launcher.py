@@ -45,6 +45,7 @@ class Request:
     options: Mapping[str, str] = field(default_factory=dict)  # the launcher's own
     resumable: bool = False  # does it keep checkpoints, to go on from when it is started again?
     recovery: Recovery | None = None  # None: it ends when workers are lost
+    ports: str | None = None  # that workers may listen at; None: any
     check: Callable[[], object] = nothing_to_check  # refuses what the workers would refuse
 
     def option(self, name: str, usual: str) -> str:

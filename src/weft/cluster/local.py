@@ -4,7 +4,6 @@ import os
 import selectors
 import shlex
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import Self
 from weft.cluster.forks import SIGNALS, fork, forkable
 from weft.cluster.launcher import Launcher, Request
 from weft.errors import ConfigError
+from weft.exchange import listening_at, new_secret
 
 _GRACE = 15.0  # seconds that the others get to end by themselves once one has failed
 _LOOK = 0.05  # seconds between looks at who has ended
@@ -27,7 +27,7 @@ class LocalProcesses(Launcher):
     def shown(self, request: Request) -> str:
         """A line for each worker."""
         words = shlex.join(["weft", *request.arguments])
-        places = (_place(rank, request.workers, 29500) for rank in range(request.workers))
+        places = (_place(rank, request.workers) for rank in range(request.workers))
         return "\n".join(" ".join([*(f"{name}={value}" for name, value in place.items()), words]) for place in places)
 
     def submit(self, request: Request) -> int:
@@ -40,7 +40,7 @@ class LocalProcesses(Launcher):
         imported = forkable(request.check)
         times = 0 if request.recovery is None else request.recovery.times
         for restart in range(times + 1):
-            with _Crew(request.arguments, request.workers, imported) as crew:
+            with _Crew(request.arguments, request.workers, imported, request.ports) as crew:
                 code, lost = crew.wait(_GRACE if restart == times else 0.0)
             if not lost or restart == times or request.recovery is None:
                 break
@@ -82,9 +82,9 @@ class _Worker:
 class _Crew:
     """The workers of a start. While this lasts, signals are passed on to them; at its end, none is left."""
 
-    def __init__(self, arguments: Sequence[str], workers: int, imported: bool) -> None:
-        """`imported`: are they forks of this process?"""
-        self._arguments, self._size, self._imported = arguments, workers, imported
+    def __init__(self, arguments: Sequence[str], workers: int, imported: bool, ports: str | None = None) -> None:
+        """`imported`: are they forks of this process? `ports`: they meet at one of them; None: at any."""
+        self._arguments, self._size, self._imported, self._ports = arguments, workers, imported, ports
         self._workers: list[_Worker] = []
         self._open = selectors.DefaultSelector()  # the workers' errors
         self._said: set[str] = set()
@@ -93,9 +93,11 @@ class _Crew:
 
     def __enter__(self) -> Self:
         self._before = {signum: signal.signal(signum, self._note) for signum in SIGNALS}
-        port = _free_port()
+        with listening_at("127.0.0.1", self._ports) as free:
+            port = free.getsockname()[1]
+        environment = {"MASTER_PORT": str(port), "WEFT_SECRET": new_secret()}  # which only this user can read
         for rank in range(self._size):
-            self._start(rank, port)
+            self._start(rank, environment)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -128,9 +130,9 @@ class _Crew:
         hung = sum(worker.code is None for worker in self._workers)  # though others have given up
         return first, 0 if self._signals or not first else sum(map(self._is_lost, self._workers)) or hung
 
-    def _start(self, rank: int, port: int) -> None:
+    def _start(self, rank: int, environment: dict[str, str]) -> None:
         errors, end = os.pipe()
-        pid = fork(self._arguments, _place(rank, self._size, port), end, self._imported)
+        pid = fork(self._arguments, _place(rank, self._size) | environment, end, self._imported)
         os.close(end)
         self._workers.append(_Worker(rank, pid, errors))
         self._open.register(errors, selectors.EVENT_READ, self._workers[-1])
@@ -185,7 +187,7 @@ def _tell_of_restart(request: Request, times: int) -> None:
     )
 
 
-def _place(rank: int, size: int, port: int) -> dict[str, str]:
+def _place(rank: int, size: int) -> dict[str, str]:
     """A worker's place, in torchrun's variables."""
     return {
         "RANK": str(rank),
@@ -194,12 +196,6 @@ def _place(rank: int, size: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(size),
         "GROUP_RANK": "0",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": "29500",
         "WEFT_LAUNCHER": "local",
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

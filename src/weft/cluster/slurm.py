@@ -18,6 +18,7 @@ _SCRIPT = """\
 #!/bin/bash
 {directives}
 
+export WEFT_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -dc 0-9a-f)  # by which workers know each other
 {run}
 """
 _GO_ON = """\

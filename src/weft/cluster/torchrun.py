@@ -1,5 +1,6 @@
 """torchrun: a command on each host, whose workers meet at the first one; and its environment variables."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 
 from weft.cluster.launcher import Launcher, Request
 from weft.errors import ConfigError
+from weft.exchange import new_secret
 from weft.place import WorkerPlace, number_in
 
 
@@ -40,7 +42,7 @@ class Torchrun(Launcher):
                 f"torchrun is started on each host by hand, or by what manages the hosts: run these lines there\n"
                 f"{self.shown(request)}"
             )
-        return subprocess.run(self._command(request, 0)).returncode
+        return subprocess.run(self._command(request, 0), env={"WEFT_SECRET": new_secret()} | os.environ).returncode
 
     def _command(self, request: Request, rank: int) -> list[str]:
         where = ["--standalone"]

@@ -70,4 +70,5 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         resumable=settings.checkpoint.folder is not None,
         recovery=train.recovery_of(many),
         check=partial(train.check, many, given.graph),
+        ports=settings.parallel.ports,
     )

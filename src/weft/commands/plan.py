@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
         )
     graph = weft.Graph.open(args.graph)
     if args.measure and settings.parallel.workers > 1 and place_here() is None:
-        return weft.cluster.LocalProcesses().submit(weft.cluster.Request(tuple(args.argv), settings.parallel.workers))
+        request = weft.cluster.Request(tuple(args.argv), settings.parallel.workers, ports=settings.parallel.ports)
+        return weft.cluster.LocalProcesses().submit(request)
     with weft.report.StageProgress() as progress:
         what_if = weft.training.WhatIf(graph, settings, args.method, progress)
         if args.measure:
@@ -84,10 +85,11 @@ def _measured(
     graph: weft.Graph, settings: Settings, cluster: weft.planner.Cluster, epochs: int, also: Plan | None
 ) -> weft.planner.Answer | None:
     """The answer with measured epochs, of the first worker; the others only take part."""
-    world = weft.exchange.World.join(settings.parallel.timeout, settings.parallel.transport)
+    world = weft.exchange.World.join(settings.parallel.timeout, settings.parallel.transport, settings.parallel.ports)
     if world.size == 1:
         raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
     try:
+        weft.training.check_alike(world, graph, settings)
         model = weft.training.make_model(settings, graph)
         planner = weft.training.planner_for(settings, graph, model, world, memory=cluster.memory)
         answer = planner.answer(cluster, also)

@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="if the --out file is there already, let work take the mean of its rounds and these: from several hours, say",
     )
     add_number(parser, "--timeout", 60.0, "seconds to wait for other workers")
+    parser.add_argument("--ports", help="ports that workers may listen at, such as 29500-29600 (default any)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
@@ -42,8 +43,10 @@ def run(args: argparse.Namespace) -> int:
     if args.add and not args.out:
         raise ConfigError("--add needs the file that it adds to: name it with --out")
     if args.workers > 1 and place_here() is None:
-        return weft.cluster.LocalProcesses().submit(weft.cluster.Request(tuple(args.argv), args.workers))
-    world = weft.exchange.World.join(args.timeout)
+        return weft.cluster.LocalProcesses().submit(
+            weft.cluster.Request(tuple(args.argv), args.workers, ports=args.ports)
+        )
+    world = weft.exchange.World.join(args.timeout, ports=args.ports)
     try:
         return _probe(args, world)
     except ClusterError as error:

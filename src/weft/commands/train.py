@@ -39,12 +39,16 @@ def run(args: argparse.Namespace) -> int:
     if place is None and (settings.parallel.workers > 1 or settings.parallel.max_restarts):
         checks = partial(check, settings, args.graph)
         request = weft.cluster.Request(
-            tuple(args.argv), settings.parallel.workers, recovery=recovery_of(settings), check=checks
+            tuple(args.argv),
+            settings.parallel.workers,
+            recovery=recovery_of(settings),
+            check=checks,
+            ports=settings.parallel.ports,
         )
         return weft.cluster.LocalProcesses().submit(request)
     if settings.parallel.max_restarts and os.environ.get("WEFT_LAUNCHER") != "local":
         raise ConfigError(NOT_RESTARTED)
-    world = weft.exchange.World.join(settings.parallel.timeout, settings.parallel.transport)
+    world = weft.exchange.World.join(settings.parallel.timeout, settings.parallel.transport, settings.parallel.ports)
     try:
         return _train(args, settings, graph, world)
     except weft.training.Interrupted as stop:

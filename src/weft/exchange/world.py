@@ -3,17 +3,16 @@
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-import torch
 import torch.distributed as dist
-from torch.distributed.rendezvous import rendezvous
 
 from weft.errors import ClusterError
 from weft.exchange.communicator import Communicator, ProcessGroupTransport, Traffic, Transport
 from weft.exchange.connections import SocketConnections
+from weft.exchange.meeting import compare, meet
 from weft.meter import Meter
 from weft.place import place_here
 
@@ -111,43 +110,39 @@ class World:
         heartbeats: Heartbeats | None = None,
         timeout: float = 300.0,
         connections: Connections | None = None,
+        store: dist.Store | None = None,
     ) -> None:
-        """`connections`: carry what is in host memory; None: torch.distributed does, or there is no other worker."""
+        """`connections`: carry what is in host memory; None: torch.distributed does, or there is no other worker.
+
+        `store`: where workers have met; None: they are threads of one process.
+        """
         self.rank, self.size = rank, size
         self.hosts = hosts or [0] * size  # the host of each worker
         self.meter, self.traffic = Meter(), Traffic(size)
         self._heartbeats, self._timeout = heartbeats, timedelta(seconds=timeout)
-        self._connections = connections
+        self._connections, self._store, self._compared = connections, store, 0
         self.gloo = connections is None  # do rows in host memory go over torch.distributed?
 
     @classmethod
-    def join(cls, timeout: float, transport: str = "sockets") -> "World":
+    def join(cls, timeout: float, transport: str = "sockets", ports: str | None = None) -> "World":
         """Meet the others as the environment says (`weft.place`); alone where it says nothing.
 
         `transport`: rows in host memory go over this project's own sockets, or over torch.distributed's gloo.
+        `ports`: those that own sockets may listen at; None: any.
         """
         place = place_here()
         if place is None or place.size == 1:
             return cls()
-        rank, size, limit = place.rank, place.size, timedelta(seconds=timeout)
-        where = f"[{place.master}]:{place.port}" if ":" in place.master else f"{place.master}:{place.port}"
-        try:
-            store, _, _ = next(rendezvous(f"tcp://{where}", rank, size, timeout=limit))
-            store.set_timeout(limit)
-            if transport == "gloo" or torch.cuda.is_available():
-                backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-                dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
-            store.set(f"weft/host/{rank}", place.host)
-            names = [store.get(f"weft/host/{other}") for other in range(size)]
-        except (RuntimeError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ClusterError(
-                f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason}): start "
-                f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
-            ) from error
-        hosts = [list(dict.fromkeys(names)).index(name) for name in names]
-        connections = SocketConnections(place, store, timeout) if transport == "sockets" else None
-        return cls(rank, size, hosts, Heartbeats(store, rank, size), timeout, connections)
+        rank, size = place.rank, place.size
+        store, hosts, secret = meet(place, timeout, transport)
+        connections = SocketConnections(place, store, timeout, secret, ports) if transport == "sockets" else None
+        return cls(rank, size, hosts, Heartbeats(store, rank, size), timeout, connections, store)
+
+    def compare(self, facts: Mapping[str, object]) -> None:
+        """Refuse workers that were told something else than this one: all call this together."""
+        if self._store is not None:
+            self._compared += 1
+            compare(self._store, self.rank, self.size, f"facts-{self._compared}", facts)
 
     def communicator(self, group: str | Groups = "all", half: bool = False) -> Communicator:
         """A new communicator among all workers, those of each host, or of groups that all workers name alike.

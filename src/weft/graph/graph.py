@@ -1,5 +1,6 @@
 """Graph: in-neighbour lists with features, labels and splits, opened in no time from a directory of memory-mapped arrays."""
 
+import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,6 +165,11 @@ class Graph:
             values = values + 1000 * np.asarray(self.labels, dtype=np.int64).reshape(self.num_vertices, -1).sum(1)
         total = int((mix64_array(0, ids) * values.view(np.uint64)).sum())
         return f"{self.num_vertices}-{self.num_edges}-{self.num_features}-{total:016x}"
+
+    @property
+    def checksum(self) -> str:
+        """What differs where anything of two graph directories does; of a graph in memory, its identity."""
+        return self.identity if self.path is None else f"{zlib.crc32(repr(read_manifest(self.path)).encode()):08x}"
 
     def verify(self, progress: ProgressCallback | None = None) -> None:
         """Read everything: checksums, ids in range, lists in order, finite features, labels and splits in their range."""

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from weft.errors import ClusterError, ConfigError
+from weft.exchange import new_secret
 from weft.quantities import bandwidth_of
 
 _NETWORK = "10.77.0"  # addresses exist inside the namespaces only
@@ -66,7 +67,7 @@ class Sandbox:
     def __enter__(self) -> Self:
         _check_machine()
         remove_leftovers()
-        self._name = f"weft-{os.getpid()}"
+        self._name, self._secret = f"weft-{os.getpid()}", new_secret()
         self._holders: list[subprocess.Popen[bytes]] = []
         self._groups: dict[str, Path] = {}
         try:
@@ -137,6 +138,7 @@ class Sandbox:
             "GROUP_RANK": str(host),
             "MASTER_ADDR": f"{_NETWORK}.1",
             "MASTER_PORT": str(_PORT),
+            "WEFT_SECRET": self._secret,
             "GLOO_SOCKET_IFNAME": "eth0",
             "TP_SOCKET_IFNAME": "eth0",
         }

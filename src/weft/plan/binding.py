@@ -100,6 +100,11 @@ CONDITIONS = {
     "auto": Condition(
         "a plan that is chosen already", "set plan = 'auto'", lambda settings: settings.strategy == "auto"
     ),
+    "own-sockets": Condition(
+        "transport = 'gloo', which chooses its ports by itself",
+        "set transport = 'sockets'",
+        lambda settings: settings.parallel.transport == "sockets",
+    ),
     "rows": Condition(
         "{plan}, where each worker has its slice of all rows",
         "place the first layer otherwise",
@@ -196,7 +201,13 @@ def check_workers(settings: "Settings") -> None:
     """Refuse what only several workers can follow, where there is one: unless a launcher says so, such as torchrun."""
     if settings.parallel.workers > 1 or place_here() is not None:
         return
-    of_others = {key for key in DEFAULTS if PLACES[key][0] == "plan"} | {"cluster", "watch", "transport", "memory"}
+    of_others = {key for key in DEFAULTS if PLACES[key][0] == "plan"} | {
+        "cluster",
+        "watch",
+        "transport",
+        "memory",
+        "ports",
+    }
     of_others -= {"prefetch", "chunks", *(["plan", "memory"] if settings.sampling.full_graph else [])}
     said = {key for key in of_others if settings[key] != DEFAULTS[key]}
     refuse(settings, said, "a run of one worker", "start several, by `workers` or torchrun")

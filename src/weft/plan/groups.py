@@ -234,6 +234,9 @@ class ParallelSettings(Group):
     transport: str = setting(
         "sockets", "how rows in host memory travel; gloo: by torch.distributed", choices=("sockets", "gloo")
     )
+    ports: str | None = setting(
+        None, "ports that workers may listen at, such as 29500-29600; none: any", binds="own-sockets"
+    )
     timeout: float = setting(300.0, "seconds to wait for other workers before giving up", low=1.0)
     max_restarts: int = setting(
         0, "times that lost workers are started again, from the newest checkpoint", low=0, binds="kept"

@@ -29,7 +29,7 @@ from weft.plan.groups import (
 )
 from weft.plan.named import NAMED, OF_GRAPH
 from weft.plugins import OBJECTIVES, SAMPLERS
-from weft.quantities import size_of
+from weft.quantities import port_range, size_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +89,12 @@ class Settings:
     def flat(self) -> dict[str, object]:
         """All settings by key as plain values, for logs and checkpoints."""
         return {key: str(self[key]) if isinstance(self[key], Path) else self[key] for key in PLACES}
+
+    def of_run(self) -> dict[str, object]:
+        """All that each worker of a run must be told alike; of paths, whether there is one."""
+        own = {"workers", "threads", "ports", "timeout", "log", "tensorboard"}
+        values = {key: self[key] for key in PLACES if key not in own}
+        return {key: "a path" if isinstance(value, Path) else str(value) for key, value in values.items()}
 
     @property
     def strategy(self) -> str:
@@ -150,6 +156,8 @@ class Settings:
             )
         if self.parallel.memory is not None and not size_of(self.parallel.memory):
             raise ConfigError(f"memory = {self.parallel.memory!r} is no size: give one such as 2GB or 512MiB")
+        if self.parallel.ports is not None:
+            port_range(self.parallel.ports)
 
 
 def flattened(given: Mapping[str, object], where: str) -> dict[str, object]:

@@ -68,12 +68,13 @@ class Loader:
             check_loader(self.settings)
         self.device = checked_device(device)
         self.graph = graph
-        self.world = world or joined(self.settings.parallel.timeout, self.settings.parallel.transport)
+        self.world = world or joined(self.settings)
         if objective is None:
             chosen = _chosen(graph, seeds, split)
             of_run = objective_named(self.settings) if chosen is None else ChosenVertices(chosen)
             objective = of_run.setup(graph, self.settings)
         self.objective = objective
+        check_alike(self.world, graph, self.settings)
         self.comm = self.world.communicator()
         notify = notify or (lambda text: None)
         self.mode = mode_of(self.settings)(self.settings, objective, self.world, self.comm, notify)
@@ -193,14 +194,14 @@ class Loader:
 _joined: list[World] = []  # a process can meet the others only once
 
 
-def joined(timeout: float, transport: str) -> World:
+def joined(settings: Settings) -> World:
     """All workers, as torchrun (or another launcher) says in the environment; without one, this worker alone.
 
     They meet once, however many loaders and runs a script has, and part when Python ends. Seconds and bytes are counted
     from now on.
     """
     if not _joined:
-        world = World.join(timeout, transport)
+        world = World.join(settings.parallel.timeout, settings.parallel.transport, settings.parallel.ports)
         if world.size == 1:
             return world
         _joined.append(world)
@@ -208,6 +209,12 @@ def joined(timeout: float, transport: str) -> World:
     world = _joined[0]
     world.meter, world.traffic = Meter(), Traffic(world.size)
     return world
+
+
+def check_alike(world: World, graph: Graph, settings: Settings) -> None:
+    """Refuse workers with another graph or other settings, before they exchange anything. All call this together."""
+    if world.size > 1:
+        world.compare({"graph": graph.checksum, **settings.of_run()})
 
 
 def as_graph(graph: Graph | Data | HeteroData | str | Path) -> Graph:

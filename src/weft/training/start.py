@@ -15,6 +15,7 @@ from weft.meter import Meter
 from weft.plan import Settings
 from weft.planner import Answer, Cluster, KeptCluster, Planner, probe_cluster, probe_cluster_again, read_cluster
 from weft.training.events import Event, Notice, Planned
+from weft.training.loader import check_alike
 from weft.training.objectives import Objective, objective_for
 from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
@@ -38,6 +39,7 @@ def trainer_for(
     if world.size == 1 or settings.plan.name != "auto":
         return Trainer(graph, model, settings, listen, world, objective=objective)
     tell: Callable[[Event], None] = listen if listen and world.rank == 0 else (lambda event: None)
+    check_alike(world, graph, settings)
     with _aside(world):
         cluster = _cluster(settings, world, tell)
         planner = planner_for(settings, graph, model, world, objective, cluster.memory)

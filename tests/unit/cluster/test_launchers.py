@@ -1,7 +1,9 @@
 """Launches as data: what would be started, checked before it is."""
 
 import os
+import re
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,9 @@ def test_a_batch_script_goes_on_from_its_checkpoint(capsys):
     assert run.startswith("srun --cpus-per-task=8 ")
     assert run.endswith("-m weft.cli train 'my graph' --checkpoint kept --resume")
     assert 'scontrol requeue "$SLURM_JOB_ID"' in script
+    (secret,) = (line for line in lines if line.startswith("export WEFT_SECRET="))
+    shell = ["bash", "-c", f'{secret}\necho "$WEFT_SECRET"']
+    assert re.fullmatch(r"[0-9a-f]{64}\n", subprocess.run(shell, capture_output=True, text=True).stdout)
 
 
 def test_a_job_without_checkpoints_is_not_put_back(capsys):

@@ -1,0 +1,109 @@
+"""How the workers of a run meet: at a store that the first one, or torchrun, holds. Those that don't fit together part."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+import weft
+from weft.errors import ClusterError, ConfigError
+from weft.exchange.connections import addresses
+from weft.exchange.listener import given_secret, new_secret
+from weft.place import WorkerPlace
+
+_READ = (
+    5.0  # seconds that the first worker, who holds the store, waits for the others to read why they don't fit together
+)
+_SECRET = "weft/secret"
+
+
+def meet(place: WorkerPlace, timeout: float, transport: str) -> tuple[dist.Store, list[int], bytes]:
+    """The store, the host of each worker, and the run's secret. All must have the same versions and transport."""
+    rank, size, limit, secret = place.rank, place.size, timedelta(seconds=timeout), given_secret()
+    if transport == "gloo" and os.environ.get("WEFT_SECRET_FILE"):
+        raise ConfigError("WEFT_SECRET_FILE means nothing to transport = 'gloo': drop it, or set transport = 'sockets'")
+    where = f"[{place.master}]:{place.port}" if ":" in place.master else f"{place.master}:{place.port}"
+    facts = {
+        "version of Weft": weft.__version__,
+        "version of PyTorch": torch.__version__.partition("+")[0],
+        "transport": transport,
+        "secret": "none given" if secret is None else "given",
+    }
+    try:
+        store = _store(place, where, limit)
+        store.set_timeout(limit)
+        cards = compare(store, rank, size, "host", facts, {"host": place.host})
+        if transport == "gloo" or torch.cuda.is_available():
+            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+        if secret is None:
+            if rank == 0:
+                store.set(_SECRET, new_secret())
+            secret = store.get(_SECRET)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ClusterError(
+            f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason}): start "
+            f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+        ) from error
+    names = [card["host"] for card in cards]
+    return store, [list(dict.fromkeys(names)).index(name) for name in names], secret
+
+
+def compare(
+    store: dist.Store,
+    rank: int,
+    size: int,
+    name: str,
+    facts: Mapping[str, object],
+    more: Mapping[str, str] = {},
+) -> list[dict[str, str]]:
+    """What each worker says; refused where the facts differ (not what it says more). All call this together."""
+    store.set(f"weft/{name}/{rank}", json.dumps({**facts, **more}))
+    cards = [_read(said) for said in store.multi_get([f"weft/{name}/{other}" for other in range(size)])]
+    for other, card in enumerate(cards):
+        differ = [fact for fact in {**cards[0], **card} if fact not in more and card.get(fact) != cards[0].get(fact)]
+        if differ:
+            _wait_for_readers(store, rank, size, f"weft/{name}/read")
+            told = ", ".join(f"{fact} = {card.get(fact)} (worker 0: {cards[0].get(fact)})" for fact in differ)
+            raise ConfigError(
+                f"worker {other} and worker 0 do not fit together, and would train different models: {told}; start all "
+                f"workers with one command, one graph and one version of Weft"
+            )
+    return cards
+
+
+def _wait_for_readers(store: dist.Store, rank: int, size: int, read: str) -> None:
+    """The store ends with the first worker, so that one ends last."""
+    end = time.monotonic() + _READ
+    store.add(read, 1)
+    while rank == 0 and store.add(read, 0) < size and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def _read(said: bytes) -> dict[str, str]:
+    """A worker's card; before there were any, a worker of Weft only named its host."""
+    card = json.loads(said) if said.startswith(b"{") else {}
+    return card or {"version of Weft": "0.1.0 or older", "host": said.decode(errors="replace")}
+
+
+def _store(place: WorkerPlace, where: str, limit: timedelta) -> dist.Store:
+    """The store; if the first worker is to hold it, at the address that the others know only (torch takes all addresses)."""
+    if place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        try:
+            bound, _ = addresses(place)
+            if bound:
+                family = socket.AF_INET6 if ":" in bound else socket.AF_INET
+                listening = socket.create_server((bound, place.port), backlog=1024, family=family).detach()
+                return dist.TCPStore(
+                    bound, place.port, place.size, True, limit, multi_tenant=True, master_listen_fd=listening
+                )
+        except OSError:  # torch has a store of this process's there, or says what is wrong
+            pass
+    return next(rendezvous(f"tcp://{where}", place.rank, place.size, timeout=limit))[0]

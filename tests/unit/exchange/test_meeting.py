@@ -1,0 +1,70 @@
+"""Workers meet at the run's addresses only, and those that would train different models part before they do."""
+
+import os
+import subprocess
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+
+from weft.errors import ConfigError
+from weft.exchange.meeting import compare
+from weft.graph import Graph, communities
+from weft.plan import Settings
+
+
+def listening_now():
+    """The addresses at which this process listens."""
+    shown = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line.split()[3].rpartition(":")[0] for line in shown if f"pid={os.getpid()}," in line]
+
+
+def places_of(world):
+    return listening_now()
+
+
+def test_workers_of_one_machine_listen_on_its_loopback_only(processes):
+    first, second = processes(2, places_of)
+    assert first == ["127.0.0.1"] * 2 and second == ["127.0.0.1"]
+
+
+def told(world, facts):
+    world.compare({"seed": "0"})
+    world.compare(facts[world.rank])
+
+
+def test_workers_that_were_told_different_things_do_not_train(processes):
+    processes(3, told, [{"seed": "0", "lr": "0.1"}] * 3)
+    other = [{"seed": "0", "lr": "0.1"}, {"seed": "0", "lr": "0.1"}, {"seed": "1", "lr": "0.2"}]
+    with pytest.raises(
+        ConfigError, match=r"worker 2 and worker 0 do not fit .*: seed = 1 \(worker 0: 0\), lr = 0.2 \(worker"
+    ):
+        processes(3, told, other)
+
+
+def test_a_worker_of_another_version_is_named():
+    limit = timedelta(seconds=10)
+    with pytest.raises(ConfigError, match=r"worker 1 and .* version of Weft = 0.1.0 or older \(worker 0: 9\)"):
+        store = dist.TCPStore("127.0.0.1", 0, 1, True, limit)
+        store.set("weft/host/1", "0")
+        store.add("weft/host/read", 1)
+        compare(store, 0, 2, "host", {"version of Weft": "9"}, {"host": "0"})
+
+
+def test_all_that_alters_a_model_is_compared(tmp_path):
+    usual = Settings.of(threads=2, ports="29500-29600", checkpoint="here").of_run()
+    assert Settings.of(threads=1, checkpoint="there").of_run() == usual
+    for key, value in {
+        "seed": 1,
+        "lr": 0.5,
+        "plan": "split",
+        "batch_size": 7,
+        "checkpoint": None,
+        "wire": "float16",
+    }.items():
+        assert Settings.of(**{"checkpoint": "here"} | {key: value}).of_run() != usual
+    one = communities(tmp_path / "one", vertices=100, edges=500, width=4, classes=2, train=0.4)
+    other = communities(tmp_path / "other", vertices=100, edges=500, width=5, classes=2, train=0.4)
+    assert one.checksum == Graph.open(tmp_path / "one").checksum != other.checksum
+    assert replace(one, path=None).checksum == one.identity
