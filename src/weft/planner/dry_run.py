@@ -145,11 +145,15 @@ class Traversal:
         """
         found, mates = [], range(len(self._members.near))
         for fetch in self._fetches:
-            ids = [fetch.vertices[fetch.taken & (fetch.fetcher == mate)] for mate in mates]
+            ids, fetcher = fetch.vertices, np.where(fetch.taken, fetch.fetcher, -1)
             if fetch.held and len(self._held[number]):
-                held = np.setdiff1d(self._held[number], self._kept.get(fetch.layers[0].key, self._held[number][:0]))
-                ids = [np.union1d(ids[mate], held[held % len(mates) == mate]) for mate in mates]
-            found.append(ids)
+                wanted = np.zeros(self._vertices, dtype=bool)
+                wanted[self._held[number]] = True
+                wanted[self._kept.get(fetch.layers[0].key, ids[:0])] = False
+                wanted[ids[fetcher >= 0]] = True
+                ids = np.flatnonzero(wanted).astype(ids.dtype)
+                fetcher = ids % len(mates)
+            found.append([ids[fetcher == mate] for mate in mates])
         return found
 
     def _fetcher(self, vertices: np.ndarray) -> np.ndarray:
