@@ -18,6 +18,8 @@ from weft.commands.flags import add_number
 from weft.errors import ClusterError, ConfigError
 from weft.place import place_here
 
+_QUIET = 5.0  # seconds between lines of progress where there is no terminal
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft probe`."""
@@ -58,7 +60,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _probe(args: argparse.Namespace, world: weft.exchange.World) -> int:
     before = weft.training.described(args.out, world.workers, "--add") if args.add and args.out.exists() else None
-    cluster = weft.training.measured_cluster(world, _tell if world.rank == 0 else None, args.rounds)
+    if world.rank > 0:
+        cluster = weft.training.measured_cluster(world, rounds=args.rounds)
+    else:
+        screen = sys.stderr if args.json else sys.stdout  # local workers' errors go through the launcher
+        with weft.report.StageProgress(_QUIET, screen) as progress:
+            cluster = weft.training.measured_cluster(world, _tell, args.rounds, progress)
     kept = weft.planner.KeptCluster(world, _tell)
     if world.rank > 0:
         return 0

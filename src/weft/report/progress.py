@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -35,9 +35,10 @@ class _Stage:
 class StageProgress:
     """A context whose call `(stage, done, total)` shows how far a stage is; total 0: not known yet."""
 
-    def __init__(self, quiet: float = _QUIET) -> None:
-        """`quiet`: seconds between a stage's lines where there is no terminal."""
-        self._quiet, self._terminal = quiet, sys.stderr.isatty()
+    def __init__(self, quiet: float = _QUIET, screen: TextIO | None = None) -> None:
+        """`quiet`: seconds between a stage's lines where there is no terminal. `screen`: for bars; None: stderr."""
+        screen = screen or sys.stderr
+        self._quiet, self._terminal = quiet, screen.isatty()
         self._bars = Progress(
             TextColumn("{task.description:<18}"),
             BarColumn(),
@@ -45,7 +46,7 @@ class StageProgress:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(file=screen),
             disable=not self._terminal,
         )
         self._stages: dict[str, _Stage] = {}

@@ -19,6 +19,15 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Measuring:
+    """The cluster is being measured; so much of a stage is done."""
+
+    stage: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Planned:
     """A plan was chosen."""
 
@@ -70,4 +79,4 @@ class Finished:
     figures: dict[str, float] = field(default_factory=dict)  # all that was measured on the test split, by name
 
 
-Event = Started | Planned | Stepped | EpochEnded | Notice | Finished
+Event = Started | Measuring | Planned | Stepped | EpochEnded | Notice | Finished

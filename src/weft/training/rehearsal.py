@@ -7,12 +7,13 @@ import os
 import statistics
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from weft.exchange import Communicator, World
-from weft.graph import Graph, communities
+from weft.graph import Graph, ProgressCallback, communities
 from weft.plan import Plan, Settings
 from weft.planner import Answer, Cluster, Observation, Planner, fit
 from weft.scratch import scratch_folder
@@ -24,35 +25,39 @@ from weft.training.trainer import Trainer
 _VERTICES, _EDGES, _WIDTH, _TRAIN, _FANOUTS = 240_000, 4_800_000, 64, 0.01706, (10, 5, 5)
 _ROWS_FROM_DISK = 500
 _ENOUGH = 1.5  # about the seconds of a plan's epochs: where links are slow, fewer have to do
-_PLANS = (
-    ("local,local,local", "spread", 0.0),
-    ("columns,local,local", "spread", 0.0),
-    ("push,local,local", "spread", 0.0),
-    ("pull,pull,local", "spread", 0.0),
-    ("push,push,push", "home", 0.0),
-    ("pull,pull,pull", "home", 0.0),
-    ("cover,cover,cover", "home", 0.0),
-    ("local,local,local", "home", 1.0),
-    ("pull,pull,pull", "home", 1.0),  # with all rows cached, links have little to do, however slow they are
+_PLANS = tuple(
+    Plan(tuple(layers.split(",")), seeds=seeds, cache=cache, slack=0.0)
+    for layers, seeds, cache in (
+        ("local,local,local", "spread", 0.0),
+        ("columns,local,local", "spread", 0.0),
+        ("push,local,local", "spread", 0.0),
+        ("pull,pull,local", "spread", 0.0),
+        ("push,push,push", "home", 0.0),
+        ("pull,pull,pull", "home", 0.0),
+        ("cover,cover,cover", "home", 0.0),
+        ("local,local,local", "home", 1.0),
+        ("pull,pull,pull", "home", 1.0),  # with all rows cached, links have little to do, however slow they are
+    )
 )
 
-_SCENES = (  # seeds a worker, hidden width, plans, and epochs of each
+_SCENES = (  # seeds a worker, hidden width, plans, and epochs of each after its first
     (128, 32, _PLANS, 4),
     (12, 32, (_PLANS[0], *_PLANS[-2:]), 2),
     (128, 256, _PLANS[-2:], 2),
 )
 
 
-def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
+def rehearse(world: World, cluster: Cluster, rounds: int = 1, progress: ProgressCallback | None = None) -> Cluster:
     """The cluster with what work costs on it: a small graph trained by plans that have every kind of work.
 
     In large batches and in small ones, which tell what a batch takes whatever is in it; and of wide rows, of which fewer
     are near a processor. Several rounds depend less on what else the machines do. All workers call this together.
     """
+    total, done = rounds * sum(len(plans) for _, _, plans, _ in _SCENES), 0
+    progress = progress or (lambda stage, done, total: None)
+    progress("rehearsing", 0, total)
     with scratch_folder() as folder:
-        graph = communities(
-            folder / "graph", vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0
-        )
+        graph = _graph(world, folder)
         comm, seen = world.communicator(), []
         for batch_size, hidden, plans, epochs in _SCENES * rounds:
             settings = Settings.of(
@@ -60,18 +65,31 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1) -> Cluster:
             )
             model = make_model(settings, graph)
             planner = planner_for(settings, graph, model, world)
-            trainer = Trainer(graph, model, settings, world=world)
+            trainer = Trainer(graph, model, settings, world=world, plan=plans[0])
             trainer.prepare()
-            for layers, seeds, cache in plans:
-                plan = Plan(tuple(layers.split(",")), seeds=seeds, cache=cache, slack=0.0)
-                trainer.use(plan)
+            for plan in plans:
+                if plan != trainer.parallel:
+                    trainer.use(plan)
                 first = observed(trainer, comm, planner, plan, 0)  # connections and caches warm up,
                 more = min(epochs, round(_ENOUGH / first.seconds))
                 warm = [observed(trainer, comm, planner, plan, epoch) for epoch in range(1, more + 1)]
                 seen += warm or [first]  # which makes no difference to a long one
+                done += 1
+                progress("rehearsing", done, total)
             trainer.close()
         disk = max(float(seconds) for seconds in comm.gather(torch.tensor([_from_disk(graph)])))
         return replace(cluster, work=fit(cluster, seen) | {"disk": disk}, rounds=rounds)
+
+
+def _graph(world: World, folder: Path) -> Graph:
+    """The small graph; of the workers of a host the first one makes it, in its folder. All workers call this together."""
+    mates = world.communicator("host")
+    path = Path(mates.share(bytes(folder / "graph")).decode())
+    if mates.rank == 0:
+        communities(path, vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0)
+    mates.barrier()
+    mates.close()
+    return Graph.open(path)
 
 
 def _from_disk(graph: Graph) -> float:

@@ -10,11 +10,11 @@ from torch import nn
 
 from weft.errors import ConfigError
 from weft.exchange import Traffic, World
-from weft.graph import Graph
+from weft.graph import Graph, ProgressCallback
 from weft.meter import Meter
 from weft.plan import Settings
 from weft.planner import Answer, Cluster, KeptCluster, Planner, probe_cluster, probe_cluster_again, read_cluster
-from weft.training.events import Event, Notice, Planned
+from weft.training.events import Event, Measuring, Notice, Planned
 from weft.training.loader import check_alike
 from weft.training.objectives import Objective, objective_for
 from weft.training.planning import planner_for
@@ -82,14 +82,19 @@ def _aside(world: World) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def measured_cluster(world: World, tell: Callable[[str], None] | None = None, rounds: int = 1) -> Cluster:
+def measured_cluster(
+    world: World,
+    tell: Callable[[str], None] | None = None,
+    rounds: int = 1,
+    progress: ProgressCallback | None = None,
+) -> Cluster:
     """The cluster, probed and rehearsed on for some rounds. All workers call this together."""
     tell = tell or (lambda text: None)
     cluster = probe_cluster(world, tell)
     if world.size == 1:  # there is nothing to plan
         return cluster
     tell("rehearsing: a small graph, trained by plans that have every kind of work")
-    return rehearse(world, cluster, rounds)
+    return rehearse(world, cluster, rounds, progress)
 
 
 def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> Cluster:
@@ -99,7 +104,8 @@ def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) ->
         kept = KeptCluster(world, lambda text: tell(Notice(text)))
         cluster = kept.read()
         if cluster is None:
-            cluster = measured_cluster(world)
+            tell(Notice("measuring the cluster, with a small graph for what work takes: some seconds, once"))
+            cluster = measured_cluster(world, progress=lambda *stage: tell(Measuring(*stage)))
             said = kept.write(cluster)
             tell(Notice(f"measured the cluster in {time.perf_counter() - start:.1f} s: {said}"))
         return cluster

@@ -7,7 +7,7 @@ import pytest
 
 from weft.plan import Settings
 from weft.planner import KINDS, Cluster, Host, kept
-from weft.training import start
+from weft.training import Notice, start
 
 MEASURED = Cluster(
     (Host("h1", 125e6, 1e9), Host("h2", 125e6, 1e9)), 0.001, 1e-5, 1e9, dict.fromkeys(KINDS, 0.5), measured=0.0
@@ -20,7 +20,8 @@ def clusters(ranks, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     measurements = []
 
-    def measured_cluster(world):
+    def measured_cluster(world, progress):
+        progress("rehearsing", 1, 2)
         if world.rank == 0:
             measurements.append(1)
         return replace(MEASURED, measured=float(int(time.time())))
@@ -35,14 +36,14 @@ def clusters(ranks, tmp_path, monkeypatch):
             return start._cluster(Settings(), world, told.append if world.rank == 0 else lambda event: None)
 
         found = ranks(2, work, hosts=[0, 1])
-        return found, [event.text for event in told], len(measurements)
+        return found, [event.text for event in told if isinstance(event, Notice)], len(measurements)
 
     return run
 
 
 def test_the_second_run_does_not_measure(clusters, tmp_path):
-    (first, other), (line,), measurements = clusters()
-    assert first == other and measurements == 1
+    (first, other), (before, line), measurements = clusters()
+    assert first == other and measurements == 1 and before.startswith("measuring the cluster, with a small graph")
     (path,) = (tmp_path / "weft").iterdir()
     assert line.startswith("measured the cluster in 0.")
     assert line.endswith(f" s: kept for later runs in {path}; `weft probe` measures it anew")
@@ -55,7 +56,7 @@ def test_a_damaged_file_is_measured_again(clusters, tmp_path):
     clusters()
     (path,) = (tmp_path / "weft").iterdir()
     path.write_text("version = 1\n[[host")
-    (first, other), (ignored, measured), measurements = clusters()
+    (first, other), (ignored, _, measured), measurements = clusters()
     assert (
         first == other and measurements == 2 and "is not valid TOML" in ignored and "measured the cluster" in measured
     )
@@ -65,4 +66,4 @@ def test_a_damaged_file_is_measured_again(clusters, tmp_path):
 def test_nothing_is_kept_where_it_is_off(clusters, tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE", "off")
     assert [clusters()[2], clusters()[2]] == [1, 2] and not (tmp_path / "weft").exists()
-    assert "not kept for later runs, as WEFT_CACHE says" in clusters()[1][0]
+    assert "not kept for later runs, as WEFT_CACHE says" in clusters()[1][1]
