@@ -67,7 +67,7 @@ def tasks(args):
     if "local" in wanted:
         *_, parts = graphs(args.data, *size, 2, "metis")
         for model, hidden in models:
-            for plan in ("gdp", "leap", "split", "push+push+push"):
+            for plan in ("gdp", "leap", "split", "snp"):
                 job = sampled | {"model": model, "hidden": hidden, "graph": str(parts), "options": options(plan)}
                 yield f"local {model} {plan}", lambda side, job=job: here(side, job, 2)
     if "cluster" in wanted:
