@@ -13,6 +13,7 @@ import weft.planner
 import weft.report
 import weft.training
 from weft.commands.flags import add_settings, values_given
+from weft.commands.joining import joined
 from weft.errors import ConfigError
 from weft.place import place_here
 from weft.plan import Plan, Settings
@@ -85,10 +86,9 @@ def _measured(
     graph: weft.Graph, settings: Settings, cluster: weft.planner.Cluster, epochs: int, also: Plan | None
 ) -> weft.planner.Answer | None:
     """The answer with measured epochs, of the first worker; the others only take part."""
-    world = weft.exchange.World.join(settings.parallel.timeout, settings.parallel.transport, settings.parallel.ports)
-    if world.size == 1:
-        raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
-    try:
+    with joined(settings.parallel.timeout, settings.parallel.transport, settings.parallel.ports) as world:
+        if world.size == 1:
+            raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
         weft.training.check_alike(world, graph, settings)
         model = weft.training.make_model(settings, graph)
         planner = weft.training.planner_for(settings, graph, model, world, memory=cluster.memory)
@@ -98,8 +98,6 @@ def _measured(
         answer = weft.training.measured(trainer, world.communicator(), answer, epochs)
         trainer.close()
         return answer if world.rank == 0 else None
-    finally:
-        world.leave()
 
 
 def host_counts(text: str) -> list[int]:

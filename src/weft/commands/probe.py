@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,8 @@ import weft.planner
 import weft.report
 import weft.training
 from weft.commands.flags import add_number
-from weft.errors import ClusterError, ConfigError
+from weft.commands.joining import joined
+from weft.errors import ConfigError
 from weft.place import place_here
 
 _QUIET = 5.0  # seconds between lines of progress where there is no terminal
@@ -48,14 +48,8 @@ def run(args: argparse.Namespace) -> int:
         return weft.cluster.LocalProcesses().submit(
             weft.cluster.Request(tuple(args.argv), args.workers, ports=args.ports)
         )
-    world = weft.exchange.World.join(args.timeout, ports=args.ports)
-    try:
+    with joined(args.timeout, ports=args.ports) as world:
         return _probe(args, world)
-    except ClusterError as error:
-        print(f"weft: {world.explain(error)}", file=sys.stderr, flush=True)
-        os._exit(2)  # a thread of torch.distributed may wait for those that are gone
-    finally:
-        world.leave()
 
 
 def _probe(args: argparse.Namespace, world: weft.exchange.World) -> int:

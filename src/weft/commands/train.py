@@ -13,7 +13,8 @@ import weft.exchange
 import weft.report
 import weft.training
 from weft.commands.flags import add_settings, settings_given
-from weft.errors import ClusterError, ConfigError
+from weft.commands.joining import joined
+from weft.errors import ConfigError
 from weft.place import place_here
 from weft.plan import check_workers
 
@@ -48,18 +49,13 @@ def run(args: argparse.Namespace) -> int:
         return weft.cluster.LocalProcesses().submit(request)
     if settings.parallel.max_restarts and os.environ.get("WEFT_LAUNCHER") != "local":
         raise ConfigError(NOT_RESTARTED)
-    world = weft.exchange.World.join(settings.parallel.timeout, settings.parallel.transport, settings.parallel.ports)
-    try:
-        return _train(args, settings, graph, world)
-    except weft.training.Interrupted as stop:
-        if world.rank == 0:
-            print(f"weft: {stop}", file=sys.stderr)
-        return 128 + stop.signum
-    except ClusterError as error:
-        print(f"weft: {world.explain(error)}", file=sys.stderr, flush=True)
-        os._exit(2)  # other threads may wait in the midst of an exchange until its timeout
-    finally:
-        world.leave()
+    with joined(settings.parallel.timeout, settings.parallel.transport, settings.parallel.ports) as world:
+        try:
+            return _train(args, settings, graph, world)
+        except weft.training.Interrupted as stop:
+            if world.rank == 0:
+                print(f"weft: {stop}", file=sys.stderr)
+            return 128 + stop.signum
 
 
 def recovery_of(settings: weft.Settings) -> weft.cluster.Recovery | None:

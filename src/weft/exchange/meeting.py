@@ -1,9 +1,9 @@
 """How the workers of a run meet: at a store that the first one, or torchrun, holds. Those that don't fit together part."""
 
+import contextlib
 import json
 import os
 import socket
-import time
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -17,9 +17,7 @@ from weft.exchange.connections import addresses
 from weft.exchange.listener import given_secret, new_secret
 from weft.place import WorkerPlace
 
-_READ = (
-    5.0  # seconds that the first worker, who holds the store, waits for the others to read why they don't fit together
-)
+_READ = timedelta(seconds=5)  # that the first worker waits for the others to read why they don't fit together
 _SECRET = "weft/secret"
 
 
@@ -81,10 +79,10 @@ def compare(
 
 def _wait_for_readers(store: dist.Store, rank: int, size: int, read: str) -> None:
     """The store ends with the first worker, so that one ends last."""
-    end = time.monotonic() + _READ
-    store.add(read, 1)
-    while rank == 0 and store.add(read, 0) < size and time.monotonic() < end:
-        time.sleep(0.02)
+    store.set(f"{read}/{rank}", "1")
+    if rank == 0:
+        with contextlib.suppress(RuntimeError):  # some are gone
+            store.wait([f"{read}/{other}" for other in range(size)], _READ)
 
 
 def _read(said: bytes) -> dict[str, str]:

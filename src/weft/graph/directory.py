@@ -177,7 +177,7 @@ class DirectoryWriter:
 
 
 def _sum_of(manifest: dict[str, object]) -> int:
-    """The sum of all that a manifest says, however it is laid out."""
+    """The sum of all that a manifest says besides it, however it is laid out."""
     rest = {name: value for name, value in manifest.items() if name != "crc32"}
     return zlib.crc32(json.dumps(rest, sort_keys=True).encode())
 
@@ -218,10 +218,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def _wrong_with(manifest: dict) -> str:
     """What is wrong with a manifest; nothing if it is sound."""
-    if (
-        "crc32" in manifest
-        and _sum_of({name: value for name, value in manifest.items() if name != "crc32"}) != manifest["crc32"]
-    ):
+    if "crc32" in manifest and _sum_of(manifest) != manifest["crc32"]:
         return "its own checksum differs"
     if not _is_count(manifest.get("num_classes")):
         return f"num_classes = {manifest.get('num_classes')!r}"

@@ -48,13 +48,8 @@ class RunState:
     """
 
     def __init__(self, run: Run, optimizer: torch.optim.Optimizer, tell: Callable[[Event], None]) -> None:
-        self._run, self._model, self._optimizer, self._settings, self._tell = (
-            run,
-            run.model,
-            optimizer,
-            run.settings,
-            tell,
-        )
+        self._run, self._model, self._settings = run, run.model, run.settings
+        self._optimizer, self._tell = optimizer, tell
         self._loader, self._comm, self._meter = run.loader, run.comm, run.meter
         self._best: dict[str, Tensor] | None = None
         self._best_written = True

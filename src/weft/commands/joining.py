@@ -1,0 +1,24 @@
+"""The workers that a command runs as, from where they meet to where they part."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import weft.exchange
+from weft.errors import ClusterError
+
+
+@contextmanager
+def joined(timeout: float, transport: str = "sockets", ports: str | None = None) -> Iterator[weft.exchange.World]:
+    """This command's workers. Where one is lost, the others name it and end."""
+    world = weft.exchange.World.join(timeout, transport, ports)
+    try:
+        yield world
+    except ClusterError as error:
+        print(f"weft: {world.explain(error)}", file=sys.stderr, flush=True)
+        os._exit(2)  # other threads may wait in the midst of an exchange until its timeout
+    finally:
+        world.leave()
