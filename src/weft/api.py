@@ -4,26 +4,30 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch_geometric.data import Data, HeteroData
 
 from weft.errors import ClusterError, ConfigError
 from weft.graph import Graph
 from weft.nn import LinkPredictor
 from weft.plan import Settings, check_own_model, check_workers
 from weft.report import listener_for
-from weft.training import LossObjective, Objective, Result, joined, make_model, objective_named, trainer_for
+from weft.training import LossObjective, Objective, Result, as_graph, joined, make_model, objective_named, trainer_for
 
 
 def train(
-    graph: Graph | str | Path, model: nn.Module | None = None, *, objective: Objective | None = None, **settings: Any
+    graph: Graph | Data | HeteroData | str | Path,
+    model: nn.Module | None = None,
+    *,
+    objective: Objective | None = None,
+    **settings: Any,
 ) -> Result:
-    """Train a PyG model, in place, on a graph or a graph directory; settings are those of `weft train`.
+    """Train a PyG model, in place, on a graph, a graph directory or PyG's data; settings are those of `weft train`.
 
     Under torchrun every process calls this, and they train together. Without a model, `model="sage"` (or another name)
     among the settings says which one is built. What is learned are labels, unless `task` says otherwise, or `objective`.
     `loss` may be a function of rows and labels that gives a number for each vertex.
     """
-    if not isinstance(graph, Graph):
-        graph = Graph.open(graph)
+    graph = as_graph(graph)
     if isinstance(model, str):
         settings, model = settings | {"model": model}, None
     if callable(settings.get("loss")):

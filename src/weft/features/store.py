@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from weft import _kernels
-from weft.errors import ConfigError, InputError
+from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners
 from weft.graph import Features, HeteroFeatures
 
@@ -123,14 +123,12 @@ class FeatureStore:
 
     def __init__(
         self,
-        table: Features | None,
+        table: Features,
         *,
         threads: int = 1,
         dtype: torch.dtype = torch.float32,
         sharing: Sharing | None = None,
     ) -> None:
-        if table is None:
-            raise InputError("this graph has no features to train on: import it with features (--features or feat.npy)")
         self._table, self._threads, self._sharing = table, threads, sharing
         self._gathered, self._dtype = torch.float64 if table.dtype == np.float64 else torch.float32, dtype
         self.width = int(table.shape[1])  # features of a vertex

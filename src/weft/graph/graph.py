@@ -67,6 +67,12 @@ class Graph:
         """How many directed edges."""
         return len(self.indices)
 
+    def features_to_train_on(self) -> Features:
+        """The features; refused where there are none."""
+        if self.features is None:
+            raise InputError("this graph has no features to train on: import it with features (--features or feat.npy)")
+        return self.features
+
     @property
     def num_features(self) -> int:
         """How many features a vertex has."""

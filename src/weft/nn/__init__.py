@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weft.nn.layerwise import LayerwiseRunner, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build
-    from weft.nn.rows import Handle, Pass
+    from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass
 else:
     __getattr__ = lazy_face(__name__)
 

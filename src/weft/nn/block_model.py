@@ -13,7 +13,7 @@ from weft.meter import Meter
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
-from weft.nn.depths import walk
+from weft.nn.depths import edge_arguments, walk
 from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
@@ -63,6 +63,10 @@ class BlockModel:
     def depth(self) -> int:
         """How many convolutions lie between inputs and outputs: the number of fanouts it needs."""
         return max(walk(self.model, self._width), default=0)
+
+    def edge_arguments(self) -> set[str]:
+        """Which values of edges its convolutions are given."""
+        return edge_arguments(self.model, self._width)
 
     def use(self, background: Communicator | None, meter: Meter, budget: float | None) -> None:
         """Get ready for another plan. `background`: for exchanges that go on meanwhile. `budget`: bytes of an epoch."""

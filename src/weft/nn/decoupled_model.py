@@ -15,6 +15,7 @@ from weft.nn.activations import Spilled, again, by_rows, kept_by
 from weft.nn.block_model import BlockModel
 from weft.nn.coefficients import Coefficients
 from weft.nn.decoupled import Decoupled, Dense, Propagate, Step
+from weft.nn.depths import edge_arguments
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
 from weft.nn.rows import Handle, Pass, Rows, without_depth
@@ -68,6 +69,10 @@ class DecoupledModel:
             return without_depth(through(self._some_at_a_time(x, program, run)))
         with (self._spilled if torch.is_grad_enabled() else None) or nullcontext():
             return without_depth(self._run(x, program, run, through))
+
+    def edge_arguments(self) -> set[str]:
+        """Which values of edges its aggregations are given."""
+        return edge_arguments(self.model.model)
 
     def use(self, background: Communicator | None, meter: Meter | None, budget: float | None) -> None:
         """Get ready for another plan, as its constructor says."""

@@ -1,28 +1,51 @@
 """A model's convolutions, found by a walk through it: how deep each lies, and its widths."""
 
 import inspect
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.nn.rows import EDGE_ARGUMENTS, Pass, call_model
+from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, call_model
 
 
 def walk(model: nn.Module, width: int | None = None) -> dict[int, tuple[MessagePassing, int, int]]:
-    """The first convolution to each depth, with the widths of its rows going in and coming out.
-
-    Found by a forward whose convolutions do nothing but pass their depth on.
-    """
+    """The first convolution to each depth, with the widths of its rows going in and coming out."""
     met: dict[int, tuple[MessagePassing, int, int]] = {}
+
+    def meet(conv: MessagePassing, depth: int, widths: tuple[int, int], given: dict[str, object]) -> None:
+        met.setdefault(depth, (conv, *widths))
+
+    deepest = _walk(model, width, meet)
+    return {depth: met[depth] for depth in range(1, deepest + 1)}
+
+
+def edge_arguments(model: nn.Module, width: int | None = None) -> set[str]:
+    """Which values of edges the model's forward gives to any of its convolutions, of those that a graph may have."""
+    used: set[str] = set()
+
+    def meet(conv: MessagePassing, depth: int, widths: tuple[int, int], given: dict[str, object]) -> None:
+        used.update(value.stands_for for value in given.values() if isinstance(value, Handle))
+
+    _walk(model, width, meet)
+    return used
+
+
+# Told of each convolution: the depth of its results, the widths of its rows, and the named arguments it is given.
+Meet = Callable[[MessagePassing, int, tuple[int, int], dict[str, object]], None]
+
+
+def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
+    """The depth of the model's results, by a forward whose convolutions do nothing but pass their depth on."""
     first = next((p for p in model.parameters() if p.dim() > 1), None)
     dtype = torch.float32 if first is None else first.dtype
     run = Pass([0] * 1000, [torch.empty(0, dtype=torch.int64)] * 1000, 0)
 
     def count(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         sizes = (0, *x.shape[1:-1], _output_width(conv, x))
-        met.setdefault(depth + 1, (conv, x.shape[-1], sizes[-1]))
+        meet(conv, depth + 1, (x.shape[-1], sizes[-1]), given)
         return torch.empty(sizes, dtype=dtype)
 
     training = model.training
@@ -32,9 +55,14 @@ def walk(model: nn.Module, width: int | None = None) -> dict[int, tuple[MessageP
             model.eval()
             x, everything = torch.empty(0, width, dtype=dtype), dict.fromkeys(EDGE_ARGUMENTS, True)
             _, deepest = call_model(model, x, run, count, everything, torch.empty(0, dtype=torch.int64))
+    except RuntimeError as error:
+        raise ModelError(
+            f"{type(model).__name__} does not run on rows of {width} features: build it for as many as the graph has "
+            f"({error})"
+        ) from error
     finally:
         model.train(training)
-    return {depth: met[depth] for depth in range(1, deepest + 1)}
+    return deepest
 
 
 def _input_width(model: nn.Module) -> int:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from weft.training.events import EpochEnded, Event, Finished, Measuring, Notice, Planned, Started, Stepped
     from weft.training.inference import infer
     from weft.training.interrupts import Interrupted
-    from weft.training.loader import Loader, check_alike, joined
+    from weft.training.loader import Loader, as_graph, check_alike, joined
     from weft.training.models import check_plan, load_model, make_model, save_model
     from weft.training.objectives import (
         LossObjective,

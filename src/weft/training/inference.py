@@ -43,16 +43,15 @@ def infer(
 
     Rows of all vertices are kept in memory up to `memory` bytes, beyond that in temporary files under `scratch`.
     """
-    assert graph.features is not None
-    was_training = model.training
+    features, was_training = graph.features_to_train_on(), model.training
     model.eval()
     try:
         if isinstance(model, Decoupled):
             with torch.no_grad():
-                return _infer_decoupled(model, graph, graph.features, dtype)
+                return _infer_decoupled(model, graph, features, dtype)
         with torch.inference_mode():
             store = _Store(graph.num_vertices, memory, scratch)
-            return _Layerwise(model, graph, graph.features, dtype, threads, store).infer()
+            return _Layerwise(model, graph, features, dtype, threads, store).infer()
     finally:
         model.train(was_training)
 

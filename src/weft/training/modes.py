@@ -53,7 +53,9 @@ class Mode(ABC):
         `reads`: how often a dry run read each vertex's features; None: to be counted.
         """
         team = self._team(encoder_of(model), plan, fanouts)
-        store = FeatureStore(self.objective.graph.features, threads=1, dtype=self.dtype, sharing=team.sharing)
+        store = FeatureStore(
+            self.objective.graph.features_to_train_on(), threads=1, dtype=self.dtype, sharing=team.sharing
+        )
         return self._feed(model, team, store, reads)
 
     def _team(self, encoder: nn.Module, plan: Plan, fanouts: list[int]) -> TrainingTeam:
@@ -118,8 +120,7 @@ class MiniBatchMode(Mode):
 
     def _fill(self, store: FeatureStore, team: TrainingTeam, schedule: Schedule, reads: np.ndarray | None) -> None:
         """Which feature rows a worker holds besides its own: slices of all, or the rows that are read most."""
-        plan, graph, features = team.plan, self.objective.graph, self.objective.graph.features
-        assert features is not None
+        plan, graph, features = team.plan, self.objective.graph, self.objective.graph.features_to_train_on()
         if placement_named(plan.layers[0]).only_first:
             columns = ColumnSpan(team.comm.rank, team.comm.size, graph.num_features)
             store.slices(*columns.span, columns.width)

@@ -8,12 +8,17 @@ from torch import Tensor, nn
 
 from weft import _kernels
 from weft.keys import seed_torch
-from weft.nn import encoder_of, forward_of
+from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of
 from weft.plan import Plan
 from weft.training.batches import Batch, Part
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
 from weft.training.models import check_sampler, variant_of
+
+_UNUSED = {
+    "edge_weight": "the graph's edge weights are not used: {} gives its convolutions none",
+    "edge_type": "the graph's edge types are not used: {} takes all edges alike",
+}
 
 
 class Run:
@@ -79,6 +84,14 @@ class Run:
             *self.loader.mode.describe(team.plan, self.loader.fanouts),
         ]
         return " | ".join(parts)
+
+    def notices(self) -> list[str]:
+        """What is left unused of the graph, or of the workers."""
+        graph, used = self.loader.graph, self.forward.edge_arguments()
+        if self.settings.sampling.weighted:
+            used.add("edge_weight")
+        unused = [name for name in EDGE_ARGUMENTS if getattr(graph, name) is not None and name not in used]
+        return [_UNUSED[name].format(self.forward.kind) for name in unused] + self.loader.feed.team.notices()
 
     def prepare(self) -> None:
         """Set this process up for training: its threads; freed memory kept for the next batch, unless memory is limited."""

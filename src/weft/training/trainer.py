@@ -94,7 +94,7 @@ class Trainer:
         self.progress = p = self._saved.resume() or self.progress
         epochs, batches = self.settings.optimisation.epochs, len(self.loader)
         self._tell(Started(self.run.describe(), self.settings.flat(), epochs, batches, p.epoch, p.batch))
-        for text in self.loader.feed.team.notices():
+        for text in self.run.notices():
             self._notice(text)
         while p.epoch < epochs and not p.stopped:
             self._epoch(interrupts)

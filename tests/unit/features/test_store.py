@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from weft.errors import ConfigError, InputError
+from weft.errors import ConfigError
 from weft.features import FeatureStore, gather
 from weft.graph import HeteroFeatures
 
@@ -72,11 +72,6 @@ def test_rows_of_several_types(dtype):
         assert np.array_equal(rows.numpy(), table[ids])
     with pytest.raises(ConfigError, match="layer 1 can't be placed by columns"):
         store.slices(0, 3, 3)
-
-
-def test_no_features():
-    with pytest.raises(InputError, match="no features to train on"):
-        FeatureStore(None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

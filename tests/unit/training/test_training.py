@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Data
 from torch_geometric.nn import FiLMConv, GATConv, GraphConv, SAGEConv
 from torch_geometric.nn.models import GraphSAGE
 
 import weft
-from weft.errors import ConfigError, ModelError, StorageError, TrainingError
+from weft.errors import ConfigError, InputError, ModelError, StorageError, TrainingError
 from weft.graph import communities
 from weft.nn import functional
 from weft.plan import Settings
 from weft.sampling import Batches, NeighborSampler
-from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, check_plan, infer, make_model
+from weft.training import EpochEnded, Finished, Notice, Started, Stepped, Trainer, check_plan, infer, make_model
 from weft.training.batches import PrefetchingFeed
 
 
@@ -396,7 +397,49 @@ def test_edge_weights_reach_the_model(graph):
         run(graph, weighted=True)
 
 
+@pytest.mark.parametrize(
+    "given, unused",
+    [
+        ({"model": "sage"}, ["edge weights are not used: GraphSAGE", "edge types are not used: GraphSAGE"]),
+        ({"model": "gcn"}, ["edge types are not used: GCN"]),
+        ({"model": "rgcn"}, ["edge weights are not used"]),
+        ({"model": "sage", "weighted": True}, ["edge types are not used: GraphSAGE"]),
+        ({"model": "gcn", "full_graph": True, "plan": "tp-decoupled", "fanouts": None}, ["edge types are not used"]),
+    ],
+)
+def test_edge_values_that_a_model_leaves_out_are_named(graph, given, unused):
+    weight = np.random.default_rng(0).random(graph.num_edges).astype(np.float32)
+    types = np.random.default_rng(1).integers(0, 3, graph.num_edges).astype(np.int32)
+    options = {"features": graph.features, "labels": graph.labels, "split": graph.split, "num_classes": 5}
+    both = weft.Graph(graph.indptr, graph.indices, edge_weight=weight, edge_type=types, **options)
+    _, events = run(both, **given)
+    told = [event.text for event in events if isinstance(event, Notice) and "not used" in event.text]
+    assert len(told) == len(unused)
+    assert all(wanted in text for wanted, text in zip(unused, told, strict=True))
+
+
 class TestMistakes:
+    def test_a_model_of_other_widths_is_refused(self, graph):
+        with pytest.raises(ModelError, match="GraphSAGE does not run on rows of 12 features: build it for as many"):
+            weft.train(graph, GraphSAGE(13, 8, 2, 5))
+        with pytest.raises(ModelError, match="gives 4 numbers a vertex, but there are 5 classes: build it with"):
+            weft.train(graph, GraphSAGE(12, 8, 2, 4), epochs=1)
+
+    def test_data_of_pyg_is_a_graph(self):
+        edges = torch.randint(0, 60, (2, 300), generator=torch.Generator().manual_seed(0))
+        data = Data(torch.randn(60, 3), edges, y=torch.arange(60) % 2, train_mask=torch.arange(60) < 40)
+        assert len(weft.train(data, GraphSAGE(3, 4, 2, 2), epochs=2).history) == 2
+
+    def test_a_graph_without_features_is_refused(self, graph):
+        bare = weft.Graph(graph.indptr, graph.indices, labels=graph.labels, split=graph.split, num_classes=5)
+        for begin in (
+            lambda: run(bare),
+            lambda: make_model(settings(), bare),
+            lambda: weft.train(bare, GraphSAGE(3, 4, 2)),
+        ):
+            with pytest.raises(InputError, match="no features to train on"):
+                begin()
+
     def test_tensorboard_must_be_installed(self, graph, tmp_path, monkeypatch):
         monkeypatch.setattr("weft.report.training_log.find_spec", lambda name: None)
         with pytest.raises(ConfigError, match="the package is not installed: pip install"):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from weft.errors import TrainingError
+from weft.errors import ModelError, TrainingError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.plan import Settings
@@ -89,7 +89,12 @@ class VertexObjective(Objective):
 
         For several labels a vertex: the mean of its classes' binary ones.
         """
-        labels = self.labels_at(targets.ids)
+        labels, classes = self.labels_at(targets.ids), self.graph.num_classes
+        if rows.shape[-1] < classes or (labels.dim() == 2 and rows.shape[-1] > classes):
+            raise ModelError(
+                f"the model gives {rows.shape[-1]} numbers a vertex, but there are {classes} classes: build it with "
+                f"out_channels={classes}"
+            )
         if labels.dim() == 2:
             return F.binary_cross_entropy_with_logits(rows, labels.to(rows.dtype), reduction="none").mean(1).sum()
         return F.cross_entropy(rows, labels, reduction="sum")
