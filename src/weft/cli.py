@@ -22,6 +22,7 @@ COMMANDS = {
     "partition": "Allocate a graph's vertices to owners, and renumber it so that each owner's are contiguous.",
     "locality": "Say before training how much of what workers read would be their own, under several allocations.",
     "probe": "Measure the cluster: processors, memory and links, and what work takes. Run it as training will run.",
+    "doctor": "Look at the cluster before a long run: connections, links, clocks, disks, memory, limits; with remedies.",
     "plan": "Predict what an epoch takes by every plan, on this cluster or another, and say which is fastest and why.",
     "report": "Compare allocations of a graph: cut, balance, halos, and what training would send under each.",
     "train": "Train a model on a graph.",

@@ -8,12 +8,18 @@ from pathlib import Path
 
 _MAPPED_FROM = -3  # mallopt's name for it (M_MMAP_THRESHOLD): larger arrays have pages of their own
 _LARGE, _USUAL = 1 << 20, 1 << 25  # the usual one is where the C library comes to by itself
+_SHORTAGES = ("allocate memory", "out of memory", "start new thread")  # in the words of torch, CUDA, the system, Python
 _GROUPS = (("memory.max", ""), ("memory.limit_in_bytes", "memory"))  # cgroup version 2, and 1
 
 
 def available_memory() -> int:
     """Bytes that this machine has left for programs, or that this process's group may have, if that is less."""
     return min([_available(), *_limits()])
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Did something fail because no memory was left?"""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in _SHORTAGES)
 
 
 @contextmanager

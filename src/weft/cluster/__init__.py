@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
+    from weft.cluster.checks import Finding, checkup
     from weft.cluster.launcher import Launcher, Recovery, Request
     from weft.cluster.local import LocalProcesses
 else:

@@ -9,15 +9,18 @@ from contextlib import contextmanager
 
 import weft.exchange
 from weft.errors import ClusterError
+from weft.memory import is_shortage
 
 
 @contextmanager
 def joined(timeout: float, transport: str = "sockets", ports: str | None = None) -> Iterator[weft.exchange.World]:
-    """This command's workers. Where one is lost, the others name it and end."""
+    """This command's workers. Where one is lost, the others name it and end; one without memory names itself."""
     world = weft.exchange.World.join(timeout, transport, ports)
     try:
         yield world
-    except ClusterError as error:
+    except Exception as error:
+        if not (isinstance(error, ClusterError) or is_shortage(error)):
+            raise
         print(f"weft: {world.explain(error)}", file=sys.stderr, flush=True)
         os._exit(2)  # other threads may wait in the midst of an exchange until its timeout
     finally:

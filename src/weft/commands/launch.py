@@ -11,7 +11,7 @@ from weft.commands.flags import settings_given
 from weft.errors import ConfigError
 from weft.plugins import LAUNCHERS
 
-_LAUNCHED = ("train", "probe", "plan")  # the commands that many workers run
+_LAUNCHED = ("train", "probe", "doctor", "plan")  # the commands that many workers run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,8 @@ from weft.exchange.listener import PeerListener, connect, listening_at
 from weft.place import WorkerPlace
 
 _CONGESTION_CONTROL = "cubic"  # TCP's congestion control; see _set_congestion_control
+_MTU, _MTU6 = 14, 24  # Linux's names for the largest packet of a connection's way (IP_MTU, IPV6_MTU)
+_TRIED = 0  # the number of a call that only tries; those of `connect` count from 1
 
 
 class SocketConnections:
@@ -57,6 +59,17 @@ class SocketConnections:
             self._open[one.fileno()] = one
             found.append(one.fileno())
         return found
+
+    def reach(self, rank: int, timeout: float) -> int:
+        """Connect to another worker as training may, and hang up: bytes of the largest packet on the way (0: not known)."""
+        address = self._store.get(f"weft/address/{rank}")
+        host, port = json.loads(address)
+        with connect(self._rank, rank, _TRIED, self._secret, address, (host, port), timeout) as one:
+            is_6 = one.family == socket.AF_INET6
+            try:
+                return one.getsockopt(socket.IPPROTO_IPV6 if is_6 else socket.IPPROTO_IP, _MTU6 if is_6 else _MTU)
+            except OSError:  # not Linux
+                return 0
 
     def disconnect(self, sockets: Sequence[int]) -> None:
         """End the connections that one `connect` made."""

@@ -116,6 +116,10 @@ class ThreadConnections:
         self._made += 1
         return ThreadTransport(self._boxes, self._made, self._rank, ranks)
 
+    def reach(self, rank: int, timeout: float) -> int:
+        """Threads of one process have no way to go."""
+        return 0
+
     def close(self) -> None:
         """Send nothing any more."""
         self._boxes.leave(self._rank)

@@ -3,7 +3,9 @@
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Protocol
 
@@ -13,11 +15,13 @@ from weft.errors import ClusterError
 from weft.exchange.communicator import Communicator, ProcessGroupTransport, Traffic, Transport
 from weft.exchange.connections import SocketConnections
 from weft.exchange.meeting import compare, meet
+from weft.memory import is_shortage
 from weft.meter import Meter
 from weft.place import place_here
 
 Groups = Sequence[Sequence[int]]  # of workers, each in one of them
 _HEARTBEAT = 1.0  # seconds between heartbeats
+_AT_ONCE = 16  # workers that are tried to be reached
 _LINGER = 10.0  # seconds that the first worker waits for the others to find out who is missing
 _ALIVE, _MISSING, _INFORMED = "weft/alive", "weft/missing", "weft/informed"
 
@@ -27,6 +31,9 @@ class Connections(Protocol):
 
     def transport(self, ranks: Sequence[int]) -> Transport:
         """A new transport among some workers, this one too."""
+
+    def reach(self, rank: int, timeout: float) -> int:
+        """Connect to another worker, and hang up: bytes of the largest packet on the way (0: not known)."""
 
     def close(self) -> None:
         """Send nothing more; workers that still wait for this one fail."""
@@ -121,6 +128,7 @@ class World:
         self.meter, self.traffic = Meter(), Traffic(size)
         self._heartbeats, self._timeout = heartbeats, timedelta(seconds=timeout)
         self._connections, self._store, self._compared = connections, store, 0
+        self._doing = "the start"
         self.gloo = connections is None  # do rows in host memory go over torch.distributed?
 
     @classmethod
@@ -138,11 +146,34 @@ class World:
         connections = SocketConnections(place, store, timeout, secret, ports) if transport == "sockets" else None
         return cls(rank, size, hosts, Heartbeats(store, rank, size), timeout, connections, store)
 
-    def compare(self, facts: Mapping[str, object]) -> None:
-        """Refuse workers that were told something else than this one: all call this together."""
-        if self._store is not None:
-            self._compared += 1
-            compare(self._store, self.rank, self.size, f"facts-{self._compared}", facts)
+    def compare(self, facts: Mapping[str, object], more: Mapping[str, str] = {}) -> list[dict[str, str]]:
+        """What all workers say. Refused where facts differ, not what they say more: all call this together.
+
+        Workers that are threads of one process, which can't differ, hear themselves only.
+        """
+        if self._store is None:
+            return [{name: str(value) for name, value in {**facts, **more}.items()}]
+        self._compared += 1
+        return compare(self._store, self.rank, self.size, f"facts-{self._compared}", facts, more)
+
+    def reach(self, timeout: float) -> dict[int, int | str]:
+        """Of each other worker: the largest packet on the way to it, in bytes (0: not known); or why it is out of reach.
+
+        Nobody else takes part. Torch's gloo makes its own connections, so nothing is known of them.
+        """
+        connections = self._connections
+        if connections is None:
+            return {}
+        others = [rank for rank in range(self.size) if rank != self.rank]
+
+        def way(rank: int) -> int | str:
+            try:
+                return connections.reach(rank, timeout)
+            except ClusterError as error:
+                return str(error)
+
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            return dict(zip(others, threads.map(way, others), strict=True))
 
     def communicator(self, group: str | Groups = "all", half: bool = False) -> Communicator:
         """A new communicator among all workers, those of each host, or of groups that all workers name alike.
@@ -177,14 +208,28 @@ class World:
             return [[r for r in range(self.size) if self.hosts[r] == host] for host in sorted(set(self.hosts))]
         return [list(ranks) for ranks in group]
 
-    def explain(self, error: ClusterError) -> ClusterError:
-        """The error, with the workers named that are missing."""
+    @contextmanager
+    def during(self, what: str) -> Iterator[None]:
+        """What all workers do meanwhile: said if one of them is lost, so it stays after a failure."""
+        before, self._doing = self._doing, what
+        yield
+        self._doing = before
+
+    def explain(self, error: Exception) -> Exception:
+        """The error, with the workers named that are missing, or this one if it has no memory; and what was done then."""
+        if is_shortage(error):
+            own = f"worker {self.rank} (host {self.hosts[self.rank]})"
+            return ClusterError(
+                f"{own} ran out of memory during {self._doing}: give it more, lower batch_size or hidden, or set --memory "
+                f"or --micro-batches; then go on from the last checkpoint with --resume"
+            )
         missing = [] if self._heartbeats is None else self._heartbeats.missing()
         if not missing:
             return error
         workers = ", ".join(f"worker {rank} (host {self.hosts[rank]})" for rank in missing)
         return ClusterError(
-            f"{workers} stopped answering; look at its output, then go on from the last checkpoint with --resume"
+            f"{workers} stopped answering during {self._doing}; look at its output, then go on from the last checkpoint "
+            f"with --resume"
         )
 
     def leave(self) -> None:

@@ -10,7 +10,14 @@ if TYPE_CHECKING:
     from weft.report.plan_table import print_answer
     from weft.report.plan_text import answer_as_dict
     from weft.report.progress import StageProgress
-    from weft.report.tables import print_cluster, print_graph, print_locality, print_partition, print_traffic
+    from weft.report.tables import (
+        print_cluster,
+        print_findings,
+        print_graph,
+        print_locality,
+        print_partition,
+        print_traffic,
+    )
     from weft.report.training_log import listener_for
 else:
     __getattr__ = lazy_face(__name__)

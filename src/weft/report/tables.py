@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from weft.graph import GraphStatistics, SkewBin
@@ -11,9 +12,11 @@ from weft.planner import NEVER, Cluster
 from weft.quantities import as_bits, as_seconds, as_size
 
 if TYPE_CHECKING:
+    from weft.cluster import Finding
     from weft.lab import Locality, Micrographs, Misses
     from weft.partition import PartitionFigures
 
+_COLOURS = {"good": "green", "warning": "yellow", "bad": "red"}
 _MOST = 10  # names of what was left out
 
 
@@ -179,3 +182,17 @@ def print_traffic(traffic: list[dict[str, int]]) -> None:
         packets = f"{counted['sent_packets']:,}"
         table.add_row(f"h{number}", human_bytes(counted["sent_bytes"]), human_bytes(counted["received_bytes"]), packets)
     Console().print(table)
+
+
+def print_findings(findings: "Sequence[Finding]") -> None:
+    """Print what `weft doctor` found, with what to do about it."""
+    table = Table("what", "where", "found", "", title="checkup", title_justify="left")
+    for finding in findings:
+        verdict = f"[{_COLOURS[finding.verdict]}]{finding.verdict}[/]"
+        table.add_row(finding.what, finding.where, escape(finding.found), verdict)
+    console = Console(highlight=False)
+    console.print(table)
+    for finding in findings:
+        if finding.remedy:
+            said = f"{finding.what}, {finding.where}: {finding.remedy}"
+            console.print(f"{finding.verdict:<7}  {said}", soft_wrap=True, markup=False)

@@ -12,10 +12,21 @@ from weft.errors import ConfigError
 from weft.exchange import Traffic, World
 from weft.graph import Graph, ProgressCallback
 from weft.meter import Meter
+from weft.nn import encoder_of
 from weft.plan import Settings
-from weft.planner import Answer, Cluster, KeptCluster, Planner, probe_cluster, probe_cluster_again, read_cluster
+from weft.planner import (
+    Answer,
+    Cluster,
+    KeptCluster,
+    Planner,
+    Prediction,
+    probe_cluster,
+    probe_cluster_again,
+    read_cluster,
+)
 from weft.training.events import Event, Measuring, Notice, Planned
 from weft.training.loader import check_alike
+from weft.training.models import make_model, plan_for
 from weft.training.objectives import Objective, objective_for
 from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
@@ -42,7 +53,8 @@ def trainer_for(
     check_alike(world, graph, settings)
     with _aside(world):
         cluster = _cluster(settings, world, tell)
-        planner = planner_for(settings, graph, model, world, objective, cluster.memory)
+        with world.during("planning"):
+            planner = planner_for(settings, graph, model, world, objective, cluster.memory)
     answer = planner.answer(cluster)
     tell(Planned(answer))
     start = time.perf_counter()
@@ -50,6 +62,18 @@ def trainer_for(
     if settings.parallel.watch:
         trainer.watch = watch_over(trainer, planner, cluster, answer, time.perf_counter() - start)
     return trainer
+
+
+def expected(graph: Graph, settings: Settings, world: World, tell: Callable[[str], None]) -> Prediction:
+    """What the planner expects of the plan that a run by these settings would take. All workers call this together."""
+    check_alike(world, graph, settings)
+    model, objective = make_model(settings, graph), objective_for(graph, settings)
+    with _aside(world):
+        cluster = _cluster(settings, world, lambda event: tell(event.text) if isinstance(event, Notice) else None)
+        planner = planner_for(settings, graph, model, world, objective, cluster.memory)
+    if settings.plan.name == "auto":
+        return planner.answer(cluster).best
+    return planner.predict(plan_for(settings, encoder_of(model), planner.space.depth), cluster)
 
 
 def watch_over(trainer: Trainer, planner: Planner, cluster: Cluster, answer: Answer, change: float) -> Watch:
@@ -100,17 +124,18 @@ def measured_cluster(
 def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> Cluster:
     """The cluster of the settings' file; without one, as it was kept or is measured now."""
     start = time.perf_counter()
-    if settings.parallel.cluster is None:
-        kept = KeptCluster(world, lambda text: tell(Notice(text)))
-        cluster = kept.read()
-        if cluster is None:
-            tell(Notice("measuring the cluster, with a small graph for what work takes: some seconds, once"))
-            cluster = measured_cluster(world, progress=lambda *stage: tell(Measuring(*stage)))
-            said = kept.write(cluster)
-            tell(Notice(f"measured the cluster in {time.perf_counter() - start:.1f} s: {said}"))
-        return cluster
-    cluster = described(settings.parallel.cluster, world.workers)
-    return cluster if cluster.work else rehearse(world, cluster)
+    with world.during("measuring"):
+        if settings.parallel.cluster is None:
+            kept = KeptCluster(world, lambda text: tell(Notice(text)))
+            cluster = kept.read()
+            if cluster is None:
+                tell(Notice("measuring the cluster, with a small graph for what work takes: some seconds, once"))
+                cluster = measured_cluster(world, progress=lambda *stage: tell(Measuring(*stage)))
+                said = kept.write(cluster)
+                tell(Notice(f"measured the cluster in {time.perf_counter() - start:.1f} s: {said}"))
+            return cluster
+        cluster = described(settings.parallel.cluster, world.workers)
+        return cluster if cluster.work else rehearse(world, cluster)
 
 
 def described(file: Path, workers: list[int], option: str = "--cluster") -> Cluster:

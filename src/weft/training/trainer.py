@@ -79,7 +79,8 @@ class Trainer:
             with self._saved:
                 with Interrupts() as interrupts:
                     self._train(interrupts)
-                result = self._finish()
+                with self.world.during("the end"):
+                    result = self._finish()
             self.close()
             return result
         except BaseException:
@@ -97,7 +98,8 @@ class Trainer:
         for text in self.run.notices():
             self._notice(text)
         while p.epoch < epochs and not p.stopped:
-            self._epoch(interrupts)
+            with self.world.during(f"epoch {p.epoch + 1}"):
+                self._epoch(interrupts)
         self._evaluate_at_end()
         self._saved.finish(p)
 
@@ -105,7 +107,8 @@ class Trainer:
         p, s = self.progress, self.settings
         self.model.train()
         for batch in self.loader.epoch(p.epoch, p.batch, last=p.epoch + 1 == s.optimisation.epochs):
-            loss, edges, signum = self._step(batch, interrupts.signum)
+            with self.world.during(f"epoch {p.epoch + 1}, batch {p.batch + 1}"):
+                loss, edges, signum = self._step(batch, interrupts.signum)
             p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.terms, p.batch + 1, p.step + 1
             self._tell(Stepped(p.epoch, p.batch, loss / batch.terms, batch.size, edges))
             self._saved.check()
@@ -164,7 +167,8 @@ class Trainer:
         p, patience = self.progress, self.settings.evaluation.patience
         if not self._validates:
             return False
-        figures = self.measure("validation")
+        with self.world.during(f"the evaluation after epoch {p.epoch}"):
+            figures = self.measure("validation")
         validation = figures[self.objective.metric]
         p.history[-1] |= {"validation": validation, "figures": figures}
         best = p.best is None or self.objective.better(validation, p.best)
@@ -196,7 +200,8 @@ class Trainer:
             return
         self._notice(change.text)
         if change.plan is not None:
-            self.use(change.plan)
+            with self.world.during("the change of plans"):
+                self.use(change.plan)
             self.run.prepare()
 
     def _finish(self) -> Result:

@@ -10,6 +10,7 @@ from weft import cli
 from weft.plan import DEFAULTS, PLACES
 
 OWN = {
+    "doctor": ["--config", "--help", "--help-all", "--json", "--out", "--set"],
     "train": ["--config", "--help", "--help-all", "--out", "--set"],
     "plan": ["--config", "--help", "--help-all", "--hosts", "--html", "--json", "--measure", "--method", "--set"],
 }

@@ -1,0 +1,47 @@
+"""weft doctor: is this cluster fit for a long run?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import weft.cluster
+import weft.report
+from weft.commands.flags import add_settings, settings_given
+from weft.commands.joining import joined
+from weft.place import place_here
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `weft doctor`: those of the run that it is for."""
+    parser.add_argument(
+        "graph", type=Path, nargs="?", help="the graph directory that will be trained on, if it is there"
+    )
+    parser.add_argument("--out", type=Path, help="where the trained model will be saved")
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    add_settings(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look at everything together with the other workers; 0, or 1 where something would end the run."""
+    settings = settings_given(args, "weft doctor")
+    parallel = settings.parallel
+    if place_here() is None and parallel.workers > 1:
+        request = weft.cluster.Request(tuple(args.argv), parallel.workers, ports=parallel.ports)
+        return weft.cluster.LocalProcesses().submit(request)
+    with joined(parallel.timeout, parallel.transport, parallel.ports) as world:
+        tell = _tell if world.rank == 0 else lambda text: None
+        findings = weft.cluster.checkup(world, settings, args.graph, args.out, tell)
+        if world.rank == 0:
+            if args.json:
+                print(json.dumps([asdict(finding) for finding in findings]))
+            else:
+                weft.report.print_findings(findings)
+        return int(any(finding.verdict == "bad" for finding in findings))
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
