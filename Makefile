@@ -3,11 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+PAPER ?= apt gsplit adagl leapgnn neutrontp
 KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
 # One wheel is for 3.11, and one for 3.12 and later: make wheel WHEEL_PYTHONS="/path/to/python3.11 /path/to/python3.12"
 WHEEL_PYTHONS ?= $(PYTHON) python3.12
 
-.PHONY: help train test test-slow fuzz wheel test-wheel lint format bench clean
+.PHONY: help train test test-slow fuzz wheel test-wheel lint format bench papers clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,6 +50,9 @@ format: .venv/installed  ## Put the code into the house's format
 bench: .venv/installed  ## Time the kernels and a small epoch; the peers' comparisons are in benchmarks/README.md
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/import_speed.py
+
+papers: .venv/installed  ## A paper's tables and figures, beside Weft's: PAPER=apt (half an hour each; QUICK=1: minutes)
+	OMP_NUM_THREADS=1 PYTHONPATH=benchmarks $(BIN)/python -m papers $(PAPER) $(if $(QUICK),--quick)
 
 clean:  ## Remove what was built and trained here
 	rm -rf .venv build runs

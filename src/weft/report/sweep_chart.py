@@ -64,8 +64,8 @@ def can_draw(sweep: Sweep) -> bool:
     return any(_points(sweep, name) for name in sweep.seconds)
 
 
-def chart(sweep: Sweep, styles: dict[str, int], width: float, kind: str) -> str:
-    """The drawing at one width, in units that are pixels where it is shown at its own size."""
+def chart(sweep: Sweep, styles: dict[str, int], width: float, kind: str, of: str = "seconds an epoch") -> str:
+    """The drawing at one width, in units that are pixels where it is shown at its own size; `of`: what is least."""
     names = [name for name in sweep.seconds if _points(sweep, name)]
     most = int(width / _LETTER)
     flags = [
@@ -80,12 +80,12 @@ def chart(sweep: Sweep, styles: dict[str, int], width: float, kind: str) -> str:
     top = 26 + _LINE * (max(rows, default=-1) + 1)
     height = top + max(210.0, _LINE * len(names)) + 44
     y = _y_scale(sweep, names, height - 44, top + 6)
-    parts = [_grid(sweep, x, y, width, height)]
+    parts = [_grid(sweep, x, y, width, height, of)]
     parts += [_flag(flag, row, x, width, y) for flag, row in zip(flags, rows, strict=True)]
     winners = set(fastest(sweep))
     for name, label in zip(names, _label_places(sweep, names, y), strict=True):
         parts.append(_line(sweep, name, styles.get(name, 0), name in winners, x, y, right, label))
-    shown = f"Seconds an epoch by {axis_of(sweep).title}: " + "; ".join(flag.word for flag in flags)
+    shown = f"{of[:1].upper()}{of[1:]} by {axis_of(sweep).title}: " + "; ".join(flag.word for flag in flags)
     box = f"0 0 {width:.0f} {height:.0f}"
     return element("svg", *parts, class_=f"chart {kind}", viewBox=box, role="img", aria_label=shown)
 
@@ -108,11 +108,11 @@ def _y_scale(sweep: Sweep, names: list[str], bottom: float, top: float) -> Scale
     return Scale(0.0, high * 1.05, bottom, top, logarithmic=False)
 
 
-def _grid(sweep: Sweep, x: Scale, y: Scale, width: float, height: float) -> str:
+def _grid(sweep: Sweep, x: Scale, y: Scale, width: float, height: float, of: str) -> str:
     """Both axes: lines, figures, titles."""
     axis = axis_of(sweep)
     note = ", logarithmic" if y.logarithmic else ""
-    parts = [_text(f"seconds an epoch{note}", 0, 11, "axis-title")]
+    parts = [_text(f"{of}{note}", 0, 11, "axis-title")]
     for tick in y.ticks(7):
         parts.append(_rule(x.start - 6, y(tick), x.end + 6, y(tick), "rule"))
         parts.append(_text(figure(tick), x.start - 10, y(tick) + 4, "tick", "end"))

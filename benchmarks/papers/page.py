@@ -1,0 +1,137 @@
+"""docs/papers.md and a page with plots, built from the records and nothing else."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from papers import PAPERS
+from papers.bench import QUICK, WHOLE
+from papers.records import Record, Records
+from papers.run import findings, measured, sheets_of
+from papers.sheet import Chart, Finding, Sheet
+from weft.report.formats import figure
+from weft.report.html import document, element, row, section, table, text
+from weft.report.sweep_chart import can_draw, chart
+from weft.report.sweep_text import axis_of
+
+_TITLES = {
+    "apt": "APT: choosing among four strategies",
+    "gsplit": "GSplit: each vertex of a batch computed once",
+    "adagl": "AdaGL: allocation for the communication of training",
+    "leapgnn": "LeapGNN: the model goes to the features",
+    "neutrontp": "NeutronTP: features split in place of the graph",
+}
+_HEAD = """# The papers' evaluations on this machine
+
+Built by `python -m papers` from the records in `benchmarks/papers/records`: what each table or figure claims, what Weft
+measured, and whether the shape holds. The graphs are the real ones of `../shared/data` and generated ones; absolute figures
+are not those of the papers' clusters. `make papers PAPER=apt` measures a paper's sheets again (`QUICK=1`: in minutes).
+"""
+_WIDE, _NARROW = 900.0, 345.0  # pixels, as on the planner's pages
+
+
+def size_of(sheet: Sheet, records: Records) -> str:
+    """The size to show: whole, if it was measured."""
+    return WHOLE if records.of(sheet.name, WHOLE) else QUICK
+
+
+def markdown(folder: Path) -> str:
+    """All papers' sheets that have records."""
+    parts = [_HEAD]
+    for paper in PAPERS:
+        records = Records(paper, folder)
+        shown = [
+            _sheet_text(sheet, records) for sheet in sheets_of(paper) if records.of(sheet.name, size_of(sheet, records))
+        ]
+        if shown:
+            parts += [f"## {_TITLES[paper]}\n", *shown]
+    return "\n".join(parts)
+
+
+def terminal(sheet: Sheet, records: Records, size: str) -> str:
+    """A sheet's claims and figures as lines."""
+    lines = [f"\n{sheet.name}: {sheet.title}"]
+    for one in findings(sheet, records, size):
+        lines += [f"  paper: {one.claim}", f"  Weft:  {one.found}", f"         {verdict(one)}"]
+    return "\n".join(lines)
+
+
+def verdict(finding: Finding) -> str:
+    """Whether the shape holds, in words."""
+    return "holds" if finding.holds else f"does not hold: {finding.why}" if finding.why else "does not hold"
+
+
+def html(folder: Path) -> str:
+    """The same as a page, with plots."""
+    parts = [element("header", element("h1", "The papers’ evaluations on this machine"))]
+    for paper in PAPERS:
+        records = Records(paper, folder)
+        shown = [
+            _sheet_html(sheet, records) for sheet in sheets_of(paper) if records.of(sheet.name, size_of(sheet, records))
+        ]
+        if shown:
+            parts.append(section(text(_TITLES[paper]), "".join(shown)))
+    return document("The papers’ evaluations", *parts)
+
+
+def _sheet_text(sheet: Sheet, records: Records) -> str:
+    size = size_of(sheet, records)
+    rows = records.of(sheet.name, size)
+    lines = [f"### {sheet.name}: {sheet.title}\n", f"{sheet.about}\n", "| paper | Weft | |", "|---|---|---|"]
+    lines += [_line(one.claim, one.found, verdict(one)) for one in findings(sheet, records, size)]
+    names = _columns(rows)
+    lines += ["", _line("", *names), "|---" * (len(names) + 1) + "|"]
+    lines += [_line(one.case, *_cells(one, names)) for one in rows]
+    return "\n".join([*lines, "", f"{_origin(rows)}\n"])
+
+
+def _sheet_html(sheet: Sheet, records: Records) -> str:
+    size = size_of(sheet, records)
+    rows = records.of(sheet.name, size)
+    names = _columns(rows)
+    claims = [
+        row(one.claim, [one.found, verdict(one)], "best" if one.holds else None)
+        for one in findings(sheet, records, size)
+    ]
+    drawn = [_figure(one) for one in sheet.charts(measured(sheet, records, size)) if can_draw(one.lines)]
+    return "".join(
+        [
+            element("h3", text(f"{sheet.name}: {sheet.title}")),
+            element("p", text(sheet.about), class_="note"),
+            table(f"Claims of {sheet.name}", ["paper", "Weft", ""], claims),
+            *drawn,
+            table(f"Figures of {sheet.name}", ["", *names], [row(one.case, _cells(one, names)) for one in rows]),
+            element("p", text(_origin(rows)), class_="note"),
+        ]
+    )
+
+
+def _figure(drawn: Chart) -> str:
+    lines = drawn.lines
+    styles = {name: number for number, name in enumerate(lines.seconds)}
+    both = [chart(lines, styles, width, kind, drawn.of) for width, kind in ((_WIDE, "wide"), (_NARROW, "narrow"))]
+    return element("figure", element("figcaption", text(f"By {axis_of(lines).title}")), *both, class_="sweep")
+
+
+def _line(*cells: str) -> str:
+    """A row of a table in Markdown."""
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _columns(rows: Iterable[Record]) -> list[str]:
+    return list(dict.fromkeys(name for one in rows for name in one.figures))
+
+
+def _cells(record: Record, names: Iterable[str]) -> list[str]:
+    return [figure(record.figures[name]) if name in record.figures else "" for name in names]
+
+
+def _origin(rows: Sequence[Record]) -> str:
+    """Where the figures come from: dates, commits, machines and commands."""
+
+    def told(values: Iterable[str]) -> str:
+        return ", ".join(dict.fromkeys(values))
+
+    return (
+        f"{rows[0].size} size, {told(one.date[:10] for one in rows)}, {told(one.machine for one in rows)}, commit "
+        f"{told(one.commit for one in rows)}: `{told(one.command for one in rows)}`"
+    )

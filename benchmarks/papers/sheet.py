@@ -1,0 +1,53 @@
+"""A sheet: a table or figure of a paper as data. What it claims, what runs here, and how the two are compared."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from papers.bench import Bench
+from weft.errors import ConfigError
+from weft.planner import Sweep
+
+Figures = Mapping[str, float]  # of one case, by name
+Measured = Mapping[str, Figures]  # by case, in the order of the sheet's cases
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim of the paper beside what was found here."""
+
+    claim: str  # with the paper's own numbers
+    found: str
+    holds: bool
+    why: str = ""  # where it does not hold
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines to draw."""
+
+    lines: Sweep
+    of: str = "seconds an epoch"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table or figure of a paper."""
+
+    name: str  # as the paper calls it: Table 3
+    title: str
+    about: str  # what stands for what here, in a sentence or two
+    cases: Callable[[Bench], Mapping[str, Callable[[], Figures]]]  # what runs, by name
+    compare: Callable[[Measured], Iterable[Finding]]
+    charts: Callable[[Measured], Iterable[Chart]] = lambda measured: ()
+    root: bool = False  # are its hosts network namespaces?
+
+
+def check_rights(paper: str, sheets: Iterable[Sheet]) -> None:
+    """Refuse sheets whose hosts can't be made."""
+    names = [sheet.name for sheet in sheets if sheet.root]
+    if names and os.geteuid() != 0:
+        raise ConfigError(
+            f"{', '.join(names)} of {paper} run on hosts that are network namespaces, which only root can make: run this "
+            f"as root, or name the other sheets with --only"
+        )

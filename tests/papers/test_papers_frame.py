@@ -1,0 +1,186 @@
+"""The frame of the papers' evaluations: what is measured again, records, pages; and sheets that count, on small graphs."""
+
+from html.parser import HTMLParser
+from itertools import count
+
+import numpy as np
+import pytest
+from papers import PAPERS, bench, page, records, run, sheet
+from papers.draws import Draws, hottest
+from papers.gsplit import table1, table2, table5
+
+from weft.errors import ConfigError
+from weft.graph import communities, rmat
+from weft.planner import Sweep
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """Sheets on graphs of 2,000 vertices."""
+    monkeypatch.setitem(bench.SIZES, "quick", (2000, 20000))
+    return bench.Bench(True, tmp_path, tmp_path / "nothing is shared")
+
+
+def made(name="Table 9", cases=("a", "b"), **others):
+    """A sheet whose cases number their runs."""
+    runs = count(1)
+
+    def compare(measured):
+        yield sheet.Finding(
+            "fast & <small>", f"{sum(one['x'] for one in measured.values()):.0f} in all", False, "of a |"
+        )
+
+    return sheet.Sheet(
+        name, "nothing", "About it.", lambda _: {case: lambda: {"x": next(runs)} for case in cases}, compare, **others
+    )
+
+
+def figures(kept, name="Table 9"):
+    return {one.case: one.figures["x"] for one in kept.of(name, "quick")}
+
+
+def test_a_case_of_this_commit_is_not_measured_again(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "commit", lambda: "abc")
+    kept = records.Records("apt", tmp_path)
+    run.measure(made(cases=("a",)), small, kept, "make")
+    assert figures(kept) == {"a": 1}
+    resumed = records.Records("apt", tmp_path)
+    run.measure(made(), small, resumed, "make")  # it goes on where it was stopped
+    assert figures(resumed) == {"a": 1, "b": 1}
+    run.measure(made(), small, resumed, "make", again=True)
+    assert figures(resumed) == {"a": 1, "b": 2}
+    monkeypatch.setattr(run, "commit", lambda: "abd")
+    run.measure(made(cases=("b", "a")), small, resumed, "make")
+    assert figures(records.Records("apt", tmp_path)) == {"b": 1, "a": 2}
+
+
+def test_what_was_changed_since_a_commit_is_always_measured(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "commit", lambda: f"abc{records.CHANGED}")
+    kept, one = records.Records("apt", tmp_path), made(cases=("a",))
+    run.measure(one, small, kept, "make")
+    run.measure(one, small, kept, "make")
+    assert figures(kept) == {"a": 2}
+
+
+def test_cases_that_are_no_more_leave_the_records(small, tmp_path):
+    kept = records.Records("apt", tmp_path)
+    run.measure(made(), small, kept, "make")
+    run.measure(made("Table 8", cases=("c",)), small, kept, "make")
+    run.measure(made(cases=("b",)), small, kept, "make")
+    assert [one.case for one in kept.of("Table 9", "quick")] == ["b"]
+    assert [one.case for one in kept.of("Table 8", "quick")] == ["c"]
+
+
+def test_hosts_need_root(monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    sheet.check_rights("apt", [made()])
+    with pytest.raises(ConfigError, match=r"Figure 8 of apt run on hosts .* only root can make: .* --only"):
+        sheet.check_rights("apt", [made(), made("Figure 8", root=True)])
+
+
+def test_a_sheet_that_is_not_known_is_refused():
+    with pytest.raises(ConfigError, match="gsplit has no sheet 'Table 99': choose from Table 1"):
+        run.sheets_of("gsplit", ["Table 99"])
+
+
+class Tags(HTMLParser):
+    """Every element is closed, in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], set()
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.add(tag)
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_pages_are_made_of_records_alone(small, tmp_path, monkeypatch):
+    def chart(measured):
+        yield sheet.Chart(Sweep("hidden", [8.0, 32.0], {"gdp": [1.0, 2.0], "snp": [2.0, 1.0]}), "MB an epoch")
+
+    one = made(charts=chart)
+    monkeypatch.setattr(page, "sheets_of", lambda paper: [one] if paper == "apt" else [])
+    kept = records.Records("apt", tmp_path)
+    run.measure(one, small, kept, "make papers PAPER=apt QUICK=1")
+    text, markup = page.markdown(tmp_path), page.html(tmp_path)
+    for shown in (text, markup, page.terminal(one, kept, "quick")):
+        assert "3 in all" in shown
+        assert "does not hold: of a" in shown
+    record = kept.of("Table 9", "quick")[0]
+    assert f"commit {record.commit}: `make papers PAPER=apt QUICK=1`" in text
+    assert record.machine in text
+    assert record.machine in markup
+    assert "| fast & <small> | 3 in all | does not hold: of a \\| |" in text
+    tags = Tags()
+    tags.feed(markup)
+    assert tags.open == []
+    assert "svg" in tags.seen
+    assert "MB an epoch" in markup
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_sheets_say_what_their_records_show(paper):
+    known = run.sheets_of(paper)
+    assert len({one.name for one in known}) == len(known)
+    kept = records.Records(paper)
+    for one in known:
+        for size in (bench.QUICK, bench.WHOLE):
+            assert bool([*run.findings(one, kept, size)]) == bool(kept.of(one.name, size))
+
+
+def test_the_page_in_docs_is_what_the_records_say():
+    docs = bench.ROOT / "docs" / "papers.md"
+    assert docs.read_text() == page.markdown(records.FOLDER), "run `python -m papers gsplit --report`"
+
+
+def test_own_and_shared_caches_load_the_same_rows_where_there_is_none(small):
+    found = {name: run() for name, run in table1.SHEET.cases(small).items()}
+    assert found["PaGraph, cache 0%"] == found["Quiver, cache 0%"]
+    assert found["Quiver, cache 25%"][table1.FROM_CPU] == 0
+    assert found["split, cache 0%"][table1.TIMES] == 1
+    assert all(one.claim for one in table1.SHEET.compare(found))
+
+
+def test_redundant_edges_are_those_of_vertices_that_several_workers_sample(tmp_path):
+    graph = communities(tmp_path / "graph", vertices=300, edges=3000, width=4, train=0.5)
+    drawn = Draws(graph, (-1, -1), 40, workers=4, most=1)
+    (whole,), (dealt,) = [*drawn.whole()], [*drawn.dealt()]
+    (seeds,) = drawn.seeds()
+    degrees = np.diff(graph.indptr)
+
+    def by_hand(own):
+        beyond = {*own.tolist()} | {int(u) for v in own for u in graph.indices[graph.indptr[v] : graph.indptr[v + 1]]}
+        return int(degrees[own].sum() + degrees[sorted(beyond)].sum())
+
+    assert table2.edges(whole) == by_hand(seeds)
+    assert [table2.edges(one) for one in dealt] == [by_hand(seeds[worker::4]) for worker in range(4)]
+
+
+def test_skew_and_local_edges_by_hand(tmp_path):
+    graph = rmat(tmp_path / "graph", vertices=200, edges=1000, train=0.5)
+    owners = np.arange(200) % 4
+    (whole,) = Draws(graph, (-1,), 50, most=1).whole()
+    loads, local = [0, 0, 0, 0], 0
+    for seed in whole.vertices.numpy()[: whole.num_seeds]:
+        for source in graph.indices[graph.indptr[seed] : graph.indptr[seed + 1]]:
+            loads[owners[seed]] += 1
+            local += int(owners[source] == owners[seed])
+    skew, share = table5._split(whole, owners)
+    assert skew == pytest.approx((max(loads) - min(loads)) / (sum(loads) / 4))
+    assert share == pytest.approx(local / sum(loads))
+
+
+def test_the_hottest_rows_within_a_part_are_its_own(tmp_path):
+    graph = rmat(tmp_path / "graph", vertices=200, edges=1000)
+    degrees = np.bincount(graph.indices, minlength=200)
+    own = np.arange(200) % 2 == 0
+    kept = hottest(graph, 0.1, own)
+    assert kept.sum() == 20
+    assert not (kept & ~own).any()
+    assert degrees[kept].min() >= degrees[own & ~kept].max()
+    assert hottest(graph, 0.9, own).sum() == 100
