@@ -86,7 +86,7 @@ def watched(graph, world, plan, folder, resume=False, **changed):
     first = trainer.parallel
     other = plan if world.rank == 0 else PLANS[1]
 
-    def replan():
+    def replan(left):
         comm = world.communicator()  # as a probe does: all together, and no batch is on its way meanwhile
         assert all(ready.done() for _, ready in trainer.loader.feed._begun)
         comm.barrier()
@@ -109,7 +109,7 @@ def tried(graph, world):
     )
     trials._LEAST = 0.0  # epochs as short as these are not worth a trial
     trial = Trial(others, epochs=10_000, change=0.0)
-    trainer.watch = Watch(first, lambda: answer_of((first.plan, 1.0), (first.plan, 1.0)), trial=trial)
+    trainer.watch = Watch(first, lambda left: answer_of((first.plan, 1.0), (first.plan, 1.0)), trial=trial)
     trainer.watch._pace = Pace(None)  # epochs this short are not predicted
     trainer.fit()
     return parameters(trainer), [getattr(event, "text", "") for event in told], str(trainer.parallel)

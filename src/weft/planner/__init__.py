@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from weft.planner.fitting import Observation, fit
     from weft.planner.kept import KeptCluster
     from weft.planner.planner import Planner, link_sweep, sweep
-    from weft.planner.probe import probe_cluster, probe_cluster_again
+    from weft.planner.priors import Prior, prior
+    from weft.planner.probe import probe_briefly, probe_cluster, probe_cluster_again
+    from weft.planner.refining import refined
     from weft.planner.task import BatchesOfEpoch, Sampling, Task, Workers
 else:
     __getattr__ = lazy_face(__name__)

@@ -77,7 +77,7 @@ class Cluster:
     work: dict[str, float] = field(default_factory=dict)  # processor seconds a unit, by kind (KINDS)
     links: tuple[Link, ...] = ()
     together: float = 1.0  # the share of their bandwidths that hosts keep while all send to all without a rest
-    rounds: int = 1  # of rehearsals that `work` is the mean of
+    rounds: int = 1  # of rehearsals that `work` is the mean of; 0: it is known from elsewhere, and runs refine it
     measured: float | None = None  # when: seconds since 1970, whole ones
 
     @property

@@ -107,7 +107,7 @@ def _exchange_text(cluster: Cluster) -> Iterator[str]:
 def _work_text(cluster: Cluster) -> Iterator[str]:
     if cluster.work:
         yield "[work]  # processor seconds a unit, at speed 1"
-        yield f"rounds = {cluster.rounds}  # of rehearsals that these figures are the mean of"
+        yield f"rounds = {cluster.rounds}  # of rehearsals that these figures are the mean of; 0: from elsewhere"
     for kind, rate in cluster.work.items():
         yield f"{kind} = {_number(rate)}  # {KINDS[kind]}"
 
@@ -159,7 +159,7 @@ def cluster_of(text: str, where: str) -> Cluster:
         costs,
         links,
         exchange.number("together", _SHARE, 1.0),
-        int(work.number("rounds", _COUNT, 1)),
+        int(work.number("rounds", _ROUNDS, 1)),
         _measured(top),
     )
 
@@ -189,6 +189,7 @@ _OTHERS = {  # of [work]: what is not seconds a unit
     "overlap": _Measure("an exponent, such as 4"),
 }
 _COUNT = _Measure("a whole number, such as 4", whole=True)
+_ROUNDS = _Measure("a whole number, such as 3", zero=True, whole=True)
 
 
 class _Table:

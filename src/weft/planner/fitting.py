@@ -1,9 +1,9 @@
 """From what epochs took to what a unit of work takes: least squares, with no cost below zero."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,27 @@ class Observation:
     processor: dict[str, np.ndarray]  # seconds by stage, of each worker
 
 
+class Told(NamedTuple):
+    """What epochs tell of costs: each row is a stage of a plan's epochs."""
+
+    kinds: list[str]  # of work, with step and layers last
+    units: np.ndarray  # [rows, kinds]
+    seconds: np.ndarray  # [rows] of all workers' processors
+    trust: np.ndarray  # [rows] how much each of them counts
+    pace: float  # at that time
+
+
 def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     """What a unit of each kind of work takes, from epochs that were seen; of rows on disk, which were not, nothing."""
+    kinds, *told, pace = told_by(cluster, seen)
+    found = steps_and_layers_alike(*told)
+    found *= too_low(found, *told)
+    work = {"pace": pace, "disk": 0.0} | dict(zip(kinds, found.tolist(), strict=True))
+    return work | side_by_side(*as_batches(cluster, work, seen))
+
+
+def told_by(cluster: Cluster, seen: Sequence[Observation]) -> Told:
+    """What epochs tell of what each kind of work costs."""
     kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "busy", "overlap", "step", "layers")]
     pace = float(np.mean([planner.space.model.pace for planner in {one.planner for one in seen}]))
     cluster, rows, seconds, weights = replace(cluster, work={"pace": pace}), [], [], []
@@ -49,14 +68,15 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
                 rows.append([*work_of_stage, *(convolved if computes else (0.0, 0.0))])
                 seconds.append(float(np.median(spent)))
                 weights.append(trust)
-    told = np.array(rows), np.array(seconds), np.array(weights)
-    found = steps_and_layers_alike(*told)
-    found *= too_low(found, *told)
-    work = {"pace": pace, "disk": 0.0} | dict(zip([*kinds, "step", "layers"], found.tolist(), strict=True))
+    return Told([*kinds, "step", "layers"], np.array(rows), np.array(seconds), np.array(weights), pace)
+
+
+def as_batches(
+    cluster: Cluster, work: dict[str, float], seen: Sequence[Observation]
+) -> tuple[list[Price], list[float]]:
+    """Epochs that were seen as prices, with what work their processors did, and what they took."""
     priced = replace(cluster, work=work | {"busy": 1.0, "overlap": 1.0})
-    batches = [_batch(one, work, priced).times(one.planner.batches) for one in seen]
-    busy, overlap = side_by_side(batches, [one.seconds for one in seen])
-    return work | {"busy": busy, "overlap": overlap}
+    return [_batch(one, work, priced).times(one.planner.batches) for one in seen], [one.seconds for one in seen]
 
 
 def _trust(one: Observation, cluster: Cluster) -> float:
@@ -97,14 +117,19 @@ def too_low(costs: np.ndarray, units: np.ndarray, seconds: np.ndarray, trust: np
 
 
 def least_squares(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray | float = 1.0) -> np.ndarray:
-    """The costs a unit that come nearest to the seconds, relative to them; none below zero (Lawson and Hanson's way).
+    """The costs a unit that come nearest to the seconds, relative to them; none below zero.
 
     `trust`: how much each of the seconds counts.
     """
-    scale = units.max(0)
-    used = scale > 0
     weights = trust / np.maximum(seconds, _LEAST * seconds.max())
-    a, b = (units[:, used] / scale[used]) * weights[:, None], seconds * weights
+    return nonnegative(units * np.reshape(weights, (-1, 1)), seconds * weights)
+
+
+def nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The x of least squares of a x - b that has nothing below zero (Lawson and Hanson's way)."""
+    scale = a.max(0)
+    used = scale > 0
+    a = a[:, used] / scale[used]
     costs, active = np.zeros(a.shape[1]), np.zeros(a.shape[1], dtype=bool)
     for _ in range(10 * a.shape[1]):
         slope = a.T @ (b - a @ costs)
@@ -123,17 +148,22 @@ def least_squares(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray | fl
             costs = costs + step * (tried - costs)
             active &= costs > 1e-12
             costs[~active] = 0.0
-    out = np.zeros(units.shape[1])
+    out = np.zeros(len(scale))
     out[used] = costs / scale[used]
     return out
 
 
-def side_by_side(epochs: Sequence[Price], seconds: Sequence[float]) -> tuple[float, float]:
-    """How busy processors are kept, and the exponent of the norm over limits: what comes nearest to what epochs took."""
+def side_by_side(
+    epochs: Sequence[Price], seconds: Sequence[float], doubt: Callable[[float, float], float] = lambda busy, p: 0.0
+) -> dict[str, float]:
+    """How busy processors are kept, and the exponent of the norm over limits: what comes nearest to what epochs took.
+
+    `doubt`: added to the mean square of relative errors, for what speaks against the two besides.
+    """
     limits = {busy: [epoch.waiting(busy).limits for epoch in epochs] for busy in _BUSY}
 
     def miss(busy: float, p: float) -> float:
         said = [held_up(limit, p) for limit in limits[busy]]
-        return float(np.mean(np.log(np.array(said) / np.array(seconds)) ** 2))
+        return float(np.mean(np.log(np.array(said) / np.array(seconds)) ** 2)) + doubt(busy, p)
 
-    return min(product(_BUSY, _EXPONENTS), key=lambda pair: miss(*pair))
+    return dict(zip(("busy", "overlap"), min(product(_BUSY, _EXPONENTS), key=lambda pair: miss(*pair)), strict=True))

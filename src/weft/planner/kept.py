@@ -51,7 +51,11 @@ class KeptCluster:
         now = probe_cluster_again(self._world, kept)
         changes, took = kept.changes_to(now), time.perf_counter() - start
         age = f"the cluster as measured {_ago(time.time() - (kept.measured or 0.0))} ago ({self.path})"
-        anew = "`weft probe` measures it anew"
+        anew = (
+            "`weft probe` measures it anew"
+            if kept.rounds
+            else "training refines what work takes, `weft probe` measures it"
+        )
         if changes == UNCHANGED:
             self._tell(f"{age}, checked in {took:.1f} s; {anew}")
             return memory_now(self._world, kept)
@@ -82,7 +86,7 @@ class KeptCluster:
         try:
             return self._sound(self.path)
         except ConfigError as error:
-            self._tell(f"what was kept of this cluster is ignored, and it is measured anew: {error}")
+            self._tell(f"what was kept of this cluster is ignored, and it is looked at anew: {error}")
             return None
 
     def _sound(self, path: Path) -> Cluster:

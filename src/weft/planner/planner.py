@@ -108,17 +108,20 @@ class Planner:
                     total[stage][kind] = total[stage].get(kind, 0.0) + units * self.batches
         return total, convolved
 
-    def answer(self, cluster: Cluster, also: Plan | None = None) -> Answer:
-        """The fastest plan for a cluster, and what the named ones, the runners-up and some other plan would take."""
-        start = time.perf_counter()
+    def answer(self, cluster: Cluster, also: Plan | None = None, epochs: int | None = None) -> Answer:
+        """The fastest plan for a cluster, and what the named ones, the runners-up and some other plan would take.
+
+        `epochs`: that are left, over which filling a cache has to pay; None: all of the task's.
+        """
+        start, epochs = time.perf_counter(), epochs or self.space.task.epochs
         named = self.space.named
         found = {plan: self.predict(plan, cluster, name) for name, plan in named.items()}
-        found |= {plan: self.predict(plan, cluster) for plan in self._searched(cluster) if plan not in found}
+        found |= {plan: self.predict(plan, cluster) for plan in self._searched(cluster, epochs) if plan not in found}
         if also is not None and also not in found:
             found[also] = self.predict(also, cluster)
         ranked = sorted(
             (replace(p, excluded=p.excluded or self.space.differs(p.plan)) for p in found.values()),
-            key=lambda p: (p.excluded is not None, worth(p.plan, p.seconds + p.once / self.space.task.epochs)),
+            key=lambda p: (p.excluded is not None, worth(p.plan, p.over(epochs))),
         )
         if ranked[0].excluded is not None:
             raise ConfigError(f"no plan fits this cluster: {ranked[0].name} {ranked[0].excluded}")
@@ -129,17 +132,17 @@ class Planner:
         looked_at = len(counted.each)
         return Answer(self.space.task.title, ranked[0], shown, said, self.batches, looked_at, counted.error, took)
 
-    def _searched(self, cluster: Cluster) -> list[Plan]:
-        """Plans that may be the best, of all options that are open; the fastest first."""
+    def _searched(self, cluster: Cluster, epochs: int) -> list[Plan]:
+        """Plans that may be the best over so many epochs, of all options that are open; the fastest first."""
         found: dict[_Kind, _Ranked] = {}
         for options in self.space.options():
             for each in options:
-                self._search(cluster, each, found)
+                self._search(cluster, each, epochs, found)
             if any(not ranked.excluded and ranked.as_searched for ranked in found.values()):
                 break
         return [ranked.plan for ranked in sorted(found.values(), key=lambda ranked: ranked[:2])[:_CANDIDATES]]
 
-    def _search(self, cluster: Cluster, options: Options, found: dict["_Kind", "_Ranked"]) -> None:
+    def _search(self, cluster: Cluster, options: Options, epochs: int, found: dict["_Kind", "_Ranked"]) -> None:
         """Add the plans with some options; of those that differ in cache, wire or topology alone, the best stays.
 
         A plan that does not fit memory is tried in a lighter way.
@@ -156,7 +159,7 @@ class Planner:
             sizes = ((light, *self._memory(light, whole, cluster)) for light in space.lighter(plan))
             fitting = next((light for light, memory, room in sizes if memory <= room), None)
             light = fitting or plan
-            seconds = self._seconds(light, whole, cluster) + space.filling(light, cluster) / space.task.epochs
+            seconds = self._seconds(light, whole, cluster) + space.filling(light, cluster) / epochs
             ranked = _Ranked(fitting is None, worth(light, seconds), light, light == plan)
             kind = plan.layers, plan.seeds, plan.group, plan.replicate
             if kind not in found or ranked[:2] < found[kind][:2]:

@@ -32,7 +32,6 @@ from weft.planner.probe_links import (
 
 _LESS = 0.8  # of what was to be expected: what is below is told apart
 _SAME_SPEED = 0.05  # processors that differ by less are of one speed
-_TIMES = 3  # that processors are timed while all work
 _THREADS = 3  # of a worker: one that trains and two that load
 # Where a group of processes has a quota, it gets that in each period, which is 100 ms or a whole part of that nearly
 # everywhere. Whatever was left of the quota is used up first; then each span of whole periods holds its share exactly.
@@ -43,14 +42,15 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class _Pace:
-    """Seconds for each step; and periods of quotas, for processors."""
+    """Seconds for each step; periods of quotas, for processors, and how often they are timed while all work."""
 
     latency: float
     pair: float
     busy: int
+    together: int
 
 
-_FIRST, _AGAIN = _Pace(0.15, 0.15, 2), _Pace(0.04, 0.06, 1)
+_WHOLE, _BRIEF = _Pace(0.15, 0.15, 2, 3), _Pace(0.04, 0.06, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,26 @@ class _Ways:
 
 def probe_cluster(world: World, tell: Tell | None = None) -> Cluster:
     """Measure the cluster of these workers; all of them call this at once, and get the same. Its `work` stays empty."""
-    tell = tell or (lambda text: None)
+    return _probed(world, _WHOLE, tell or (lambda text: None))
+
+
+def probe_briefly(world: World) -> Cluster:
+    """The same in less than half the time, less exactly: enough to begin with."""
+    return _probed(world, _BRIEF, lambda text: None)
+
+
+def _probed(world: World, pace: _Pace, tell: Tell) -> Cluster:
     hosts, mates = Hosts(world), world.communicator("host")
     comm = hosts.comm
     names = [f"h{number}" for number in range(1, hosts.count + 1)]
     tell(f"timing exchanges among {world.size} workers on {hosts.count} hosts")
-    near = max(everyone(comm, latency(mates, _FIRST.latency / 3)))
+    near = max(everyone(comm, latency(mates, pace.latency / 3)))
     near_rate = near_bandwidth(mates, comm) if max(hosts.workers) > 1 else NEVER
-    ways = _ways(hosts, names, _FIRST, None)
+    ways = _ways(hosts, names, pace, None)
     tell("timing processors: one host of a machine at a time, then all")
     machines = hosts.slowest(machine())
-    cores, speeds = _cores(hosts, machines)
-    together = cores if len(set(machines)) == hosts.count else _together(hosts)
+    cores, speeds = _cores(hosts, machines, pace)
+    together = cores if len(set(machines)) == hosts.count else _together(hosts, pace)
     room = _memory(hosts, machines)
     found = tuple(
         Host(
@@ -113,9 +121,9 @@ def probe_cluster_again(world: World, cluster: Cluster) -> Cluster:
             f"{world.size} on {hosts.count}: measure this one with `weft probe`"
         )
     names = [host.name for host in cluster.hosts]
-    ways = _ways(hosts, names, _AGAIN, cluster)
+    ways = _ways(hosts, names, _BRIEF, cluster)
     everyone(hosts.comm, 0.0)
-    together = hosts.sums(busy(_AGAIN.busy)[0])
+    together = hosts.sums(busy(_BRIEF.busy)[0])
     found = tuple(
         replace(
             host,
@@ -167,14 +175,14 @@ def _ways(hosts: Hosts, names: list[str], pace: _Pace, before: Cluster | None) -
     return _Ways(_figure(empty), rates, burst, tuple(links), _figure(kept))
 
 
-def _cores(hosts: Hosts, machines: list[float]) -> tuple[list[float], list[float]]:
+def _cores(hosts: Hosts, machines: list[float], pace: _Pace) -> tuple[list[float], list[float]]:
     """Each host's processors and their speed, measured while the other hosts of its machine rest."""
     turns = [machines[:host].count(machines[host]) for host in range(hosts.count)]
     mine = turns[hosts.own]
     cores, rates = [0.0] * hosts.count, [0.0] * hosts.count
     for turn in range(max(turns) + 1):
         everyone(hosts.comm, 0.0)
-        got, rate = busy(_FIRST.busy) if mine == turn else (0.0, 0.0)
+        got, rate = busy(pace.busy) if mine == turn else (0.0, 0.0)
         cores = [a + b for a, b in zip(cores, hosts.sums(got), strict=True)]
         rates = [a + b for a, b in zip(rates, hosts.sums(rate), strict=True)]
     rates = [rate / workers for rate, workers in zip(rates, hosts.workers, strict=True)]
@@ -184,9 +192,9 @@ def _cores(hosts: Hosts, machines: list[float]) -> tuple[list[float], list[float
     return cores, [1.0 if abs(speed - 1) < _SAME_SPEED else round(speed, 2) for speed in speeds]
 
 
-def _together(hosts: Hosts) -> list[float]:
+def _together(hosts: Hosts, pace: _Pace) -> list[float]:
     """Each host's processors while all work: at the best of some times, as something else may run for a moment."""
-    return max((hosts.sums(busy(_FIRST.busy)[0]) for _ in range(_TIMES)), key=sum)
+    return max((hosts.sums(busy(pace.busy)[0]) for _ in range(pace.together)), key=sum)
 
 
 def _shared(comm: Communicator, cluster: Cluster) -> Cluster:

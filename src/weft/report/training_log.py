@@ -19,7 +19,7 @@ from weft.errors import ConfigError
 from weft.plan import Settings
 from weft.report.plan_table import print_answer
 from weft.report.plan_text import answer_as_dict
-from weft.training import EpochEnded, Event, Finished, Measuring, Notice, Planned, Started, Stepped
+from weft.training import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
 
 RECORD_VERSION = 1
 Listener = Callable[[Event], None]
@@ -88,8 +88,6 @@ class Human:
                 self._say(f"[bold]plan[/bold]  {event.plan}")
                 done = event.first_epoch * event.batches + event.first_batch
                 self._bars.update(self._task, total=event.epochs * event.batches, completed=done)
-            case Measuring():
-                self._bars.update(self._task, description=event.stage, completed=event.done, total=event.total)
             case Planned():
                 print_answer(event.answer, self._console)
             case Stepped():

@@ -6,7 +6,7 @@ from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
     from weft.training.checkpoint import checkpoint_damage
-    from weft.training.events import EpochEnded, Event, Finished, Measuring, Notice, Planned, Started, Stepped
+    from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
     from weft.training.inference import infer
     from weft.training.interrupts import Interrupted
     from weft.training.loader import Loader, as_graph, check_alike, joined

@@ -19,15 +19,6 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Measuring:
-    """The cluster is being measured; so much of a stage is done."""
-
-    stage: str
-    done: int
-    total: int
-
-
-@dataclass(frozen=True)
 class Planned:
     """A plan was chosen."""
 
@@ -79,4 +70,4 @@ class Finished:
     figures: dict[str, float] = field(default_factory=dict)  # all that was measured on the test split, by name
 
 
-Event = Started | Measuring | Planned | Stepped | EpochEnded | Notice | Finished
+Event = Started | Planned | Stepped | EpochEnded | Notice | Finished

@@ -1,8 +1,9 @@
-"""How a run starts: the cluster is measured or read, a plan is chosen and explained, and training is watched."""
+"""How a run starts: the cluster is read or looked at, a plan is chosen and explained, and training is watched."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,18 +21,26 @@ from weft.planner import (
     KeptCluster,
     Planner,
     Prediction,
+    prior,
+    probe_briefly,
     probe_cluster,
-    probe_cluster_again,
     read_cluster,
 )
-from weft.training.events import Event, Measuring, Notice, Planned
+from weft.training.events import Event, Notice, Planned
 from weft.training.loader import check_alike
 from weft.training.models import make_model, plan_for
 from weft.training.objectives import Objective, objective_for
 from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
+from weft.training.replanner import Keep, Replanner
+from weft.training.settling import Settling
 from weft.training.trainer import Trainer
 from weft.training.watch import Watch
+
+
+def _nowhere(cluster: Cluster) -> str:
+    """Of a cluster that a file of the user's describes, nothing is kept."""
+    return ""
 
 
 def trainer_for(
@@ -52,7 +61,7 @@ def trainer_for(
     tell: Callable[[Event], None] = listen if listen and world.rank == 0 else (lambda event: None)
     check_alike(world, graph, settings)
     with _aside(world):
-        cluster = _cluster(settings, world, tell)
+        cluster, keep = _cluster(settings, world, tell)
         with world.during("planning"):
             planner = planner_for(settings, graph, model, world, objective, cluster.memory)
     answer = planner.answer(cluster)
@@ -60,7 +69,7 @@ def trainer_for(
     start = time.perf_counter()
     trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.space.reads, objective)
     if settings.parallel.watch:
-        trainer.watch = watch_over(trainer, planner, cluster, answer, time.perf_counter() - start)
+        trainer.watch = watch_over(trainer, planner, cluster, answer, time.perf_counter() - start, keep)
     return trainer
 
 
@@ -69,28 +78,26 @@ def expected(graph: Graph, settings: Settings, world: World, tell: Callable[[str
     check_alike(world, graph, settings)
     model, objective = make_model(settings, graph), objective_for(graph, settings)
     with _aside(world):
-        cluster = _cluster(settings, world, lambda event: tell(event.text) if isinstance(event, Notice) else None)
+        cluster, _ = _cluster(settings, world, lambda event: tell(event.text) if isinstance(event, Notice) else None)
         planner = planner_for(settings, graph, model, world, objective, cluster.memory)
     if settings.plan.name == "auto":
         return planner.answer(cluster).best
     return planner.predict(plan_for(settings, encoder_of(model), planner.space.depth), cluster)
 
 
-def watch_over(trainer: Trainer, planner: Planner, cluster: Cluster, answer: Answer, change: float) -> Watch:
+def watch_over(
+    trainer: Trainer, planner: Planner, cluster: Cluster, answer: Answer, change: float, keep: Keep = _nowhere
+) -> Watch:
     """A watch over a run by the best plan of an answer; its rivals may be tried.
 
-    `change`: seconds that it takes to get ready for a plan. All workers call this together.
+    `change`: seconds that it takes to get ready for a plan. `keep`: where to keep what epochs tell of the cluster, if that
+    is known from elsewhere. All workers call this together.
     """
-    seen = [cluster, cluster]  # before, and now
-
-    def replan() -> Answer:
-        """What the dry run counted stays."""
-        seen[:] = seen[1], probe_cluster_again(trainer.world, seen[1])
-        return planner.answer(seen[1], also=trainer.parallel)
-
-    return Watch(
-        answer.best, replan, lambda _: seen[0].changes_to(seen[1]), trainer.loader.mode.watched(answer, change)
-    )
+    replanner = Replanner(trainer, planner, cluster, keep)
+    trial = trainer.loader.mode.watched(answer, change)
+    settling = Settling(replanner, change) if cluster.rounds == 0 else None
+    epochs = trainer.settings.optimisation.epochs
+    return Watch(answer.best, replanner.measured_again, lambda _: replanner.changes, trial, epochs, settling)
 
 
 @contextmanager
@@ -121,21 +128,32 @@ def measured_cluster(
     return rehearse(world, cluster, rounds, progress)
 
 
-def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> Cluster:
-    """The cluster of the settings' file; without one, as it was kept or is measured now."""
-    start = time.perf_counter()
+def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> tuple[Cluster, Keep]:
+    """The cluster of the settings' file; without one, as it was kept or is looked at now. And what keeps it."""
     with world.during("measuring"):
-        if settings.parallel.cluster is None:
-            kept = KeptCluster(world, lambda text: tell(Notice(text)))
-            cluster = kept.read()
-            if cluster is None:
-                tell(Notice("measuring the cluster, with a small graph for what work takes: some seconds, once"))
-                cluster = measured_cluster(world, progress=lambda *stage: tell(Measuring(*stage)))
-                said = kept.write(cluster)
-                tell(Notice(f"measured the cluster in {time.perf_counter() - start:.1f} s: {said}"))
-            return cluster
-        cluster = described(settings.parallel.cluster, world.workers)
-        return cluster if cluster.work else rehearse(world, cluster)
+        if settings.parallel.cluster is not None:
+            cluster = described(settings.parallel.cluster, world.workers)
+            return cluster if cluster.work else _with_prior(cluster, settings, world, tell), _nowhere
+        kept = KeptCluster(world, lambda text: tell(Notice(text)))
+        known, start = kept.read(), time.perf_counter()
+        if known is None:
+            known = _with_prior(probe_briefly(world), settings, world, tell)
+            said = kept.write(known)
+            tell(Notice(f"looked at links and processors, in all for {time.perf_counter() - start:.1f} s: {said}"))
+        return known, kept.write
+
+
+def _with_prior(cluster: Cluster, settings: Settings, world: World, tell: Callable[[Event], None]) -> Cluster:
+    """The cluster with work at what it takes elsewhere."""
+    found = prior(world)
+    then = "refined while training" if settings.parallel.watch else "left at that, as --no-watch says"
+    tell(
+        Notice(
+            f"what work takes is not known here yet: taken from {found.machine}, {found.near:.2f} times as long "
+            f"({found.far:.2f} where it waits for memory), and {then}; `weft probe` measures it"
+        )
+    )
+    return replace(cluster, work=found.work, rounds=0)
 
 
 def described(file: Path, workers: list[int], option: str = "--cluster") -> Cluster:

@@ -1,11 +1,12 @@
-"""Watching a run: plans that may be the fastest are tried; epochs are held against what was expected, and when they drift
-away, the cluster is looked at again.
+"""Watching a run: where costs are known from elsewhere, epochs refine them; plans that may be the fastest are tried; epochs
+are held against what was expected, and when they drift away, the cluster is looked at again.
 
 The first worker keeps the clock and decides; the others follow, so that all go on by one plan.
 """
 
 import json
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from weft.exchange import Communicator
 from weft.plan import Plan
 from weft.planner import Answer, Prediction
 from weft.training.pace import Pace, epoch_seconds
+from weft.training.settling import Settling
 from weft.training.trial import EPOCHS, WORTH, Trial, rivals, short
 
 _PATIENCE = 2  # epochs after a planning that are not judged
@@ -29,23 +31,28 @@ class Change:
 class Watch:
     """Holds a run's epochs against `prediction`, that of its plan, and looks for a better plan when they drift away.
 
-    `replan`: all workers call it together; it measures the cluster again and answers as the planner does.
+    `replan`: all workers call it together, with how many epochs are left; it measures the cluster again and answers as the
+    planner does.
     `describe`: what it found to be different, in words; the answer's first reason, if not given.
     `trial`: of plans that may be faster; all workers have one, or none has, and the first one's decides.
+    `epochs`: of the run. `settling`: where predictions are to be refined first.
     """
 
     def __init__(
         self,
         prediction: Prediction,
-        replan: Callable[[], Answer],
+        replan: Callable[[int], Answer],
         describe: Callable[[Answer], str] | None = None,
         trial: Trial | None = None,
+        epochs: int = sys.maxsize,
+        settling: Settling | None = None,
     ) -> None:
         self.prediction = prediction  # of the plan in use, as this worker has it
         self._replan, self._describe = replan, describe or _first_reason
-        self._pace, self._patience = Pace(prediction.seconds), _PATIENCE
+        self._pace = Pace(prediction.seconds) if settling is None else Pace(None, EPOCHS)
+        self._patience, self._settling = _PATIENCE, settling  # None: it is settled
         self._factors: dict[Plan, float] = {}  # seconds measured over predicted, of plans that were in use for a while
-        self._took, self._whole, self._expected, self._epoch = 0.0, 0.0, 0.0, 0
+        self._took, self._whole, self._expected, self._epoch, self._epochs = 0.0, 0.0, 0.0, 0, epochs
         self._field, self.trial = [prediction, *(trial.rivals if trial else ())], trial  # None: it is over
 
     def look(
@@ -58,7 +65,7 @@ class Watch:
         if self.drifts(epoch, steps, batches, comm):
             rest()
             return self.plan_again(comm)
-        return self.try_another(comm)
+        return self.try_another(comm) if self._settling is None or not steps else self.settle(self._settling, comm)
 
     def drifts(self, epoch: int, steps: Sequence[float], batches: int, comm: Communicator) -> bool:
         """Is it time to plan again, after so many epochs, of whose last one (of so many batches) steps took so long?
@@ -70,6 +77,43 @@ class Watch:
         self._epoch, self._took, self._expected = epoch, epoch_seconds(steps, batches), self._pace.expected
         self._whole = sum(steps) * batches / len(steps)
         return _shared(comm, lambda: self._pace.drifts(self._took))
+
+    def settle(self, settling: Settling, comm: Communicator) -> Change | None:
+        """The plan to go on by, of predictions that the last epoch refined; None: more are to come first.
+
+        All workers call this together.
+        """
+        known = _shared(comm, lambda: None if self._pace.usual is None else self._pace.known)
+        if known is None:  # it opened connections and filled caches
+            return None
+        settling.learner.observe()
+        if not known:
+            return None
+        answer = settling.learner.refined(self._left)
+        decision, kept = _shared(comm, lambda: self._settled(settling, answer)), settling.learner.keep()
+        plan, before, text = Plan.from_dict(decision["plan"]), self.prediction.plan, decision["text"]
+        self.prediction = _of(answer, plan) or self.prediction
+        if decision["over"]:
+            text, self._settling = f"{text}; what was learned is {kept}" if kept else text, None
+            self._begin_trial(answer, settling.measured)
+        return Change(None if plan == before else plan, text)
+
+    def _settled(self, settling: Settling, answer: Answer) -> dict[str, Any]:
+        turn = settling.turn(answer, self.prediction, self._pace.usual or self._took, self._left)
+        plan, over = turn.prediction.plan, turn.seconds is not None
+        if plan != self.prediction.plan:
+            self._pace = Pace(turn.seconds) if over else Pace(None, EPOCHS)
+        if over:
+            found = {one.plan: one.seconds for one in answer.predictions}
+            self._factors |= {one: took / found[one] for one, took in settling.measured.items() if one in found}
+        return {"plan": plan.as_dict(), "over": over, "text": turn.text}
+
+    def _begin_trial(self, answer: Answer, measured: Collection[Plan] = ()) -> None:
+        """Plans of an answer are to be tried against the present one, but those that are measured already."""
+        if self.trial is not None:
+            others = [one for one in rivals(answer, self.prediction) if one.plan not in measured]
+            self.trial = Trial(others, self.trial.epochs, self.trial.change)
+            self._field = [self.prediction, *others]
 
     def try_another(self, comm: Communicator) -> Change | None:
         """The plan to try next, or at last the fastest of those tried; None: nothing changes.
@@ -99,16 +143,20 @@ class Watch:
     def plan_again(self, comm: Communicator) -> Change:
         """Measure and plan again, and say what is to change; a trial begins anew. All workers call this together."""
         comm.barrier()
-        answer = self._replan()
+        answer = self._replan(self._left)
         decision = _shared(comm, lambda: self._decide(answer))
         plan = None if decision["plan"] is None else Plan.from_dict(decision["plan"])
         self.prediction = _of(answer, plan or self.prediction.plan) or self.prediction
-        if self.trial is not None:
-            self.trial = Trial(rivals(answer, self.prediction), self.trial.epochs, self.trial.change)
-            self._field = [self.prediction, *self.trial.rivals]
+        self._begin_trial(answer)
         return Change(plan, decision["text"])
 
+    @property
+    def _left(self) -> int:
+        """Epochs that are to come."""
+        return max(1, self._epochs - self._epoch)
+
     def _decide(self, answer: Answer) -> dict[str, Any]:
+        """The plan to go on by, if another one saves enough; the cache of a new plan has yet to be filled."""
         present = self.prediction
         if self._pace.usual is not None:
             self._factors[present.plan] = self._pace.usual / present.seconds
@@ -119,8 +167,13 @@ class Watch:
             return prediction.seconds * self._factors.get(prediction.plan, usual)
 
         stays = self._took if again is None else expected(again)
-        best = min((one for one in [answer.best, *answer.predictions] if one.excluded is None), key=expected)
-        switches = best.plan != present.plan and expected(best) < WORTH * stays
+
+        def worth(prediction: Prediction) -> float:
+            filling = 0.0 if prediction.plan == present.plan else prediction.once
+            return expected(prediction) + filling / self._left
+
+        best = min((one for one in [answer.best, *answer.predictions] if one.excluded is None), key=worth)
+        switches = best.plan != present.plan and worth(best) < WORTH * stays
         self._start(best.plan, expected(best) if switches else None)
         different = self._describe(answer).rstrip(".")
         found = (
@@ -129,7 +182,10 @@ class Watch:
         )
         new, old = (best.name, present.name) if best.name != present.name else (str(best.plan), str(present.plan))
         if switches:
-            then = f"from now on plan {new} ({short(expected(best))} an epoch) in place of {old} ({short(stays)})"
+            filling = f"; filling its cache takes {short(best.once)}" if best.once else ""
+            then = (
+                f"from now on plan {new} ({short(expected(best))} an epoch) in place of {old} ({short(stays)}){filling}"
+            )
         elif best.plan == present.plan:
             then = f"plan {present.name} stays, still the fastest ({short(stays)} an epoch)"
         else:

@@ -99,8 +99,8 @@ WRONG = {
     f"{TWO}\n[zzz]": "c.toml: there is no key 'zzz'; known ones are version, measured, host, link, exchange, work",
     f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}, rounds",
     f"{TWO}\n[work]\nrounds = 2": "c.toml: work: hop is missing; have it measured by `weft probe --out`, as all of [work]",
-    f"{TWO}\n[work]\nrounds = 0\n{WORK}": "c.toml: work: rounds = 0 is not possible; it must be above 0: give a whole "
-    "number, such as 4",
+    f"{TWO}\n[work]\nrounds = -1\n{WORK}": "c.toml: work: rounds = -1 is not possible; it must be 0 or more: give a whole "
+    "number, such as 3",
     f"{TWO}\n[work]\ndrwa = 1": "c.toml: work: there is no key 'drwa'; did you mean 'draw'?",
     f"{TWO}\n[work]\ndraw = 1": "c.toml: work: hop is missing; have it measured by `weft probe --out`, as all of [work]",
     of_b(

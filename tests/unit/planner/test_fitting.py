@@ -64,4 +64,4 @@ def test_how_busy_processors_are_and_the_exponent_are_found():
         epoch = replace(Price.nothing(), parts=parts, links=rng.random(1))
         epochs.append(epoch)
         seconds.append(held_up(epoch.waiting(0.9).limits, 3.0))
-    assert side_by_side(epochs, seconds) == (pytest.approx(0.9), pytest.approx(3.0))
+    assert side_by_side(epochs, seconds) == {"busy": pytest.approx(0.9), "overlap": pytest.approx(3.0)}

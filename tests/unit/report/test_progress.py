@@ -2,10 +2,8 @@
 
 import pytest
 
-from weft.plan import Settings
-from weft.report import StageProgress, listener_for
+from weft.report import StageProgress
 from weft.report.progress import line_of
-from weft.training import Measuring
 
 
 @pytest.mark.parametrize(
@@ -31,11 +29,3 @@ def test_short_stages_are_silent_and_long_ones_tell(capsys):
         progress("placing", 2, 4)
     told = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in told] == ["counting", "placing"] and "2 of 4" in told[1]
-
-
-@pytest.mark.parametrize(("log", "said"), [("json", '"stage": "rehearsing", "done": 3, "total": 13}'), ("human", "")])
-def test_a_run_that_measures_its_cluster_records_how_far_it_is(capsys, log, said):
-    with listener_for(Settings.of(log=log), quiet=False) as listen:
-        listen(Measuring("rehearsing", 3, 13))
-    told = capsys.readouterr().out
-    assert said in told and (log == "json") == ('"record": "Measuring"' in told)

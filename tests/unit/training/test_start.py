@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from weft.plan import Settings
-from weft.planner import KINDS, Cluster, Host, kept
+from weft.planner import KINDS, Cluster, Host, Prior, kept, write_cluster
 from weft.training import Notice, start
 
 MEASURED = Cluster(
@@ -16,50 +16,57 @@ MEASURED = Cluster(
 
 @pytest.fixture
 def clusters(ranks, tmp_path, monkeypatch):
-    """What a run's workers plan for, and what its user is told. Nothing is timed: measuring is counted."""
+    """What a run's workers plan for, and what its user is told. Nothing is timed: looks at the cluster are counted."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    measurements = []
+    looks = []
 
-    def measured_cluster(world, progress):
-        progress("rehearsing", 1, 2)
+    def probe_briefly(world):
         if world.rank == 0:
-            measurements.append(1)
-        return replace(MEASURED, measured=float(int(time.time())))
+            looks.append(1)
+        return replace(MEASURED, work={}, measured=float(int(time.time())))
 
-    monkeypatch.setattr(start, "measured_cluster", measured_cluster)
+    monkeypatch.setattr(start, "probe_briefly", probe_briefly)
+    monkeypatch.setattr(start, "prior", lambda world: Prior(dict.fromkeys(KINDS, 0.5), 1.2, 0.9, "a machine"))
     monkeypatch.setattr(kept, "probe_cluster_again", lambda world, cluster: cluster)
 
-    def run():
+    def run(**options):
         told = []
 
         def work(world):
-            return start._cluster(Settings(), world, told.append if world.rank == 0 else lambda event: None)
+            return start._cluster(Settings.of(**options), world, told.append if world.rank == 0 else lambda event: None)
 
-        found = ranks(2, work, hosts=[0, 1])
-        return found, [event.text for event in told if isinstance(event, Notice)], len(measurements)
+        found = [cluster for cluster, _ in ranks(2, work, hosts=[0, 1])]
+        return found, [event.text for event in told if isinstance(event, Notice)], len(looks)
 
     return run
 
 
-def test_the_second_run_does_not_measure(clusters, tmp_path):
-    (first, other), (before, line), measurements = clusters()
-    assert first == other and measurements == 1 and before.startswith("measuring the cluster, with a small graph")
+def test_the_first_run_takes_what_work_costs_from_elsewhere_and_the_second_one_what_was_kept(clusters, tmp_path):
+    (first, other), (before, line), looks = clusters()
+    assert first == other and looks == 1 and first.rounds == 0 and first.work == dict.fromkeys(KINDS, 0.5)
+    assert before == (
+        "what work takes is not known here yet: taken from a machine, 1.20 times as long (0.90 where it waits for memory), "
+        "and refined while training; `weft probe` measures it"
+    )
     (path,) = (tmp_path / "weft").iterdir()
-    assert line.startswith("measured the cluster in 0.")
+    assert line.startswith("looked at links and processors, in all for 0.")
     assert line.endswith(f" s: kept for later runs in {path}; `weft probe` measures it anew")
-    (again, other), (line,), measurements = clusters()
-    assert again == other and again.work == first.work and measurements == 1
+    (again, other), (line,), looks = clusters()
+    assert again == other and (again.work, again.rounds) == (first.work, 0) and looks == 1
     assert line.startswith("the cluster as measured less than a minute ago")
+    assert line.endswith("; training refines what work takes, `weft probe` measures it")
 
 
-def test_a_damaged_file_is_measured_again(clusters, tmp_path):
+def test_without_a_watch_nothing_is_refined(clusters):
+    assert "and left at that, as --no-watch says; `weft probe` measures it" in clusters(watch=False)[1][0]
+
+
+def test_a_damaged_file_is_not_used(clusters, tmp_path):
     clusters()
     (path,) = (tmp_path / "weft").iterdir()
     path.write_text("version = 1\n[[host")
-    (first, other), (ignored, _, measured), measurements = clusters()
-    assert (
-        first == other and measurements == 2 and "is not valid TOML" in ignored and "measured the cluster" in measured
-    )
+    (first, other), (ignored, _, looked), looks = clusters()
+    assert first == other and looks == 2 and "is not valid TOML" in ignored and "looked at links" in looked
     assert clusters()[2] == 2
 
 
@@ -67,3 +74,15 @@ def test_nothing_is_kept_where_it_is_off(clusters, tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE", "off")
     assert [clusters()[2], clusters()[2]] == [1, 2] and not (tmp_path / "weft").exists()
     assert "not kept for later runs, as WEFT_CACHE says" in clusters()[1][1]
+
+
+@pytest.mark.parametrize(("work", "rounds"), [({}, 0), (dict.fromkeys(KINDS, 0.25), 1)])
+def test_a_file_that_does_not_say_what_work_takes(clusters, tmp_path, work, rounds):
+    """The user's own file is read, and left as it is."""
+    file = tmp_path / "cluster.toml"
+    write_cluster(file, replace(MEASURED, work=work))
+    before = file.read_text()
+    (first, other), told, looks = clusters(cluster=str(file))
+    assert first == other and first.rounds == rounds and looks == 0 and len(told) == 1 - rounds
+    assert first.work == (work or dict.fromkeys(KINDS, 0.5))
+    assert file.read_text() == before and not (tmp_path / "weft").exists()

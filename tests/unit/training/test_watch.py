@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -32,7 +33,7 @@ class Run:
         self.plan, self.truth, self.planned, self.switched, self.told = plan, truth, [], [], []
         self.replan = replan or (lambda: answer(predicted(self.plan, first)))
         self.epoch, self.comm = 0, Communicator()
-        self.watch = Watch(predicted(plan, first), lambda: self.replan(), **more)
+        self.watch = Watch(predicted(plan, first), lambda left: self.replan(), **more)
 
     def go(self, epochs):
         for _ in range(epochs):
@@ -152,6 +153,37 @@ def test_a_plan_that_the_answer_does_not_name_is_judged_by_its_epochs():
     assert run.go(6).switched == [(6, SPLIT)]
 
 
+@pytest.mark.parametrize(("epochs", "switched"), [(100, [(6, SPLIT)]), (10, [])])
+def test_filling_a_cache_has_to_pay_in_the_epochs_that_are_left(epochs, switched):
+    """Ten seconds of filling and two saved an epoch: worth it if more than five are left."""
+    cached = replace(predicted(SPLIT, 1.0), once=10.0)
+    run = Run(lambda epoch, plan: 1.0 if epoch < 5 or plan == SPLIT else 3.0, epochs=epochs)
+    run.replan = lambda: answer(predicted(GDP, 3.0), cached)
+    assert run.go(10).switched == switched
+    assert ("; filling its cache takes 10.0 s" in run.told[0]) == bool(switched)
+
+
+def test_what_is_filled_already_counts_no_more():
+    cached = replace(predicted(GDP, 3.0), once=1e6)
+    run = Run(
+        lambda epoch, plan: 1.0 if epoch < 5 else 3.0, replan=lambda: answer(cached, predicted(SPLIT, 2.9)), epochs=7
+    )
+    assert run.go(7).switched == []
+
+
+def test_planning_again_is_told_how_many_epochs_are_left():
+    asked = []
+
+    def replan(left):
+        asked.append(left)
+        return answer(predicted(GDP, 3.0))
+
+    watch = Watch(predicted(GDP, 1.0), replan, epochs=30)
+    for epoch in range(1, 8):
+        watch.look(epoch, [3.0 if epoch > 4 else 1.0], 1, Communicator(), lambda: None)
+    assert asked == [25]
+
+
 def test_what_is_said():
     found = answer(predicted(GDP, 2.6), predicted(SPLIT, 0.9), reasons=["Its sums are small."])
     run = Run(lambda epoch, plan: 0.5 if epoch < 6 else 3.1, first=0.5, replan=lambda: found).go(7)
@@ -190,7 +222,7 @@ class Shared(Communicator):
 
 
 def test_the_first_worker_decides_for_all():
-    calm = Watch(predicted(GDP, 1.0), lambda: answer(predicted(GDP, 1.0)))
+    calm = Watch(predicted(GDP, 1.0), lambda left: answer(predicted(GDP, 1.0)))
     comm = Shared([False, True, {"plan": SPLIT.as_dict(), "text": "told"}])
     assert not calm.drifts(1, [100.0], 1, comm)
     assert calm.drifts(2, [0.1], 1, comm)

@@ -1,0 +1,56 @@
+"""Planning again in the midst of a run: with links and processors as they are now, or with work at what its epochs took."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from weft.planner import Answer, Cluster, Observation, Planner, probe_cluster_again, refined
+from weft.training.trainer import Trainer
+
+Keep = Callable[[Cluster], str]  # keeps what is known of the cluster for later runs, and says where; or nothing
+
+
+class Replanner:
+    """What a run knows of its cluster, and what the planner makes of it. What the dry run counted stays."""
+
+    def __init__(self, trainer: Trainer, planner: Planner, cluster: Cluster, keep: Keep) -> None:
+        self._trainer, self._planner, self._keep = trainer, planner, keep
+        self._before, self._cluster, self._first = cluster, cluster, cluster
+        self._seen: list[Observation] = []
+
+    def measured_again(self, left: int) -> Answer:
+        """The answer for the cluster as it is now, for a run of so many more epochs. All workers call this together."""
+        self._before, self._cluster = self._cluster, probe_cluster_again(self._trainer.world, self._cluster)
+        return self._answer(left)
+
+    @property
+    def changes(self) -> str:
+        """What was found to be different, in words."""
+        return self._before.changes_to(self._cluster)
+
+    def observe(self) -> None:
+        """Take note of the epoch that has just ended. All workers call this together."""
+        trainer, feed, stages = self._trainer, self._trainer.loader.feed, Observation.STAGES
+        whole = len(trainer.loader) / len(feed.seconds)  # it may have been resumed in its midst
+        mine = [sum(feed.seconds), *(spent.get(stage, 0.0) for spent in feed.spent for stage in stages)]
+        told = torch.stack(trainer.run.comm.gather(torch.tensor(mine, dtype=torch.float64))).numpy() * whole
+        seconds = {stage: float(told[:, at].max()) for at, stage in enumerate(stages, 1)}
+        processor = {stage: told[:, at] for at, stage in enumerate(stages, 1 + len(stages))}
+        self._seen.append(Observation(self._planner, trainer.parallel, float(told[:, 0].max()), seconds, processor))
+
+    def refined(self, left: int) -> Answer:
+        """The answer with work at what the epochs took that were observed, for so many more. All workers call this."""
+        work = refined(replace(self._cluster, work=self._first.work), self._seen)
+        self._cluster = replace(self._cluster, work=work)
+        return self._answer(left)
+
+    def keep(self) -> str:
+        """Keep what was learned for later runs; says where."""
+        work = self._cluster.work
+        if self._trainer.run.threads > 1:  # what steps and layers take is kept as of one thread
+            work = work | {kind: self._first.work[kind] for kind in ("step", "layers")}
+        return self._keep(replace(self._cluster, work=work))
+
+    def _answer(self, left: int) -> Answer:
+        return self._planner.answer(self._cluster, also=self._trainer.parallel, epochs=left)

@@ -1,0 +1,62 @@
+"""Settling on a plan: where what work costs is known from elsewhere, a run's own epochs bring it nearer, and with it all
+predictions, until no other plan is expected to be faster than the one in use.
+"""
+
+from typing import Protocol
+
+from weft.plan import Plan
+from weft.planner import Answer, Prediction
+from weft.training.trial import WORTH, Turn, short
+
+_MOST = 4  # plans that are in use before one stays: each costs a first epoch, and may be slower than expected
+
+
+class Learner(Protocol):
+    """What learns from epochs. All workers call each of these together."""
+
+    def observe(self) -> None:
+        """Take note of the epoch that has just ended."""
+
+    def refined(self, left: int) -> Answer:
+        """The planner's answer by all epochs that were observed, for so many more."""
+
+    def keep(self) -> str:
+        """Keep what was learned for later runs; says where, or nothing."""
+
+
+class Settling:
+    """Which plan goes on, as predictions come nearer to what epochs take.
+
+    `change`: seconds that it takes to get ready for another plan.
+    """
+
+    def __init__(self, learner: Learner, change: float) -> None:
+        self.learner, self._change = learner, change
+        self.measured: dict[Plan, float] = {}  # seconds of an epoch
+
+    def turn(self, answer: Answer, present: Prediction, usual: float, left: int) -> Turn:
+        """Who goes on, of a refined answer, for so many epochs more; with seconds, if it is settled.
+
+        `present`: the plan in use, as it was predicted; `usual`: seconds of its epochs.
+        """
+        self.measured[present.plan] = usual
+        now = next((one.seconds for one in answer.predictions if one.plan == present.plan), usual)
+
+        def expected(one: Prediction) -> float:
+            return self.measured.get(one.plan, one.seconds * usual / now)
+
+        def rest(one: Prediction) -> float:
+            return expected(one) * left + (one.plan != present.plan) * (self._change + one.once)
+
+        rivals = [one for one in answer.predictions if one.excluded is None and one.plan.wire == present.plan.wire]
+        if len(self.measured) >= _MOST:
+            rivals = [one for one in rivals if one.plan in self.measured]
+        best = min(rivals, key=rest, default=present)
+        took = f"plan {present.name} takes {short(usual)} an epoch ({short(present.seconds)} predicted)"
+        if best.plan == present.plan or rest(best) > WORTH * rest(present):
+            return Turn(present, usual, f"{took}; by that, no other is expected to be worth a change, and it stays")
+        name = best.name if best.name != present.name else str(best.plan)
+        if best.plan in self.measured:
+            seconds = self.measured[best.plan]
+            return Turn(best, seconds, f"{took}: {name}, with {short(seconds)}, was faster and goes on")
+        return Turn(best, None, f"{took}; by that, {name} is expected to take {short(expected(best))}, and goes on")

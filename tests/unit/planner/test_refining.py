@@ -1,0 +1,93 @@
+"""Costs known from elsewhere come nearer to what epochs took, and with them the predictions of plans that were not seen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_options import cluster, graph  # noqa: F401
+
+from weft.exchange import Owners
+from weft.plan import Settings
+from weft.planner import KINDS, Observation, Planner, Workers, refined
+from weft.planner.priors import reference
+from weft.training import make_model
+from weft.training.planning import task_of
+
+SHARES = ("pace", "disk", "busy", "overlap")
+
+
+@pytest.fixture(scope="module")
+def planner(request):
+    graph = request.getfixturevalue("graph")  # noqa: F811
+    settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, cache=0.0)
+    return Planner(graph, make_model(settings, graph), task_of(settings, 2, 120), Workers(Owners(graph.bounds), [0, 1]))
+
+
+@pytest.fixture(scope="module")
+def truth(planner):
+    """A cluster where work costs what it does on the reference machine, at the pace of now."""
+    return replace(
+        cluster(1e8), work=reference().work | {"pace": planner.space.model.pace, "busy": 0.9, "overlap": 4.0}
+    )
+
+
+def epoch(planner, plan, truth):
+    """An epoch that takes exactly what it would on a cluster."""
+    units, convolved = planner.units(plan, replace(truth, work={"pace": truth.work["pace"]}))
+    worked = {
+        stage: sum((truth.work[kind] * of for kind, of in kinds.items()), np.zeros(2)) for stage, kinds in units.items()
+    }
+    worked["compute"] = worked["compute"] + (convolved @ [truth.work["step"], truth.work["layers"]]) / 2
+    found = planner.predict(plan, truth)
+    return Observation(planner, plan, found.seconds, found.stages, worked)
+
+
+def off(truth, together, each, seed):
+    """The same cluster with costs that are wrong by a factor, and each by another one."""
+    rng = np.random.default_rng(seed)
+    rates = {
+        kind: rate * together * float(np.exp(each * rng.standard_normal())) if kind not in SHARES else rate
+        for kind, rate in truth.work.items()
+    }
+    return replace(truth, work=rates)
+
+
+def errors(planner, truth, known, plans):
+    return [abs(np.log(planner.predict(plan, known).seconds / planner.predict(plan, truth).seconds)) for plan in plans]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("together", [0.4, 1.0, 2.0])
+def test_an_epoch_tells_of_its_own_plan_and_of_others(planner, truth, together, seed):
+    known, plans = off(truth, together, 0.2, seed), planner.space.named
+    seen = epoch(planner, plans["gdp"], truth)
+    after = replace(known, work=refined(known, [seen]))
+    others = [plan for name, plan in plans.items() if name != "gdp"]
+    assert errors(planner, truth, after, [plans["gdp"]])[0] < 0.05
+    before = np.mean(errors(planner, truth, known, others))
+    assert np.mean(errors(planner, truth, after, others)) < max(0.1, 0.6 * before)
+
+
+def test_more_plans_tell_more(planner, truth):
+    known, plans = off(truth, 1.5, 0.3, 7), planner.space.named
+    seen, left = [], []
+    for name in ("gdp", "snp", "split"):
+        seen.append(epoch(planner, plans[name], truth))
+        after = replace(known, work=refined(known, seen))
+        assert max(errors(planner, truth, after, [one.plan for one in seen])) < 0.08
+        left.append(np.mean(errors(planner, truth, after, plans.values())))
+    assert left[-1] < left[0]
+
+
+def test_what_is_right_stays(planner, truth):
+    seen = [epoch(planner, plan, truth) for plan in planner.space.named.values()]
+    after = refined(truth, seen)
+    assert set(after) == set(KINDS)
+    for kind, rate in truth.work.items():
+        assert after[kind] == pytest.approx(rate, rel=0.15 if kind in SHARES else 0.05), kind
+
+
+def test_no_cost_is_negative(planner, truth):
+    none = epoch(planner, planner.space.named["gdp"], truth)
+    none = replace(none, processor={stage: 1e-6 * of for stage, of in none.processor.items()})
+    assert all(rate >= 0 for rate in refined(truth, [none]).values())
