@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import pyarrow as pa
 
-from weft.errors import GraphFormatError, InputError
+from weft.errors import ConfigError, GraphFormatError, InputError
 from weft.graph.checks import check_files, check_shapes, check_values
 from weft.graph.directory import DirectoryWriter, Facts, map_array, read_manifest
 from weft.graph.edges_to_csr import EdgeOptions, ProgressCallback, csr_in_memory
@@ -32,7 +32,7 @@ _CHUNK = 1 << 22
 _OPTIONAL = ("edge_weight", "edge_type", "vertex_type", "labels", "split", "original_ids", "bounds", "shares")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
     """A graph as training reads it. Arrays are read-only memory maps where they come from a directory."""
 
@@ -56,6 +56,11 @@ class Graph:
 
     def __post_init__(self) -> None:
         check_shapes(self)
+
+    def __repr__(self) -> str:
+        parts = f"{self.num_vertices:,} vertices, {self.num_edges:,} edges, {self.num_features} features"
+        where = "" if self.path is None else f", at {self.path}"
+        return f"Graph({parts}, {self.num_classes} classes{where})"
 
     @property
     def num_vertices(self) -> int:
@@ -116,6 +121,8 @@ class Graph:
 
     def seeds(self, split: str) -> np.ndarray:
         """The labelled vertices of a split (train, validation, test), in the order of their original ids."""
+        if split not in SPLITS:
+            raise ConfigError(f"there is no split {split!r}: choose one of {', '.join(SPLITS)}")
         if self.labels is None or self.split is None:
             what = "labels" if self.labels is None else "split"
             raise InputError(

@@ -216,7 +216,7 @@ def _split(store: "BaseStorage") -> np.ndarray | None:
     train = masks[-1][1]
     if train is None:
         return None
-    split = np.full(len(train), 3, dtype=np.uint8)
+    split, names = np.full(len(train), 3, dtype=np.uint8), {0: "train_mask", 1: "val_mask", 2: "test_mask"}
     for value, mask in masks:
         if mask is not None:
             if mask.ndim != 2 and mask.shape != train.shape:
@@ -225,5 +225,12 @@ def _split(store: "BaseStorage") -> np.ndarray | None:
                 raise InputError(
                     f"the masks hold {mask.shape[1]} splits: choose one, data.train_mask = data.train_mask[:, 0]"
                 )
-            split[mask.astype(bool)] = value
+            chosen = mask.astype(bool)
+            twice = np.flatnonzero(chosen & (split != 3))
+            if len(twice):
+                raise InputError(
+                    f"vertex {twice[0]} (and {len(twice) - 1} more) is in {names[value]} and in {names[split[twice[0]]]}: a "
+                    f"vertex is of one split, so take it out of one of the masks"
+                )
+            split[chosen] = value
     return split

@@ -118,6 +118,10 @@ ODD_DATA = {
     "edges of one row": ({"edge_index": "zeros(5)"}, "it needs two rows, sources and destinations"),
     "edges the other way": ({"edge_index": "zeros(9, 2, dtype=int)"}, "it needs two rows, sources and destinations"),
     "fractions as ids": ({"edge_index": "rand(2, 9)"}, "they must be integers"),
+    "masks that overlap": (
+        {"val_mask": "arange(6) >= 3", "test_mask": "arange(6) >= 4"},
+        "vertex 4 (and 1 more) is in val_mask and in test_mask: a vertex is of one split",
+    ),
     "a mask too short": ({"val_mask": "zeros(5, dtype=bool)"}, "the masks differ in their number of vertices"),
     "features that are sparse": ({"x": "eye(6).to_sparse()"}, "store it as a dense tensor"),
     "features of no column": ({"x": "zeros(6)"}, "they need a row of numbers a vertex"),

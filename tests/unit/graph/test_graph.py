@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import torch
+from torch_geometric.data import Data
 
 from weft.cli import main
 from weft.errors import ConfigError
@@ -87,3 +89,10 @@ def test_generating_nonsense_is_refused(tmp_path, capsys):
         rmat(tmp_path / "g", vertices=0, edges=5)
     assert main(["generate", "communities", str(tmp_path / "g"), "--train", "2"]) == 2
     assert "train = 2.0" in capsys.readouterr().err
+
+
+def test_a_graph_prints_in_a_line_and_knows_its_splits():
+    graph = Graph.from_pyg(Data(x=torch.eye(3), edge_index=torch.zeros(2, 1, dtype=int), y=torch.arange(3)))
+    assert repr(graph) == "Graph(3 vertices, 1 edges, 3 features, 3 classes)"
+    with pytest.raises(ConfigError, match="there is no split 'vali': choose one of train, validation, test, unused"):
+        graph.seeds("vali")
