@@ -8,7 +8,7 @@ KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
 # One wheel is for 3.11, and one for 3.12 and later: make wheel WHEEL_PYTHONS="/path/to/python3.11 /path/to/python3.12"
 WHEEL_PYTHONS ?= $(PYTHON) python3.12
 
-.PHONY: help train test test-slow fuzz wheel test-wheel lint format bench papers clean
+.PHONY: help train test test-slow test-ray fuzz wheel test-wheel lint format bench papers clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,10 @@ test: .venv/installed  ## Run the tests (minutes)
 test-slow: .venv/installed  ## Run the slow tests as well
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not gpu" --timeout 3600 --ignore tests/cluster --numprocesses auto --dist loadfile
 	OMP_NUM_THREADS=2 $(BIN)/python -m pytest -m "not gpu" --timeout 3600 tests/cluster
+
+test-ray: .venv/installed  ## Test training on Ray, with nodes on this machine (minutes; in namespaces where it may)
+	$(BIN)/python -m pip install --quiet --editable '.[ray]' --config-settings=cmake.define.WEFT_NATIVE=ON
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ray --timeout 600
 
 fuzz: .venv/installed  ## Damage graphs and tables for an hour: nothing may crash, or be taken as sound
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/rounds.py --seconds 3600 --seed $$(date +%s)

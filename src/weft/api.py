@@ -1,15 +1,20 @@
 """The five lines of Python that most users need."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from weft.errors import ClusterError, ConfigError
+from weft.cluster import Recovery, Request, starts_workers
+from weft.errors import ClusterError, InputError
 from weft.graph import Graph
 from weft.nn import LinkPredictor
 from weft.plan import Settings, check_own_model, check_workers
+from weft.plugins import LAUNCHERS
 from weft.report import listener_for
 from weft.training import LossObjective, Objective, Result, as_graph, joined, make_model, objective_named, trainer_for
 
@@ -23,9 +28,10 @@ def train(
 ) -> Result:
     """Train a PyG model, in place, on a graph, a graph directory or PyG's data; settings are those of `weft train`.
 
-    Under torchrun every process calls this, and they train together. Without a model, `model="sage"` (or another name)
-    among the settings says which one is built. What is learned are labels, unless `task` says otherwise, or `objective`.
-    `loss` may be a function of rows and labels that gives a number for each vertex.
+    Under torchrun every process calls this, and they train together; `on="ray", workers=8` starts workers on Ray's nodes.
+    Without a model, `model="sage"` (or another name) among the settings says which one is built. What is learned are
+    labels, unless `task` says otherwise, or `objective`. `loss` may be a function of rows and labels that gives a number
+    for each vertex.
     """
     graph = as_graph(graph)
     if isinstance(model, str):
@@ -33,14 +39,12 @@ def train(
     if callable(settings.get("loss")):
         objective = LossObjective(settings.pop("loss"))
     checked = Settings.read(settings, "train")
-    if checked.parallel.workers > 1 or checked.parallel.max_restarts:
-        raise ConfigError(
-            "a script does not start its own workers: drop `workers` and `max_restarts`, and run it as "
-            "`torchrun --nproc-per-node N SCRIPT`"
-        )
+    parallel = checked.parallel
     check_workers(checked)
     if model is not None:
         check_own_model(checked, decodes=isinstance(model, LinkPredictor))
+    if starts_workers(parallel.on, parallel.workers, parallel.max_restarts):
+        return _on_workers(graph, model, objective, settings, checked)
     world = joined(checked)
     try:
         with listener_for(checked, quiet=world.rank > 0) as listen:
@@ -49,3 +53,37 @@ def train(
             return trainer_for(graph, chosen, checked, listen, world, objective).fit()
     except ClusterError as error:
         raise world.explain(error) from error
+
+
+def _on_workers(
+    graph: Graph, model: nn.Module | None, objective: Objective | None, settings: dict[str, Any], checked: Settings
+) -> Result:
+    """Have workers do it, and take over what they have trained."""
+    parallel = checked.parallel
+    if graph.path is None:
+        raise InputError(
+            "workers read the graph from its directory, and this one has none: save it with graph.save(PATH)"
+        )
+    request = Request(
+        (), parallel.workers, anywhere=True, recovery=Recovery.of(checked), ports=parallel.ports, graph=graph.path
+    )
+    work = partial(_as_worker, graph.path.absolute(), model, objective, settings)
+    result, trained = LAUNCHERS.get(parallel.on)().call(request, work)
+    if model is None or trained is None:
+        return result
+    model.to(getattr(torch, checked.model.dtype)).load_state_dict(trained.state_dict())
+    if result.model is trained:
+        return replace(result, model=model)
+    result.model.encoder = model  # of a LinkPredictor
+    return result
+
+
+def _as_worker(
+    path: Path,
+    model: nn.Module | None,
+    objective: Objective | None,
+    settings: dict[str, Any],
+    changes: dict[str, str],
+) -> tuple[Result, nn.Module | None]:
+    given = settings if model is None else settings | {"model": model}  # else the model's name is among them
+    return train(path, objective=objective, **given | changes), model

@@ -26,7 +26,7 @@ COMMANDS = {
     "plan": "Predict what an epoch takes by every plan, on this cluster or another, and say which is fastest and why.",
     "report": "Compare allocations of a graph: cut, balance, halos, and what training would send under each.",
     "train": "Train a model on a graph.",
-    "launch": "Start a command's workers on a cluster: by Slurm, Kubernetes, torchrun, MPI; or show what would be started.",
+    "launch": "Start a command's workers on a cluster: by Ray, Slurm, Kubernetes, torchrun, MPI; or show what would start.",
     "embed": "Write embeddings, predictions or probabilities of all vertices (exact, over all neighbours).",
     "sandbox": "Run a command as every worker of a cluster in a box: hosts with shaped links on this machine (needs root).",
 }

@@ -173,6 +173,7 @@ LAUNCHERS: "Door[type[Launcher]]" = Door(
         "mpi": "weft.cluster.mpi:Mpi",
         "slurm": "weft.cluster.slurm:Slurm",
         "k8s": "weft.cluster.k8s:K8s",
+        "ray": "weft.cluster.ray:Ray",
     },
 )
 

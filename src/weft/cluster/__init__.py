@@ -6,8 +6,7 @@ from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
     from weft.cluster.checks import Finding, checkup
-    from weft.cluster.launcher import Launcher, Recovery, Request
-    from weft.cluster.local import LocalProcesses
+    from weft.cluster.launcher import NOT_RESTARTED, Launcher, Recovery, Request, launch, starts_workers
 else:
     __getattr__ = lazy_face(__name__)
 

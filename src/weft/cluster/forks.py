@@ -43,8 +43,8 @@ def forkable(check: Callable[[], object]) -> bool:
     return may_fork
 
 
-def fork(arguments: Sequence[str], environment: Mapping[str, str], errors: int, imported: bool) -> int:
-    """Start `weft ARGUMENTS` with more environment variables and its errors to this file; its process's number.
+def fork(module: str, arguments: Sequence[str], environment: Mapping[str, str], errors: int, imported: bool) -> int:
+    """Start a module with arguments, more environment variables, and its errors to this file; its process's number.
 
     `imported`: may it use what this process has imported? It ends when this process does, however that ends.
     """
@@ -55,19 +55,24 @@ def fork(arguments: Sequence[str], environment: Mapping[str, str], errors: int, 
     try:
         pid = os.fork()
         if not pid:
-            _work(arguments, environment, errors, launcher, imported)
+            _work(module, arguments, environment, errors, launcher, imported)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pid
 
 
 def _work(
-    arguments: Sequence[str], environment: Mapping[str, str], errors: int, launcher: int, imported: bool
+    module: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    errors: int,
+    launcher: int,
+    imported: bool,
 ) -> NoReturn:
     code = 1
     try:
         os.setpgid(0, 0)  # Ctrl-C reaches the launcher alone, which passes it on
-        _end_with(launcher)
+        end_with(launcher)
         for signum in SIGNALS:
             signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -75,10 +80,10 @@ def _work(
         os.close(errors)
         os.environ.update(environment)
         if not imported:
-            os.execv(sys.executable, [sys.executable, "-m", COMMAND, *arguments])
+            os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
         sys.stdout = os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-        code = import_module(COMMAND).main(arguments)
+        code = import_module(module).main(arguments)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
@@ -89,7 +94,7 @@ def _work(
         os._exit(code)  # what called the launcher is not for a worker to go on with
 
 
-def _end_with(launcher: int) -> None:
+def end_with(launcher: int) -> None:
     """Have the system kill this process when its launcher ends (Linux only)."""
     set_option = getattr(ctypes.CDLL(None), "prctl", None)
     if set_option is not None:

@@ -1,13 +1,27 @@
 """A launch is data first: a request, which can be shown as it would be started, and then is."""
 
+import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, starmap
 from pathlib import Path
+from typing import Self, TypeVar
 
 from weft.errors import ConfigError
-from weft.place import WorkerPlace
+from weft.place import WorkerPlace, place_here
+from weft.plan import Settings
+from weft.plugins import LAUNCHERS
+
+T = TypeVar("T")
+
+HERE = "local"  # the launcher of this machine's workers
+
+NOT_RESTARTED = (
+    "max_restarts is for workers that Weft starts by itself: give torchrun its own --max-restarts (and Weft --resume); a "
+    "job of Slurm's goes back into the queue, and one of Kubernetes' has --option restarts=N"
+)
 
 
 def nothing_to_check() -> None:
@@ -23,11 +37,19 @@ class Recovery:
     least: int | None = None  # workers, if it may go on with fewer than it began with; None: with as many
     batch_size: int | None = None  # seeds of all workers, which stay as many; None: the whole graph is a batch
 
-    def workers(self, before: int, lost: int) -> int:
-        """How many workers are started after so many were lost: fewer, if the batch can be divided among them."""
+    @classmethod
+    def of(cls, settings: Settings) -> Self | None:
+        """What the settings ask for; None: a lost worker ends the run."""
+        parallel, kept = settings.parallel, settings.checkpoint.folder
+        if not parallel.max_restarts or kept is None:
+            return None
+        return cls(parallel.max_restarts, kept, parallel.min_workers, settings.total_batch)
+
+    def workers(self, before: int, left: int) -> int:
+        """How many workers are started where so many are left: fewer, if the batch can be divided among them."""
         if self.least is None:
             return before
-        fewer = range(max(self.least, before - lost), self.least - 1, -1)
+        fewer = range(max(self.least, left), self.least - 1, -1)
         return next((count for count in fewer if not (self.batch_size or 0) % count), before)
 
     def newest(self) -> Path | None:
@@ -42,11 +64,14 @@ class Request:
     arguments: tuple[str, ...]  # of `weft`
     workers: int = 1  # on each host
     hosts: int = 1
+    anywhere: bool = False  # are `workers` all there are, on hosts that the launcher chooses?
     options: Mapping[str, str] = field(default_factory=dict)  # the launcher's own
     resumable: bool = False  # does it keep checkpoints, to go on from when it is started again?
     recovery: Recovery | None = None  # None: it ends when workers are lost
+    changes: dict[str, str] = field(default_factory=dict)  # settings that going on has changed; arguments say them too
     ports: str | None = None  # that workers may listen at; None: any
     check: Callable[[], object] = nothing_to_check  # refuses what the workers would refuse
+    graph: Path | None = None  # that they read
 
     def option(self, name: str, usual: str) -> str:
         """An option of the launcher's own."""
@@ -59,9 +84,9 @@ class Request:
             changes["parallel", "workers"] = str(workers)
             if self.recovery and self.recovery.batch_size:
                 changes["sampling", "batch_size"] = str(self.recovery.batch_size // workers)
-        return replace(
-            self, arguments=(*self.arguments, *chain(*starmap(self._setting, changes.items()))), workers=workers
-        )
+        words = chain(*starmap(self._setting, changes.items()))
+        said = {name: value for (_, name), value in changes.items()}
+        return replace(self, arguments=(*self.arguments, *words), workers=workers, changes=said)
 
     def _setting(self, place: tuple[str, str], value: str) -> tuple[str, ...]:
         """The last word on a setting, in the way in which it was set before."""
@@ -78,6 +103,8 @@ class Launcher(ABC):
     name: str
     help: str
     options: tuple[str, ...] | None = ()  # that it knows; None: any, which are passed on
+    restarts = False  # does it start lost workers again, as `max_restarts` says?
+    chooses_hosts = False  # can it be told just how many workers there are?
 
     @classmethod
     def place(cls, environ: Mapping[str, str]) -> WorkerPlace | None:
@@ -92,9 +119,62 @@ class Launcher(ABC):
     def submit(self, request: Request) -> int:
         """Start it; the exit code."""
 
+    def call(self, request: Request, work: Callable[[dict[str, str]], T]) -> T:
+        """Have workers call this, with the settings that going on has changed, and give what the first one's call gives."""
+        raise ConfigError(
+            f"a script's workers can't be started by the launcher {self.name}: set on = 'ray', or drop `workers` and "
+            f"`max_restarts`, and run it as `torchrun --nproc-per-node N SCRIPT`"
+        )
+
     def check(self, request: Request) -> None:
         """Refuse options that it does not know."""
+        if request.anywhere and not self.chooses_hosts:
+            raise ConfigError(
+                f"the launcher {self.name} must be told how many hosts: `weft launch {self.name} --hosts 4 "
+                f"--workers-per-host 2 -- ...`, with no --on and no --workers"
+            )
         for option in request.options:
             if self.options is not None and option not in self.options:
                 known = f"it knows {', '.join(self.options)}" if self.options else "it has none"
                 raise ConfigError(f"the launcher {self.name} has no option {option!r}: {known}")
+
+
+def starts_workers(on: str, workers: int, restarts: int = 0) -> bool:
+    """Must this command have its workers started, and is none of them itself?"""
+    launcher = os.environ.get("WEFT_LAUNCHER")  # of Weft's, that has started this one
+    if place_here() is None:
+        return workers > 1 or restarts > 0 or on != HERE
+    if restarts and launcher is None:
+        raise ConfigError(NOT_RESTARTED)
+    if on not in (HERE, launcher):
+        raise ConfigError(f"--on {on} starts workers, and this process is one already: drop it, or start `weft` alone")
+    return False
+
+
+def launch(name: str, request: Request) -> int:
+    """Have the launcher of this name start workers; the exit code."""
+    launcher = LAUNCHERS.get(name)()
+    launcher.check(request)
+    return launcher.submit(request)
+
+
+def started_again(request: Request, start: Callable[[Request, bool], tuple[int, int | None]]) -> int:
+    """Start workers, and again when some are lost, as often as the request allows; the last exit code.
+
+    `start` is given the request and whether this is the last time, and gives the exit code and, if workers were lost, how
+    many there could be now.
+    """
+    times = 0 if request.recovery is None else request.recovery.times
+    for restart in range(1, times + 2):
+        code, left = start(request, restart > times)
+        if left is None or restart > times or request.recovery is None:
+            break
+        request = request.again(request.recovery.workers(request.workers, left))
+        newest = request.recovery.newest() if request.recovery else None
+        where = (
+            f"go on from {newest}: what was trained since is lost"
+            if newest
+            else "begin anew: there is no checkpoint yet"
+        )
+        print(f"weft: restart {restart} of {times}: {request.workers} workers {where}", file=sys.stderr, flush=True)
+    return code

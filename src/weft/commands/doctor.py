@@ -12,7 +12,6 @@ import weft.cluster
 import weft.report
 from weft.commands.flags import add_settings, settings_given
 from weft.commands.joining import joined
-from weft.place import place_here
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +28,9 @@ def run(args: argparse.Namespace) -> int:
     """Look at everything together with the other workers; 0, or 1 where something would end the run."""
     settings = settings_given(args, "weft doctor")
     parallel = settings.parallel
-    if place_here() is None and parallel.workers > 1:
-        request = weft.cluster.Request(tuple(args.argv), parallel.workers, ports=parallel.ports)
-        return weft.cluster.LocalProcesses().submit(request)
+    if weft.cluster.starts_workers(parallel.on, parallel.workers):
+        request = weft.cluster.Request(tuple(args.argv), parallel.workers, anywhere=True, ports=parallel.ports)
+        return weft.cluster.launch(parallel.on, request)
     with joined(parallel.timeout, parallel.transport, parallel.ports) as world:
         tell = _tell if world.rank == 0 else lambda text: None
         findings = weft.cluster.checkup(world, settings, args.graph, args.out, tell)

@@ -36,12 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the launch, or submit it."""
-    launcher, request = LAUNCHERS.get(args.launcher)(), _request(args)
+    request = _request(args)
+    if not args.dry_run:
+        return weft.cluster.launch(args.launcher, request)
+    launcher = LAUNCHERS.get(args.launcher)()
     launcher.check(request)
-    if args.dry_run:
-        print(launcher.shown(request))
-        return 0
-    return launcher.submit(request)
+    print(launcher.shown(request))
+    return 0
 
 
 def _request(args: argparse.Namespace) -> weft.cluster.Request:
@@ -61,14 +62,15 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
     train.add_arguments(parser)
     given = parser.parse_args(words[1:])  # so that mistakes are told here, not by a job that has waited in a queue
     settings = settings_given(given, "weft train")
-    if settings.parallel.workers > 1:
-        raise ConfigError("--workers is for one machine: say --workers-per-host, before the --")
+    if settings.parallel.workers > 1 or settings.parallel.on != "local":
+        raise ConfigError("--workers and --on are the launcher's to say: give --workers-per-host, before the --")
     many = settings.changed(workers=args.hosts * args.workers_per_host)
-    if settings.parallel.max_restarts and args.launcher != "local":
-        raise ConfigError(train.NOT_RESTARTED)
+    if settings.parallel.max_restarts and not LAUNCHERS.get(args.launcher).restarts:
+        raise ConfigError(weft.cluster.NOT_RESTARTED)
     return request(
         resumable=settings.checkpoint.folder is not None,
-        recovery=train.recovery_of(many),
+        recovery=weft.cluster.Recovery.of(many),
         check=partial(train.check, many, given.graph),
         ports=settings.parallel.ports,
+        graph=given.graph,
     )

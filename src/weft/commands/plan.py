@@ -15,7 +15,6 @@ import weft.training
 from weft.commands.flags import add_settings, values_given
 from weft.commands.joining import joined
 from weft.errors import ConfigError
-from weft.place import place_here
 from weft.plan import Plan, Settings
 
 
@@ -56,9 +55,12 @@ def run(args: argparse.Namespace) -> int:
             f"wrote, on machines like those if there are any"
         )
     graph = weft.Graph.open(args.graph)
-    if args.measure and settings.parallel.workers > 1 and place_here() is None:
-        request = weft.cluster.Request(tuple(args.argv), settings.parallel.workers, ports=settings.parallel.ports)
-        return weft.cluster.LocalProcesses().submit(request)
+    parallel = settings.parallel
+    if args.measure and weft.cluster.starts_workers(parallel.on, parallel.workers):
+        request = weft.cluster.Request(
+            tuple(args.argv), parallel.workers, anywhere=True, ports=parallel.ports, graph=args.graph
+        )
+        return weft.cluster.launch(parallel.on, request)
     with weft.report.StageProgress() as progress:
         what_if = weft.training.WhatIf(graph, settings, args.method, progress)
         if args.measure:

@@ -16,7 +16,6 @@ import weft.training
 from weft.commands.flags import add_number
 from weft.commands.joining import joined
 from weft.errors import ConfigError
-from weft.place import place_here
 
 _QUIET = 5.0  # seconds between lines of progress where there is no terminal
 
@@ -24,7 +23,8 @@ _QUIET = 5.0  # seconds between lines of progress where there is no terminal
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft probe`."""
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the cluster file (TOML) that the planner reads")
-    add_number(parser, "--workers", 1, "workers on this machine; under torchrun, as many as it starts")
+    add_number(parser, "--workers", 1, "workers, where --on says; under torchrun, as many as it starts")
+    parser.add_argument("--on", default="local", help="where they are started: local, or ray (default local)")
     add_number(parser, "--rounds", 1, "how often to rehearse: more rounds depend less on what else the machines do")
     parser.add_argument(
         "--add",
@@ -44,10 +44,9 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--out {args.out} is in a folder that is not there: make it, or name another")
     if args.add and not args.out:
         raise ConfigError("--add needs the file that it adds to: name it with --out")
-    if args.workers > 1 and place_here() is None:
-        return weft.cluster.LocalProcesses().submit(
-            weft.cluster.Request(tuple(args.argv), args.workers, ports=args.ports)
-        )
+    if weft.cluster.starts_workers(args.on, args.workers):
+        request = weft.cluster.Request(tuple(args.argv), args.workers, anywhere=True, ports=args.ports)
+        return weft.cluster.launch(args.on, request)
     with joined(args.timeout, ports=args.ports) as world:
         return _probe(args, world)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -15,13 +14,7 @@ import weft.training
 from weft.commands.flags import add_settings, settings_given
 from weft.commands.joining import joined
 from weft.errors import ConfigError
-from weft.place import place_here
 from weft.plan import check_workers
-
-NOT_RESTARTED = (
-    "max_restarts is for workers that Weft starts by itself: give torchrun its own --max-restarts (and Weft --resume); a "
-    "job of Slurm's goes back into the queue, and one of Kubernetes' has --option restarts=N"
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,36 +29,25 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_given(args, "weft train")
     graph = weft.Graph.open(args.graph)
     check_workers(settings)
-    place = place_here()
-    if place is None and (settings.parallel.workers > 1 or settings.parallel.max_restarts):
-        checks = partial(check, settings, args.graph)
+    parallel = settings.parallel
+    if weft.cluster.starts_workers(parallel.on, parallel.workers, parallel.max_restarts):
         request = weft.cluster.Request(
             tuple(args.argv),
-            settings.parallel.workers,
-            recovery=recovery_of(settings),
-            check=checks,
-            ports=settings.parallel.ports,
+            parallel.workers,
+            anywhere=True,
+            recovery=weft.cluster.Recovery.of(settings),
+            check=partial(check, settings, args.graph),
+            ports=parallel.ports,
+            graph=args.graph,
         )
-        return weft.cluster.LocalProcesses().submit(request)
-    if settings.parallel.max_restarts and os.environ.get("WEFT_LAUNCHER") != "local":
-        raise ConfigError(NOT_RESTARTED)
-    with joined(settings.parallel.timeout, settings.parallel.transport, settings.parallel.ports) as world:
+        return weft.cluster.launch(parallel.on, request)
+    with joined(parallel.timeout, parallel.transport, parallel.ports) as world:
         try:
             return _train(args, settings, graph, world)
         except weft.training.Interrupted as stop:
             if world.rank == 0:
                 print(f"weft: {stop}", file=sys.stderr)
             return 128 + stop.signum
-
-
-def recovery_of(settings: weft.Settings) -> weft.cluster.Recovery | None:
-    """What is done when workers are lost, if the settings ask for it."""
-    if not settings.parallel.max_restarts or settings.checkpoint.folder is None:
-        return None
-    batch_size = None if settings.sampling.full_graph else settings.sampling.batch_size * settings.parallel.workers
-    return weft.cluster.Recovery(
-        settings.parallel.max_restarts, settings.checkpoint.folder, settings.parallel.min_workers, batch_size
-    )
 
 
 def check(settings: weft.Settings, folder: Path) -> None:

@@ -191,7 +191,7 @@ def check_loader(settings: "Settings") -> None:
     groups = ("model", "optimisation", "evaluation", "checkpoint", "report")
     kept = {"dtype", "seed", "epochs"}  # epochs: what is done once is worth so much more
     unused = {key for key in DEFAULTS if PLACES[key][0] in groups} - kept
-    unused |= {"cluster", "watch", "max_restarts", "min_workers"}
+    unused |= {"on", "cluster", "watch", "max_restarts", "min_workers"}
     unused |= set() if settings.sampling.full_graph else {"memory"}  # its plan is named, or one that will do
     unused |= {"cache_by"} if settings.strategy == "auto" and not settings.plan.cache else set()
     refuse(settings, unused, "a loader", "say it where the model is made and trained")

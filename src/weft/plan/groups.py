@@ -202,7 +202,10 @@ class ParallelSettings(Group):
 
     resumed: ClassVar[str] = "free"
 
-    workers: int = setting(1, "workers on this machine; under torchrun, as many as it starts", low=1, usual=True)
+    workers: int = setting(1, "workers, where --on says; under torchrun, as many as it starts", low=1, usual=True)
+    on: str = setting(
+        "local", "where workers are started: local, on this machine; ray, on hosts of a Ray cluster", usual=True
+    )
     threads: int = setting(0, "threads; 0: one a core", low=0, usual=True)
     loaders: int = setting(
         0,

@@ -28,7 +28,7 @@ from weft.plan.groups import (
     TaskSettings,
 )
 from weft.plan.named import NAMED, OF_GRAPH
-from weft.plugins import OBJECTIVES, SAMPLERS
+from weft.plugins import LAUNCHERS, OBJECTIVES, SAMPLERS
 from weft.quantities import port_range, size_of
 
 
@@ -112,6 +112,11 @@ class Settings:
         """Bytes that a worker may use, if they are limited."""
         return None if self.parallel.memory is None else size_of(self.parallel.memory)
 
+    @property
+    def total_batch(self) -> int | None:
+        """Seeds of all workers in a batch; None: the whole graph is one."""
+        return None if self.sampling.full_graph else self.sampling.batch_size * self.parallel.workers
+
     def fanouts_for(self, depth: int) -> list[int]:
         """A fanout for each of `depth` convolutions."""
         fanouts = self.sampling.fanouts
@@ -132,6 +137,7 @@ class Settings:
         fanouts, layers, sampling, model = self.sampling.fanouts, self.model.layers, self.sampling, self.model
         OBJECTIVES.check(self.task.name)
         SAMPLERS.check(sampling.sampler)
+        LAUNCHERS.check(self.parallel.on)
         if fanouts is not None and 0 in fanouts:
             raise ConfigError("fanouts hold a 0: give a positive number, or -1 (or the word full) for all neighbours")
         if fanouts is not None and layers is not None and len(fanouts) not in (1, layers):

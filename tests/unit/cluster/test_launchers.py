@@ -79,7 +79,7 @@ def test_local_workers_have_torchruns_variables(capsys):
 def test_mistakes_are_told_before_a_job_waits(capsys):
     assert "needs a command of many workers" in refused(capsys, "slurm", "--", "info", "graph")
     assert "hidden = 0 is out of range" in refused(capsys, "slurm", "--", "train", "graph", "--hidden", "0")
-    assert "say --workers-per-host" in refused(capsys, "slurm", "--", "train", "graph", "--workers", "2")
+    assert "give --workers-per-host" in refused(capsys, "slurm", "--", "train", "graph", "--workers", "2")
     assert "has no option 'time'" in refused(capsys, "torchrun", "--option", "time=1", "--", "train", "graph")
     assert "must be at least 1" in refused(capsys, "slurm", "--hosts", "0", "--", "train", "graph")
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from weft.cluster.local import _Crew
+from weft.cluster.crew import Crew
 
 ASLEEP = "import time; time.sleep(60)"
 
@@ -20,13 +20,16 @@ def command(monkeypatch, tmp_path):
     def set_to(lines):
         (tmp_path / "stand_in.py").write_text(lines)
         monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-        monkeypatch.setattr("weft.cluster.forks.COMMAND", "stand_in")
 
     return set_to
 
 
+def places(workers):
+    return [{"RANK": str(rank), "WORLD_SIZE": str(workers)} for rank in range(workers)]
+
+
 def outcome(workers, *arguments):
-    with _Crew(arguments, workers, imported=False) as crew:
+    with Crew(arguments, places(workers), imported=False, module="stand_in") as crew:
         return crew.wait(grace=0.2)[0]
 
 
@@ -60,7 +63,7 @@ def test_a_worker_that_is_killed_is_named_and_ends_the_others(command, capfd):
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_signals_are_passed_on(command, capfd, signum):
     command(ASLEEP)
-    with _Crew((), 2, imported=False) as crew:
+    with Crew((), places(2), imported=False, module="stand_in") as crew:
         time.sleep(0.5)
         os.kill(os.getpid(), signum)
         code, lost = crew.wait(grace=0.2)
@@ -73,9 +76,8 @@ def test_workers_end_with_their_launcher(tmp_path):
     (tmp_path / "stand_in.py").write_text(ASLEEP)
     lines = """
 import os
-from weft.cluster import forks, local
-forks.COMMAND = "stand_in"
-crew = local._Crew((), 3, imported=False).__enter__()
+from weft.cluster.crew import Crew
+crew = Crew((), [{"RANK": str(rank)} for rank in range(3)], imported=False, module="stand_in").__enter__()
 print(*[worker.pid for worker in crew._workers], flush=True)
 crew.wait(1.0)
 """

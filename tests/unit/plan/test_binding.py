@@ -93,6 +93,7 @@ OTHER = {
     "resume": True,
     "log": "json",
     "tensorboard": "t",
+    "on": "ray",
     "max_restarts": 2,
     "min_workers": 2,
 }

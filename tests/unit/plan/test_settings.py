@@ -12,7 +12,7 @@ KEYS = {
     "sampling": "fanouts sampler replace weighted batch_size full_graph",
     "optimisation": "epochs optimizer lr weight_decay momentum schedule warmup clip_norm seed",
     "plan": "name seeds group topology cache cache_by wire slack gather merge prefetch replicate overlap chunks",
-    "parallel": "workers threads loaders micro_batches memory cluster watch transport ports timeout max_restarts "
+    "parallel": "workers on threads loaders micro_batches memory cluster watch transport ports timeout max_restarts "
     "min_workers",
     "evaluation": "every how batch_size patience",
     "checkpoint": "folder every keep resume",
@@ -129,7 +129,7 @@ def test_what_0_1_0_wrote_is_read():
     assert settings.sampling.fanouts == (15, 10) and settings.optimisation.lr == 0.005
     # had no effect: the cluster of a plan that is named, and the batches of sampled evaluation
     assert settings.parallel.cluster is None and settings.evaluation.batch_size == 4096
-    assert set(settings.flat()) == {*WRITTEN_BY_0_1_0, "max_restarts", "min_workers", "ports"}
+    assert set(settings.flat()) == {*WRITTEN_BY_0_1_0, "max_restarts", "min_workers", "on", "ports"}
 
 
 def test_tables_and_keys(tmp_path, capsys):

@@ -1,0 +1,26 @@
+"""The workers of one host of a cluster: a process that a launcher starts there, and tells in a file what to start."""
+
+import json
+import os
+import sys
+
+from weft.cluster.crew import Crew
+from weft.cluster.forks import end_with, forkable
+from weft.cluster.launcher import nothing_to_check
+
+LOST = 1  # the exit code where workers were lost; any other is a worker's own
+
+
+def main() -> int:
+    """Run them; the exit code. The argument is the file's descriptor."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as weft.cli does, before PyTorch is imported
+    with open(int(sys.argv[1])) as file:
+        job = json.load(file)
+    end_with(job["launcher"])
+    with Crew(job["arguments"], job["places"], forkable(nothing_to_check), job["module"]) as crew:
+        code, lost = crew.wait(job["grace"])
+    return LOST if lost else code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

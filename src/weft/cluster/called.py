@@ -1,0 +1,28 @@
+"""A worker that a script has started: it calls what the script has sent along, and the first one gives back the result."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from weft.errors import WeftError
+from weft.training import Interrupted
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`arguments`: the file descriptors of what is called and of the result, and what going on has changed."""
+    from ray import cloudpickle  # what Ray has carried here, and carries back
+
+    called, result, changes = int(arguments[0]), int(arguments[1]), json.loads(arguments[2])
+    try:
+        value = cloudpickle.loads(os.pread(called, os.fstat(called).st_size, 0))(changes)
+    except WeftError as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return 2
+    except Interrupted as stop:
+        print(f"weft: {stop}", file=sys.stderr)
+        return 128 + stop.signum
+    if os.environ["RANK"] == "0":
+        with os.fdopen(result, "wb", closefd=False) as file:
+            file.write(cloudpickle.dumps(value))
+    return 0

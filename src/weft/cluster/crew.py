@@ -1,0 +1,163 @@
+"""The workers of one machine, while they run: signals are passed on to them, what they say is told, none is left behind."""
+
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType, TracebackType
+from typing import Self
+
+from weft.cluster.forks import COMMAND, SIGNALS, fork
+
+GRACE = 15.0  # seconds that the others get to end by themselves once one has failed
+_LOOK = 0.05  # seconds between looks at who has ended
+
+
+class Lines:
+    """Lines out of what a pipe gives, however that is cut."""
+
+    def __init__(self) -> None:
+        self._unfinished = b""
+
+    def read(self, said: bytes) -> list[str]:
+        """The lines that are whole now; nothing said: what is left, as a line."""
+        lines = (self._unfinished + said).splitlines(keepends=True)
+        self._unfinished = lines.pop() if said and not lines[-1].endswith((b"\n", b"\r")) else b""
+        return [line.decode(errors="replace") for line in lines]
+
+
+class Errors:
+    """Tells what workers say on stderr; errors that several tell alike only once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def tell(self, lines: Sequence[str]) -> None:
+        """Print these lines."""
+        for line in lines:
+            if not (line.startswith("weft: ") and line in self._said):
+                sys.stderr.write(line)
+                sys.stderr.flush()
+            self._said.add(line)
+
+
+class _Worker:
+    """A process that was started, and the end of a pipe that its errors come through."""
+
+    def __init__(self, rank: int, pid: int, errors: int) -> None:
+        self.rank, self.pid, self.errors = rank, pid, errors
+        self.code: int | None = None  # how it ended; where a signal ended it, that one's number, negative
+        self._lines = Lines()
+
+    def look(self, options: int = os.WNOHANG) -> None:
+        """See whether it has ended."""
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+
+    def send(self, signum: int) -> None:
+        """Send it a signal, if it still runs."""
+        self.look()
+        if self.code is None:
+            os.kill(self.pid, signum)
+
+    def read(self) -> tuple[list[str], bool]:
+        """The lines that it has said since, and whether it may say more."""
+        said = os.read(self.errors, 1 << 16)
+        return self._lines.read(said), bool(said)
+
+
+class Crew:
+    """The workers of a start. While this lasts, signals are passed on to them; at its end, none is left."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        places: Sequence[Mapping[str, str]],
+        imported: bool,
+        module: str = COMMAND,
+    ) -> None:
+        """`places`: more environment variables of each worker. `imported`: are they forks of this process?"""
+        self._arguments, self._places, self._imported, self._module = arguments, places, imported, module
+        self._workers: list[_Worker] = []
+        self._open = selectors.DefaultSelector()  # the workers' errors
+        self._errors = Errors()
+        self._signals: list[int] = []  # that came, and how many of them were passed on
+        self._passed_on = 0
+
+    def __enter__(self) -> Self:
+        self._before = {signum: signal.signal(signum, self._note) for signum in SIGNALS}
+        for place in self._places:
+            self._start(place)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for worker in self._workers:
+            worker.send(signal.SIGKILL)
+        for worker in self._workers:
+            worker.look(options=0)
+        while self._relay(0):
+            pass
+        for worker in self._workers:
+            os.close(worker.errors)
+        self._open.close()
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def wait(self, grace: float) -> tuple[int, int]:
+        """Wait until all have ended; gives the first failure's code, and how many workers were lost (not just stopped).
+
+        Once one is lost, the others get so many seconds to find out about it and to say so.
+        """
+        first, end = 0, float("inf")
+        while any(worker.code is None for worker in self._workers) and time.monotonic() < end:
+            self._relay(_LOOK)
+            self._pass_on()
+            for worker in self._workers:
+                worker.look()
+                if worker.code and not first:
+                    first = self._failed(worker, worker.code)
+                    end = time.monotonic() + (grace if self._is_lost(worker) else GRACE)
+        hung = sum(worker.code is None for worker in self._workers)  # though others have given up
+        return first, 0 if self._signals or not first else sum(map(self._is_lost, self._workers)) or hung
+
+    def _start(self, place: Mapping[str, str]) -> None:
+        errors, end = os.pipe()
+        pid = fork(self._module, self._arguments, place, end, self._imported)
+        os.close(end)
+        self._workers.append(_Worker(int(place["RANK"]), pid, errors))
+        self._open.register(errors, selectors.EVENT_READ, self._workers[-1])
+
+    def _is_lost(self, worker: _Worker) -> bool:
+        """Did it crash, or was it killed? Another code than 1 it chose by itself: it told of a mistake, or was stopped."""
+        return worker.code is not None and (worker.code < 0 or worker.code == 1)
+
+    def _failed(self, worker: _Worker, code: int) -> int:
+        """Say it if a signal ended a worker and nobody sent it here; the run's exit code."""
+        if code >= 0:
+            return code
+        if -code in self._signals:
+            return 128 - code
+        print(f"weft: worker {worker.rank} was killed by {signal.Signals(-code).name}", file=sys.stderr, flush=True)
+        return 1
+
+    def _relay(self, timeout: float) -> bool:
+        """Print what workers say. Was there anything?"""
+        found = self._open.select(timeout)
+        for key, _ in found:
+            lines, more = key.data.read()
+            if not more:
+                self._open.unregister(key.fileobj)
+            self._errors.tell(lines)
+        return bool(found)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self._signals.append(signum)
+
+    def _pass_on(self) -> None:
+        while self._passed_on < len(self._signals):
+            for worker in self._workers:
+                worker.send(self._signals[self._passed_on])
+            self._passed_on += 1

@@ -1,0 +1,304 @@
+"""Ray: an actor on each host, in a placement group, that starts the host's workers and tells how they fare.
+
+Not by Ray Train. It trains in a thread of a Ray worker, where no signal arrives that lets the batch in hand be finished;
+it starts each worker anew, where a host's are forked here from one process that has all imported; and what it restarts
+with fewer workers need not divide the batch. So its part, reserving processors and telling of lost nodes, is Ray's core's.
+"""
+
+import importlib
+import json
+import logging
+import os
+import shlex
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import weft.graph
+from weft.cluster import ray_host
+from weft.cluster.crew import GRACE
+from weft.cluster.launcher import Launcher, Request, started_again
+from weft.cluster.ray_watch import Running, RunningHosts, first_line
+from weft.errors import ClusterError, ConfigError, WeftError
+from weft.exchange import new_secret
+
+_RESERVE, _ANSWER = 8.0, 15.0  # seconds in which Ray must give processors, and start what runs on them
+_CONNECT = 5.0  # seconds to reach an address
+
+T = TypeVar("T")
+
+
+class Ray(Launcher):
+    """Hosts of a Ray cluster that runs."""
+
+    name = "ray"
+    help = (
+        "hosts of a Ray cluster; options: address (default RAY_ADDRESS, or this node's cluster), cpus (of each worker)"
+    )
+    options = ("address", "cpus")
+    restarts = chooses_hosts = True
+
+    def check(self, request: Request) -> None:
+        """Refuse what is no number of processors."""
+        super().check(request)
+        _cpus(request)
+
+    def shown(self, request: Request) -> str:
+        """What Ray is asked for, and a line for each worker."""
+        words = shlex.join(["weft", *request.arguments])
+        counts = [request.workers] * request.hosts
+        lines = [f"placement group: {[_bundle(count, _cpus(request)) for count in counts]}, STRICT_SPREAD"]
+        for host, places in enumerate(_places(counts, {"MASTER_ADDR": "HOST0", "MASTER_PORT": "PORT"})):
+            lines += [f"on host {host}: {' '.join(f'{k}={v}' for k, v in place.items())} {words}" for place in places]
+        return "\n".join(lines)
+
+    def submit(self, request: Request) -> int:
+        """Run the workers, and tell how it goes; the exit code. Nothing stays allocated."""
+        request.check()
+        with _joined(request) as ray:
+            return _run(ray, request, _Job())
+
+    def call(self, request: Request, work: Callable[[dict[str, str]], T]) -> T:
+        """As in `submit`. What is called and what it gives travel as Ray carries objects."""
+        self.check(request)
+        with _joined(request) as ray:
+            job = _Job("weft.cluster.called", ray.cloudpickle.dumps(work))
+            code = _run(ray, request, job)
+            if code == 128 + signal.SIGINT:
+                raise KeyboardInterrupt
+            if code:
+                raise ClusterError(job.reason or f"the workers on Ray ended with code {code}: see what they said above")
+            return ray.cloudpickle.loads(job.result)
+
+
+@dataclass
+class _Job:
+    """What workers run, and what has become of it."""
+
+    module: str = "weft.cli"
+    called: bytes = b""  # what a script has sent along
+    result: bytes = b""
+    reason: str = ""  # the last of the workers' errors
+
+
+def _run(ray: ModuleType, request: Request, job: _Job) -> int:
+    cluster = _Cluster(ray, _cpus(request), None if request.anywhere else request.hosts)
+    if not request.anywhere:
+        cluster.check_hosts(request.workers)
+    many = replace(request, workers=request.workers * request.hosts, hosts=1, anywhere=True)
+    return started_again(many, partial(_start, cluster, job))
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """The Ray cluster that this process has joined."""
+
+    ray: ModuleType
+    cpus: float  # of each worker
+    hosts: int | None  # how many are used at most; None: as many as there are
+
+    def room(self) -> list[tuple[str, int]]:
+        """Each node's address, and how many workers it has the processors for."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        return [(one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0.0) / self.cpus)) for one in nodes]
+
+    def check_hosts(self, workers: int) -> None:
+        """Refuse more hosts than there are nodes for so many workers each."""
+        room = self.room()
+        fit = sum(count >= workers for _, count in room)
+        if self.hosts is not None and fit < self.hosts:
+            raise ClusterError(
+                f"{self.hosts} hosts with {workers * self.cpus:g} processors each are needed, but of Ray's nodes {fit} have "
+                f"as many ({self._said(room)}): start more nodes, or lower --hosts, --workers-per-host or --option cpus"
+            )
+
+    def counts(self, workers: int) -> list[int]:
+        """How many workers each host gets: as evenly as the nodes' room allows."""
+        room = self.room()
+        free = sorted((count for _, count in room), reverse=True)[: self.hosts]
+        if sum(free) < workers:
+            raise ClusterError(
+                f"{workers} workers with {self.cpus:g} processors each are more than Ray's nodes have room for "
+                f"({self._said(room)}): start more nodes, or fewer workers"
+            )
+        return evenly(free, workers)
+
+    def _said(self, room: Sequence[tuple[str, int]]) -> str:
+        return ", ".join(f"{node}: {count} workers" for node, count in room)
+
+    @contextmanager
+    def reserved(self, counts: Sequence[int]) -> Iterator[list[Any]]:
+        """An actor on a host for each of these numbers of workers. None is left at the end, nor what runs below it."""
+        from ray.util import placement_group, remove_placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        bundles = [_bundle(count, self.cpus) for count in counts]
+        group, actors = placement_group(bundles, strategy="STRICT_SPREAD"), []
+        try:
+            if not group.wait(_RESERVE):
+                raise ClusterError(
+                    f"Ray did not give {sum(counts) * self.cpus:g} processors on {len(counts)} nodes within "
+                    f"{_RESERVE:g} s: others use them (see `ray status`); wait for them, or ask for less"
+                )
+            self.ray.cloudpickle.register_pickle_by_value(ray_host)
+            for index, bundle in enumerate(bundles):
+                where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+                options = {"num_cpus": bundle["CPU"], "scheduling_strategy": where}
+                actors.append(self.ray.remote(ray_host.HostActor).options(**options).remote())
+            yield actors
+        finally:
+            for actor in actors:
+                with suppress(Exception):  # its node is gone, or all of Ray is
+                    self.ray.kill(actor)
+            with suppress(Exception):
+                remove_placement_group(group)
+
+    def answers(self, calls: Sequence[Any]) -> list[Any]:
+        """What actors answer; one that does not in time, or is gone, is an error."""
+        try:
+            return self.ray.get(list(calls), timeout=_ANSWER)
+        except self.ray.exceptions.GetTimeoutError:
+            raise ClusterError(
+                f"Ray's nodes did not start within {_ANSWER:g} s what was asked of them: look at `ray status`"
+            ) from None
+        except self.ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, WeftError):
+                raise error.cause from None
+            raise
+        except self.ray.exceptions.RayError as error:
+            raise ClusterError(
+                f"a node of Ray's was lost before training began ({first_line(error)}): try again"
+            ) from None
+
+
+def evenly(room: Sequence[int], workers: int) -> list[int]:
+    """So many workers on hosts with room for so many each: every host gets its turn, as long as it has room."""
+    counts = [0] * len(room)
+    for _ in range(workers):
+        least = min(range(len(room)), key=lambda host: (counts[host] >= room[host], counts[host]))
+        counts[least] += 1
+    return [count for count in counts if count]
+
+
+def _cpus(request: Request) -> float:
+    text = request.option("cpus", "1")
+    try:
+        cpus = float(text)
+    except ValueError:
+        cpus = 0.0
+    if not 0 < cpus < float("inf"):
+        raise ConfigError(
+            f"cpus = {text!r} is no number of processors for a worker: give one above 0, such as 4 or 0.5"
+        )
+    return cpus
+
+
+def _bundle(workers: int, cpus: float) -> dict[str, float]:
+    return {"CPU": workers * cpus}
+
+
+@contextmanager
+def _joined(request: Request) -> Iterator[ModuleType]:
+    """The module of Ray, joined to the cluster at an address; a script's own connection is used, and stays."""
+    try:
+        ray = importlib.import_module("ray")
+    except ImportError as error:
+        raise ClusterError(
+            f"Ray is not installed here ({error}): `pip install 'weft-gnn[ray]'`, on every node"
+        ) from None
+    if ray.is_initialized():
+        yield ray
+        return
+    address = request.option("address", os.environ.get("RAY_ADDRESS", "auto"))
+    _check_address(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # there is no common class of what may be wrong
+        raise ClusterError(
+            f"no Ray cluster could be joined at {address} ({first_line(error)}): start it with `ray start --head`, run "
+            f"this on one of its nodes, and name its address in RAY_ADDRESS"
+        ) from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address where nothing is, which Ray itself would try for a minute."""
+    if address == "auto":
+        return
+    if "://" in address:
+        raise ConfigError(
+            f"address = {address!r} is not possible: run this on a node of the cluster, and give HOST:PORT"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"address = {address!r} is no address of Ray's: give HOST:PORT, such as 10.0.0.1:6379")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT).close()
+    except socket.gaierror:
+        raise ClusterError(
+            f"the name {host} of Ray's address does not resolve: give one that does, or a number"
+        ) from None
+    except OSError as error:
+        raise ClusterError(
+            f"there is no Ray at {address} ({error.strerror or error}): start it with `ray start --head`, or give another "
+            f"address"
+        ) from None
+
+
+def _start(cluster: _Cluster, job: _Job, request: Request, last: bool) -> tuple[int, int | None]:
+    """Start the workers once; the exit code and, if any were lost, for how many there is room now."""
+    counts = cluster.counts(request.workers)
+    with cluster.reserved(counts) as actors:
+        nodes = _check_nodes(cluster, actors, request.graph)
+        (port,) = cluster.answers([actors[0].free_port.remote(nodes[0], request.ports)])
+        run = {"MASTER_ADDR": nodes[0], "MASTER_PORT": str(port), "WEFT_SECRET": new_secret()}
+        grace = GRACE if last else 0.0
+        arguments = [json.dumps(request.changes)] if job.called else [*request.arguments]
+        told = {"module": job.module, "arguments": arguments, "grace": grace}
+        hosts = [Running(*one) for one in zip(actors, nodes, _places(counts, run), strict=True)]
+        starts = [(host.actor.start, told | {"places": host.places}) for host in hosts]
+        cluster.answers([start.remote(os.getcwd(), to_host, job.called) for start, to_host in starts])
+        running = RunningHosts(cluster.ray, hosts)
+        code, lost = running.wait(grace)
+        job.reason = running.reason
+        if job.called and not code:
+            (job.result,) = cluster.answers([actors[0].result.remote()])
+    return code, min(request.workers, sum(count for _, count in cluster.room())) if lost else None
+
+
+def _check_nodes(cluster: _Cluster, actors: Sequence[Any], graph: Path | None) -> list[str]:
+    """The nodes' addresses, if all is there as it is here."""
+    folder, manifest = os.getcwd(), "" if graph is None else str((graph / weft.graph.MANIFEST).absolute())
+    here, nodes = ray_host.facts(folder, manifest), []
+    remedies = {
+        "Weft": f"install weft-gnn=={here['Weft']} there",
+        "PyTorch": f"install torch=={here['PyTorch']} there",
+        f"folder {folder}": "run this in a folder that all nodes have",
+        f"graph {graph}": "let all nodes see it at this path, or copy it there",
+    }
+    for node, there in cluster.answers([actor.look_around.remote(folder, manifest) for actor in actors]):
+        for (name, remedy), is_there, is_here in zip(remedies.items(), there.values(), here.values(), strict=True):
+            if is_there != is_here:
+                raise ClusterError(f"node {node} does not fit: {name} is {is_there} there, here {is_here}; {remedy}")
+        nodes.append(node)
+    return nodes
+
+
+def _places(counts: Sequence[int], run: dict[str, str]) -> list[list[dict[str, str]]]:
+    """The places of each host's workers, in torchrun's variables."""
+    first, found = 0, []
+    for host, count in enumerate(counts):
+        whole = {"WORLD_SIZE": str(sum(counts)), "LOCAL_WORLD_SIZE": str(count), "GROUP_RANK": str(host)}
+        whole |= run | {"WEFT_LAUNCHER": "ray"}
+        found.append([{"RANK": str(first + local), "LOCAL_RANK": str(local), **whole} for local in range(count)])
+        first += count
+    return found

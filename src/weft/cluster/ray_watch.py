@@ -1,0 +1,110 @@
+"""Workers on Ray while they run: what they say is told, signals are passed on, and who is lost is named."""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import FrameType, ModuleType
+from typing import Any
+
+from weft.cluster.agent import LOST
+from weft.cluster.crew import GRACE, Errors, Lines
+from weft.cluster.forks import SIGNALS
+
+_LOOK = 0.5  # seconds between looks for signals, and after which a host says that nothing has happened
+_TOLD = "weft: "
+
+
+@dataclass
+class Running:
+    """A host whose workers run."""
+
+    actor: Any
+    node: str
+    places: list[dict[str, str]]
+    code: int | None = None  # how they have ended
+    lines: dict[str, Lines] = field(default_factory=lambda: {"stdout": Lines(), "stderr": Lines()})
+
+    @property
+    def title(self) -> str:
+        """Its name and its workers."""
+        ranks = dict.fromkeys((self.places[0]["RANK"], self.places[-1]["RANK"]))
+        return f"node {self.node} (worker{'s' * (len(ranks) - 1)} {' to '.join(ranks)})"
+
+
+class RunningHosts:
+    """Tells what workers say, and passes signals on to them, until all have ended."""
+
+    def __init__(self, ray: ModuleType, hosts: Sequence[Running]) -> None:
+        self._ray, self._hosts, self._errors = ray, hosts, Errors()
+        self.reason = ""  # the last error that workers told
+        self._signals: list[int] = []  # that came, and how many of them were passed on
+        self._passed_on = 0
+
+    def wait(self, grace: float) -> tuple[int, bool]:
+        """The first failure's code, and whether workers were lost. The others then get so many seconds to end."""
+        is_main = threading.current_thread() is threading.main_thread()  # only there may handlers be set
+        before = {signum: signal.signal(signum, self._note) for signum in SIGNALS if is_main}
+        try:
+            return self._wait(grace)
+        finally:
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+
+    def _wait(self, grace: float) -> tuple[int, bool]:
+        first, end = 0, float("inf")
+        calls = {host.actor.look.remote(_LOOK): host for host in self._hosts}
+        while calls and time.monotonic() < end:
+            for call in self._ray.wait(list(calls), timeout=_LOOK)[0]:
+                host = calls.pop(call)
+                self._look(host, call)
+                if host.code is None:
+                    calls[host.actor.look.remote(_LOOK)] = host
+                elif host.code and not first:
+                    first = host.code
+                    end = time.monotonic() + (grace if first == LOST else GRACE)
+            self._pass_on()
+        hung = [host for host in self._hosts if host.code is None]  # though others have given up
+        for host in hung if first != LOST else ():
+            print(f"weft: {host.title} does not answer", file=sys.stderr, flush=True)
+        lost = bool(hung) or any(host.code == LOST for host in self._hosts)
+        return first, lost and not self._signals
+
+    def _look(self, host: Running, call: Any) -> None:
+        try:
+            said, host.code = self._ray.get(call)
+        except self._ray.exceptions.RayError as error:
+            self._lose(host, first_line(error))
+            return
+        for stream, text in said:
+            lines = host.lines[stream].read(text)
+            if stream == "stderr":
+                self._errors.tell(lines)
+                told = [line for line in lines if line.startswith(_TOLD)]
+                self.reason = told[-1].removeprefix(_TOLD).strip() if told else self.reason
+            else:
+                sys.stdout.write("".join(lines))
+                sys.stdout.flush()
+        if host.code is not None and host.code < 0:
+            self._lose(host, f"what starts them was killed by {signal.Signals(-host.code).name}")
+
+    def _lose(self, host: Running, reason: str) -> None:
+        host.code = LOST
+        print(f"weft: {host.title} was lost: {reason}", file=sys.stderr, flush=True)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self._signals.append(signum)
+
+    def _pass_on(self) -> None:
+        for signum in self._signals[self._passed_on :]:
+            self._passed_on += 1
+            for host in self._hosts:
+                if host.code is None:
+                    host.actor.send.remote(signum)
+
+
+def first_line(error: Exception) -> str:
+    """What Ray says, without the lines that only its developers read."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

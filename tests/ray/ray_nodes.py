@@ -1,0 +1,72 @@
+"""Nodes of a Ray cluster as processes, and a small training on them."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+# As on a cluster of strangers: whoever has no token is not let in.
+_RAY = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+class Nodes:
+    """Nodes of a Ray cluster. `start(command, host, environment)` starts a process there."""
+
+    def __init__(self, start):
+        self._start, self.started = start, []
+        self._folder = Path(tempfile.mkdtemp(prefix="wr-", dir="/tmp"))  # short, as names of sockets must be
+
+    def add(self, address, port, cpus, **environment):
+        """Start a node; the first is the head. `port`: of the head."""
+        host, head = len(self.started), f"{getattr(self, 'address', address)}:{port}"
+        how = (
+            [f"--address={head}"]
+            if host
+            else ["--head", f"--port={port}", f"--temp-dir={self._folder}", "--include-dashboard=false"]
+        )
+        self.address = getattr(self, "address", address)
+        if host == 1:
+            self.wait(head)
+        command = [
+            sys.executable,
+            "-m",
+            "ray.scripts.scripts",
+            "start",
+            *how,
+            f"--node-ip-address={address}",
+            "--block",
+        ]
+        command += [f"--num-cpus={cpus}", "--object-store-memory=80000000"]
+        self.started.append(self._start(command, host, self.environment(head) | environment))
+        return head
+
+    def environment(self, head):
+        """What a driver needs as well."""
+        return _RAY | {"RAY_ADDRESS": head}
+
+    def wait(self, head, seconds=90):
+        """Until all nodes are there."""
+        lines = "import ray; ray.init(log_to_driver=False, logging_level=50)\n"
+        lines += f"assert len([node for node in ray.nodes() if node['Alive']]) == {len(self.started)}"
+        end = time.monotonic() + seconds
+        while self._start([sys.executable, "-c", lines], 0, self.environment(head)).wait():
+            assert time.monotonic() < end, "the nodes did not start"
+
+    def close(self):
+        """End all nodes, the head last."""
+        for node in reversed(self.started):
+            node.terminate()
+            try:
+                node.wait(15)
+            except subprocess.TimeoutExpired:
+                node.kill()
+                node.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def train(graph, *more):
+    """The words of a small training."""
+    words = ["train", graph, "--hidden", 8, "--fanouts", "3,3", "--batch-size", 100, "--threads", 1, "--plan", "leap"]
+    return [str(word) for word in (*words, "--epochs", 2, *more)]

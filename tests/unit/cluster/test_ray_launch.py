@@ -1,0 +1,191 @@
+"""Workers on Ray, where Ray is a fake within this process: what is asked of it, what is refused, what is given back."""
+
+import sys
+import time
+
+import pytest
+from fake_ray import FakeRay, installed
+
+from weft import cli
+from weft.cluster import ray_host
+from weft.cluster.ray import evenly
+from weft.graph import communities
+
+TWO = {"127.0.0.1": 2.0, "127.0.0.2": 2.0}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs") / "g"
+    communities(folder, vertices=300, edges=2000, width=8, classes=3)
+    return folder
+
+
+def refused(capsys, *words):
+    start = time.monotonic()
+    assert cli.main([*map(str, words)]) == 2
+    assert time.monotonic() - start < 30
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("weft: ") and "\n" not in said
+    return said
+
+
+def train(graph, *more):
+    return [
+        "train",
+        graph,
+        "--hidden",
+        4,
+        "--fanouts",
+        "2,2",
+        "--epochs",
+        2,
+        "--batch-size",
+        50,
+        "--threads",
+        1,
+        "--plan",
+        "gdp",
+        *more,
+    ]
+
+
+def test_hosts_get_workers_as_evenly_as_they_have_room():
+    assert evenly([4, 4, 4], 3) == [1, 1, 1]
+    assert evenly([4, 4, 4], 8) == [3, 3, 2]
+    assert evenly([4, 1, 0], 4) == [3, 1]
+    assert evenly([2, 1, 1], 1) == [1]
+
+
+def test_a_request_is_shown_without_ray(capsys, graph):
+    words = [
+        "launch",
+        "ray",
+        "--hosts",
+        "2",
+        "--workers-per-host",
+        "2",
+        "--option",
+        "cpus=1.5",
+        "--dry-run",
+        "--",
+        "probe",
+    ]
+    assert cli.main(words) == 0
+    group, *lines = capsys.readouterr().out.splitlines()
+    assert group == "placement group: [{'CPU': 3.0}, {'CPU': 3.0}], STRICT_SPREAD"
+    assert len(lines) == 4
+    assert lines[2].startswith("on host 1: RANK=2 LOCAL_RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 GROUP_RANK=1")
+
+
+def test_mistakes_are_told_before_ray_is_asked(capsys, graph, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "cpus = '0' is no number of processors" in refused(
+        capsys, "launch", "ray", "--option", "cpus=0", "--", "train", graph
+    )
+    assert "has no option 'gpus'" in refused(capsys, "launch", "ray", "--option", "gpus=1", "--", "probe")
+    assert "launcher 'rya' is not known: did you mean 'ray'" in refused(capsys, *train(graph, "--on", "rya"))
+    assert "must be told how many hosts" in refused(capsys, *train(graph, "--on", "slurm", "--workers", 2))
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert "this process is one already" in refused(capsys, *train(graph, "--on", "ray"))
+
+
+def test_where_ray_is_not_installed_the_user_is_told(capsys, graph, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    said = refused(capsys, *train(graph, "--on", "ray", "--workers", 2))
+    assert "Ray is not installed here" in said and "pip install 'weft-gnn[ray]'" in said
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1:9", "there is no Ray at 127.0.0.1:9 (Connection refused)"),
+        ("no-such-name.invalid:6379", "the name no-such-name.invalid of Ray's address does not resolve"),
+        ("nonsense", "give HOST:PORT"),
+        ("ray://10.0.0.1:10001", "run this on a node of the cluster"),
+    ],
+)
+def test_an_address_without_ray(capsys, monkeypatch, address, reason):
+    installed(monkeypatch, TWO)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert reason in refused(capsys, "probe", "--on", "ray", "--workers", 2)
+
+
+def test_too_few_nodes_and_processors(capsys, graph, monkeypatch):
+    fake = installed(monkeypatch, TWO | {"127.0.0.3": 0.0})
+    said = refused(capsys, *train(graph, "--on", "ray", "--workers", 5))
+    assert "5 workers with 1 processors each" in said and "127.0.0.1: 2 workers, " in said
+    said = refused(capsys, "launch", "ray", "--hosts", 3, "--", *train(graph))
+    assert "3 hosts with 1 processors each are needed, but of Ray's nodes 2 have as many" in said
+    assert not fake.actors and not fake.joined
+
+
+def test_processors_that_others_use(capsys, graph, monkeypatch):
+    fake = installed(monkeypatch, TWO, gives=False)
+    assert "Ray did not give 2 processors on 2 nodes within" in refused(
+        capsys, *train(graph, "--on", "ray", "--workers", 2)
+    )
+    assert len(fake.removed) == 1 and not fake.joined
+
+
+@pytest.mark.parametrize(
+    ("fact", "there", "reason"),
+    [
+        ("Weft", "0.0.9", "node 127.0.0.2 does not fit: Weft is 0.0.9 there, here 0"),
+        ("Weft", "missing", "install weft-gnn=="),
+        ("folder", "missing", "run this in a folder that all nodes have"),
+        ("graph", "missing (No such file or directory)", "let all nodes see it at this path"),
+    ],
+)
+def test_nodes_that_differ(capsys, graph, monkeypatch, fact, there, reason):
+    fake = installed(monkeypatch, TWO)
+    facts = ray_host.facts
+
+    def differing(*given):
+        return facts(*given) | ({fact: there} if FakeRay.node == "127.0.0.2" else {})
+
+    monkeypatch.setattr(ray_host, "facts", differing)
+    said = refused(capsys, *train(graph, "--on", "ray", "--workers", 2))
+    assert reason in said and "127.0.0.2" in said
+    assert all(actor.killed for actor in fake.actors) and len(fake.removed) == 1
+
+
+def test_ports_that_are_taken(capsys, graph, monkeypatch):
+    import socket
+
+    installed(monkeypatch, {"127.0.0.1": 2.0})
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refused(capsys, *train(graph, "--on", "ray", "--workers", 2, "--ports", f"{port}-{port}"))
+    assert f"no port of {port}-{port} is free at 127.0.0.1" in said
+
+
+def test_training_gives_what_local_workers_give(capfd, graph, monkeypatch, tmp_path):
+    fake = installed(monkeypatch, TWO)
+    assert cli.main([*map(str, train(graph, "--on", "ray", "--workers", 2, "--out", tmp_path / "ray"))]) == 0
+    assert "epoch" in capfd.readouterr().out
+    assert [actor.node for actor in fake.actors] == ["127.0.0.1", "127.0.0.2"]
+    assert all(actor.killed for actor in fake.actors) and len(fake.removed) == 1
+    assert cli.main([*map(str, train(graph, "--workers", 2, "--out", tmp_path / "local"))]) == 0
+    assert len({(tmp_path / name / "state.safetensors").read_bytes() for name in ("ray", "local")}) == 1
+
+
+def test_a_lost_node_is_replaced_by_those_that_are_left(capfd, graph, monkeypatch, tmp_path):
+    fake = installed(monkeypatch, TWO)
+    wait = fake.wait
+
+    def wait_and_lose(calls, timeout):
+        if any((tmp_path / "kept").glob("step-*")):
+            FakeRay.lost.add("127.0.0.2")
+        return wait(calls, timeout)
+
+    monkeypatch.setattr(fake, "wait", wait_and_lose)
+    more = ["--workers", 2, "--epochs", 300, "--evaluate-every", 0]
+    kept = ["--checkpoint", tmp_path / "kept", "--max-restarts", 1, "--out", tmp_path / "ray"]
+    assert cli.main([*map(str, train(graph, "--on", "ray", *more, *kept))]) == 0
+    said = capfd.readouterr().err
+    assert "weft: node 127.0.0.2 (worker 1) was lost: The actor died: its node 127.0.0.2 has died\n" in said
+    assert "weft: restart 1 of 1: 2 workers go on from" in said
+    assert [actor.node for actor in fake.actors] == ["127.0.0.1", "127.0.0.2", "127.0.0.1"]
+    assert cli.main([*map(str, train(graph, *more, "--out", tmp_path / "local"))]) == 0
+    assert len({(tmp_path / name / "state.safetensors").read_bytes() for name in ("ray", "local")}) == 1
