@@ -1,6 +1,7 @@
 """Synthetic graphs: R-MAT (skewed degrees, no structure) and communities (blocks in classes, informative features)."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -125,12 +126,15 @@ def communities_source(
     labels[relabel] = np.repeat(np.arange(len(class_bounds) - 1, dtype=np.int32), np.diff(class_bounds))
     edge_key, pairs = key(Stream.GENERATE, seed, 1), edges // 2
 
+    @lru_cache(1)  # edges are read twice, and often there is only one chunk
+    def chunk(first: int) -> EdgeChunk:
+        src, dst = (np.empty(min(_CHUNK, pairs - first), dtype=np.int32) for _ in range(2))
+        bounds = (sums, guide, block_bounds, class_bounds, in_block, in_class)
+        _kernels.community_edges(edge_key, first, *bounds, relabel, src, dst, threads)
+        return EdgeChunk(np.stack([src, dst], 1).reshape(-1), np.stack([dst, src], 1).reshape(-1))
+
     def read() -> Iterator[EdgeChunk]:
-        for first in range(0, pairs, _CHUNK):
-            src, dst = (np.empty(min(_CHUNK, pairs - first), dtype=np.int32) for _ in range(2))
-            bounds = (sums, guide, block_bounds, class_bounds, in_block, in_class)
-            _kernels.community_edges(edge_key, first, *bounds, relabel, src, dst, threads)
-            yield EdgeChunk(np.stack([src, dst], 1).reshape(-1), np.stack([dst, src], 1).reshape(-1))
+        return map(chunk, range(0, pairs, _CHUNK))
 
     centres = random.standard_normal((classes, width), dtype=np.float32) * np.float32(signal)
 

@@ -3,6 +3,7 @@
 And epochs measured by some plan on all workers, for predictions to be held against.
 """
 
+import math
 import os
 import statistics
 import time
@@ -22,9 +23,11 @@ from weft.training.planning import planner_for
 from weft.training.trainer import Trainer
 
 # Small, but with every kind of work in it, and more rows than processors keep near them.
-_VERTICES, _EDGES, _WIDTH, _TRAIN, _FANOUTS = 240_000, 4_800_000, 64, 0.01706, (10, 5, 5)
+_VERTICES, _EDGES, _WIDTH, _TRAIN, _FANOUTS = 240_000, 4_800_000, 64, 0.0128, (10, 5, 5)
 _ROWS_FROM_DISK = 500
-_ENOUGH = 1.5  # about the seconds of a plan's epochs: where links are slow, fewer have to do
+_BEFORE = 2  # batches by which a plan opens its connections and warms up memory
+_ENOUGH = 1.0  # seconds of a plan's epochs that do, even if they differ
+_AGREE = 0.02  # standard error of what processors worked in them, as a share: no more are needed
 _PLANS = tuple(
     Plan(tuple(layers.split(",")), seeds=seeds, cache=cache, slack=0.0)
     for layers, seeds, cache in (
@@ -40,9 +43,9 @@ _PLANS = tuple(
     )
 )
 
-_SCENES = (  # seeds a worker, hidden width, plans, and epochs of each after its first
+_SCENES = (  # seeds a worker, hidden width, plans, and epochs of each at most
     (128, 32, _PLANS, 4),
-    (12, 32, (_PLANS[0], *_PLANS[-2:]), 2),
+    (24, 32, (_PLANS[0], *_PLANS[-2:]), 2),
     (128, 256, _PLANS[-2:], 2),
 )
 
@@ -58,7 +61,8 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1, progress: Progress
     progress("rehearsing", 0, total)
     with scratch_folder() as folder:
         graph = _graph(world, folder)
-        comm, seen = world.communicator(), []
+        comm = world.communicator()
+        seen: list[Observation] = []
         for batch_size, hidden, plans, epochs in _SCENES * rounds:
             settings = Settings.of(
                 hidden=hidden, fanouts=_FANOUTS, batch_size=batch_size, threads=1, slack=0.0, cache=1.0
@@ -66,14 +70,12 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1, progress: Progress
             model = make_model(settings, graph)
             planner = planner_for(settings, graph, model, world)
             trainer = Trainer(graph, model, settings, world=world, plan=plans[0])
-            trainer.prepare()
+            if not seen:  # later ones find this process set up
+                trainer.prepare()
             for plan in plans:
                 if plan != trainer.parallel:
                     trainer.use(plan)
-                first = observed(trainer, comm, planner, plan, 0)  # connections and caches warm up,
-                more = min(epochs, round(_ENOUGH / first.seconds))
-                warm = [observed(trainer, comm, planner, plan, epoch) for epoch in range(1, more + 1)]
-                seen += warm or [first]  # which makes no difference to a long one
+                seen += _epochs(trainer, comm, planner, plan, epochs)
                 done += 1
                 progress("rehearsing", done, total)
             trainer.close()
@@ -117,6 +119,22 @@ def measured(trainer: Trainer, comm: Communicator, answer: Answer, epochs: int) 
             stages = {stage: statistics.median(of[stage] for _, of, _ in seen) for stage in Observation.STAGES}
             found[prediction.name] = {"seconds": statistics.median(took for took, _, _ in seen), **stages}
     return replace(answer, measured=found)
+
+
+def _epochs(trainer: Trainer, comm: Communicator, planner: Planner, plan: Plan, most: int) -> list[Observation]:
+    """Some epochs by a plan, until they agree or are long enough. All workers see the same, and end together."""
+    trainer.train_epoch(0, max(0, len(trainer.loader) - _BEFORE))
+    seen = [observed(trainer, comm, planner, plan, 1)]
+    while len(seen) < most and sum(one.seconds for one in seen) < _ENOUGH and not _agree(seen):
+        seen.append(observed(trainer, comm, planner, plan, 1 + len(seen)))
+    return seen
+
+
+def _agree(seen: list[Observation]) -> bool:
+    if len(seen) < 2:
+        return False
+    worked = [sum(float(of.sum()) for of in one.processor.values()) for one in seen]
+    return statistics.stdev(worked) / math.sqrt(len(worked)) < _AGREE * statistics.fmean(worked)
 
 
 def observed(trainer: Trainer, comm: Communicator, planner: Planner, plan: Plan, epoch: int) -> Observation:

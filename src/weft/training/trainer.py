@@ -216,11 +216,11 @@ class Trainer:
     def _notice(self, text: str) -> None:
         self._tell(Notice(text))
 
-    def train_epoch(self, epoch: int) -> tuple[int, float]:
-        """Only the steps of one epoch (and what its watch makes of them), for benchmarks: edges gone over, mean loss."""
+    def train_epoch(self, epoch: int, first: int = 0) -> tuple[int, float]:
+        """Only the steps of an epoch from a batch on (and what its watch makes of them), to be timed: edges, mean loss."""
         self.model.train()
         self.progress.epoch, edges, loss, terms = epoch, 0, 0.0, 0
-        for batch in self.loader.epoch(epoch):
+        for batch in self.loader.epoch(epoch, first):
             more_loss, more_edges, _ = self._step(batch)
             loss, edges, terms = loss + more_loss, edges + more_edges, terms + batch.terms
         self._look()
