@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Any, ClassVar, TypeVar, get_args
 from weft.errors import ConfigError, StorageError
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
+_MOST = 1 << 63  # from which on no kernel or file holds a number
 TYPES: dict[object, str] = {
     int: "a whole number",
     float: "a number",
@@ -70,6 +73,8 @@ def checked(field: dataclasses.Field, value: object) -> object:
     name = key_of(field)
     try:
         value = _converted(types_of(field), value)
+    except OverflowError:
+        raise ConfigError(f"{name} is out of range; it must be a number below 2^63") from None
     except (ValueError, TypeError):
         raise ConfigError(f"{name} = {value!r} is not {_wanted(field)}") from None
     choices, low, high = (field.metadata[name] for name in ("choices", "low", "high"))
@@ -95,9 +100,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The keys of a TOML file."""
     try:
         return tomllib.loads(path.read_text())
+    except RecursionError:
+        raise ConfigError(f"{path} is not what is expected: tables within tables within tables; write keys") from None
     except OSError as error:
         raise StorageError(f"the settings file {path} can't be read ({error.strerror}): check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
@@ -113,12 +120,12 @@ def _converted(types: tuple[object, ...], value: object) -> object:
     if isinstance(value, bool):
         raise ValueError
     if int in types and isinstance(value, int | str):
-        return int(value)
+        return _fits(int(value))
     if float in types and isinstance(value, int | float | str):
         number = float(value)
-        if number != number:
+        if math.isnan(number):
             raise ValueError
-        return number
+        return _fits(number)
     if (str in types or Path in types) and isinstance(value, str | Path):
         return Path(value) if Path in types else str(value)
     raise ValueError
@@ -136,7 +143,13 @@ def _whole_numbers(value: Any) -> tuple[int, ...]:
     parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else list(value)
     if not parts or any(isinstance(part, bool | float) for part in parts):
         raise ValueError
-    return tuple(-1 if str(part).strip() == "full" else int(part) for part in parts)
+    return tuple(-1 if str(part).strip() == "full" else _fits(int(part)) for part in parts)
+
+
+def _fits(number: N) -> N:
+    if not abs(number) < _MOST:
+        raise OverflowError
+    return number
 
 
 def _wanted(field: dataclasses.Field) -> str:

@@ -301,11 +301,11 @@ class ProcessGroupTransport:
 
     def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
         assert not self._closed, "this communicator was closed"
-        with _named_loss():
+        with named_loss():
             work = dist.all_to_all_single(out, x, list(receive), list(send), self._group, async_op=True)
 
         def wait() -> None:
-            with _named_loss():
+            with named_loss():
                 work.wait()
 
         return wait
@@ -334,12 +334,12 @@ class ProcessGroupTransport:
 
 
 @contextmanager
-def _named_loss() -> Iterator[None]:
-    """Turns the failure of a collective into the error of a lost worker."""
+def named_loss(who: str = "another worker") -> Iterator[None]:
+    """Turns the failure of a collective, or of the store, into the error of a lost worker."""
     try:
         yield
     except RuntimeError as error:
-        raise ClusterError("another worker stopped answering") from error
+        raise ClusterError(f"{who} stopped answering") from error
 
 
 def _bytes(x: Tensor) -> np.ndarray:

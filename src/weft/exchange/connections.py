@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch.distributed as dist
 
 from weft.errors import ClusterError, ConfigError
-from weft.exchange.communicator import SocketTransport
+from weft.exchange.communicator import SocketTransport, named_loss
 from weft.exchange.listener import PeerListener, connect, listening_at
 from weft.place import WorkerPlace
 
@@ -38,7 +38,7 @@ class SocketConnections:
         address = json.dumps([advertised, listening.getsockname()[1]])
         self._listener = PeerListener(place.rank, secret, listening, address.encode())
         store.set(f"weft/address/{place.rank}", address)
-        self._created = 0
+        self._created, self._addresses = 0, dict[int, bytes]()
         self._open: dict[int, socket.socket] = {}  # by file descriptor
 
     def transport(self, ranks: Sequence[int]) -> SocketTransport:
@@ -62,9 +62,7 @@ class SocketConnections:
 
     def reach(self, rank: int, timeout: float) -> int:
         """Connect to another worker as training may, and hang up: bytes of the largest packet on the way (0: not known)."""
-        address = self._store.get(f"weft/address/{rank}")
-        host, port = json.loads(address)
-        with connect(self._rank, rank, _TRIED, self._secret, address, (host, port), timeout) as one:
+        with self._connected(rank, _TRIED, timeout) as one:
             is_6 = one.family == socket.AF_INET6
             try:
                 return one.getsockopt(socket.IPPROTO_IPV6 if is_6 else socket.IPPROTO_IP, _MTU6 if is_6 else _MTU)
@@ -84,11 +82,17 @@ class SocketConnections:
             one.close()
 
     def _connect_to(self, rank: int) -> socket.socket:
-        address = self._store.get(f"weft/address/{rank}")
-        host, port = json.loads(address)
-        one = connect(self._rank, rank, self._created, self._secret, address, (host, port), self._timeout)
+        one = self._connected(rank, self._created, self._timeout)
         _set_congestion_control(one)
         return one
+
+    def _connected(self, rank: int, call: int, timeout: float) -> socket.socket:
+        if rank not in self._addresses:
+            with named_loss("worker 0, who holds the run's store,"):
+                self._addresses[rank] = self._store.get(f"weft/address/{rank}")
+        address = self._addresses[rank]
+        host, port = json.loads(address)
+        return connect(self._rank, rank, call, self._secret, address, (host, port), timeout)
 
     def _accept_from(self, rank: int) -> socket.socket:
         one = self._listener.take(self._created, rank, self._timeout)

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch.distributed as dist
 
 from weft.errors import ClusterError
-from weft.exchange.communicator import Communicator, ProcessGroupTransport, Traffic, Transport
+from weft.exchange.communicator import Communicator, ProcessGroupTransport, Traffic, Transport, named_loss
 from weft.exchange.connections import SocketConnections
 from weft.exchange.meeting import compare, meet
 from weft.memory import is_shortage
@@ -143,8 +143,13 @@ class World:
             return cls()
         rank, size = place.rank, place.size
         store, hosts, secret = meet(place, timeout, transport)
-        connections = SocketConnections(place, store, timeout, secret, ports) if transport == "sockets" else None
-        return cls(rank, size, hosts, Heartbeats(store, rank, size), timeout, connections, store)
+        try:
+            connections = SocketConnections(place, store, timeout, secret, ports) if transport == "sockets" else None
+            return cls(rank, size, hosts, Heartbeats(store, rank, size), timeout, connections, store)
+        except RuntimeError as error:
+            raise ClusterError(
+                f"worker 0 (host {hosts[0]}) stopped answering during the start; look at its output, and start all anew"
+            ) from error
 
     def compare(self, facts: Mapping[str, object], more: Mapping[str, str] = {}) -> list[dict[str, str]]:
         """What all workers say. Refused where facts differ, not what they say more: all call this together.
@@ -154,7 +159,8 @@ class World:
         if self._store is None:
             return [{name: str(value) for name, value in {**facts, **more}.items()}]
         self._compared += 1
-        return compare(self._store, self.rank, self.size, f"facts-{self._compared}", facts, more)
+        with named_loss("worker 0, who holds the run's store,"):
+            return compare(self._store, self.rank, self.size, f"facts-{self._compared}", facts, more)
 
     def reach(self, timeout: float) -> dict[int, int | str]:
         """Of each other worker: the largest packet on the way to it, in bytes (0: not known); or why it is out of reach.

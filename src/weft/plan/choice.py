@@ -31,8 +31,9 @@ def plan_named(settings: Settings, depth: int, splits: bool = True) -> Plan:
             )
     else:
         text = _usual(settings, splits) if settings.strategy == "auto" else text
-        if text.split()[0] == "halo" and not splits:
-            text = " ".join(["+".join(["pull"] * depth), *text.split()[1:]])
+        head, *words = text.split() or [""]
+        if head == "halo" and not splits:
+            text = " ".join(["+".join(["pull"] * depth), *words])
         plan = plan_of(text, depth, options | ({"scope": scope} if scope == "graph" else {}))
     if plan.scope != scope:
         but = "set" if plan.scope == "graph" else "drop"

@@ -62,7 +62,7 @@ def plan_of(text: str, depth: int, options: Mapping[str, object] | None = None) 
 
     `options`: more of them, said elsewhere.
     """
-    head, *words = re.sub(r"\s*[+,]\s*", "+", text.strip()).split()
+    head, *words = re.sub(r"\s*[+,]\s*", "+", text.strip()).split() or [""]
     more, written = dict(options or {}), options_of(words)
     for name in written.keys() & more.keys():
         if written[name] != more[name]:

@@ -12,6 +12,7 @@ from weft.plan.groups import PlanSettings
 from weft.plugins import PLACEMENTS
 from weft.quantities import size_of
 
+_MOST = 1 << 63  # of options that are numbers
 _OWNER, _REQUEST, _INPUT = "owner", "request", "input"  # how rows are held between layers, or fetched below them
 
 
@@ -44,8 +45,8 @@ class Plan:
         for name, one in _OPTIONS.items():
             value, low = getattr(self, name), one.metadata["low"]
             _check_choice(name, value, [choice for choice in one.metadata["choices"] if choice != "auto"])
-            if low is not None and not value >= low:
-                raise ConfigError(f"plan: {name} = {value} is out of range: it must be at least {low}")
+            if low is not None and not low <= value < _MOST:
+                raise ConfigError(f"plan: {name} = {value} is out of range: it must be at least {low}, and finite")
         if self.scope == "graph":
             _check_graph(self)
         else:
@@ -97,7 +98,7 @@ class Plan:
                 data = json.loads(path.read_text())
             except OSError as error:
                 raise StorageError(f"the plan {path} can't be read ({error.strerror}): check the path") from None
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ConfigError(f"the plan {path} is not valid JSON: {error}") from None
         if not isinstance(data, dict):
             raise ConfigError(f"the plan {path} must be a table of keys, such as layers and seeds")

@@ -200,7 +200,7 @@ def _measurement(line: str, where: str) -> tuple[str, str, float]:
     try:
         told = json.loads(line)
         measured = str(told["allocation"]), str(told["plan"]), float(told["seconds"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         measured = "", "", -1.0
     if not 0 <= measured[2] < float("inf"):
         raise InputError(f"{where} is no measurement: write an object such as {_EXAMPLE}")

@@ -124,7 +124,7 @@ def cluster_of(text: str, where: str) -> Cluster:
     """The cluster that a file's text describes; `where` is the file, for errors."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{where} is not valid TOML ({error}): correct it there, or write it anew with `weft probe --out`"
         ) from None

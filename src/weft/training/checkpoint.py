@@ -7,8 +7,9 @@ buffers, the optimiser's tensors and a few numbers, and a run resumed from it en
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,16 @@ def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return load_tensors(data), state
     except (ValueError, KeyError, TypeError, SafetensorError) as error:
         raise TrainingError(f"the checkpoint {folder} is damaged ({error}){_REMEDY}") from None
+
+
+@contextmanager
+def sensible(folder: Path) -> Iterator[None]:
+    """While a checkpoint is made use of: what no run would have written, with sums that fit, is an error that says so."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TrainingError(f"the checkpoint {folder} holds what no run of Weft writes ({reason}){_REMEDY}") from None
 
 
 def _sum_of(text: bytes) -> bytes:

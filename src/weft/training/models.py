@@ -70,13 +70,14 @@ def load_model(folder: Path, graph: Graph) -> tuple[nn.Module, Settings]:
     if not folder.is_dir():
         raise StorageError(f"there is no trained model at {folder}: train one with `weft train ... --out {folder}`")
     tensors, facts = checkpoint.load(folder)
-    wanted, there = (facts["features"], facts["classes"]), (graph.num_features, graph.num_classes)
+    with checkpoint.sensible(folder):
+        wanted, there = (facts["features"], facts["classes"]), (graph.num_features, graph.num_classes)
+        settings = Settings.restored(facts["settings"], str(folder))
     if wanted != there:
         raise ModelError(
             f"the model in {folder} takes {wanted[0]} features and tells {wanted[1]} classes, the graph has {there[0]} and "
             f"{there[1]}: use the graph it was trained for, or one made in the same way"
         )
-    settings = Settings.restored(facts["settings"], str(folder))
     model = make_model(settings, graph)
     try:
         model.load_state_dict(tensors)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -38,6 +38,17 @@ class Progress:
     stopped: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     merging: ScheduleState | None = None  # which time steps of migrating models are dropped
+
+    @classmethod
+    def read(cls, said: Mapping[str, Any]) -> Self:
+        """As a checkpoint says it; a ValueError where that can't be."""
+        for name in ("epoch", "batch", "step", "seeds"):
+            if type(said[name]) is not int or said[name] < 0:
+                raise ValueError(f"{name} = {said[name]!r}")
+        progress = cls(**said)
+        if len(progress.history) != progress.epoch:
+            raise ValueError(f"a history of {len(progress.history)} epochs after {progress.epoch}")
+        return progress
 
 
 class RunState:
@@ -140,14 +151,15 @@ class RunState:
                 f"{self._folder} holds checkpoints of an earlier run: go on from them with --resume, or "
                 f"choose another folder"
             )
-        progress = Progress(**found.state["progress"])
-        then = Settings.restored(found.state["settings"], found.folder.name)
-        self._check_same_run(found, then)
-        self._check_past(found.folder.name, then, progress)
-        self._model.load_state_dict(found.part("model."))
-        self._best, self._best_written = found.part("best.") or None, False
-        checkpoint.unpack_optimizer(self._optimizer, found.tensors)
-        self._loader.restore_schedule(progress.merging)
+        with checkpoint.sensible(found.folder):
+            progress = Progress.read(found.state["progress"])
+            then = Settings.restored(found.state["settings"], found.folder.name)
+            self._check_same_run(found, then)
+            self._check_past(found.folder.name, then, progress)
+            self._model.load_state_dict(found.part("model."))
+            self._best, self._best_written = found.part("best.") or None, False
+            checkpoint.unpack_optimizer(self._optimizer, found.tensors)
+            self._loader.restore_schedule(progress.merging)
         problems = f"{'; '.join(found.problems)}: " if found.problems else ""
         where = f"epoch {progress.epoch + 1}, batch {progress.batch + 1}"
         if progress.stopped or progress.epoch == self._settings.optimisation.epochs:

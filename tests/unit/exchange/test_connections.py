@@ -277,3 +277,21 @@ def test_a_door_that_is_shut_is_named():
     with pytest.raises(ClusterError, match="worker 1 could not connect to worker 0"):
         other.connect([0, 1])
     other.close()
+
+
+class Gone:
+    """A store whose holder is gone after the start."""
+
+    def set(self, key, value):
+        pass
+
+    def get(self, key):
+        raise RuntimeError("Connection reset by peer")
+
+
+def test_a_store_that_is_gone_is_a_lost_worker():
+    connections = SocketConnections(WorkerPlace(1, 2, "0", 2, "127.0.0.1", 1), Gone(), 5, b"x" * 32)
+    for call in (lambda: connections.connect([0, 1]), lambda: connections.reach(0, 1)):
+        with pytest.raises(ClusterError, match="worker 0, who holds the run's store, stopped answering"):
+            call()
+    connections.close()
