@@ -20,6 +20,7 @@ COMMANDS = {
     "info": "Show what a graph holds: sizes, degree skew, homophily, splits; verify it with --verify.",
     "verify": "Check a graph, its parts, a trained model or checkpoints against their checksums, and say what is damaged.",
     "partition": "Allocate a graph's vertices to owners, and renumber it so that each owner's are contiguous.",
+    "partition fit": "Measure what it costs workers to get rows of each other, for allocations that are searched by that.",
     "locality": "Say before training how much of what workers read would be their own, under several allocations.",
     "probe": "Measure the cluster: processors, memory and links, and what work takes. Run it as training will run.",
     "doctor": "Look at the cluster before a long run: connections, links, clocks, disks, memory, limits; with remedies.",
@@ -46,8 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is one sentence on stderr and exit code 2."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost worker is told in one sentence, not in C++ frames
     argv = list(sys.argv[1:] if argv is None else argv)
+    words = 2 if " ".join(argv[:2]) in COMMANDS else 1
+    command = " ".join(argv[:words])
     try:
-        args = _parser(argv[0] if argv else None).parse_args(argv)
+        args = _parser(command).parse_args([command, *argv[words:]] if argv else argv)
         args.argv = argv  # for workers, who run the same command
         return int(args.run(args))
     except WeftError as error:
@@ -66,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
 
 
-def _parser(called: str | None) -> argparse.ArgumentParser:
+def _parser(called: str) -> argparse.ArgumentParser:
     """The parser; only the called command's module is imported."""
     parser = argparse.ArgumentParser(prog="weft", description="Train graph neural networks on many workers.")
     parser.add_argument("--version", action=_Version, nargs=0, help="say what this is, and what it was built with")
@@ -74,7 +77,9 @@ def _parser(called: str | None) -> argparse.ArgumentParser:
     for name in [called] if called in COMMANDS else COMMANDS:
         sub = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
         if name == called:
-            command = cast(Command, import_module(f"weft.commands.{'import_' if name == 'import' else name}"))
+            command = cast(
+                Command, import_module(f"weft.commands.{'import_' if name == 'import' else name.replace(' ', '_')}")
+            )
             command.add_arguments(sub)
             sub.set_defaults(run=command.run)
     return parser

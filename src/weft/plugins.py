@@ -152,6 +152,7 @@ PARTITION_METHODS: "Door[type[PartitionMethod]]" = Door(
         "kaminpar": "weft.partition.methods.kaminpar:KaminparMethod",
         "mtkahypar": "weft.partition.methods.mtkahypar:MtkahyparMethod",
         "adagl": "weft.lab.adagl:AdaglMethod",
+        "evolution": "weft.lab.adagl:EvolutionMethod",
         "traffic": "weft.partition.methods.traffic:TrafficMethod",
     },
 )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         print_cluster,
         print_findings,
         print_graph,
+        print_links,
         print_locality,
         print_partition,
         print_traffic,

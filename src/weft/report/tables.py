@@ -13,7 +13,7 @@ from weft.quantities import as_bits, as_seconds, as_size
 
 if TYPE_CHECKING:
     from weft.cluster import Finding
-    from weft.lab import Locality, Micrographs, Misses
+    from weft.lab import Locality, MeasuredLinks, Micrographs, Misses
     from weft.partition import PartitionFigures
 
 _COLOURS = {"good": "green", "warning": "yellow", "bad": "red"}
@@ -173,6 +173,22 @@ def _hosts(cluster: Cluster) -> Table:
             as_size(host.memory),
         )
     return table
+
+
+def print_links(found: "MeasuredLinks") -> None:
+    """Print what `weft partition fit` found."""
+    table = Table("worker", title="what a worker waits for rows of each other", title_justify="left")
+    for heading in ("alpha: a batch", "beta: a row"):
+        table.add_column(heading, justify="right")
+    for worker, (alpha, beta) in enumerate(
+        zip(found.links.alpha.max(axis=1), found.links.beta.max(axis=1), strict=True)
+    ):
+        table.add_row(str(worker), as_seconds(alpha), as_seconds(beta))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        f"{found.transfers} transfers; these figures tell how long they took with a mean error of {found.error:.1%}."
+    )
 
 
 def print_traffic(traffic: list[dict[str, int]]) -> None:

@@ -12,14 +12,14 @@ from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph, communities
 from weft.lab.adagl import (
-    AdaglOptions,
     SearchObjective,
-    adagl,
+    SearchOptions,
     evolve,
     greedy_allocations,
     imbalance,
     refine,
     refine_all,
+    search,
 )
 from weft.lab.adagl.evolve import renamed
 from weft.lab.adagl.refine import limits
@@ -28,7 +28,7 @@ from weft.partition import BalanceWeights, PartitionGoal, ServerLinks, Traces, T
 sys.path.insert(0, str(Path(__file__).parent))
 import adagl_twins as twins
 
-QUICK = AdaglOptions(nodes=60, population=8, iterations=10, batches=2, cycles=1)
+QUICK = SearchOptions(nodes=60, population=8, iterations=10, batches=2, cycles=1)
 
 
 def arrays(undirected):
@@ -99,7 +99,7 @@ def test_evolution_keeps_the_best_and_finds_better():
     objective = cut_objective(undirected, 2)
     population = np.random.default_rng(0).integers(0, 2, (12, 40)).astype(np.int32)
     values = [
-        float(objective.of(evolve(population, objective, AdaglOptions(iterations=n, mutation=0.05), seed=1)[None])[0])
+        float(objective.of(evolve(population, objective, SearchOptions(iterations=n, mutation=0.05), seed=1)[None])[0])
         for n in (0, 5, 40)
     ]
     assert values[0] == objective.of(population).min() and values[2] < values[1] <= values[0]
@@ -108,7 +108,7 @@ def test_evolution_keeps_the_best_and_finds_better():
 def test_evolution_of_equals():
     undirected = twins.random_undirected(4, nodes=10, edges=0)
     alike = np.tile(np.arange(10, dtype=np.int32) % 2, (4, 1))
-    assert evolve(alike, cut_objective(undirected, 2), AdaglOptions(iterations=3, mutation=0.0)).shape == (10,)
+    assert evolve(alike, cut_objective(undirected, 2), SearchOptions(iterations=3, mutation=0.0)).shape == (10,)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -157,21 +157,21 @@ class TestWhole:
     @pytest.mark.parametrize("coarsening", ["balls", "matching"])
     @pytest.mark.parametrize("parts", [2, 5])
     def test_balanced_and_repeatable(self, graph, coarsening, parts):
-        options = AdaglOptions(coarsening=coarsening, nodes=60, population=8, iterations=10, batches=2)
-        owners = adagl(graph, PartitionGoal(parts, BalanceWeights(), seed=3), options)
+        options = SearchOptions(coarsening=coarsening, nodes=60, population=8, iterations=10, batches=2)
+        owners = search(graph, PartitionGoal(parts, BalanceWeights(), seed=3), options)
         assert owners.dtype == np.int32 and set(owners) == set(range(parts))
         figures = measure(graph, owners, parts)
         assert figures["balance"]["vertices"] < 1.08 and figures["balance"]["training"] < 1.08
-        assert (adagl(graph, PartitionGoal(parts, BalanceWeights(), seed=3, threads=3), options) == owners).all()
+        assert (search(graph, PartitionGoal(parts, BalanceWeights(), seed=3, threads=3), options) == owners).all()
 
     def test_less_communication_than_random(self, graph):
         task = TrainingTask((5, 5), 400)
-        owners = adagl(graph, PartitionGoal(4, BalanceWeights(), task=task), QUICK)
+        owners = search(graph, PartitionGoal(4, BalanceWeights(), task=task), QUICK)
         traces, links = Traces(graph, task), ServerLinks.equal(4)
         assert traces.seconds(owners, links) < 0.6 * traces.seconds(np.arange(6000) % 4, links)
 
     def test_unequal_hosts(self, graph):
-        figures = measure(graph, adagl(graph, PartitionGoal(4, BalanceWeights(), shares=(2, 2, 1, 1)), QUICK), 4)
+        figures = measure(graph, search(graph, PartitionGoal(4, BalanceWeights(), shares=(2, 2, 1, 1)), QUICK), 4)
         for name, total in (("vertices", 6000), ("training", 1200)):
             shares = np.array(figures[name]) / total
             assert np.abs(shares - [1 / 3, 1 / 3, 1 / 6, 1 / 6]).max() < 0.03
@@ -185,26 +185,26 @@ class TestWhole:
             ServerLinks.equal(3),
         )
         traces = Traces(graph, goal.task, batches=2)
-        owners = adagl(graph, goal, AdaglOptions(nodes=60, population=4, iterations=3, batches=2, starts=(start,)))
+        owners = search(graph, goal, SearchOptions(nodes=60, population=4, iterations=3, batches=2, starts=(start,)))
         assert traces.seconds(owners, links) <= 1.1 * traces.seconds(start, links)
 
     def test_another_cycle_is_never_worse(self, graph):
         task = TrainingTask((5, 5), 400)
         traces, found = Traces(graph, task, batches=2), []
         for cycles in (1, 3):
-            options = AdaglOptions(
+            options = SearchOptions(
                 nodes=60, population=4, iterations=3, batches=2, cycles=cycles, coefficients=(0, 0, 1)
             )
             found.append(
                 traces.seconds(
-                    adagl(graph, PartitionGoal(3, BalanceWeights(), task=task), options), ServerLinks.equal(3)
+                    search(graph, PartitionGoal(3, BalanceWeights(), task=task), options), ServerLinks.equal(3)
                 )
             )
         assert found[1] <= found[0]
 
     def test_progress_is_told(self, graph):
         told = []
-        adagl(graph, PartitionGoal(2, BalanceWeights(), progress=lambda *stage: told.append(stage)), QUICK)
+        search(graph, PartitionGoal(2, BalanceWeights(), progress=lambda *stage: told.append(stage)), QUICK)
         stages = {"joining lists", "coarsening", "sampling", "searching", "refining"}
         assert stages == {stage for stage, _, _ in told}
         assert all(done <= total for _, done, total in told)
@@ -222,7 +222,7 @@ def test_who_needs_nobody_gets_the_slow_link(slow):
     graph = Graph.from_arrays(np.concatenate([edges, edges[::-1]], axis=1), num_vertices=4 * size, split=split)
     bandwidths = tuple(0.2 if part == slow else 1.0 for part in range(4))
     goal = PartitionGoal(4, task=TrainingTask((5, 5), 200), bandwidths=bandwidths)
-    owners = adagl(graph, goal, replace(QUICK, population=32, iterations=20))
+    owners = search(graph, goal, replace(QUICK, population=32, iterations=20))
     assert (owners[3 * size :] == slow).mean() > 0.95
 
 
@@ -232,7 +232,7 @@ def test_real_graphs(shared_data, name):
     edges, labels, split = (np.load(folder / f"{part}.npy") for part in ("edge_index", "label", "split"))
     graph = Graph.from_arrays(edges, num_vertices=len(labels), labels=labels, split=split)
     task = TrainingTask((10, 10), 512)
-    owners = adagl(graph, PartitionGoal(4, BalanceWeights(), task=task), QUICK)
+    owners = search(graph, PartitionGoal(4, BalanceWeights(), task=task), QUICK)
     traces, links = Traces(graph, task), ServerLinks.equal(4)
     assert traces.seconds(owners, links) < 0.85 * traces.seconds(np.arange(len(labels)) % 4, links)
     balance = measure(graph, owners, 4)["balance"]
@@ -241,7 +241,7 @@ def test_real_graphs(shared_data, name):
 
 class TestNasty:
     def check(self, graph, parts):
-        owners = adagl(graph, PartitionGoal(parts, BalanceWeights(), task=TrainingTask((3, 3), 8)), QUICK)
+        owners = search(graph, PartitionGoal(parts, BalanceWeights(), task=TrainingTask((3, 3), 8)), QUICK)
         assert owners.shape == (graph.num_vertices,) and owners.min() >= 0 and owners.max() < parts
         return np.bincount(owners, minlength=parts)
 
@@ -255,7 +255,7 @@ class TestNasty:
     def test_a_component_a_part(self):
         ring = np.arange(300)
         pairs = np.stack([ring, ring // 100 * 100 + (ring + 1) % 100])
-        found = adagl(
+        found = search(
             Graph.from_arrays(pairs), PartitionGoal(3, BalanceWeights(), task=TrainingTask((2, 2), 50)), QUICK
         )
         assert np.bincount(found).max() <= 104
@@ -284,7 +284,7 @@ class TestNasty:
 
     def test_more_parts_than_vertices(self):
         with pytest.raises(ConfigError, match="5 parts"):
-            adagl(Graph.from_arrays(np.array([[0], [1]])), PartitionGoal(5, BalanceWeights()))
+            search(Graph.from_arrays(np.array([[0], [1]])), PartitionGoal(5, BalanceWeights()))
 
 
 @pytest.mark.parametrize(
@@ -298,11 +298,9 @@ class TestNasty:
 )
 def test_options_that_make_no_sense(options, text):
     with pytest.raises(ConfigError, match=text):
-        AdaglOptions(**options)
+        SearchOptions(**options)
 
 
-def test_starts_and_links_must_fit(graph):
+def test_starts_must_fit(graph):
     with pytest.raises(ConfigError, match="start 0"):
-        adagl(graph, PartitionGoal(2, BalanceWeights()), AdaglOptions(starts=(np.full(6000, 2),)))
-    with pytest.raises(ConfigError, match="links of 3"):
-        adagl(graph, PartitionGoal(2, BalanceWeights()), AdaglOptions(links=ServerLinks.equal(3)))
+        search(graph, PartitionGoal(2, BalanceWeights()), SearchOptions(starts=(np.full(6000, 2),)))

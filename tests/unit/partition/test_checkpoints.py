@@ -9,7 +9,7 @@ from slow_partition import random_graph
 
 from weft import cli
 from weft.graph import SPLITS, Graph, communities
-from weft.lab.adagl import AdaglOptions
+from weft.lab.adagl import SearchOptions
 from weft.partition import CheckpointedSteps, allocate
 from weft.partition.methods.streaming import FennelMethod, LdgMethod
 
@@ -95,12 +95,12 @@ def test_another_graph_in_its_place_is_allocated_anew(graph, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("hosts", [None, (2, 2)])
-def test_adagl_goes_on_between_levels(tmp_path, monkeypatch, hosts):
+def test_evolution_goes_on_between_levels(tmp_path, monkeypatch, hosts):
     """Stopped after every single step, it makes each of them once, and ends in the allocation of an undisturbed call."""
     graph, once, made = random_graph(5, 3000, 30_000), CheckpointedSteps.once, []
     training = np.random.default_rng(0).random(3000) < 0.3
     graph = replace(graph, split=np.where(training, SPLITS["train"], SPLITS["test"]).astype(np.int8))
-    whole = allocate(graph, 4, "adagl", hosts=hosts)
+    whole = allocate(graph, 4, "evolution", hosts=hosts)
 
     def one_step(steps, name, make):
         def counted():
@@ -118,11 +118,11 @@ def test_adagl_goes_on_between_levels(tmp_path, monkeypatch, hosts):
     for _ in range(200):
         steps = CheckpointedSteps(tmp_path / "out", "asked")
         try:
-            found = allocate(graph, 4, "adagl", hosts=hosts, steps=steps)
+            found = allocate(graph, 4, "evolution", hosts=hosts, steps=steps)
         except KeyboardInterrupt:
             continue
         break
     assert (found == whole).all()
     assert made.count("owners") == 1 and {"joined-0", "searched", "refined-0"} <= set(made)
-    searched = AdaglOptions().cycles * (1 if hosts is None else 3)  # for hosts, and within each
+    searched = SearchOptions().cycles * (1 if hosts is None else 3)  # for hosts, and within each
     assert made.count("searched") == searched and len(made) == len(list(tmp_path.glob(".out*/*.npy")))

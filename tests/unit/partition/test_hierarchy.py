@@ -91,7 +91,7 @@ def test_it_does_not_hang_on_how_vertices_are_numbered(graph, tmp_path):
     assert (again == allocate(graph, 4, "random", **options)).all()
 
 
-@pytest.mark.parametrize("method", ["random", "fennel", "metis", "kaminpar", "adagl", "traffic"])
+@pytest.mark.parametrize("method", ["random", "fennel", "metis", "kaminpar", "adagl", "evolution", "traffic"])
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_graphs(method, name):
     graph = NASTY[name]()

@@ -35,7 +35,8 @@ def taken(scale, graph, method):
 
 
 @pytest.mark.parametrize(
-    "method", ["random", "ldg", "fennel", *(pytest.param(name, marks=pytest.mark.slow) for name in ("blocks", "adagl"))]
+    "method",
+    ["random", "ldg", "fennel", *(pytest.param(name, marks=pytest.mark.slow) for name in ("blocks", "evolution"))],
 )
 def test_memory_is_at_most_24_bytes_an_edge_and_40_a_vertex(scale, graph, method):
     bound = 24 * graph.num_edges + 40 * graph.num_vertices
@@ -46,7 +47,7 @@ def test_memory_is_at_most_24_bytes_an_edge_and_40_a_vertex(scale, graph, method
 @pytest.mark.parametrize("vertices, train", [(240_000, 0.08), (200_000, 0.01)])  # the latter is benchmarks/scale.py's
 def test_five_million_edges_are_allocated_within_the_same(scale, tmp_path, vertices, train):
     graph = communities(tmp_path / "g", vertices=vertices, edges=5_000_000, width=1, train=train)
-    took = {method: taken(scale, graph, method) for method in ("kaminpar", "traffic", "adagl")}
+    took = {method: taken(scale, graph, method) for method in ("kaminpar", "traffic", "evolution")}
     assert max(took.values()) <= scale.partitioners.allowed(graph), took
 
 

@@ -1,10 +1,13 @@
 """AdaGL: coarsen around training vertices, search on simulated communication, refine on the way back.
 
-The paper (Zhang et al., "AdaGL") leaves much open; what was chosen here is in `Options` and beside the code that does it.
+`adagl` is the paper's algorithm (Zhang et al., "AdaGL"), `evolution` what Weft made of it. The paper leaves much open; what
+was chosen is in `SearchOptions` and beside the code that does it.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +16,8 @@ from weft.graph import Graph
 from weft.keys import Stream, generator, key
 from weft.lab.adagl.coarsen import CoarseLevel, coarsen, groups_of, project
 from weft.lab.adagl.evolve import SearchObjective, Seconds, evolve, greedy_allocations, imbalance
-from weft.lab.adagl.options import AdaglOptions
+from weft.lab.adagl.links import read_links
+from weft.lab.adagl.options import SearchOptions
 from weft.lab.adagl.refine import refine, refine_all, uncoarsen
 from weft.partition import (
     PartitionGoal,
@@ -27,10 +31,10 @@ from weft.partition import (
 
 __all__ = [
     "AdaglMethod",
-    "AdaglOptions",
     "CoarseLevel",
+    "EvolutionMethod",
     "SearchObjective",
-    "adagl",
+    "SearchOptions",
     "coarsen",
     "evolve",
     "greedy_allocations",
@@ -39,24 +43,49 @@ __all__ = [
     "project",
     "refine",
     "refine_all",
+    "search",
     "uncoarsen",
 ]
 
 
 @dataclass(frozen=True)
-class AdaglMethod(AdaglOptions, PartitionMethod):
-    """Coarsen around training vertices, search on simulated communication, refine on the way back."""
+class EvolutionMethod(SearchOptions, PartitionMethod):
+    """AdaGL's stages as they do best here: small balls, aligned parents, refining of all candidates, moves on all levels."""
 
-    name = "adagl"
-    help = "a search on simulated communication (AdaGL)"
+    name = "evolution"
+    help = "a search on simulated communication: what Weft made of AdaGL"
     reads = frozenset({"draws", "task", "bandwidths"})
 
     def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
         """The part of each vertex."""
-        return adagl(graph, goal, self)
+        return search(graph, goal, self)
 
 
-def adagl(graph: Graph, goal: PartitionGoal, options: AdaglOptions = AdaglOptions()) -> np.ndarray:  # noqa: B008 (frozen)
+@dataclass(frozen=True)
+class AdaglMethod(SearchOptions, PartitionMethod):
+    """AdaGL as its authors wrote it: one cycle, and evolution and refining without what Weft adds to them."""
+
+    name = "adagl"
+    help = "a search on simulated communication, as AdaGL's authors wrote it"
+    reads = frozenset({"draws", "task", "bandwidths"})
+
+    heaviest: float = math.inf
+    pruning: str = "average"
+    keep: float = 1.1
+    aligned: bool = False
+    beside: float = 0.0
+    elite: int = 0
+    polish: int = 0
+    one_in: int = 1
+    refining: str = "window"
+    cycles: int = 1
+
+    def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
+        """The part of each vertex."""
+        return search(graph, goal, self)
+
+
+def search(graph: Graph, goal: PartitionGoal, options: SearchOptions = SearchOptions()) -> np.ndarray:  # noqa: B008 (frozen)
     """The part of each vertex, [vertices] int32."""
     goal.check(graph)
     _check(graph, goal, options)
@@ -66,7 +95,7 @@ def adagl(graph: Graph, goal: PartitionGoal, options: AdaglOptions = AdaglOption
     traces = Traces(
         graph, goal.task or usual_task(goal.parts, goal.seed), batches=options.batches, threads=goal.threads
     )
-    links = options.links or ServerLinks.of(goal)
+    links = _links(goal, options.links)
     random_seconds = traces.seconds(_random(graph.num_vertices, goal.targets, goal.seed), links)
     starts = options.starts
     for cycle in range(options.cycles):
@@ -88,7 +117,7 @@ def _cycle(
     links: ServerLinks,
     random_seconds: float,
     goal: PartitionGoal,
-    options: AdaglOptions,
+    options: SearchOptions,
 ) -> np.ndarray:
     """Coarsen, search, refine: a whole allocation."""
     targets, threads, progress = goal.targets, goal.threads, goal.progress
@@ -97,8 +126,8 @@ def _cycle(
         undirected, targets, options, goal.once, apart=apart, seed=goal.seed, threads=threads, progress=progress
     )
     best = goal.once("searched", partial(_search, levels, traces, links, random_seconds, goal, options))
-    uneven, sweeps = goal.balance.imbalance, options.sweeps
-    return uncoarsen(levels, best, targets, uneven, sweeps, goal.once, threads=threads, progress=progress)
+    uneven = goal.balance.imbalance
+    return uncoarsen(levels, best, targets, uneven, options, goal.once, threads=threads, progress=progress)
 
 
 def _undirected(graph: Graph, goal: PartitionGoal) -> UndirectedGraph:
@@ -115,7 +144,7 @@ def _search(
     links: ServerLinks,
     random_seconds: float,
     goal: PartitionGoal,
-    options: AdaglOptions,
+    options: SearchOptions,
 ) -> np.ndarray:
     """The best allocation of the coarsest level's nodes."""
     undirected = levels[-1].undirected
@@ -153,6 +182,14 @@ def _random(vertices: int, targets: np.ndarray, seed: int) -> np.ndarray:
     return generator(Stream.PARTITION, seed, 4).permutation(owners)
 
 
+def _links(goal: PartitionGoal, file: str) -> ServerLinks:
+    """Links from a file, or of the bandwidths that are aimed for."""
+    found = read_links(Path(file)) if file else ServerLinks.of(goal)
+    if len(found.alpha) != goal.parts:
+        raise ConfigError(f"{file} has links of {len(found.alpha)} servers, for {goal.parts} parts: give another file")
+    return found
+
+
 def _apart(starts: tuple[np.ndarray, ...]) -> np.ndarray | None:
     """Numbers that differ where a start has vertices in different parts: nodes that keep to them can stand for any start."""
     kinds = None
@@ -162,14 +199,12 @@ def _apart(starts: tuple[np.ndarray, ...]) -> np.ndarray | None:
     return None if kinds is None else kinds.astype(np.int32)
 
 
-def _check(graph: Graph, goal: PartitionGoal, options: AdaglOptions) -> None:
+def _check(graph: Graph, goal: PartitionGoal, options: SearchOptions) -> None:
     if goal.task and goal.task.whole:
-        raise ConfigError("adagl goes by sampled batches: allocate for the full graph (--plan halo) by traffic")
+        raise ConfigError("the search goes by sampled batches: allocate for the full graph (--plan halo) by traffic")
     for number, start in enumerate(options.starts):
         if start.shape != (graph.num_vertices,) or start.min() < 0 or start.max() >= goal.parts:
             raise ConfigError(
                 f"start {number} is no allocation of {graph.num_vertices} vertices to {goal.parts} parts: "
                 f"give each vertex a part from 0 to {goal.parts - 1}"
             )
-    if options.links is not None and len(options.links.alpha) != goal.parts:
-        raise ConfigError(f"links of {len(options.links.alpha)} servers do not fit {goal.parts} parts: give one a part")

@@ -1,5 +1,6 @@
 """Coarsening: undirected graphs that get smaller round by round, their nodes standing for ever more vertices."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,7 +9,7 @@ import numpy as np
 from weft import _kernels
 from weft.graph import ProgressCallback, running_sum
 from weft.keys import Stream, key, mix64_array
-from weft.lab.adagl.options import AdaglOptions
+from weft.lab.adagl.options import SearchOptions
 from weft.partition import Once, UndirectedGraph, unheard, without_checkpoints
 
 _STALLED = 0.95  # of the nodes still there after a round: the next one would not do better
@@ -27,7 +28,7 @@ class CoarseLevel:
 def coarsen(
     undirected: UndirectedGraph,
     targets: np.ndarray,
-    options: AdaglOptions,
+    options: SearchOptions,
     once: Once = without_checkpoints,
     *,
     apart: np.ndarray | None = None,
@@ -55,7 +56,7 @@ def coarsen(
         if count > _STALLED * undirected.num_vertices:
             break
         levels.append(CoarseLevel(undirected, clusters, pruned))
-        undirected, pruned = _contract(undirected, clusters, count, options.keep, threads)
+        undirected, pruned = _contract(undirected, clusters, count, options, threads)
         if apart is not None:
             apart = _first_of(clusters, count, apart)
         progress("coarsening", number + 1, rounds)
@@ -82,11 +83,13 @@ def groups_of(levels: list[CoarseLevel]) -> np.ndarray:
     return groups
 
 
-def _heaviest(undirected: UndirectedGraph, targets: np.ndarray, options: AdaglOptions) -> tuple[int, int]:
+def _heaviest(undirected: UndirectedGraph, targets: np.ndarray, options: SearchOptions) -> tuple[int, int]:
     """What a node may weigh so that even the smallest part can be filled well; of training vertices, which are few, more."""
-    smallest = float(targets.min()) / options.nodes
-    most = options.heaviest * float(undirected.vertices.sum()) * smallest
-    most_training = 2 * options.heaviest * float(undirected.training.sum()) * smallest
+    mean = options.heaviest * float(targets.min()) / options.nodes
+    most, most_training = (
+        min(share, 1.0) * float(weights.sum())
+        for share, weights in ((mean, undirected.vertices), (2 * mean, undirected.training))
+    )
     return max(1, int(most)), max(1, int(most_training))
 
 
@@ -95,7 +98,7 @@ def _balls(
     apart: np.ndarray | None,
     own: int,
     wanted: int,
-    options: AdaglOptions,
+    options: SearchOptions,
     most: int,
     most_training: int,
     threads: int,
@@ -119,12 +122,9 @@ def _pairs(
 
 
 def _contract(
-    undirected: UndirectedGraph, clusters: np.ndarray, count: int, keep: float, threads: int
+    undirected: UndirectedGraph, clusters: np.ndarray, count: int, options: SearchOptions, threads: int
 ) -> tuple[UndirectedGraph, int]:
-    """The undirected graph of clusters, and the weight of the edges dropped from it.
-
-    These are the ones that neither end needs to keep that share of its edges' weight.
-    """
+    """The undirected graph of clusters, and the weight of the edges dropped from it: light ones, for both of their ends."""
     wide = undirected.neighbours.dtype == np.int64
     kernel = _kernels.Contraction64 if wide else _kernels.Contraction32
     made = kernel(undirected.offsets, undirected.neighbours, undirected.edges, clusters, count, threads)
@@ -132,13 +132,43 @@ def _contract(
     neighbours, edges = (np.empty(made.edges(), dtype) for dtype in (undirected.neighbours.dtype, np.int64))
     made.write(lengths, neighbours, edges)
     offsets = running_sum(lengths)
-    pruned = _kernels.prune(offsets, neighbours, edges, keep, threads)
+    pruned = _PRUNING[options.pruning](offsets, neighbours, edges, options.keep, threads)
     for kept in (neighbours, edges):
         kept.resize(int(offsets[-1]), refcheck=False)  # the rest of the memory goes back
     vertices, training = (np.zeros(count, dtype=np.int64) for _ in range(2))
     np.add.at(vertices, clusters, undirected.vertices)
     np.add.at(training, clusters, undirected.training)
     return UndirectedGraph(offsets, neighbours, edges, vertices, training), pruned
+
+
+def prune_by_average(
+    offsets: np.ndarray, neighbours: np.ndarray, edges: np.ndarray, times: float, threads: int = 1
+) -> int:
+    """Drop light edges, in place: each node keeps its heaviest ones until these sum to so many times its average edge.
+
+    An edge stays if either end keeps it. The weight of the dropped ones, each counted both ways.
+    """
+    counts = np.diff(offsets)
+    nodes = np.repeat(np.arange(len(counts)), counts)
+    ranked = np.lexsort((neighbours, -edges, nodes))
+    sums = np.concatenate([[0], np.cumsum(edges[ranked])])
+    heavier = sums[:-1] - sums[offsets[:-1]][nodes]  # nodes are in order, ranked or not
+    average = (sums[offsets[1:]] - sums[offsets[:-1]]) / np.maximum(counts, 1)
+    wanted = np.empty(len(edges), dtype=bool)
+    wanted[ranked] = heavier < times * average[nodes]
+    kept = wanted.copy()
+    kept[np.lexsort((neighbours, nodes))] |= wanted[np.lexsort((nodes, neighbours))]
+    total, left = int(edges.sum()), running_sum(np.bincount(nodes[kept], minlength=len(counts)))
+    for values in (neighbours, edges):
+        values[: left[-1]] = values[kept]
+    offsets[:] = left
+    return total - int(edges[: left[-1]].sum())
+
+
+_PRUNING: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray, float, int], int]] = {
+    "share": _kernels.prune,
+    "average": prune_by_average,
+}
 
 
 def _first_of(clusters: np.ndarray, count: int, values: np.ndarray) -> np.ndarray:

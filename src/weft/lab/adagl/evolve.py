@@ -8,7 +8,7 @@ import numpy as np
 from weft import _kernels
 from weft.graph import ProgressCallback
 from weft.keys import Stream, generator, key, mix64_array
-from weft.lab.adagl.options import AdaglOptions
+from weft.lab.adagl.options import SearchOptions
 from weft.partition import UndirectedGraph, unheard
 
 USUAL = (0.3, 0.3, 0.4)  # coefficients of the first greedy allocation: of L(W), L(W of training), E
@@ -69,7 +69,7 @@ def greedy_allocations(
 def evolve(
     population: np.ndarray,
     objective: SearchObjective,
-    options: AdaglOptions,
+    options: SearchOptions,
     *,
     polish: Callable[[np.ndarray], np.ndarray] = lambda population: population,
     seed: int = 0,
@@ -82,9 +82,9 @@ def evolve(
     best, least = population[values.argmin()].copy(), float(values.min())
     for iteration in range(options.iterations if parts > 1 else 0):
         chosen = population[random.choice(len(population), len(population), p=_chances(values))]
-        children = _crossed(chosen, objective.undirected.vertices, parts, options.swaps, random)
-        population = polish(_mutated(children, objective.undirected, parts, options.mutation, random))
-        population[0] = best
+        children = _crossed(chosen, objective.undirected.vertices, parts, options, random)
+        population = polish(_mutated(children, objective.undirected, parts, options, random))
+        population[: options.elite] = best
         values = objective.of(population)
         if values.min() < least:
             best, least = population[values.argmin()].copy(), float(values.min())
@@ -107,29 +107,30 @@ def renamed(owners: np.ndarray, like: np.ndarray, weights: np.ndarray, parts: in
 
 
 def _crossed(
-    parents: np.ndarray, weights: np.ndarray, parts: int, swaps: float, random: np.random.Generator
+    parents: np.ndarray, weights: np.ndarray, parts: int, options: SearchOptions, random: np.random.Generator
 ) -> np.ndarray:
-    """Children of parents in pairs: they swap some of their elements, once their parts bear the same names."""
+    """Children of parents in pairs: they swap some of their elements, aligned ones once their parts bear the same names."""
     children = parents.copy()
     for one in range(0, len(parents) - 1, 2):
-        first, second = parents[one], renamed(parents[one + 1], parents[one], weights, parts)
-        swapped = random.random(len(first)) < random.random() * swaps
+        first, second = parents[one], parents[one + 1]
+        second = renamed(second, first, weights, parts) if options.aligned else second
+        swapped = random.random(len(first)) < random.random() * options.swaps
         children[one], children[one + 1] = np.where(swapped, second, first), np.where(swapped, first, second)
     return children
 
 
 def _mutated(
-    population: np.ndarray, undirected: UndirectedGraph, parts: int, rate: float, random: np.random.Generator
+    population: np.ndarray, undirected: UndirectedGraph, parts: int, options: SearchOptions, random: np.random.Generator
 ) -> np.ndarray:
-    """Some elements tweaked: half of them to any part, the others to the part of one of the node's neighbours."""
-    tweaked = random.random(population.shape) < rate
+    """Some elements tweaked: to any part, or to the part of one of the node's neighbours."""
+    tweaked = random.random(population.shape) < options.mutation
     rows, nodes = np.nonzero(tweaked)
     fresh = random.integers(0, parts, len(rows))
     degrees = np.diff(undirected.offsets)[nodes]
     if len(undirected.neighbours):
         places = undirected.offsets[nodes] + (random.random(len(rows)) * degrees).astype(np.int64)
         beside = population[rows, undirected.neighbours[np.minimum(places, len(undirected.neighbours) - 1)]]
-        follows = (random.random(len(rows)) < 0.5) & (degrees > 0)
+        follows = (random.random(len(rows)) < options.beside) & (degrees > 0)
         fresh = np.where(follows, beside, fresh)
     population[rows, nodes] = fresh
     return population

@@ -7,12 +7,13 @@ import numpy as np
 from weft import _kernels
 from weft.graph import ProgressCallback
 from weft.lab.adagl.coarsen import CoarseLevel
+from weft.lab.adagl.options import SearchOptions
 from weft.partition import Once, UndirectedGraph, part_limits, unheard, without_checkpoints
 
 _Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 _ENOUGH = 0.001  # of the nodes: a sweep that moves fewer is the last one
-_HEAVIEST = 0.05  # of the smallest part: what is heavier stays where it is
+_LIGHTEST, _HEAVIEST = 0.01, 0.05  # of a part, the smallest one: what is heavier stays where it is
 
 
 def limits(weights: np.ndarray, targets: np.ndarray, imbalance: float) -> np.ndarray:
@@ -28,15 +29,55 @@ def refine(
     sweeps: int,
     threads: int = 1,
 ) -> np.ndarray:
-    """The allocation refined on one level.
+    """The allocation refined on one level: nodes of up to 5% of the smallest part move along the boundaries.
 
-    The paper moves nodes of 1 to 5% of a part's weight. The upper end holds here on every level; a lower one would forbid
-    every move on the finer levels, where each node is far lighter and moves are what lowers the cut.
+    `refine_in_window` is the paper's, whose lower end forbids every move on the finer levels, where each node is far lighter
+    and moves are what lowers the cut.
     """
     owners = np.ascontiguousarray(owners, dtype=np.int32).copy()
     arrays, heaviest = _bounds(undirected, targets, imbalance)
     _kernels.refine(*arrays, heaviest, sweeps, _ENOUGH, owners, threads)
     return owners
+
+
+def refine_in_window(
+    undirected: UndirectedGraph,
+    owners: np.ndarray,
+    targets: np.ndarray,
+    imbalance: float,
+    sweeps: int,
+    threads: int = 1,
+) -> np.ndarray:
+    """The same as in the paper: nodes of 1 to 5% of their part's weight go where most of their edges lead.
+
+    Loads end within the limits, or no further above them than they were.
+    """
+    owners, parts = np.ascontiguousarray(owners, dtype=np.int32).copy(), len(targets)
+    kinds = (undirected.vertices, undirected.training)
+    most = [limits(weights, targets, imbalance) for weights in kinds]
+    loads = [np.bincount(owners, weights, parts) for weights in kinds]
+    edges = np.ones(len(undirected.neighbours)) if undirected.edges is None else undirected.edges
+    for _ in range(sweeps):
+        share = undirected.vertices / loads[0][owners]
+        moved = 0
+        for node in np.flatnonzero((share >= _LIGHTEST) & (share <= _HEAVIEST)):
+            around = slice(undirected.offsets[node], undirected.offsets[node + 1])
+            ties = np.bincount(owners[undirected.neighbours[around]], edges[around], parts)
+            here, best = owners[node], ties.argmax()
+            room = all(
+                load[best] + weights[node] <= top[best] for load, weights, top in zip(loads, kinds, most, strict=True)
+            )
+            if ties[best] > ties[here] and room:
+                for load, weights in zip(loads, kinds, strict=True):
+                    load[here] -= weights[node]
+                    load[best] += weights[node]
+                owners[node], moved = best, moved + 1
+        if not moved:
+            break
+    return owners
+
+
+REFINING = {"boundary": refine, "window": refine_in_window}
 
 
 def refine_all(
@@ -70,16 +111,18 @@ def uncoarsen(
     owners: np.ndarray,
     targets: np.ndarray,
     imbalance: float,
-    sweeps: int,
+    options: SearchOptions,
     once: Once = without_checkpoints,
     *,
     threads: int = 1,
     progress: ProgressCallback = unheard,
 ) -> np.ndarray:
     """The allocation of the vertices that an allocation of the coarsest level's nodes stands for, refined on each level."""
+    improve = REFINING[options.refining]
     for done, level in enumerate(reversed(levels)):
         if level.clusters is not None:
             owners = owners[level.clusters]
-        owners = once(f"refined-{done}", partial(refine, level.undirected, owners, targets, imbalance, sweeps, threads))
+        one = partial(improve, level.undirected, owners, targets, imbalance, options.sweeps, threads)
+        owners = once(f"refined-{done}", one)
         progress("refining", done + 1, len(levels))
     return owners
