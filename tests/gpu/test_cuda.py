@@ -5,6 +5,7 @@ import torch
 
 from weft.nn import BlockModel, build, functional
 from weft.nn.reference import dropout_mask
+from weft.placements import Program
 from weft.sampling import Block, Sample
 
 pytestmark = [
@@ -52,7 +53,7 @@ def test_models(name):
     model = build(name, 8, 8, 3, 2).double().eval()
     x = torch.randn(150, 8, dtype=torch.float64)
     here = BlockModel(model)(x, sample)
-    there = BlockModel(model.cuda())(x.cuda(), sample.to("cuda"))
+    there = BlockModel(model.cuda())(x.cuda(), Program.of(sample).to("cuda"))
     torch.testing.assert_close(there.cpu(), here, rtol=1e-9, atol=1e-9)
 
 
@@ -65,7 +66,7 @@ def test_models_over_relations(name):
     model = build(name, 8, 8, 3, 2, relations=5).double().eval()
     x = torch.randn(150, 8, dtype=torch.float64)
     here = BlockModel(model)(x, sample)
-    there = BlockModel(model.cuda())(x.cuda(), sample.to("cuda"))
+    there = BlockModel(model.cuda())(x.cuda(), Program.of(sample).to("cuda"))
     torch.testing.assert_close(there.cpu(), here, rtol=1e-9, atol=1e-9)
 
 
@@ -78,5 +79,5 @@ def test_models_on_weighed_edges(name):
     model = build(name, 8, 8, 3, 2).double().eval()
     x = torch.randn(150, 8, dtype=torch.float64)
     here = BlockModel(model)(x, sample)
-    there = BlockModel(model.cuda())(x.cuda(), sample.to("cuda"))
+    there = BlockModel(model.cuda())(x.cuda(), Program.of(sample).to("cuda"))
     torch.testing.assert_close(there.cpu(), here, rtol=1e-9, atol=1e-9)

@@ -46,6 +46,7 @@ LEAVES = {
     "plugins",
     "lazy",
     "scratch",
+    "devices",
     "_kernels",
 }  # anyone's
 TOP = {"__init__", "api", "cli"}  # what users and the command line come in by

@@ -82,7 +82,7 @@ def train_all(world, train, cases):
         except Exception as error:
             error.add_note(f"in the case {case}")
             raise
-        found.append({"losses": np.array(losses), "parameters": parameters.numpy()})
+        found.append({"losses": np.array(losses), "parameters": parameters.cpu().numpy()})
     return found
 
 
@@ -131,7 +131,7 @@ def train_steps(case, world):
     loader.mode.order = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5)
     run = parallel(model, loader)
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
-    for batch in islice(loader, 5):
+    for batch in islice(loader, case.get("steps", 5)):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(run(batch), batch.y, reduction="sum") / batch.size
         loss.backward()
@@ -155,6 +155,6 @@ def train_epochs(case, world):
         **case["settings"],
     )
     trainer = Trainer(graph, model, settings, world=world, plan=Plan.from_dict(case["plan"]))
-    losses = [trainer.train_epoch(epoch)[1] for epoch in range(3)]
+    losses = [trainer.train_epoch(epoch)[1] for epoch in range(case.get("epochs", 3))]
     trainer.close()
     return losses, torch.cat([p.detach().flatten() for p in model.parameters()])

@@ -100,7 +100,8 @@ class Communicator:
         half = self._half and x.dtype == torch.float32 and not exact
         y = (x.half() if half else x).detach().contiguous()
         out = y.new_empty(sum(receive), *x.shape[1:])
-        transport = self._transport if x.is_cpu or self._transport is None else self._device
+        transport = self._transport if x.is_cpu else self._device
+        assert self.size == 1 or transport is not None, f"there is no way for rows on {x.device}"
         if transport is not None:
             with self._meter.stage(stage):
                 arrived = transport.start(y, send, out, receive)

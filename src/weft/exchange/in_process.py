@@ -134,13 +134,14 @@ def simulate(
     A worker that waits for another one longer than `timeout` fails, and names it. What belongs to a process is shared:
     seed torch's generator with `weft.keys.seeded`, and let every worker set the same number of threads.
     """
-    boxes = Mailboxes(timeout)
+    boxes, of_devices = Mailboxes(timeout), Mailboxes(timeout)
     results: dict[int, T] = {}
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
         torch.set_num_threads(1)
-        world = World(rank, size, None if hosts is None else list(hosts), connections=ThreadConnections(boxes, rank))
+        carried = ThreadConnections(boxes, rank), ThreadConnections(of_devices, rank)
+        world = World(rank, size, None if hosts is None else list(hosts), connections=carried[0], of_devices=carried[1])
         try:
             results[rank] = work(world)
         except BaseException as error:

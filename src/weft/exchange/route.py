@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from weft import _kernels
+from weft.devices import Movable
 from weft.exchange.communicator import Communicator
 
 
@@ -110,7 +111,7 @@ def _flat(x: Tensor) -> np.ndarray:
 
 
 @dataclass
-class Route:
+class Route(Movable):
     """A linear map from the rows here (on all workers) to rows there: each row there is a copy of one row.
 
     `pull` applies it; `push` applies its transpose: rows there are summed into the rows here that they belong to. Each is

@@ -118,16 +118,18 @@ class World:
         timeout: float = 300.0,
         connections: Connections | None = None,
         store: dist.Store | None = None,
+        of_devices: Connections | None = None,
     ) -> None:
         """`connections`: carry what is in host memory; None: torch.distributed does, or there is no other worker.
 
+        `of_devices`: carry what is on devices; None: torch.distributed does, where there are any.
         `store`: where workers have met; None: they are threads of one process.
         """
         self.rank, self.size = rank, size
         self.hosts = hosts or [0] * size  # the host of each worker
         self.meter, self.traffic = Meter(), Traffic(size)
         self._heartbeats, self._timeout = heartbeats, timedelta(seconds=timeout)
-        self._connections, self._store, self._compared = connections, store, 0
+        self._connections, self._of_devices, self._store, self._compared = connections, of_devices, store, 0
         self._doing = "the start"
         self.gloo = connections is None  # do rows in host memory go over torch.distributed?
 
@@ -188,7 +190,8 @@ class World:
         """
         if self.size == 1:
             return Communicator(meter=self.meter)
-        groups, ranks, device = self._groups(group), self.members(group), None
+        groups, ranks = self._groups(group), self.members(group)
+        device = None if self._of_devices is None else self._of_devices.transport(ranks)
         if dist.is_initialized():  # all workers make all groups of torch.distributed, in the same order
             made = [dist.new_group(members, timeout=self._timeout) for members in groups]
             device = ProcessGroupTransport(made[groups.index(ranks)], len(ranks))
@@ -242,7 +245,8 @@ class World:
         """Leave the run; every worker does, at its end."""
         if self._heartbeats is not None:
             self._heartbeats.stop()
-        if self._connections is not None:
-            self._connections.close()
+        for connections in (self._connections, self._of_devices):
+            if connections is not None:
+                connections.close()
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()

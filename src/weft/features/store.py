@@ -128,8 +128,10 @@ class FeatureStore:
         threads: int = 1,
         dtype: torch.dtype = torch.float32,
         sharing: Sharing | None = None,
+        pinned: bool = False,
     ) -> None:
-        self._table, self._threads, self._sharing = table, threads, sharing
+        """`pinned`: are buffers in memory that devices copy from?"""
+        self._table, self._threads, self._sharing, self._pinned = table, threads, sharing, pinned
         self._gathered, self._dtype = torch.float64 if table.dtype == np.float64 else torch.float32, dtype
         self.width = int(table.shape[1])  # features of a vertex
         self._free: list[Tensor] = []
@@ -229,4 +231,4 @@ class FeatureStore:
                 self._free = [buffer for buffer in self._free if buffer is not best]
                 return best
             self._free.clear()  # all too small: let them go rather than keep them beside the larger ones
-        return torch.empty(elements + elements // 8, dtype=self._gathered)
+        return torch.empty(elements + elements // 8, dtype=self._gathered, pin_memory=self._pinned)

@@ -149,8 +149,7 @@ def _types_of(program: Program) -> Tensor | None:
     types = getattr(program.graph, "vertex_type", None)
     if types is None:
         return None
-    inputs = program.vertices[0]
-    return torch.from_numpy(types[inputs.cpu().numpy()]).to(inputs.device)
+    return program.from_host(lambda program: torch.from_numpy(types[program.vertices[0].numpy()]))
 
 
 def _depth_message(depth: int, blocks: int, more: str = "") -> str:

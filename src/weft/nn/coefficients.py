@@ -10,7 +10,7 @@ from torch_geometric.nn import GATConv
 
 from weft import _kernels
 from weft.exchange import Communicator
-from weft.nn import functional
+from weft.nn import functional, reference
 from weft.nn.decoupled import Dense, Step
 from weft.nn.functional import array
 from weft.nn.propagate import Mix, room_like
@@ -120,7 +120,7 @@ class Coefficients:
         """Dropout of edges and own rows, keyed by vertex and place in its list: the same on all workers."""
         key, keys, indptr = run.next_dropout(), self._span.keys, self.lists.indptr
         ids = torch.arange(len(keys), device=keys.device)
-        dst = ids.repeat_interleave(indptr.diff())
+        dst = reference.ends(indptr, len(self.lists.other))
         places = torch.arange(len(dst), device=dst.device) - indptr[dst]
         both = ((dst, places), (ids, torch.full_like(ids, -1)))
         of_edges, of_own = (
@@ -158,7 +158,7 @@ def shares_in_torch(
     keep: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`shares`, slow and obvious, on any device."""
-    src, dst = lists.other.long(), functional.ends(lists.indptr, a_src)
+    src, dst = lists.other.long(), reference.ends(lists.indptr, len(lists.other))
     leaky = torch.nn.functional.leaky_relu
     logits, own = leaky(a_src[src] + a_dst[dst], slope), leaky(a_src + a_dst, slope)
     if loops:

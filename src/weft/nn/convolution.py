@@ -60,16 +60,17 @@ class Call:
 
     def weights(self, edges: Edges, loops: bool = False) -> Tensor | None:
         """The weights of edges, zero for self-loops if these are dropped (`loops`); None where all are one. Made once."""
-        dtype, block = self.x.dtype, edges.block
+        dtype, program, given_weights = self.x.dtype, self.program, self.edge_weight
 
-        def make() -> Tensor | None:
-            given = self.program.edge_values("edge_weight", block).to(dtype) if self.edge_weight else None
+        def make(edges: Edges) -> Tensor | None:
+            given = program.edge_values("edge_weight", edges.block).to(dtype) if given_weights else None
             drop = edges.self_edges() if loops else None
             if drop is None or not drop.any():
                 return given
             return (~drop).to(dtype) if given is None else given * ~drop
 
-        return block.remembered(f"weights {self.edge_weight} {loops} {dtype}", make)
+        name = f"weights {given_weights} {loops} {dtype}"
+        return edges.block.remembered(name, lambda: edges.from_host(make))
 
     def types(self, block: Block) -> Tensor:
         """The types of a block's edges; looked up once a block."""

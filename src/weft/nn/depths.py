@@ -39,22 +39,22 @@ Meet = Callable[[MessagePassing, int, tuple[int, int], dict[str, object]], None]
 
 def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
     """The depth of the model's results, by a forward whose convolutions do nothing but pass their depth on."""
-    first = next((p for p in model.parameters() if p.dim() > 1), None)
-    dtype = torch.float32 if first is None else first.dtype
-    run = Pass([0] * 1000, [torch.empty(0, dtype=torch.int64)] * 1000, 0)
+    none = next((p.detach().flatten()[:0] for p in model.parameters() if p.dim() > 1), torch.empty(0))
+    ids = none.to(torch.int64)
+    run = Pass([0] * 1000, [ids] * 1000, 0)
 
     def count(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         sizes = (0, *x.shape[1:-1], _output_width(conv, x))
         meet(conv, depth + 1, (x.shape[-1], sizes[-1]), given)
-        return torch.empty(sizes, dtype=dtype)
+        return none.new_empty(sizes)
 
     training = model.training
     try:
         with torch.no_grad():
             width = width or _input_width(model)
             model.eval()
-            x, everything = torch.empty(0, width, dtype=dtype), dict.fromkeys(EDGE_ARGUMENTS, True)
-            _, deepest = call_model(model, x, run, count, everything, torch.empty(0, dtype=torch.int64))
+            x, everything = none.new_empty(0, width), dict.fromkeys(EDGE_ARGUMENTS, True)
+            _, deepest = call_model(model, x, run, count, everything, ids)
     except RuntimeError as error:
         raise ModelError(
             f"{type(model).__name__} does not run on rows of {width} features: build it for as many as the graph has "
@@ -81,9 +81,9 @@ def _output_width(conv: MessagePassing, rows: Tensor) -> int:
     """What a convolution makes of its rows: found by running it on one vertex with a self-loop."""
     inner = type(conv).forward
     names = list(inspect.signature(inner).parameters)[3:]
-    x = torch.zeros(1, *rows.shape[1:], dtype=rows.dtype)
+    x = rows.new_zeros(1, *rows.shape[1:])
     options: dict[str, Tensor] = {}
     if "edge_type" in names and hasattr(conv, "num_relations"):
-        options["edge_type"] = torch.zeros(1, dtype=torch.int64)
-    out = inner(conv, x, torch.zeros(2, 1, dtype=torch.int64), **options)
+        options["edge_type"] = torch.zeros(1, dtype=torch.int64, device=x.device)
+    out = inner(conv, x, torch.zeros(2, 1, dtype=torch.int64, device=x.device), **options)
     return int(out.shape[-1])

@@ -67,32 +67,21 @@ def sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, onto: T
 
 def sum_over(lists: EdgeLists, rows: slice, weight: Tensor | None, h: Tensor, to: Tensor, onto: bool) -> None:
     """to[i] (+)= sum over the edges of vertex rows[i] of weight x h[other end]."""
+    if not h.is_cpu:
+        return reference.sum_over(lists, rows, weight, h, to, onto)
     indptr = lists.indptr[rows.start : rows.stop + 1]
-    if h.is_cpu:
-        arrays = (indptr.numpy(), lists.other.numpy(), None, array(weight), array(h), to.numpy())
-        _kernels.sum_rows(*arrays, False, onto, torch.get_num_threads())
-        return
-    if not onto:
-        to.zero_()
-    edges = slice(int(indptr[0]), int(indptr[-1]))
-    messages = h[lists.other[edges].long()]
-    messages = messages if weight is None else messages * weight[edges, None]
-    to.index_add_(0, ends(indptr, messages), messages)
+    arrays = (indptr.numpy(), lists.other.numpy(), None, array(weight), array(h), to.numpy())
+    _kernels.sum_rows(*arrays, False, onto, torch.get_num_threads())
 
 
 def edge_products(lists: EdgeLists, g: Tensor, h: Tensor) -> Tensor:
     """<g[vertex], h[other end]> for each edge: the gradient of what edges count for."""
     if not g.is_cpu:
-        return (g[ends(lists.indptr, g)] * h[lists.other.long()]).sum(1)
+        return (g[reference.ends(lists.indptr, len(lists.other))] * h[lists.other.long()]).sum(1)
     out = g.new_empty(len(lists.other))
     arrays = (lists.indptr.numpy(), lists.other.numpy(), array(g), array(h), out.numpy())
     _kernels.edge_dot(*arrays, torch.get_num_threads())
     return out
-
-
-def ends(indptr: Tensor, like: Tensor) -> Tensor:
-    """The vertex of each edge, counted from the first of these lists."""
-    return torch.arange(len(indptr) - 1, device=like.device).repeat_interleave(indptr.diff())
 
 
 def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -142,7 +131,9 @@ def film(block: Block, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str = "me
 
 
 def largest(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest source value of each column, and how many edges attain it; a kernel, without a gradient."""
+    """The largest source value of each column, and how many edges attain it; without a gradient."""
+    if not x.is_cpu:
+        return reference.largest(block, x)
     out, ties = (x.new_empty(block.num_dst, x.shape[1]) for _ in range(2))
     indptr, src = block.indptr.numpy(), block.src.numpy()
     _kernels.max_rows(indptr, src, array(x), out.numpy(), ties.numpy(), torch.get_num_threads())
@@ -151,6 +142,8 @@ def largest(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def largest_backward(block: Block, share: Tensor, best: Tensor, x: Tensor) -> Tensor:
     """The sources' gradient: `share` for each edge that attains `best`."""
+    if not x.is_cpu:
+        return reference.largest_backward(block, share, best, x)
     indptr, dst, _ = (part.numpy() for part in block.transposed())
     gx = torch.empty_like(x, memory_format=torch.contiguous_format)
     arrays = (array(share), array(best), array(x), gx.numpy())

@@ -68,6 +68,6 @@ class LayerwiseRunner:
     @staticmethod
     def convolve(pending: Pending, x: Tensor, sample: Sample) -> Tensor:
         """The pending convolution on a sample of one block, whose sources' input rows are `x`."""
-        program = Program.of(sample)
+        program = Program.of(sample).to(x.device)
         run = Pass([len(vertices) for vertices in program.vertices], program.keys)
         return convolve(pending.conv, x, 0, program, run, pending.given)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from weft.placements import EdgeLists
 from weft.sampling import Block
 
 
@@ -12,6 +13,32 @@ def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str
     if weight is not None:
         messages = messages * weight.view(-1, *[1] * (x.dim() - 1))
     return _reduce(block, messages, reduce)
+
+
+def sum_over(lists: EdgeLists, rows: slice, weight: Tensor | None, h: Tensor, to: Tensor, onto: bool) -> None:
+    """to[i] (+)= sum over the edges of vertex rows[i] of weight x h[other end]."""
+    edges = lists.edges_of(rows)
+    messages = h[lists.other[edges].long()]
+    messages = messages if weight is None else messages * weight[edges, None]
+    (to if onto else to.zero_()).index_add_(0, ends(lists.indptr[rows.start : rows.stop + 1], len(messages)), messages)
+
+
+def ends(indptr: Tensor, edges: int) -> Tensor:
+    """The vertex of each of so many edges, counted from the first of these lists."""
+    return torch.arange(len(indptr) - 1, device=indptr.device).repeat_interleave(indptr.diff(), output_size=edges)
+
+
+def largest(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest source value of each column, and how many edges attain it; no edges give zeros."""
+    dst, rows = block.dst().long(), x[block.src.long()]
+    best = _reduce(block, rows, "max")
+    return best, torch.zeros_like(best).index_add_(0, dst, (rows == best[dst]).to(x.dtype))
+
+
+def largest_backward(block: Block, share: Tensor, best: Tensor, x: Tensor) -> Tensor:
+    """The sources' gradient: `share` for each edge that attains `best`."""
+    src, dst = block.src.long(), block.dst().long()
+    return torch.zeros_like(x).index_add_(0, src, share[dst] * (x[src] == best[dst]))
 
 
 def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -63,7 +90,7 @@ def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, 
     state = _mix64(_signed(key) ^ _mix64(row_keys))[:, None]
     pairs = torch.arange((columns + 1) // 2, device=row_keys.device)
     bits = _mix64(state + pairs)
-    halves = torch.stack([bits & 0xFFFFFFFF, _shift(bits, 32)], dim=2).reshape(rows, -1)[:, :columns]
+    halves = torch.stack([bits & 0xFFFFFFFF, _shift(bits, 32)], dim=2).flatten(1)[:, :columns]
     return (halves >= threshold).to(dtype) * scale
 
 

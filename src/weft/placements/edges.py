@@ -1,16 +1,20 @@
 """The edges that a worker computes of a layer, and where the destinations' own rows are."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from weft.devices import Movable
 from weft.sampling import Block
 
 
 @dataclass
-class Edges:
+class Edges(Movable):
     """The edges into some destinations, wherever these are held; each destination's own row is the first of its sources'."""
+
+    stays: ClassVar[frozenset[str]] = frozenset({"src_ids", "dst_ids"})  # vertices
 
     block: Block
     drawn: Tensor | None = None  # [num_edges] float64: what each counts for, as it was drawn; None: all the same
@@ -25,6 +29,14 @@ class Edges:
 
         `places`: are the edges' places in their lists needed? Those of loops are -1.
         """
+
+        def make(edges: "Edges") -> Block:
+            return edges.make_looped(places)
+
+        return self.block.remembered(f"{type(self).__name__} looped {places}", lambda: self.from_host(make))
+
+    def make_looped(self, places: bool) -> Block:
+        """`looped`, in host memory."""
         block = self.block.with_self_loops()
         if places:
             block.positions = self.block.looped_places()
@@ -60,7 +72,7 @@ class EdgesById(Edges):
     def self_edges(self) -> Tensor:
         return self.src_ids[self.block.src.long()] == self.dst_ids[self.block.dst().long()]
 
-    def looped(self, places: bool) -> Block:
+    def make_looped(self, places: bool) -> Block:
         """The edges with self-loops, whose rows stand behind the sources."""
         first, count = self.block.num_src, self.block.num_dst
         return _looped(self.block, self.self_edges(), torch.arange(first, first + count), first + count)
@@ -75,7 +87,7 @@ class ColumnEdges(EdgesById):
 
     own_at: Tensor  # [num_dst] int64: where
 
-    def looped(self, places: bool) -> Block:
+    def make_looped(self, places: bool) -> Block:
         return _looped(self.block, self.self_edges(), self.own_at, self.block.num_src)
 
     def extended(self, sources: Tensor, own: Tensor) -> Tensor:
@@ -94,7 +106,7 @@ class OthersEdges(Edges):
             return torch.zeros(self.block.num_edges, dtype=torch.bool)
         return self.src_ids[self.block.src.long()] == self.dst_ids[self.block.dst().long()]
 
-    def looped(self, places: bool) -> Block:
+    def make_looped(self, places: bool) -> Block:
         """The edges without those of a vertex to itself."""
         return self.block if self.dst_ids is None else _without(self.block, self.self_edges())
 

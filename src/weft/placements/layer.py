@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import torch
 from torch import Tensor
 
+from weft.devices import Movable
 from weft.exchange import Communicator, Route
 from weft.placements.edges import Edges
 from weft.sampling import Block, Sample, Topology, edge_values, keys_of
@@ -64,9 +65,10 @@ class Inputs:
 Product = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
-class Layer(ABC):
+class Layer(Movable, ABC):
     """One layer on one worker: who computes which edges is settled. All workers call the same methods in the same order."""
 
+    stays: ClassVar[frozenset[str]] = frozenset({"src_ids", "inputs"})
     whole_rows: ClassVar[bool] = True  # are the rows here whole, or slices of their columns?
     own_among: bool = False  # if rows travel, do the destinations' own rows come among the sources?
     own_first: bool = True  # are the destinations' own rows the first of the rows here?
@@ -132,6 +134,9 @@ class Layer(ABC):
             edges.drawn = of_sources[edges.block.src.long()]
         return self
 
+    def arrived(self) -> None:
+        self.inputs = Inputs(kept=None if self.inputs.kept is None else {})
+
     def _copy(self) -> Self:
         """The same layer, of other rows."""
         other = copy.copy(self)
@@ -175,7 +180,7 @@ class WholeLayer(Layer):
         return x[: self.num_dst] if self._own is None else self._own.pull(x, self.comm)
 
     def merge_ahead(self, merge: "Merge") -> None:
-        if self.inputs.rows is not None:
+        if self.inputs.rows is not None and self.inputs.rows.is_cpu:  # a device merges as it computes
             self.inputs.merged = merge.key, merge.ahead(self.here, self.inputs.rows)
 
     def for_inputs(self) -> "WholeLayer":
@@ -186,8 +191,10 @@ class WholeLayer(Layer):
 
 
 @dataclass
-class Program:
+class Program(Movable):
     """What one worker does for one batch: rows to fetch, then its part of each layer."""
+
+    stays: ClassVar[frozenset[str]] = frozenset({"vertices", "graph", "comm", "reached", "drawn"})
 
     layers: list[Layer]  # layers[0] is nearest the input
     vertices: list[Tensor]  # by depth: whose rows are here; vertices[0] are fetched, vertices[-1] are the seeds
@@ -224,10 +231,10 @@ class Program:
 
     def source_keys(self, depth: int) -> Tensor:
         """The keys of the sources, where rows of a depth go into a layer of whole neighbourhoods."""
-        layer = self.layers[depth]
-        if self.graph is None or not layer.crosses:  # they are the rows here
+        layer, graph = self.layers[depth], self.graph
+        if graph is None or not layer.crosses:  # they are the rows here
             return self.keys[depth]
-        return keys_of(self.graph, layer.src_ids.numpy())
+        return self.from_host(lambda _: keys_of(graph, layer.src_ids.numpy()))
 
     def edge_values(self, name: str, block: Block) -> Tensor:
         """The weights or types of a block's edges."""

@@ -5,7 +5,7 @@ makes goes to all of them, as evenly as the whole does. Rows that an earlier rou
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -29,6 +29,10 @@ class EdgeLists:
     indptr: Tensor  # [vertices + 1] int64
     other: Tensor  # [edges] int32: the vertex at the other end
     edge: Tensor | None = None  # [edges] int32: their numbers; None: in order
+    offsets: Tensor = field(init=False)  # indptr in host memory
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offsets", self.indptr.cpu())
 
     @property
     def num_vertices(self) -> int:
@@ -43,11 +47,10 @@ class EdgeLists:
                 f"the graph has {len(self.other):,} edges, more than tp-decoupled can turn around: choose plan = 'halo'"
             )
         if not self.other.is_cpu:
-            edge = torch.argsort(self.other, stable=True)
-            counts = torch.bincount(self.other, minlength=self.num_vertices)
-            into = torch.arange(self.num_vertices, device=edge.device).repeat_interleave(self.indptr.diff())
-            indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-            return EdgeLists(indptr, into[edge].int(), edge.int())
+            other, edge = torch.sort(self.other, stable=True)
+            ids = torch.arange(len(self.indptr), dtype=torch.int32, device=edge.device)
+            into = ids[:-1].repeat_interleave(self.indptr.diff(), output_size=len(edge))
+            return EdgeLists(torch.searchsorted(other, ids), into[edge], edge.int())
         indptr = new(self.indptr.shape, dtype=torch.int64)
         into, edge = (new(self.other.shape, dtype=torch.int32) for _ in range(2))
         outputs = indptr.numpy(), into.numpy(), edge.numpy()
@@ -56,21 +59,24 @@ class EdgeLists:
 
     def some(self, rows: slice) -> Iterator[tuple[slice, Tensor]]:
         """The edges of a range of vertices, some at a time: which, and their other ends, int64."""
-        first, end = int(self.indptr[rows.start]), int(self.indptr[rows.stop])
-        for start in range(first, end, _EDGES):
-            part = slice(start, min(start + _EDGES, end))
+        edges = self.edges_of(rows)
+        for start in range(edges.start, edges.stop, _EDGES):
+            part = slice(start, min(start + _EDGES, edges.stop))
             yield part, self.other[part].long()
 
     def pieces(self, edges: int = _EDGES) -> Iterator[tuple[slice, slice, Tensor]]:
         """Ranges of vertices of about so many edges: the vertices, their edges, and each edge's vertex."""
-        first = 0
+        first, offsets = 0, self.offsets
         while first < self.num_vertices:
-            most = self.indptr[first] + edges
-            end = max(int(torch.searchsorted(self.indptr, most, right=True)) - 1, first + 1)
-            degrees = self.indptr[first : end + 1].diff()
-            vertices = torch.arange(first, end, device=degrees.device).repeat_interleave(degrees)
-            yield slice(first, end), slice(int(self.indptr[first]), int(self.indptr[end])), vertices
+            end = max(int(torch.searchsorted(offsets, offsets[first] + edges, right=True)) - 1, first + 1)
+            some, degrees = self.edges_of(slice(first, end)), self.indptr[first : end + 1].diff()
+            vertices = torch.arange(first, end, device=degrees.device)
+            yield slice(first, end), some, vertices.repeat_interleave(degrees, output_size=some.stop - some.start)
             first = end
+
+    def edges_of(self, rows: slice) -> slice:
+        """The edges of a range of vertices."""
+        return slice(int(self.offsets[rows.start]), int(self.offsets[rows.stop]))
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ class Rounds:
     @cached_property
     def all(self) -> list[Round]:
         """The rounds, in order."""
-        cuts = [_cut(self.lists.indptr, first, end, self.count) for first, end in self._parts]
+        cuts = [_cut(self.lists.offsets, first, end, self.count) for first, end in self._parts]
         if self.count == 1:
             whole = [slice(first, end) for first, end in self._parts]
             own = slice(0, whole[self.rank].stop - whole[self.rank].start)
@@ -125,10 +131,10 @@ class Rounds:
         return order.split(torch.bincount(of_owner, minlength=self.count).tolist())
 
 
-def _cut(indptr: Tensor, first: int, end: int, count: int) -> list[int]:
+def _cut(offsets: Tensor, first: int, end: int, count: int) -> list[int]:
     """Bounds of ranges of about equal edges and vertices."""
-    work = indptr[first : end + 1] + torch.arange(end - first + 1, device=indptr.device)
-    targets = work[0] + (work[-1] - work[0]) * torch.arange(1, count, device=indptr.device) // count
+    work = offsets[first : end + 1] + torch.arange(end - first + 1)
+    targets = work[0] + (work[-1] - work[0]) * torch.arange(1, count) // count
     inner = first + torch.searchsorted(work, targets)
     return [first, *inner.tolist(), end]
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.devices import Movable
 from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Route, SliceLayout
 from weft.placements.edges import Edges
@@ -26,7 +27,7 @@ ROUNDS = 8
 
 
 @dataclass(frozen=True)
-class SliceSpan:
+class SliceSpan(Movable):
     """Whose rows and columns are whose: rows by owner go in and come out, between that a worker has columns of all rows."""
 
     bounds: tuple[int, ...]  # worker p owns vertices bounds[p] to bounds[p + 1]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from weft import _kernels
+from weft.devices import Movable
 from weft.exchange import Communicator, Grouped, Route
 from weft.graph import running_sum
 from weft.placements.edges import Edges, EdgesById, OthersEdges
@@ -21,7 +22,7 @@ from weft.sampling import Block, edge_values, keys_of
 
 
 @dataclass(frozen=True)
-class PartialWays:
+class PartialWays(Movable):
     """The ways of partial rows between those who compute them and the holders of their destinations."""
 
     home: Route  # destinations of the holders -> partial rows here; its push brings sums home

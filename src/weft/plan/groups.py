@@ -206,6 +206,12 @@ class ParallelSettings(Group):
     on: str = setting(
         "local", "where workers are started: local, on this machine; ray, on hosts of a Ray cluster", usual=True
     )
+    device: str = setting(
+        "auto",
+        "what each worker computes on; auto: CUDA's devices, where there are any",
+        choices=("auto", "cpu", "cuda"),
+        usual=True,
+    )
     threads: int = setting(0, "threads; 0: one a core", low=0, usual=True)
     loaders: int = setting(
         0,

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol, Self, TypeVar, cast
+from typing import ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from weft import _kernels
+from weft.devices import Movable
 from weft.graph import Importance, SelfLoops
 
 T = TypeVar("T")
@@ -35,8 +36,10 @@ class Topology(Protocol):
 
 
 @dataclass
-class Block:
+class Block(Movable):
     """The edges into some destinations, as lists of sources by destination. Destination i is also source i."""
+
+    stays: ClassVar[frozenset[str]] = frozenset({"edge_ids", "_cache"})
 
     num_dst: int = field(init=False)
     num_edges: int = field(init=False)
@@ -62,8 +65,7 @@ class Block:
 
     def with_self_loops(self) -> "Block":
         """The block with each destination last among its own sources, once: existing self-loops are dropped."""
-        make = _self_loops if self.src.is_cpu else _self_loops_anywhere
-        return self.remembered("looped", lambda: make(self))
+        return self.remembered("looped", lambda: self.from_host(_self_loops))
 
     def remembered(self, name: str, make: Callable[[], T]) -> T:
         """What is made of the block alone, under a name: made once, however often the block is gone over."""
@@ -80,28 +82,29 @@ class Block:
     def looped_places(self) -> Tensor:
         """The places of the edges of `with_self_loops`; -1 for the loops."""
 
-        def make() -> Tensor:
-            places = Block(self.indptr, self.src, self.num_src, self.places()).with_self_loops().edge_ids
+        def make(block: Block) -> Tensor:
+            places = Block(block.indptr, block.src, block.num_src, block.places()).with_self_loops().edge_ids
             assert places is not None
             return places
 
-        return self.remembered("looped places", make)
+        return self.remembered("looped places", lambda: self.from_host(make))
 
     def ranges(self, bounds: tuple[int, ...]) -> "list[BlockRange]":
         """The block in ranges of its destinations; the whole block, where there is one range."""
         if len(bounds) == 2:
             return [BlockRange(self, slice(0, self.num_dst), slice(0, self.num_edges))]
-        return self.remembered(f"ranges {bounds}", lambda: [_range(self, *ends) for ends in pairwise(bounds)])
 
-    def to(self, device: torch.device | str) -> Self:
-        """The block on a device, without its caches."""
-        edge_ids, positions = (None if t is None else t.to(device) for t in (self.edge_ids, self.positions))
-        values = {name: value.to(device) for name, value in self.values.items()}
-        return type(self)(self.indptr.to(device), self.src.to(device), self.num_src, edge_ids, positions, values)
+        def make(block: Block) -> list[BlockRange]:
+            return [_range(block, *ends) for ends in pairwise(bounds)]
+
+        return self.remembered(f"ranges {bounds}", lambda: self.from_host(make))
+
+    def arrived(self) -> None:
+        self._cache = {}
 
 
 @dataclass(frozen=True)
-class BlockRange:
+class BlockRange(Movable):
     """The edges into a range of a block's destinations, from all of its sources; a destination is no source here."""
 
     block: Block
@@ -129,21 +132,16 @@ class Sample:
         """The weights or types of a block's edges."""
         return edge_values(self.graph, name, block)
 
-    def to(self, device: torch.device | str) -> Self:
-        """The sample on a device."""
-        blocks = [block.to(device) for block in self.blocks]
-        vertices, keys = self.vertices.to(device), self.keys.to(device)
-        weights = self.source_weights and [w if w is None else w.to(device) for w in self.source_weights]
-        return type(self)(vertices, blocks, keys, self.graph, self.weighted, weights)
-
 
 def edge_values(graph: Topology | None, name: str, block: Block) -> Tensor:
     """The weights or types of a block's edges: those that came with them, or the graph's."""
-    if name in block.values:
-        return block.values[name]
-    values = getattr(graph, name)
-    assert values is not None and block.edge_ids is not None, f"the sample carries no {name}"
-    return torch.from_numpy(values[block.edge_ids.cpu().numpy()]).to(block.src.device)
+
+    def look_up(block: Block) -> Tensor:
+        values = getattr(graph, name)
+        assert values is not None and block.edge_ids is not None, f"the sample carries no {name}"
+        return torch.from_numpy(values[block.edge_ids.numpy()])
+
+    return block.values[name] if name in block.values else block.from_host(look_up)
 
 
 def keys_of(graph: Topology, vertices: np.ndarray) -> Tensor:
@@ -176,8 +174,9 @@ def _transpose(block: Block) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _transpose_anywhere(block: Block) -> tuple[Tensor, Tensor, Tensor]:
-    edge = torch.argsort(block.src, stable=True).int()
-    return _offsets(block.src, block.num_src), block.dst()[edge.long()], edge
+    src, edge = torch.sort(block.src, stable=True)
+    ends = torch.arange(block.num_src + 1, dtype=src.dtype, device=src.device)
+    return torch.searchsorted(src, ends), block.dst()[edge], edge.int()
 
 
 def _self_loops(block: Block) -> Block:
@@ -189,21 +188,3 @@ def _self_loops(block: Block) -> Block:
         block.indptr.numpy(), block.src.numpy(), old_ids, indptr.numpy(), src.numpy(), new_ids
     )
     return Block(indptr, src[:edges], block.num_src, None if ids is None else ids[:edges])
-
-
-def _self_loops_anywhere(block: Block) -> Block:
-    ids = torch.arange(block.num_dst, device=block.src.device)
-    kept = block.src != block.dst()
-    dst = torch.cat([block.dst()[kept].long(), ids])
-    order = torch.argsort(dst, stable=True)
-    src = torch.cat([block.src[kept], ids.int()])[order]
-    edge_ids = None
-    if block.edge_ids is not None:
-        edge_ids = torch.cat([block.edge_ids[kept], torch.full_like(ids, -1)])[order]
-    return Block(_offsets(dst, block.num_dst), src, block.num_src, edge_ids)
-
-
-def _offsets(ids: Tensor, count: int) -> Tensor:
-    """Where each id's entries begin, once they are sorted."""
-    counts = torch.bincount(ids, minlength=count)
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from weft.devices import Movable
 from weft.errors import ConfigError, ModelError
 from weft.features import FeatureStore
 from weft.keys import Stream, key
@@ -19,12 +21,15 @@ from weft.meter import Meter
 from weft.placements import Merge, Program
 from weft.sampling import Block
 from weft.training.objectives import Examples, Objective, Targets
+from weft.training.staging import staging_to
 from weft.training.team import TrainingTeam, When
 
 
 @dataclass
-class Part:
+class Part(Movable):
     """What is computed at once: this worker's program, the rows of its inputs, and whose rows come out."""
+
+    stays: ClassVar[frozenset[str]] = frozenset({"labels"})  # which are where parts go already
 
     program: Program
     x: Tensor  # [inputs, features]: there until the next part is requested
@@ -44,7 +49,7 @@ class Part:
         if self.labels is None:
             raise ConfigError("this graph has no labels, so a batch has no y: import it with a --labels column")
         chosen = self.labels[self.seeds]
-        return (chosen if chosen.dim() == 1 else chosen.to(self.x.dtype)).to(self.x.device)
+        return chosen if chosen.dim() == 1 else chosen.to(self.x.dtype)
 
     @property
     def blocks(self) -> list[Block]:
@@ -165,6 +170,7 @@ class Feed(ABC):
     schedule: Schedule  # of batches of training; others are in one part
     meter: Meter
     seed: int
+    device: torch.device  # that parts are computed on
     seconds: list[float] = field(default_factory=list, init=False)  # of the steps of the last epoch
     spent: list[dict[str, float]] = field(default_factory=list, init=False)  # in it, by stage: seconds, the processor's
 
@@ -229,6 +235,7 @@ class PrefetchingFeed(Feed):
     def __post_init__(self) -> None:
         begin = self.team.begin_thread
         self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(self.team.lanes)]
+        self._staging = staging_to(self.device, self.store)
         self._ordered = 0
         self._begun: deque[tuple[Order, Future[list[Part]]]] = deque()
 
@@ -272,10 +279,11 @@ class PrefetchingFeed(Feed):
         for number, part in enumerate(chain.from_iterable(islice(ready, orders))):
             schedule.before(number)
             if len(part.seeds) or not schedule.skips_empty:
+                self._staging.hand_over(part)
                 part.torch_key, torch_key = torch_key, None
                 yield part
                 self.merge = part.program.layers[0].inputs.asked
-            self.store.release(part.x)
+            self._staging.release(part)
         schedule.after()
 
     def _ready(self, orders: list[Order], later: deque[Order]) -> Iterator[list[Part]]:
@@ -311,13 +319,15 @@ class PrefetchingFeed(Feed):
         with self.meter.stage("fetch"):
             inputs = [program.vertices[0] for program, _ in made]
             fetched = self.store.fetch_all(inputs, lane, all(program.here for program, _ in made))
+            drops, labels = self._dropout_key(when), self.objective.labels
+            parts = [
+                self._staging.bring(Part(program, rows, targets, labels, drops))
+                for (program, targets), rows in zip(made, fetched, strict=True)
+            ]
         with self.meter.stage("compute"):
-            for (program, _), rows in zip(made, fetched, strict=True):
-                program.fetched(rows, self.merge)
-        drops, labels = self._dropout_key(when), self.objective.labels
-        return [
-            Part(program, rows, targets, labels, drops) for (program, targets), rows in zip(made, fetched, strict=True)
-        ]
+            for part in parts:
+                part.program.fetched(part.x, self.merge)
+        return parts
 
 
 @dataclass(eq=False)
@@ -331,7 +341,8 @@ class WholeGraphFeed(Feed):
 
     def __post_init__(self) -> None:
         with self.meter.stage("fetch"):
-            self._rows = self.store.fetch(self.program.vertices[0], here=self.program.here)
+            rows = self.store.fetch(self.program.vertices[0], here=self.program.here)
+        self._rows, self.program = rows.to(self.device), self.program.to(self.device)
         self._version = self._rows._version
         self.program.fetched(self._rows)
 
@@ -349,6 +360,6 @@ class WholeGraphFeed(Feed):
         owners, comm = self.team.owners, self.team.comm
         first, end = owners.bounds[comm.rank : comm.rank + 2]
         own = np.flatnonzero((examples.roots >= first) & (examples.roots < end))
-        targets = examples.take(own).owned(owners, comm)
+        targets = examples.take(own).owned(owners, comm).to(self.device)
         torch_key = (Stream.TORCH, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
         return Part(self.program, self._rows, targets, self.objective.labels, self._dropout_key(when), torch_key)

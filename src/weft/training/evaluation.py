@@ -22,14 +22,14 @@ def _sampled(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tenso
     """The rows that this worker computes, a batch at a time, each drawing neighbours as in training."""
     for batch in run.loader.over(vertices):
         for part in batch:
-            yield part.seeds.numpy(), run(part)
+            yield part.targets.host.ids.numpy(), run(part)
 
 
 def _exact(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
     """All rows, on the first worker, which infers over the whole graph: all neighbours count."""
     if run.world.rank == 0:
         outputs = infer(run.encoder, run.objective.graph, dtype=run.dtype, threads=run.threads).outputs
-        yield vertices, torch.from_numpy(outputs[vertices])
+        yield vertices, torch.from_numpy(outputs[vertices]).to(run.device)
 
 
 _OUTPUTS = {"sampled": _sampled, "exact": _exact}

@@ -14,15 +14,17 @@ class GradientSync:
     def __init__(self, model: nn.Module, comm: Communicator) -> None:
         self._parameters, self._comm = list(model.parameters()), comm
 
-    def __call__(self, *numbers: float) -> list[float]:
+    def __call__(self, *numbers: float | Tensor) -> list[float]:
         """Sum them, and in the same exchange some numbers. All workers call this together, after `backward`."""
         if self._comm.size == 1:
-            return list(numbers)
+            return [float(number) for number in numbers]
         gradients = pack(self._parameters)
-        flat = torch.cat([gradients.new_tensor(numbers), gradients])
+        flat = torch.cat([*(_as_one(number, gradients) for number in numbers), gradients])
         self._comm.sum(flat)
-        unpack(flat[len(numbers) :], self._parameters)
-        return flat[: len(numbers)].tolist()
+        count = len(numbers)
+        known = flat[: count + len(self._parameters)].tolist()  # one wait for the device, if they are on one
+        unpack(known[count:], flat[len(known) :], self._parameters)
+        return known[:count]
 
 
 def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
@@ -33,11 +35,15 @@ def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
     )
 
 
-def unpack(flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:
-    """The gradients of `pack`, or of sums of it: None where no worker had one."""
-    have, flat = flat[: len(parameters)].tolist(), flat[len(parameters) :]
+def unpack(have: Sequence[float], flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:
+    """The gradients of `pack`, or of sums of it, whose first numbers were `have`: None where no worker had one."""
     for some, parameter, part in zip(have, parameters, split_like(flat, parameters), strict=True):
         parameter.grad = part.view_as(parameter) if some else None
+
+
+def _as_one(number: float | Tensor, like: Tensor) -> Tensor:
+    """A number as one among those of a tensor."""
+    return number.view(1).to(like.dtype) if isinstance(number, Tensor) else like.new_full((1,), number)
 
 
 def split_like(flat: Tensor, like: Sequence[Tensor]) -> Iterator[Tensor]:

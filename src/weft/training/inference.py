@@ -61,9 +61,14 @@ def _infer_decoupled(model: Decoupled, graph: Graph, features: Features, dtype: 
     owners, plan = Owners(np.array([0, graph.num_vertices])), tp_decoupled(model.depth)
     program = Cooperation(graph, plan, [-1] * model.depth, owners, Communicator()).whole_graph()
     entered: list[Tensor] = []
-    x = gather(features, program.vertices[0]).to(dtype)
-    outputs = DecoupledModel(model, entering=entered.append)(x, program)
-    return Inference(outputs.numpy(), entered[0].numpy())
+    device = _device_of(model)
+    x = gather(features, program.vertices[0]).to(device, dtype)
+    outputs = DecoupledModel(model, entering=entered.append)(x, program.to(device))
+    return Inference(outputs.cpu().numpy(), entered[0].cpu().numpy())
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 class _Layerwise:
@@ -74,6 +79,7 @@ class _Layerwise:
     ) -> None:
         self._graph, self._features, self._dtype, self._threads, self._store = graph, features, dtype, threads, store
         self._runner, self._sampler = LayerwiseRunner(model), NeighborSampler(graph, [-1], threads=threads)
+        self._device = _device_of(model)
         self._computed: list[np.ndarray] = []  # the convolutions' results so far
         self._pending: Pending | None = None
 
@@ -93,9 +99,9 @@ class _Layerwise:
         edge_data = {"edge_weight": graph.edge_weight is not None, "edge_type": graph.edge_type is not None}
         for first in range(0, graph.num_vertices, _ROWS):
             some = slice(first, first + _ROWS)
-            x = torch.from_numpy(np.array(self._features[some])).to(self._dtype)
-            earlier = [torch.from_numpy(np.array(rows[some])) for rows in self._computed]
-            types = None if graph.vertex_type is None else torch.from_numpy(graph.vertex_type[some].copy())
+            x = self._there(self._features[some]).to(self._dtype)
+            earlier = [self._there(rows[some]) for rows in self._computed]
+            types = None if graph.vertex_type is None else self._there(graph.vertex_type[some])
             reached = self._runner.advance(x, earlier, edge_data, types)
             if isinstance(reached, Pending):
                 self._pending, reached = reached, reached.inputs
@@ -104,7 +110,12 @@ class _Layerwise:
     def _convolved(self, pending: Pending, rows: np.ndarray) -> Iterator[Tensor]:
         for first, end in vertex_ranges(self._graph.indptr, _EDGES, _ROWS):
             sample = self._sampler.sample(np.arange(first, end), 0, 0)
-            yield self._runner.convolve(pending, gather(rows, sample.vertices, threads=self._threads), sample)
+            x = gather(rows, sample.vertices, threads=self._threads).to(self._device)
+            yield self._runner.convolve(pending, x, sample)
+
+    def _there(self, rows: np.ndarray) -> Tensor:
+        """Rows where the model is."""
+        return torch.from_numpy(np.array(rows)).to(self._device)
 
 
 class _Store:
@@ -115,10 +126,10 @@ class _Store:
 
     def filled(self, parts: Iterator[Tensor]) -> np.ndarray:
         """An array of all vertices' rows, which come some at a time."""
-        like = next(parts)
+        like = next(parts).cpu()
         out, first = self._new((self._rows, *like.shape[1:]), like.numpy().dtype), 0
         for part in chain([like], parts):
-            out[first : first + len(part)] = part.numpy()
+            out[first : first + len(part)] = part.cpu().numpy()
             first += len(part)
         return out
 

@@ -22,6 +22,7 @@ from weft.training.batches import Batch, Feed, ScheduleState
 from weft.training.models import plan_for
 from weft.training.modes import mode_of
 from weft.training.objectives import ChosenVertices, Examples, Objective, VertexExamples, objective_named
+from weft.training.staging import device_of
 from weft.training.team import When
 
 Reads = Callable[[Plan], np.ndarray | None]  # how often a dry run read each vertex under a plan
@@ -48,7 +49,7 @@ class Loader:
         *,
         seeds: np.ndarray | Tensor | None = None,
         split: str = "train",
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
         objective: Objective | None = None,
         world: World | None = None,
         settings: Settings | None = None,
@@ -59,6 +60,7 @@ class Loader:
 
         `options`: of `weft.train`, such as seed, prefetch or sampler; or all of them as `settings`. `objective`: what is
         learned, if not labels; set up already. `world`: the workers; None: as the environment says (torchrun).
+        `device`: that batches come on; None: as the settings say, CUDA's where there is one.
         """
         graph = as_graph(graph)
         given = {"fanouts": fanouts, "batch_size": batch_size, "plan": None if isinstance(plan, Plan) else plan}
@@ -66,18 +68,20 @@ class Loader:
         self.settings = settings or Settings.read(given | options, "Loader")
         if settings is None:
             check_loader(self.settings)
-        self.device = checked_device(device)
         self.graph = graph
         self.world = world or joined(self.settings)
+        self.device = device_of(device or self.settings.parallel.device, self.world)
         if objective is None:
             chosen = _chosen(graph, seeds, split)
             of_run = objective_named(self.settings) if chosen is None else ChosenVertices(chosen)
             objective = of_run.setup(graph, self.settings)
         self.objective = objective
-        check_alike(self.world, graph, self.settings)
+        if objective.labels is not None:
+            objective.labels = objective.labels.to(self.device)
+        check_alike(self.world, graph, self.settings, device=self.device.type)
         self.comm = self.world.communicator()
         notify = notify or (lambda text: None)
-        self.mode = mode_of(self.settings)(self.settings, objective, self.world, self.comm, notify)
+        self.mode = mode_of(self.settings)(self.settings, objective, self.world, self.comm, self.device, notify)
         self.plan = plan if isinstance(plan, Plan) else None  # None: as the settings name it, once the model is known
         self._epoch, self._batch = 0, 0  # where it stands
         self._schedule_state: ScheduleState | None = None
@@ -211,10 +215,10 @@ def joined(settings: Settings) -> World:
     return world
 
 
-def check_alike(world: World, graph: Graph, settings: Settings) -> None:
+def check_alike(world: World, graph: Graph, settings: Settings, **more: str) -> None:
     """Refuse workers with another graph or other settings, before they exchange anything. All call this together."""
     if world.size > 1:
-        world.compare({"graph": graph.checksum, **settings.of_run()})
+        world.compare({"graph": graph.checksum, **settings.of_run(), **more})
 
 
 def as_graph(graph: Graph | Data | HeteroData | str | Path) -> Graph:
@@ -235,16 +239,3 @@ def _chosen(graph: Graph, seeds: np.ndarray | Tensor | None, split: str) -> np.n
             f"seeds run from {chosen.min()} to {chosen.max()}, but there are {graph.num_vertices} vertices"
         )
     return chosen.astype(graph.indices.dtype)
-
-
-def checked_device(device: str | torch.device) -> torch.device:
-    """The device, if it is one that batches can be on."""
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError(f"device {str(device)!r} is not here ({reason}): choose device='cpu'") from None
-    if found.type != "cpu":
-        raise ConfigError(f"batches can't be on device {str(device)!r} yet: choose device='cpu'")
-    return found

@@ -178,7 +178,8 @@ def pass_on(model: nn.Module, comm: Communicator, by: int) -> None:
     send, receive = [0] * comm.size, [0] * comm.size
     send[(comm.rank + by) % comm.size] = receive[(comm.rank - by) % comm.size] = len(mine)
     theirs = comm.begin(mine, send, receive, "migrate", exact=True)()
-    unpack(theirs[: len(gradients)], parameters)
+    count = len(parameters)
+    unpack(theirs[:count].tolist(), theirs[count : len(gradients)], parameters)
     with torch.no_grad():
         for tensor, part in zip(state, split_like(theirs[len(gradients) :], state), strict=True):
             tensor.copy_(part.view_as(tensor))

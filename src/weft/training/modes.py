@@ -36,9 +36,16 @@ class Mode(ABC):
     costs: Callable[[nn.Module, int], list[tuple[float, float]]]  # what rows that cross cost, by layer
 
     def __init__(
-        self, settings: Settings, objective: Objective, world: World, comm: Communicator, notify: Callable[[str], None]
+        self,
+        settings: Settings,
+        objective: Objective,
+        world: World,
+        comm: Communicator,
+        device: torch.device,
+        notify: Callable[[str], None],
     ) -> None:
-        """`comm`: to all workers, of the computing thread. `notify` tells the user."""
+        """`comm`: to all workers, of the computing thread. `device`: of this worker. `notify` tells the user."""
+        self.device = device
         self.settings, self.objective, self.world, self.comm, self.notify = settings, objective, world, comm, notify
         self.dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
         self._cut()
@@ -53,9 +60,8 @@ class Mode(ABC):
         `reads`: how often a dry run read each vertex's features; None: to be counted.
         """
         team = self._team(encoder_of(model), plan, fanouts)
-        store = FeatureStore(
-            self.objective.graph.features_to_train_on(), threads=1, dtype=self.dtype, sharing=team.sharing
-        )
+        pinned, features = self.device.type == "cuda", self.objective.graph.features_to_train_on()
+        store = FeatureStore(features, threads=1, dtype=self.dtype, sharing=team.sharing, pinned=pinned)
         return self._feed(model, team, store, reads)
 
     def _team(self, encoder: nn.Module, plan: Plan, fanouts: list[int]) -> TrainingTeam:
@@ -104,7 +110,7 @@ class MiniBatchMode(Mode):
         """Prepared ahead by threads."""
         schedule, seed = self._schedule(model, team), self.settings.optimisation.seed
         self._fill(store, team, schedule, reads)
-        return PrefetchingFeed(self.objective, team, store, schedule, self.world.meter, seed)
+        return PrefetchingFeed(self.objective, team, store, schedule, self.world.meter, seed, self.device)
 
     def _schedule(self, model: nn.Module, team: TrainingTeam) -> Schedule:
         plan, number = team.plan, self.settings.parallel.micro_batches
@@ -180,7 +186,7 @@ class FullGraphMode(Mode):
         meter, seed = self.world.meter, self.settings.optimisation.seed
         with meter.stage("sample"):
             program = team.whole_graph(self._ranges(model, team))
-        return WholeGraphFeed(self.objective, team, store, Schedule(), meter, seed, program)
+        return WholeGraphFeed(self.objective, team, store, Schedule(), meter, seed, self.device, program)
 
     def _ranges(self, model: nn.Module, team: TrainingTeam) -> int:
         """In how many ranges destinations are gone through under tp, where the plan leaves it to the budget."""

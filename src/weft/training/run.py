@@ -14,6 +14,7 @@ from weft.training.batches import Batch, Part
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
 from weft.training.models import check_sampler, variant_of
+from weft.training.staging import name_of
 
 _UNUSED = {
     "edge_weight": "the graph's edge weights are not used: {} gives its convolutions none",
@@ -41,7 +42,8 @@ class Run:
         self.loader, self.settings, self.objective = loader, loader.settings, loader.objective
         self.world, self.comm, self.meter, self.dtype = loader.world, loader.comm, loader.world.meter, loader.mode.dtype
         self.model = self.objective.wrapped(variant_of(model, self.settings), self.settings).to(self.dtype)
-        self.model.to(loader.device)
+        self.device = loader.device
+        self.model.to(self.device)
         self.encoder = encoder_of(self.model)
         check_sampler(self.settings, self.encoder)
         self.forward = forward_of(self.encoder, loader.graph.num_features)
@@ -79,7 +81,7 @@ class Run:
         """The run in one line."""
         team, named, kind = self.loader.feed.team, self.settings.model.name, self.forward.kind
         parts = [
-            f"{team.describe()}, {self.threads} thread{'s' if self.threads > 1 else ''}",
+            f"{team.describe()} on {name_of(self.device)}, {self.threads} thread{'s' if self.threads > 1 else ''}",
             f"{named if named in kind.lower() or '.py' in named else kind}, {self.forward.describe()}",
             *self.loader.mode.describe(team.plan, self.loader.fanouts),
         ]

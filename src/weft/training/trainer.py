@@ -131,22 +131,22 @@ class Trainer:
             for group in self._optimizer.param_groups:
                 group["lr"] = rate(s, p.step, self._batches)
             self._optimizer.zero_grad(set_to_none=True)
-            total, edges = 0.0, 0
+            total, edges = torch.zeros((), dtype=torch.float64, device=run.device), 0
             for part in batch:
                 loss = self.objective.loss(self.model, run(part), part.targets)
                 (loss / batch.terms).backward()
-                total += float(loss.detach())
+                total += loss.detach()
                 edges += sum(layer.num_edges for layer in part.program.layers)
-            total, edges_of_all, *sent = run.sync(total, edges, *(float(signum == one) for one in SIGNALS))
-            if not np.isfinite(total):
+            loss_of_all, edges_of_all, *sent = run.sync(total, edges, *(float(signum == one) for one in SIGNALS))
+            if not np.isfinite(loss_of_all):
                 raise TrainingError(
-                    f"the loss is {total} in epoch {p.epoch + 1}, batch {batch.index + 1}: lower lr (it is "
+                    f"the loss is {loss_of_all} in epoch {p.epoch + 1}, batch {batch.index + 1}: lower lr (it is "
                     f"{s.optimisation.lr}), set clip_norm, or look at the features with `weft info --verify`"
                 )
             if s.optimisation.clip_norm:
                 nn.utils.clip_grad_norm_(self.model.parameters(), s.optimisation.clip_norm)
             self._optimizer.step()
-        return total, int(edges_of_all), next((one for one, times in zip(SIGNALS, sent, strict=True) if times), 0)
+        return loss_of_all, int(edges_of_all), next((one for one, times in zip(SIGNALS, sent, strict=True) if times), 0)
 
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, remember the best model, decide whether to go on, checkpoint."""

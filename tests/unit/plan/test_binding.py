@@ -94,6 +94,7 @@ OTHER = {
     "log": "json",
     "tensorboard": "t",
     "on": "ray",
+    "device": "cpu",
     "max_restarts": 2,
     "min_workers": 2,
 }

@@ -10,6 +10,7 @@ from weft.errors import ModelError
 from weft.nn.convolution import Call, Convolution, cheaper_mapped
 from weft.nn.linear import dense
 from weft.nn.sums import Sums
+from weft.placements import Program
 
 
 class Gcn(Convolution):
@@ -71,7 +72,10 @@ class Gcn(Convolution):
             roots = (others + (own if loops else own_total)).rsqrt()
             return torch.where(roots.isinf(), 0.0, roots), own
 
-        here, there = program.vertices[call.depth : call.depth + 2]
-        (at_src, _), (at_dst, own) = inverse(here), inverse(there)
-        full = graph_loops.in_degrees(there)
-        return at_src, at_dst * full / layer.degrees.clamp(min=1), own * at_dst
+        def look_up(program: Program) -> tuple[Tensor, Tensor, Tensor]:
+            here, there = program.vertices[call.depth : call.depth + 2]
+            (at_src, _), (at_dst, own) = inverse(here), inverse(there)
+            return at_src, at_dst * graph_loops.in_degrees(there), own * at_dst
+
+        at_src, at_dst, own = program.from_host(look_up)
+        return at_src, at_dst / layer.degrees.clamp(min=1), own

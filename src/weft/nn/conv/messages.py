@@ -110,7 +110,7 @@ class _Messages(Merge):
         src, dst = block.src.long(), block.dst().long()
         described = given[dst] if given.shape[1] else given.new_empty(len(dst), 0)
         ends = sources.index_select(0, src), described
-        each = Block(block.indptr, torch.arange(block.num_edges, dtype=torch.int32), block.num_edges)
+        each = Block(block.indptr, torch.arange(block.num_edges, dtype=torch.int32, device=src.device), block.num_edges)
         return self._of.message(*ends), ends, each
 
     def _divided(self, rows: Tensor, counts: Tensor) -> Tensor:

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+from weft.devices import Movable
 from weft.errors import ModelError
+from weft.exchange import Route
 from weft.nn.linear import linear
-from weft.placements import SliceSpan
+from weft.placements import SliceSpan, everyones
 from weft.sampling import Block
 
 
 @dataclass(frozen=True)
-class ByDestination:
+class ByDestination(Movable):
     """Edges by (relation, destination)."""
 
     block: Block  # its destinations are the pairs; the edges of each are in the order of the list
@@ -29,7 +31,7 @@ class ByDestination:
 
 
 @dataclass(frozen=True)
-class BySource:
+class BySource(Movable):
     """Edges by (relation, source)."""
 
     rows: Block  # from sources to pairs: a copy each
@@ -37,14 +39,25 @@ class BySource:
     block: Block  # the whole block, its sources the pairs
 
 
-def by_destination(block: Block, types: Callable[[], Tensor], relations: int) -> ByDestination:
+Types = Callable[[Block], Tensor]  # the types of a block's edges
+
+
+def by_destination(block: Block, types: Types, relations: int) -> ByDestination:
     """The block's edges by (relation, destination), for edges of some types; worked out once a block."""
-    return block.remembered(f"{relations} relations by destination", lambda: _by_destination(block, types(), relations))
+
+    def make(block: Block) -> ByDestination:
+        return _by_destination(block, types(block), relations)
+
+    return block.remembered(f"{relations} relations by destination", lambda: block.from_host(make))
 
 
-def by_source(block: Block, types: Callable[[], Tensor], relations: int) -> BySource:
+def by_source(block: Block, types: Types, relations: int) -> BySource:
     """The block's edges by (relation, source), likewise."""
-    return block.remembered(f"{relations} relations by source", lambda: _by_source(block, types(), relations))
+
+    def make(block: Block) -> BySource:
+        return _by_source(block, types(block), relations)
+
+    return block.remembered(f"{relations} relations by source", lambda: block.from_host(make))
 
 
 def products(rows: Tensor, matrices: Tensor, bounds: list[int]) -> Tensor:
@@ -114,22 +127,27 @@ def matrices_of(conv: MessagePassing) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SourcePairs:
+class SourcePairs(Movable):
     """On slices, rows that are multiplied first: pairs of a relation and a source, by owner."""
 
     rows: Block  # from own rows to own pairs: a copy each
     matrices: list[int]  # where each relation's own pairs begin, and the last one's end
     bounds: tuple[int, ...]  # where each owner's pairs begin
     block: Block  # the whole block, its sources the pairs
+    to_all: Route  # own pairs -> everyone's, in order
 
 
-def source_pairs(block: Block, span: SliceSpan, types: Tensor, relations: int) -> SourcePairs:
+def source_pairs(block: Block, span: SliceSpan, types: Types, relations: int) -> SourcePairs:
     """The whole graph's edges by (relation, source), and this worker's pairs; worked out once a block."""
-    return block.remembered(f"{relations} relations mapped", lambda: _source_pairs(block, span, types, relations))
+
+    def make(block: Block) -> SourcePairs:
+        return _source_pairs(block, span, types, relations)
+
+    return block.remembered(f"{relations} relations mapped", lambda: block.from_host(make))
 
 
-def _source_pairs(block: Block, span: SliceSpan, types: Tensor, relations: int) -> SourcePairs:
-    whole = by_source(block, lambda: types, relations)
+def _source_pairs(block: Block, span: SliceSpan, types: Types, relations: int) -> SourcePairs:
+    whole = by_source(block, types, relations)
     sources = whole.rows.src.long()
     owners = torch.searchsorted(torch.tensor(span.bounds, device=sources.device), sources, right=True) - 1
     order = owners.argsort(stable=True)
@@ -141,4 +159,5 @@ def _source_pairs(block: Block, span: SliceSpan, types: Tensor, relations: int) 
     at = (sources[own] - span.bounds[span.rank]).int()
     rows = Block(torch.arange(len(own) + 1, device=own.device), at, span.num_own)
     matrices = torch.searchsorted(own, torch.tensor(whole.bounds, device=own.device)).tolist()
-    return SourcePairs(rows, matrices, bounds, Block(block.indptr, place[whole.block.src.long()].int(), len(order)))
+    pairs = Block(block.indptr, place[whole.block.src.long()].int(), len(order))
+    return SourcePairs(rows, matrices, bounds, pairs, everyones(bounds, span.rank))

@@ -18,7 +18,7 @@ from weft.nn.attention import AttentionConvolution, AttentionRun, LinearAttentio
 from weft.nn.conv.relations import BySource, by_source, matrices_of, products, source_pairs
 from weft.nn.convolution import Call
 from weft.nn.linear import linear
-from weft.placements import ColumnLayer, Edges, SliceLayer, everyones
+from weft.placements import ColumnLayer, Edges, SliceLayer
 from weft.sampling import Block, BlockRange
 
 
@@ -84,11 +84,10 @@ class _RelationAttention(LinearAttention):
         """Owners multiply first, and their terms go to all."""
         conv = self.call.conv
         block, span, relations = layer.here.block, layer.span, self._relations
-        types = self.call.types(block)
-        mapping = source_pairs(block, span, types, relations)
+        types, mapping = self.call.types(block), source_pairs(block, span, self.call.types, relations)
         own = products(functional.aggregate(mapping.rows, x), self._matrices, mapping.matrices)
         columns = to_columns(own, SliceLayout(mapping.bounds, span.rank, span.size, own.shape[1]), layer.comm)
-        a_src = everyones(mapping.bounds, span.rank).pull(own @ conv.k, layer.comm)
+        a_src = mapping.to_all.pull(own @ conv.k, layer.comm)
         to = _terms(x, self._matrices, conv.q)
         a_dst = span.to_all.pull(to, layer.comm).view(-1, self._heads)  # by vertex and relation
 
@@ -108,7 +107,7 @@ class _RelationAttention(LinearAttention):
 
     def _rows(self, block: Block, x: Tensor, matrices: Tensor) -> tuple[BySource, Tensor]:
         """Each source's row by the matrix of each relation that it has edges of."""
-        pairs = by_source(block, lambda: self.call.types(block), len(matrices))
+        pairs = by_source(block, self.call.types, len(matrices))
         return pairs, products(functional.aggregate(pairs.rows, x), matrices, pairs.bounds)
 
     def _to_edges(self, block: Block, terms: Tensor) -> Tensor:

@@ -17,11 +17,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import RGCNConv
 
+from weft.devices import Movable
 from weft.exchange import SliceLayout, to_columns, to_owners
 from weft.nn import functional
 from weft.nn.conv.relations import (
     ByDestination,
     SourcePairs,
+    Types,
     by_destination,
     matrices_of,
     products,
@@ -87,9 +89,8 @@ class _RelationSums(Merge):
     def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
         """Merged first, or multiplied first."""
         call, block, span, relations = self._call, layer.here.block, layer.span, self._relations
-        types = call.types(block)
-        merging = block.remembered(f"{relations} relations merged", lambda: _merging(block, span, types, relations))
-        mapping = source_pairs(block, span, types, relations)
+        merging = _merged_first(block, span, call.types, relations)
+        mapping = source_pairs(block, span, call.types, relations)
         wide, out = self._matrices.shape[1:]
         merged = (block.num_dst + merging.bounds[-1]) * wide
         mapped = (block.num_dst + mapping.bounds[-1]) * out
@@ -107,7 +108,7 @@ class _RelationSums(Merge):
         The rows are sums over its edges here, over the number of all of its edges for a mean.
         """
         block, relations = edges.block, self._relations
-        pairs = by_destination(block, lambda: self._call.types(block), relations)
+        pairs = by_destination(block, self._call.types, relations)
 
         def merged() -> Tensor:
             counted = block.values.get(RELATION_COUNT)
@@ -142,7 +143,7 @@ class _RelationSums(Merge):
 
 
 @dataclass(frozen=True)
-class _Merging:
+class _Merging(Movable):
     """Rows merged first: pairs of a relation and a destination."""
 
     pairs: ByDestination  # of all edges
@@ -152,10 +153,19 @@ class _Merging:
     back: Tensor  # [own pairs] int64: where they are among the own pairs as they come
 
 
-def _merging(block: Block, span: SliceSpan, types: Tensor, relations: int) -> _Merging:
-    pairs = by_destination(block, lambda: types, relations)
+def _merged_first(block: Block, span: SliceSpan, types: Types, relations: int) -> _Merging:
+    """Worked out once a block."""
+
+    def make(block: Block) -> _Merging:
+        return _merging(block, span, types, relations)
+
+    return block.remembered(f"{relations} relations merged", lambda: block.from_host(make))
+
+
+def _merging(block: Block, span: SliceSpan, types: Types, relations: int) -> _Merging:
+    pairs = by_destination(block, types, relations)
     piece = block.ranges(span.bounds)[span.rank]
-    own = by_destination(piece.block, lambda: types[piece.edges], relations)
+    own = by_destination(piece.block, lambda _: types(block)[piece.edges], relations)
     at = own.join.src.long()  # by destination, as they come
     back = torch.empty_like(at)
     back[at] = torch.arange(len(at), device=at.device)

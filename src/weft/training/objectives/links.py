@@ -126,12 +126,13 @@ class LinkObjective(Objective):
         `outputs`: vertices and their rows, as far as this worker has them. All workers call this together.
         """
         assert isinstance(model, LinkPredictor)
-        held, rows = _joined(outputs)
+        held, rows = _joined(outputs, next(model.parameters()))
         holders, place = self._holders(held, comm), places_in(held)
         counted, scored = torch.zeros(3, dtype=torch.float64), [np.empty((0, 2))]
         for at in self._pieces(split, comm.size):
             mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == comm.rank]
             pairs = pair_targets(self.evaluated(split, mine), place, len(held), lambda ids: holders[ids], comm)
+            pairs = pairs.to(rows.device)
             there = pairs.rows(rows, comm)
             if len(mine):
                 scores = model.decoder(*pairs.of(there, 0, len(mine)))
@@ -181,14 +182,14 @@ def _by_original_id(values: np.ndarray, graph: Graph) -> np.ndarray:
     return moved
 
 
-def _joined(outputs: Outputs) -> tuple[np.ndarray, Tensor]:
-    """Vertices and their rows, in one array and one tensor; of none, one of no columns."""
+def _joined(outputs: Outputs, like: Tensor) -> tuple[np.ndarray, Tensor]:
+    """Vertices and their rows, in one array and one tensor, `like` another one; of none, one of no columns."""
     ids, rows = [], []
     for vertices, out in outputs:
         ids.append(vertices)
         rows.append(out)
     if not ids:
-        return np.empty(0, dtype=np.int64), torch.empty(0, 0)
+        return np.empty(0, dtype=np.int64), like.new_empty(0, 0)
     return np.concatenate(ids).astype(np.int64), torch.cat(rows)
 
 

@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 import numpy as np
 from torch import Tensor, nn
 
+from weft.devices import Movable
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.plan import Settings
@@ -23,7 +24,7 @@ from weft.sampling import Batches, WholeBatch
 Outputs = Iterable[tuple[np.ndarray, Tensor]]  # vertices and their rows, as far as this worker has them
 
 
-class Targets(ABC):
+class Targets(Movable, ABC):
     """This worker's examples of a part of a batch: which of the rows that its model computes are theirs."""
 
     ids: Tensor  # [n] int64: the vertices of the examples here
@@ -63,7 +64,7 @@ class Objective(ABC):
     help: ClassVar[str] = ""
     exchanges: ClassVar[bool] = False  # does the loss need rows that other workers compute?
     graph: Graph  # that messages go over; set by `setup`
-    labels: Tensor | None = None  # of all vertices, where they have any; set by `setup`
+    labels: Tensor | None = None  # of all vertices, where they have any; set by `setup`, moved to the run's device
     metric: str = "score"  # the figure by which the best model is known
 
     def setup(self, graph: Graph, settings: Settings) -> Self:

@@ -57,7 +57,7 @@ class PairTargets(Targets):
 
     def of(self, rows: Tensor, first: int, end: int) -> tuple[Tensor, Tensor]:
         """The rows of some of the links, [n, width] and [n, 1 + negatives, width], out of those that `rows` gave."""
-        heads, tails = self.heads[first:end].to(rows.device), self.tails[first:end].to(rows.device)
+        heads, tails = self.heads[first:end], self.tails[first:end]
         return rows.index_select(0, heads), rows.index_select(0, tails.ravel()).view(*tails.shape, rows.shape[1])
 
 

@@ -117,7 +117,8 @@ class VertexObjective(Objective):
         """The metric over a split: accuracy, or micro-F1 where vertices have several labels."""
         counted = torch.zeros(2, dtype=torch.float64)
         for vertices, rows in outputs:
-            counted += torch.tensor(self.score(rows, torch.from_numpy(vertices).long()), dtype=torch.float64)
+            ids = torch.from_numpy(vertices).long().to(rows.device)
+            counted += torch.tensor(self.score(rows, ids), dtype=torch.float64)
         above, below = comm.sum(counted).tolist()
         return {self.metric: above / (below or 1)}
 

@@ -1,0 +1,108 @@
+"""The device that a worker computes on, and how what is made ready in host memory gets there."""
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from weft.devices import tensors_of
+from weft.errors import ConfigError
+from weft.exchange import World
+from weft.features import FeatureStore
+
+if TYPE_CHECKING:
+    from weft.training.batches import Part
+
+
+class Staging(Protocol):
+    """What becomes of parts of batches between the thread that prepares them and the one that computes."""
+
+    def bring(self, part: "Part") -> "Part":
+        """The part where it is to be computed; called by the thread that prepared it."""
+
+    def hand_over(self, part: "Part") -> None:
+        """Called by the thread that computes, before it does."""
+
+    def release(self, part: "Part") -> None:
+        """Called by it afterwards."""
+
+
+class HostStaging:
+    """Parts stay in host memory; their rows' buffers are used again when they were computed."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+
+    def bring(self, part: "Part") -> "Part":
+        return part
+
+    def hand_over(self, part: "Part") -> None:
+        return
+
+    def release(self, part: "Part") -> None:
+        self._store.release(part.x)
+
+
+class DeviceStaging:
+    """Parts are copied to a device; their rows' buffers are used again when they are there."""
+
+    def __init__(self, device: torch.device, store: FeatureStore) -> None:
+        self._device, self._store = device, store
+
+    def bring(self, part: "Part") -> "Part":
+        there = part.to(self._device)
+        self._store.release(part.x)
+        return there
+
+    def hand_over(self, part: "Part") -> None:
+        return
+
+    def release(self, part: "Part") -> None:
+        return
+
+
+class StreamStaging(DeviceStaging):
+    """Parts are copied on a stream of their own, from pinned memory, while the one before is computed."""
+
+    def __init__(self, device: torch.device, store: FeatureStore) -> None:
+        super().__init__(device, store)
+        self._stream = torch.cuda.Stream(device)
+
+    def bring(self, part: "Part") -> "Part":
+        with torch.cuda.stream(self._stream):
+            there = part.to(self._device, non_blocking=True)
+        self._stream.synchronize()  # this thread has nothing better to do, and whoever computes does not wait
+        self._store.release(part.x)
+        return there
+
+    def hand_over(self, part: "Part") -> None:
+        """Its memory is the copying stream's: it may not be used again there before this thread's stream is done with it."""
+        for tensor in tensors_of(part):
+            tensor.record_stream(torch.cuda.current_stream(self._device))
+
+
+def staging_to(device: torch.device, store: FeatureStore) -> Staging:
+    """How parts get to a device."""
+    if device.type == "cpu":
+        return HostStaging(store)
+    return (StreamStaging if device.type == "cuda" else DeviceStaging)(device, store)
+
+
+def device_of(wanted: str | torch.device, world: World) -> torch.device:
+    """The device that a worker computes on; auto: CUDA's, where there is one. A host's workers take turns at its devices."""
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.device(wanted)
+        if found.type == "cuda" and found.index is None and torch.cuda.is_available():
+            mates = [rank for rank in range(world.size) if world.hosts[rank] == world.hosts[world.rank]]
+            found = torch.device("cuda", mates.index(world.rank) % torch.cuda.device_count())
+        torch.zeros(1, device=found).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise ConfigError(f"device {str(wanted)!r} is not here ({reason}): choose device = 'cpu'") from None
+    return found
+
+
+def name_of(device: torch.device) -> str:
+    """A device for a person."""
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)

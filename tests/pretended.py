@@ -1,0 +1,187 @@
+"""A device that there is none of: its tensors are in host memory, but torch takes them for those of another device.
+
+So what runs on it gives real numbers, while what would fail or wait on a real device fails here:
+
+- operations on tensors of the device and of host memory together, but for single numbers;
+- copies between both, and operations that wait for the device to know a number or a size (`item`, `tolist`, `nonzero`, masks
+  as indices, ...), anywhere but in the few functions that may (`MAY`), and in what these call.
+
+It is torch's device for backends in Python (PrivateUse1), with one fallback for all operations; memory gets its device by a
+DLPack capsule that says so. A process has it from the first call of `pretend` on.
+"""
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+import weft
+
+NAME = "pretended"
+_ROOT = str(Path(weft.__file__).parent) + "/"
+_DLPACK_EXTERNAL = 12  # DLPack's number for devices that it does not know
+
+# The functions that may wait for the device, or copy: what they are for is in their names.
+MAY = {
+    "devices.py: copying",  # the one way from host memory to the device
+    "devices.py: copied_together",
+    "training/loader.py: __init__",
+    "training/run.py: __init__",
+    "training/run_state.py: _copied",  # checkpoints
+    "training/run_state.py: take_best",
+    "training/run_state.py: resume",
+    "training/checkpoint.py: save",
+    "training/inference.py: infer",
+    "training/evaluation.py: measure",
+    "training/staging.py: device_of",
+    "training/batches.py: __post_init__",  # the whole graph, once
+    "placements/rounds.py: __post_init__",  # slices of the whole graph, once
+    "placements/rounds.py: _by_round",
+    "training/gradients.py: __call__",  # once a step: the loss, and who has gradients
+    "nn/depths.py: _walk",  # before training
+    "nn/models.py: forward",  # rows by their vertices' types
+}
+_WAITS = {
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "equal",
+    "bincount",
+    "unique_dim",
+    "unique_consecutive",
+    "_unique",
+    "_unique2",
+    "histc",
+    "is_nonzero",
+    "allclose",
+}
+_COPIES = {"_copy_from", "_copy_from_and_resize"}
+
+
+class DeviceError(Exception):
+    """What would fail, or wait, on a real device."""
+
+
+@cache
+def pretend() -> torch.device:
+    """The device, from now on there in this process."""
+    torch.utils.backend_registration._setup_privateuseone_for_python_backend(NAME)
+    _LIBRARY.fallback(_run, "PrivateUse1")
+    return torch.device(NAME, 0)
+
+
+@contextmanager
+def here() -> Iterator[torch.device]:
+    """The device, with backward passes in the thread that calls them, as ranks that are threads need it."""
+    with torch.autograd.set_multithreading_enabled(False):
+        yield pretend()
+
+
+_LIBRARY = torch.library.Library("_", "IMPL")
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+def _there(x: Tensor) -> Tensor:
+    """The same memory, on the device."""
+    capsule = torch.utils.dlpack.to_dlpack(x.detach())
+    ctypes.c_int32.from_address(_pointer(capsule, b"dltensor") + 8).value = _DLPACK_EXTERNAL
+    return torch._C._from_dlpack(capsule)
+
+
+def _memory(x: Tensor) -> Tensor:
+    """The same memory, in the host's hands."""
+    storage = x.untyped_storage()
+    if storage.nbytes():
+        data = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+        data.owner = storage  # lives as long as what is made of it
+        whole = torch.frombuffer(data, dtype=torch.uint8)
+    else:
+        whole = torch.empty(0, dtype=torch.uint8)
+    return torch.empty(0, dtype=x.dtype).set_(whole.untyped_storage(), x.storage_offset(), x.size(), x.stride())
+
+
+def _place(x: Tensor) -> tuple[object, ...]:
+    return x.data_ptr(), x.shape, x.stride(), x.dtype
+
+
+def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """An operation on the device: checked, and done on its memory."""
+    mine: dict[int, tuple[Tensor, Tensor]] = {}
+    others: list[Tensor] = []
+
+    def inside(thing: Any) -> Any:
+        if isinstance(thing, torch.device):
+            return torch.device("cpu")
+        if not isinstance(thing, Tensor):
+            return thing
+        if thing.device.type != NAME:
+            others.append(thing)
+            return thing
+        memory = _memory(thing)
+        mine[id(memory)] = memory, thing
+        return memory
+
+    def outside(result: Any) -> Any:
+        if not isinstance(result, Tensor) or name in _COPIES:
+            return result
+        return mine[id(result)][1] if id(result) in mine else _there(result)
+
+    name = op._schema.name.removeprefix("aten::")
+    if name == "is_set_to":
+        return _place(args[0]) == _place(args[1])
+    args, kwargs = tree_map(inside, (args, kwargs))
+    _check(name, args, kwargs, others)
+    if name in _COPIES:
+        source, target = args[:2]
+        target.copy_(source)
+        results = next((x for memory, x in mine.values() if memory is target), target)
+        return results
+    numbers = any(
+        isinstance(value, float | int) and said.type.kind() == "TensorType" for said, value in _said(op, args)
+    )
+    results = (op.overloadpacket if numbers else op)(*args, **kwargs)  # a number that stood for a tensor comes as such
+    for memory, x in mine.values():
+        if memory.shape != x.shape or memory.data_ptr() != x.data_ptr():  # an output that was resized
+            x.data = _there(memory)
+    return tree_map(outside, results)
+
+
+def _said(op: Any, args: Any) -> Iterator[tuple[Any, Any]]:
+    """What an operation's signature says of each argument, and the argument."""
+    return zip(op._schema.arguments, args, strict=False)
+
+
+def _check(name: str, args: Any, kwargs: Any, others: list[Tensor]) -> None:
+    if name in _COPIES:
+        if others:
+            _only_where_it_may(f"a copy {'to' if others[0] is args[0] else 'from'} the device")
+        return
+    if left := [x for x in others if x.dim()]:
+        raise DeviceError(f"{name} of the device got a tensor {tuple(left[0].shape)} that was left in host memory")
+    if name in _WAITS or (name == "repeat_interleave" and kwargs.get("output_size") is None):
+        _only_where_it_may(f"{name} waits for the device")
+    if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
+        masks = any(x is not None and x.dtype == torch.bool for x in args[1])
+        if masks and not (name != "index" and args[2].numel() == 1):  # a number goes in without a look at the mask
+            _only_where_it_may(f"{name} by a mask waits for the device")
+
+
+def _only_where_it_may(what: str) -> None:
+    frame, where = sys._getframe(1), []
+    while frame is not None:
+        file, function = frame.f_code.co_filename, frame.f_code.co_qualname
+        if file.startswith(_ROOT):
+            where.append(f"{file.removeprefix(_ROOT)}: {function.split('.<locals>')[0].split('.')[-1]}")
+        elif not where and file.startswith(str(Path(__file__).parent)) and file != __file__:
+            return  # a test's own code looks at what came out
+        frame = frame.f_back
+    if not any(place in MAY for place in where):
+        raise DeviceError(f"{what}, in {' < '.join(where[:4])}")

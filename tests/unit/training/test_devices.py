@@ -1,0 +1,131 @@
+"""Devices without one: what is moved, what is refused, and that the pretended one (tests/pretended.py) catches mistakes."""
+
+import pretended
+import pytest
+import torch
+
+import weft
+from weft.devices import Movable, copied_together, moved
+from weft.errors import ConfigError
+from weft.exchange import World
+from weft.sampling import Block
+from weft.training.staging import device_of
+
+
+@pytest.fixture
+def device():
+    with pretended.here() as device:
+        yield device
+
+
+class Part(Movable):
+    stays = frozenset({"ids"})
+
+    def __init__(self, x, *others):
+        self.x, self.ids, self.others, self.name = x, torch.arange(3), list(others), "part"
+
+
+def test_all_of_it_moves_and_what_is_shared_stays_shared(device):
+    x = torch.randn(4, 3)
+    inner = Part(x)
+    whole = Part(x.int(), inner, {"again": (inner, x)}, None)
+    there = whole.to(device)
+    found, table, none = there.others
+    assert (there.x.device, found.x.device, there.name, none) == (device, device, "part", None)
+    assert table["again"][0] is found and table["again"][1] is found.x
+    assert torch.equal(found.x.cpu(), x) and whole.others[0] is inner and inner.x is x
+    assert there.ids is whole.ids
+
+
+def test_a_moved_thing_knows_its_twin(device):
+    here = Part(torch.arange(5))
+    there = here.to(device)
+    assert there.host is here and here.host is here
+    assert there.to("cpu") is here and here.to("cpu") is here
+    made = there.from_host(lambda part: [part.x[part.x > 2], len(part.x)])
+    assert made[0].device == device and made[0].cpu().tolist() == [3, 4] and made[1] == 5
+
+
+def test_copies_that_go_together_are_copies():
+    tensors = [torch.arange(7, dtype=torch.int32), torch.randn(3, 2).T, torch.empty(0, 4), torch.tensor([True, False])]
+    tensors += [torch.randn(300_000), torch.tensor(2.5, dtype=torch.float64)]
+    there = copied_together(tensors, torch.device("cpu"), pinned=False)
+    for one, other in zip(tensors, there, strict=True):
+        assert torch.equal(one, other) and one.dtype == other.dtype and one.shape == other.shape
+    assert (
+        len({tensor.untyped_storage().data_ptr() for tensor in there if tensor.nbytes and tensor.nbytes < 1 << 20}) == 1
+    )
+    assert moved({"none": None}, lambda tensors: tensors) == {"none": None}
+
+
+def test_blocks_on_the_device_are_those_of_the_host(device):
+    block = Block(torch.tensor([0, 2, 2, 5]), torch.tensor([1, 3, 2, 2, 4], dtype=torch.int32), 5, torch.arange(5))
+    there = block.to(device)
+    for one, other in zip(block.transposed(), there.transposed(), strict=True):
+        assert torch.equal(one, other.cpu()) and one.dtype == other.dtype
+    looped, theirs = block.with_self_loops(), there.with_self_loops()
+    assert torch.equal(looped.src, theirs.src.cpu()) and torch.equal(looped.indptr, theirs.indptr.cpu())
+    assert torch.equal(block.dst(), there.dst().cpu()) and torch.equal(block.places(), there.places().cpu())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"), [("cuda:7", r"device 'cuda:7' is not here \(.*\): choose device = 'cpu'"), ("meta", "'meta'")]
+)
+def test_a_device_that_is_not_there_is_refused(wanted, told):
+    with pytest.raises(ConfigError, match=told):
+        device_of(wanted, World())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without CUDA")
+def test_auto_takes_what_is_there():
+    assert device_of("auto", World()) == torch.device("cpu")
+
+
+def run_as_weft(text, **given):
+    """Runs a function's text as if it were a part of Weft: the check asks where code stands."""
+    exec(compile(text, f"{weft.__path__[0]}/nn/made_up.py", "exec"), given)
+
+
+CAUGHT = {
+    "a tensor left behind": ("x + host", "at least two devices"),
+    "rows left behind": ("torch.index_select(host, 0, x)", "left in host memory"),
+    "an index left behind": ("x[host]", "a copy to the device"),
+    "item": ("x.sum().item()", "_local_scalar_dense waits for the device, in nn/made_up.py: f"),
+    "float": ("float(x.sum())", "_local_scalar_dense"),
+    "an if": ("1 if x.any() else 2", "_local_scalar_dense"),
+    "tolist": ("x.tolist()", "a copy from the device"),
+    "cpu": ("x.cpu()", "a copy from the device"),
+    "nonzero": ("x.nonzero()", "nonzero"),
+    "a mask as index": ("x[x > 1]", "nonzero"),
+    "a mask that is set by a tensor": ("x.__setitem__(x > 1, x)", "by a mask"),
+    "unique": ("x.unique()", "unique"),
+    "bincount": ("torch.bincount(x)", "bincount"),
+    "repeat_interleave": ("x.repeat_interleave(x)", "repeat_interleave"),
+    "a new tensor of a list": ("x.new_tensor([1, 2])", "a copy to the device"),
+}
+
+
+@pytest.mark.parametrize("case", CAUGHT)
+def test_the_device_finds_what_would_fail_or_wait(device, case):
+    code, told = CAUGHT[case]
+    x = torch.arange(3).to(device)
+    with pytest.raises((pretended.DeviceError, RuntimeError), match=told):
+        run_as_weft(f"def f(x, host): {code}\nf(x, host)", x=x, host=torch.arange(3), torch=torch)
+
+
+@pytest.mark.parametrize("code", ["x[1:].sum()", "x.masked_fill(x > 1, 0)", "x.__setitem__(x > 1, 5)", "x + 1", "x[x]"])
+def test_the_device_lets_the_rest_pass(device, code):
+    run_as_weft(f"def f(x): {code}\nf(x)", x=torch.arange(3).to(device))
+
+
+def test_numpy_is_refused_as_by_any_device(device):
+    with pytest.raises(TypeError, match="can't convert pretended:0 device type tensor to numpy"):
+        torch.arange(3).to(device).numpy()
+
+
+def test_memory_lives_as_long_as_what_was_made_of_it(device):
+    rows = torch.randn(100, 3).to(device)[50:]
+    wanted = rows.cpu()
+    for _ in range(20):
+        torch.randn(100, 3).to(device)
+    assert torch.equal(rows.cpu(), wanted)
