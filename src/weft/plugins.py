@@ -52,7 +52,7 @@ class Door(Generic[T]):
         if name not in self._builtin and name not in self._added:
             load_plugins()
         if name in self._builtin:
-            found: T = resolve_name(self._builtin[name])
+            found: T = _resolved(self._builtin[name])
             return found
         return self._added.get(name)
 
@@ -103,6 +103,9 @@ class Door(Generic[T]):
         near = get_close_matches(name, known, 1)
         remedy = f"did you mean {near[0]!r}? Choose" if near else "choose"
         return f"{self.kind} {name!r} is not known: {remedy} from {', '.join(known)}"
+
+
+_resolved = cache(resolve_name)  # planning asks for placements thousands of times
 
 
 PLACEMENTS: "Door[type[Placement]]" = Door(

@@ -42,15 +42,16 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class _Pace:
-    """Seconds for each step; periods of quotas, for processors, and how often they are timed while all work."""
+    """Seconds for each step; periods of quotas, for processors; how often these are timed while all work, and bursts."""
 
     latency: float
     pair: float
     busy: int
     together: int
+    bursts: int
 
 
-_WHOLE, _BRIEF = _Pace(0.15, 0.15, 2, 3), _Pace(0.04, 0.06, 1, 1)
+_WHOLE, _BRIEF = _Pace(0.15, 0.15, 2, 3, 4), _Pace(0.04, 0.06, 1, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def _ways(hosts: Hosts, names: list[str], pace: _Pace, before: Cluster | None) -
         for (a, b), rate in sorted(pairs.items())
         if rate < _LESS * min(rates[a], rates[b])
     ]
-    burst = bursts(hosts, pairs) if before is None else [0.0] * hosts.count
+    burst = bursts(hosts, pairs, pace.bursts) if before is None else [0.0] * hosts.count
     rates, burst = ([_figure(of) for of in one] for one in (rates, burst))
     return _Ways(_figure(empty), rates, burst, tuple(links), _figure(kept))
 

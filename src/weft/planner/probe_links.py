@@ -169,13 +169,13 @@ def best_of_each(hosts: Hosts, pairs: dict[HostPair, float]) -> list[float]:
     return [max(rate for pair, rate in pairs.items() if host in pair) for host in range(hosts.count)]
 
 
-def bursts(hosts: Hosts, pairs: dict[HostPair, float]) -> list[float]:
+def bursts(hosts: Hosts, pairs: dict[HostPair, float], times: int) -> list[float]:
     """Bytes that each host's link lets through at once after a rest, as one shaped by a token bucket does."""
     found = [0.0] * hosts.count
     for round_ in list(_rounds(hosts.count))[: 1 + hosts.count % 2]:
         way = hosts.paired(round_)
         sizes = {pair: _clipped(_BURST * pairs[pair]) for pair in round_}
-        taken = [min(two) for two in zip(*(hosts.rested(_both_ways(sizes), way) for _ in range(4)), strict=True)]
+        taken = [min(two) for two in zip(*(hosts.rested(_both_ways(sizes), way) for _ in range(times)), strict=True)]
         way.comm.close()
         for (a, b), size in sizes.items():
             burst = size - pairs[a, b] * max(taken[a], taken[b])
