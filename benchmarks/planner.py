@@ -1,22 +1,26 @@
-"""The planner against the clock: named plans and the planner's, measured over a matrix of tasks; needs root (namespaces).
+"""The planner against the clock: what a run by its choice takes beside the best of all plans; needs root (namespaces).
 
     python benchmarks/planner.py --minutes 10        # again and again, until all tasks are measured
-    python benchmarks/planner.py --report
+    python benchmarks/planner.py --report --half held-out
 
-Tasks are drawn from all combinations of graph, partition, model, hidden width, fanouts, links and cache, so that values and
-pairs of values come up evenly. Each is one run on four hosts with a worker and a thread each: the planner is asked, trained
-by as in a run until nothing is left to try, and then the named plans, its choice, its two runners-up and what it tried are
-measured in turn. A finished task is a line of the file, and is skipped when the command is started again. The cluster is
-probed once for each speed of links, into files beside it.
+Tasks are drawn from all combinations of graph (made or real), partition, model, hidden width, fanouts, links (unequal ones,
+and a slow processor, too), hosts and memory, so that values and pairs of values come up evenly. Half of them, by a hash of
+their names, are for tuning; the others are set aside (--half). Each is one run of four workers with a thread each: the
+planner is asked, trained by as in a run until nothing is left to try, and then the named plans, with caches of its sizes and
+without, its choice, its runners-up and what it tried are measured in turn. A finished task is a line of the file, and is
+skipped when the command is started again. The cluster is probed once for each kind of links and hosts, into files beside it.
 
-The fastest of ten plans is partly the luckiest: --finals measures the chosen and the fastest plans of finished tasks again,
-in many short turns, and regret is then told by these epochs alone.
+Regret is by the seconds of a run: planning, what trying others took longer, filling the cache, and so many epochs (--run),
+beside the least that any plan takes for its cache and its epochs alone. The fastest of thirty plans is partly the luckiest:
+--finals measures the chosen and the fastest plans of finished tasks again, in many short turns, and regret is then told by
+these epochs alone.
 
 Machines run faster and slower from hour to hour. --add probes before each task and adds that to the file, which becomes the
 mean of more and more minutes.
 """
 
 import argparse
+import hashlib
 import itertools
 import json
 import os
@@ -28,42 +32,40 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cluster import graphs
-from planner_tables import RUN, calibration, finalists, report
+from allocation import real
+from cluster import graphs, spread
+from planner_tables import RUN, finalists, report
 
+from weft.graph import Graph
 from weft.lab import Sandbox
 
-WORKER = Path(__file__).resolve().parent / "peers" / "weft" / "plans.py"
+ROOT = Path(__file__).resolve().parent.parent
+WORKER = ROOT / "benchmarks" / "peers" / "weft" / "plans.py"
+WORKERS = 4
 VALUES = {
-    "graph": ["communities", "rmat"],
+    "graph": ["communities", "rmat", "debian", "facebook-johns"],
     "partition": ["metis", "random"],
-    "model": ["sage", "gat"],
-    "hidden": [8, 32, 128, 512],  # of GAT: of all its four heads together
+    "model": ["sage", "gat", "gcn"],
+    "hidden": [16, 64, 256],  # of GAT: of all its four heads together
     "fanouts": ["10,5", "10,10,10"],
-    "link": ["100mbit", "1gbit", "none"],
-    "cache": [0.0, 0.05, 0.25],
+    "link": ["100mbit", "1gbit", "none", "1gbit,h2=100mbit", "1gbit,h2=0.5cpu"],
+    "hosts": ["4x1", "2x2"],  # and the workers of each
+    "memory": ["free", "tight"],
 }
+SEEDS = {"debian": 1600, "facebook-johns": 100}  # of a worker in a batch, where they are not --batch-size: six batches
+TIGHT = 4  # times all rows, beside the neighbour lists: room for batches or for a large cache, not for both
 SCALE = ("vertices", "edges", "batch_size")
-UNEQUAL = ["1gbit,h3=100mbit", "1gbit,h2=0.5cpu", "1gbit,h3=100mbit,h2=0.5cpu"]  # links; a slow one, half a processor
+HALVES = ("tuning", "held-out")
 
 
-def tasks(count, unequal=False):
-    """So many of all combinations, the same every time: always the one whose pairs of values came up least so far.
-
-    `unequal`: instead, models and partitions of one kind on hosts and links that are not equal.
-    """
-    if unequal:
-        usual = {"graph": "communities", "fanouts": "10,10,10", "cache": 0.0}
-        kinds = itertools.product(UNEQUAL, (("sage", 32), ("gat", 32)), ("metis", "random"))
-        made = ({**usual, "link": link, "model": m, "hidden": h, "partition": p} for link, (m, h), p in kinds)
-        return [{key: task[key] for key in VALUES} for task in made]
+def tasks(count):
+    """So many of all combinations, the same every time: always the one whose pairs of values came up least so far."""
     left = [dict(zip(VALUES, values, strict=True)) for values in itertools.product(*VALUES.values())]
-    seen, found = Counter(), []
+    of_each, seen, found = [pairs(task) for task in left], Counter(), []
     while left and len(found) < count:
-        task = min(left, key=lambda task: sum(seen[pair] for pair in pairs(task)))
-        left.remove(task)
-        found.append(task)
-        seen.update({pair: len(VALUES[pair[0][0]]) * len(VALUES[pair[1][0]]) for pair in pairs(task)})
+        at = min(range(len(left)), key=lambda at: sum(map(seen.__getitem__, of_each[at])))
+        found.append(left.pop(at))
+        seen.update({pair: len(VALUES[pair[0][0]]) * len(VALUES[pair[1][0]]) for pair in of_each.pop(at)})
     return found
 
 
@@ -73,6 +75,11 @@ def pairs(task):
 
 def name_of(task):
     return "/".join(str(task[key]) for key in VALUES)
+
+
+def half_of(name):
+    """Which half a task is in: that of all tasks by which the planner is tuned, or the one set aside."""
+    return HALVES[hashlib.sha256(name.encode()).digest()[1] % 2]
 
 
 def finished(file, scale):
@@ -100,21 +107,25 @@ def append(file, record):
 
 def wanted(args, done):
     """The tasks that this call is for, without those that are finished; with --again all, the longest finished first."""
-    every = tasks(args.tasks, args.unequal)
-    chosen = [task for task in every if re.search(args.only, name_of(task))][args.slice[0] - 1 :: args.slice[1]]
+    chosen = [task for task in tasks(args.tasks) if asked_for(name_of(task), args)][args.slice[0] - 1 :: args.slice[1]]
     order = {name: number for number, name in enumerate(done)}
     if args.finals:
         return [task for task in chosen if name_of(task) in done and "finals" not in done[name_of(task)]]
     if args.again:
-        return sorted(chosen, key=lambda task: order.get(name_of(task), -1))
+        return sorted(chosen, key=lambda task: order.get(name_of(task), -1)) * args.again
     return [task for task in chosen if name_of(task) not in done]
 
 
-def cluster_of(link, args):
-    """The file that describes the sandbox with such links; probed if it is not there, or is to be added to."""
+def asked_for(name, args):
+    return re.search(args.only, name) and args.half in ("all", half_of(name))
+
+
+def cluster_of(task, args):
+    """The file that describes a task's sandbox; probed if it is not there, or is to be added to."""
+    link = f"{task['link']}-{task['hosts']}"
     file = args.out.parent / f"cluster-{link}.toml"
     if args.add or not file.exists():
-        with sandbox_of(link, args) as sandbox:
+        with sandbox_of(task) as sandbox:
             command = [sys.executable, "-m", "weft.cli", "probe", "--rounds", str(args.rehearsals), "--out", str(file)]
             command += ["--add"] * args.add
             if sandbox.run(command, timeout=args.timeout):
@@ -122,13 +133,14 @@ def cluster_of(link, args):
     return file
 
 
-def sandbox_of(link, args):
-    """Hosts with links such as 1gbit, or 1gbit,h3=100mbit,h2=0.5cpu."""
-    usual, *others = link.split(",")
+def sandbox_of(task):
+    """Hosts with links such as 1gbit, or 1gbit,h2=0.5cpu."""
+    hosts, workers = map(int, task["hosts"].split("x"))
+    usual, *others = task["link"].split(",")
     named = dict(other.split("=") for other in others)
     shares = {host: float(value.removesuffix("cpu")) for host, value in named.items() if value.endswith("cpu")}
     links = {host: value for host, value in named.items() if host not in shares}
-    return Sandbox(hosts=args.hosts, link=usual, links=links, shares=shares)
+    return Sandbox(hosts=hosts, workers_per_host=workers, link=usual, links=links, shares=shares)
 
 
 def measured(task, earlier, args):
@@ -136,16 +148,18 @@ def measured(task, earlier, args):
     graph, parts = graph_of(task, args)
     made = by_all_workers(
         task,
+        graph,
         parts,
         args,
-        cluster=None if args.no_planner else str(cluster_of(task["link"], args)),
+        cluster=str(cluster_of(task, args)),
         known=[plan["plan"] for plan in earlier["plans"].values()] if earlier else [],
     )
     if made is None:
         return None
     if earlier:
         made["plans"] = {name: earlier["plans"].get(name, {}) | plan for name, plan in made["plans"].items()}
-    batches = -(-len(graph.seeds("train")) // (args.batch_size * args.hosts))
+        made["before"] = [*earlier.get("before", ()), earlier["planner"]]
+    batches = -(-len(graph.seeds("train")) // (seeds_of(task, args) * WORKERS))
     return {"name": name_of(task), "task": task, "scale": scale_of(args), "batches": batches, **made}
 
 
@@ -153,35 +167,54 @@ def finals(record, args):
     """The record with the epochs of its finalists, measured in turn; None if the run failed."""
     plans = [record["plans"][name]["plan"] for name in finalists(record)]
     turns = {"rounds": 1000, "seconds": args.finals, "epochs": 2, "slow": float("inf")}
-    _, parts = graph_of(record["task"], args)
-    made = by_all_workers(record["task"], parts, args, cluster=None, known=[], named=[], plans=plans, **turns)
+    graph, parts = graph_of(record["task"], args)
+    made = by_all_workers(record["task"], graph, parts, args, cluster=None, known=[], named=[], plans=plans, **turns)
     return made and record | {"finals": {name: plan["epochs"] for name, plan in made["plans"].items()}}
 
 
-def by_all_workers(task, parts, args, **job):
+def by_all_workers(task, graph, parts, args, **job):
     """What the workers of a sandbox measured, or None if they failed."""
     job = {name: getattr(args, name) for name in ("rounds", "epochs", "enough", "slow", "run")} | {
         "graph": str(parts),
         "settings": {
-            "batch_size": args.batch_size,
+            "batch_size": seeds_of(task, args),
             "fanouts": [int(fanout) for fanout in task["fanouts"].split(",")],
-            **{key: task[key] for key in ("model", "hidden", "cache")},
+            **{key: task[key] for key in ("model", "hidden")},
+            **memory_of(task, graph),
         },
         **job,
     }
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
         file.write_text(json.dumps(job))
-        with sandbox_of(task["link"], args) as sandbox, open(out, "w") as output:
+        with sandbox_of(task) as sandbox, open(out, "w") as output:
             code = sandbox.run([sys.executable, str(WORKER), str(file)], output=output, timeout=args.timeout)
         lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
     return None if code or not lines else json.loads(lines[-1])
 
 
+def seeds_of(task, args):
+    return SEEDS.get(task["graph"], args.batch_size)
+
+
+def memory_of(task, graph):
+    """What each worker may use, where memory is tight."""
+    if task["memory"] == "free":
+        return {}
+    return {"memory": str(graph.indptr.nbytes + graph.indices.nbytes + TIGHT * graph.features.nbytes)}
+
+
 def graph_of(task, args):
     """A task's graph, and where its parts are."""
-    graph, _, parts = graphs(args.data, args.vertices, args.edges, args.hosts, task["partition"], kind=task["graph"])
-    return graph, parts
+    kind, method = task["graph"], task["partition"]
+    if kind in ("communities", "rmat"):
+        graph, _, parts = graphs(args.data, args.vertices, args.edges, WORKERS, method, kind=kind)
+        return graph, parts
+    path = args.data / f"real-{kind}"
+    if not path.exists():
+        real(args.shared / kind).save(path)
+    graph = Graph.open(path)
+    return graph, spread(graph, args.data, path.name, WORKERS, method)[1]
 
 
 def scale_of(args):
@@ -204,6 +237,7 @@ def run(args):
         failed += record is None
         if record is not None:
             append(args.out, record)
+            done[record["name"]] = record
         print(f"{'failed after' if record is None else 'took'} {time.monotonic() - begun:.0f} s", flush=True)
     return failed
 
@@ -219,14 +253,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/planner.jsonl"))
     parser.add_argument("--data", type=Path, default=Path("data/benchmarks"))
-    parser.add_argument("--tasks", type=int, default=36)
-    parser.add_argument("--unequal", action="store_true", help="instead: tasks on unequal hosts and links")
+    parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared" / "data", help="real graphs")
+    parser.add_argument("--tasks", type=int, default=60)
+    parser.add_argument("--half", choices=("all", *HALVES), default="all", help="which tasks are measured, or reported")
     parser.add_argument(
         "--only", default="", metavar="PATTERN", help="tasks whose name it is found in (--list shows them)"
     )
     parser.add_argument("--slice", type=part, default=(1, 1), metavar="N/M", help="every M-th task, from the N-th")
     parser.add_argument("--minutes", type=float, help="start no task that would likely end later")
-    parser.add_argument("--again", action="store_true", help="ask again about finished tasks; measure only new plans")
+    parser.add_argument(
+        "--again",
+        type=int,
+        default=0,
+        metavar="TIMES",
+        help="ask so many times more about finished tasks, to see whether the choice flips; measure only new plans",
+    )
     parser.add_argument(
         "--finals",
         type=float,
@@ -234,12 +275,8 @@ def main():
         metavar="SECONDS",
         help="instead: finished tasks' finalists, for so long a task",
     )
-    parser.add_argument("--no-planner", action="store_true", help="measure only the named plans")
     parser.add_argument("--list", action="store_true", help="only list the tasks that would be run")
     parser.add_argument("--report", action="store_true", help="only print the tables of what was measured")
-    parser.add_argument(
-        "--calibration", type=Path, metavar="FILE", help="write seconds by plan, worker and stage there"
-    )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=3, help="timed in each round, after one that is not")
     parser.add_argument(
@@ -254,9 +291,8 @@ def main():
     parser.add_argument("--run", type=int, default=RUN, help="epochs of the run that is planned for")
     parser.add_argument("--rehearsals", type=int, default=3, help="times that a cluster is rehearsed on")
     parser.add_argument("--add", action="store_true", help="probe before each task, and add that to the cluster file")
-    parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--vertices", type=int, default=60_000)
-    parser.add_argument("--edges", type=int, default=1_250_000)
+    parser.add_argument("--edges", type=int, default=1_000_000)
     parser.add_argument("--batch-size", type=int, default=200, help="a worker; 4,800 seeds are six batches then")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one task")
     args = parser.parse_args()
@@ -267,10 +303,7 @@ def main():
         print("\n".join(map(name_of, wanted(args, finished(args.out, scale_of(args))))))
         return
     failed = 0 if args.report else run(args)
-    records = [record for name, record in finished(args.out, scale_of(args)).items() if re.search(args.only, name)]
-    if args.calibration:
-        args.calibration.write_text("".join(f"{json.dumps(line)}\n" for line in calibration(records)))
-    report(records)
+    report([record for name, record in finished(args.out, scale_of(args)).items() if asked_for(name, args)])
     if failed:
         raise SystemExit(f"{failed} tasks failed: see above, then start the command again")
 

@@ -38,8 +38,7 @@ def _counted(bench: Bench, name: str) -> Figures:
 def _compare(measured: Measured) -> Iterator[Finding]:
     tops = {graph: figures[TOP] for graph, figures in measured.items()}
     yield Finding(
-        "graphs differ much in skew: the top 1% have 50.1% (Papers), 31.1% (IGB260M), 17.7% (Friendster) of all "
-        "accesses",
+        "graphs differ much in skew: the top 1% have 50.1% (Papers), 31.1% (IGB260M), 17.7% (Friendster) of all accesses",
         ", ".join(f"{graph} {top:.1f}%" for graph, top in tops.items()),
         max(tops.values()) > 2 * min(tops.values()) and max(tops.values()) > 10,
         "none of these graphs is as skewed",

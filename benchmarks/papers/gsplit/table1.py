@@ -95,9 +95,8 @@ def _compare(measured: Measured) -> Iterator[Finding]:
 SHEET = Sheet(
     "Table 1",
     "redundant loads of features",
-    "Rows counted in batches that are drawn as training draws them, on a communities graph (for ogbn-products): "
-    "fanouts of 20 in three hops, four GPUs. Mini-batches are as much smaller as the graph is. Caches hold rows "
-    "of most out-edges.",
+    "Rows counted in batches that are drawn as training draws them, on a communities graph (for ogbn-products): fanouts of "
+    "20 in three hops, four GPUs. Mini-batches are as much smaller as the graph is. Caches hold rows of most out-edges.",
     _cases,
     _compare,
 )

@@ -26,8 +26,7 @@ def _counted(bench: Bench, graph: str) -> Figures:
 def _compare(measured: Measured) -> Iterator[Finding]:
     least = min(figures[REDUNDANT] for figures in measured.values())
     yield Finding(
-        "data parallelism computes 25.5% (products), 148.9% (papers100M), 79.2% (amazon) more edges than one "
-        "mini-batch has",
+        "data parallelism computes 25.5% (products), 148.9% (papers100M), 79.2% (amazon) more edges than one mini-batch has",
         ", ".join(f"{graph} {figures[REDUNDANT]:.1f}%" for graph, figures in measured.items()),
         least > 10,
     )
@@ -36,8 +35,8 @@ def _compare(measured: Measured) -> Iterator[Finding]:
 SHEET = Sheet(
     "Table 2",
     "redundant computation",
-    "Edges of a mean iteration: seeds dealt to four GPUs, each with a sample of its own, against one sample of "
-    "all seeds. Fanouts of 20 in three hops; Debian's packages stand for ogbn-papers100M, whose skew they have.",
+    "Edges of a mean iteration: seeds dealt to four GPUs, each with a sample of its own, against one sample of all seeds. "
+    "Fanouts of 20 in three hops; Debian's packages stand for ogbn-papers100M, whose skew they have.",
     _cases,
     _compare,
 )

@@ -1,9 +1,10 @@
 """Plans side by side in one run: `python plans.py JOB.json` as every worker; figures of all of them from rank 0.
 
 The planner is asked first, if the job names a cluster's file, and its choice trained by as in a run, until nothing is left
-to try. Then rounds over the plans, every other one backwards: each plan is switched to, warms up for an epoch and is timed
-for some more, the same ones for all; fewer where they are long. A plan that the first round finds much slower than the
-fastest is left out of later ones. Where the job has seconds, rounds end when so many were timed, but not before the third.
+to try; then the named plans are measured with caches, too, of the sizes that it looks at. Then rounds over the plans, every
+other one backwards: each plan is switched to, warms up for an epoch and is timed for some more, the same ones for all; fewer
+where they are long. A plan that the first round finds much slower than the fastest is left out of later ones. Where the job
+has seconds, rounds end when so many were timed, but not before the third.
 """
 
 import json
@@ -11,17 +12,20 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
+from weft.errors import ConfigError
 from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import NAMED, Plan, Settings, mixed
 from weft.training import Trainer, make_model
 
 _FIELD = 3  # plans that the planner finds fastest, which are measured beside the named ones
+_CACHES = 2  # sizes of caches that these are measured with, the largest ones
 
 
 def main(job):
@@ -41,10 +45,10 @@ def main(job):
     trainer.prepare()
     wanted = [usual[name] for name in job.get("named", usual)] + [*map(Plan.from_dict, job.get("plans", ()))]
     known = [Plan.from_dict(plan) for plan in job["known"]]
-    asked, found = None, []
+    asked, found, sizes = None, [], ()
     if job["cluster"]:
-        asked, found, stays, predict = ask(trainer, settings, graph, model, world, job["cluster"])
-    plans = {label(plan, usual): plan for plan in [*wanted, *found, *known]}
+        asked, found, stays, predict, sizes = ask(trainer, settings, graph, model, world, job["cluster"])
+    plans = {label(plan, usual): plan for plan in [*wanted, *with_caches(wanted, sizes), *found, *known]}
     figures = measure(trainer, {name: plan for name, plan in plans.items() if plan not in known}, job)
     made = {name: {"plan": plan.as_dict()} | summary(figures.get(name)) for name, plan in plans.items()}
     if asked is not None:
@@ -63,6 +67,15 @@ def named(depth, **options):
     return plans | {name: mixed(*[name] * depth, **options) for name in ("push", "pull")}
 
 
+def with_caches(plans, sizes):
+    """The same plans with caches, those that can have one."""
+    for plan in plans:
+        for size in sizes:
+            if "columns" not in plan.layers:
+                with suppress(ConfigError):
+                    yield replace(plan, cache=size)
+
+
 def label(plan, usual):
     """A named plan's name, or the placements; and every option that differs from the task's."""
     like = {name: p for name, p in usual.items() if (p.layers, p.seeds) == (plan.layers, plan.seeds)}
@@ -74,7 +87,7 @@ def label(plan, usual):
 
 def ask(trainer, settings, graph, model, world, file):
     """The planner's answer and what it took, the plans that it finds fastest (its choice first) or that a run tries, the one
-    that the run goes on by, and what predicts others.
+    that the run goes on by, what predicts others, and the sizes of caches that it looks at.
 
     All workers ask; they go by what the first was told.
     """
@@ -102,6 +115,7 @@ def ask(trainer, settings, graph, model, world, file):
         trainer.train_epoch(epochs - 1)
         tried.add(trainer.parallel)
     asked |= {"trial": {"plans": len(tried) - 1, "epochs": epochs, "seconds": time.perf_counter() - start}}
+    sizes = [size for size in planner.space.choices["cache"] if size][:_CACHES]
     trainer.watch = None
 
     def predict(plan):
@@ -109,36 +123,41 @@ def ask(trainer, settings, graph, model, world, file):
         return {key: value for key, value in prediction.items() if key != "plan"}
 
     found += sorted(tried.difference(found), key=str)
-    return asked | {"reasons": answer.reasons}, found, trainer.parallel, predict
+    return asked | {"reasons": answer.reasons}, found, trainer.parallel, predict, sizes
 
 
 def measure(trainer, plans, job):
-    """Timed epochs of each plan: of each epoch, every worker's figures."""
-    timed = {name: [] for name in plans}
+    """What it took to get ready for each plan, each time; and timed epochs: of each one, every worker's figures."""
+    timed, ready = ({name: [] for name in plans} for _ in range(2))
     for number in range(job["rounds"]):
         middle = {name: statistics.median(map(elapsed, epochs)) for name, epochs in timed.items() if epochs}
         slowest = job["slow"] * min(middle.values(), default=0)
         for name in list(plans) if number % 2 == 0 else reversed(plans):
             if not number or middle[name] <= min(slowest, 2 * job["enough"]):  # long ones vary little
-                timed[name] += a_round(trainer, plans[name], job)
+                took, epochs = a_round(trainer, plans[name], job)
+                ready[name].append(took)
+                timed[name] += epochs
                 if trainer.world.rank == 0:
                     print(f"{name} {elapsed(timed[name][-1]):.2f}", end=" ", file=sys.stderr, flush=True)
         spent = sum(elapsed(epoch) for epochs in timed.values() for epoch in epochs)
         if number >= 2 and spent >= job.get("seconds", float("inf")):
             break
-    return timed
+    return {name: (ready[name], epochs) for name, epochs in timed.items()}
 
 
 def a_round(trainer, plan, job):
-    """Some epochs of a plan, fewer where they are long; all workers go by the first one's clock."""
+    """Seconds to get ready for a plan, and some epochs, fewer where they are long; all go by the first one's clock."""
+    start = time.perf_counter()
     trainer.use(plan)
+    trainer.run.comm.barrier()
+    took = time.perf_counter() - start
     trainer.train_epoch(0)
     timed = []
     for epoch in range(1, job["epochs"] + 1):
         timed.append(gathered(trainer.run.comm, epoch_figures(trainer, epoch)))
         if sum(map(elapsed, timed)) >= job["enough"]:
             break
-    return timed
+    return took, timed
 
 
 def elapsed(workers):
@@ -175,12 +194,14 @@ def gathered(comm, figures):
     return [json.loads(piece.tobytes()) for piece in pieces]
 
 
-def summary(epochs):
+def summary(figures):
     """What is kept of a plan's epochs: medians of what all workers did together, and of each worker by stage."""
-    if epochs is None:
+    if figures is None:
         return {}
+    ready, epochs = figures
     times = [*map(elapsed, epochs)]
     return {
+        "ready": statistics.median(ready),
         "seconds": statistics.median(times),
         "epochs": times,
         "cpu": statistics.median(sum(worker["cpu"] for worker in workers) for workers in epochs),
