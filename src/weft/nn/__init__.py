@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from weft.nn.block_model import BlockModel, check_adds_up, convolution_of, convolve, takes_types
     from weft.nn.conv import BlackBox, MessageConvolution, Split, check_split
     from weft.nn.convolution import Convolution
-    from weft.nn.costs import crossing_costs, needs, row_costs
+    from weft.nn.costs import crossing_costs, kept_of_edges, needs, row_costs
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
     from weft.nn.depths import walk

@@ -67,6 +67,12 @@ class Needs:
         return count
 
 
+def kept_of_edges(model: nn.Module, columns: int, number: int) -> list[int]:
+    """Bytes that each layer keeps an edge for its gradient, where rows are whole: attention's."""
+    found = sorted(walk(model, columns).items())
+    return [number * _OF_EDGE * convolution_of(conv).sliced(wide, out).heads for _, (conv, wide, out) in found]
+
+
 def needs(model: nn.Module, columns: int, edges: int, bounds: Sequence[int], number: int) -> Needs:
     """Of a model whose inputs have so many columns, of `number` bytes each; workers own vertices between bounds."""
     workers, vertices = len(bounds) - 1, bounds[-1]

@@ -1,8 +1,9 @@
 """The cost model: loads to seconds, on the machines of a cluster file.
 
 A batch's stages follow one another, and in each all workers wait for the last: a stage costs the maximum over workers, an
-exchange its latency and the bytes of the busiest link. Threads that prepare batches run beside the one that trains, so an
-epoch is held up by whatever takes longest of four things: processors, links, training and preparing.
+exchange its latency and the bytes of the busiest link, less what is computed meanwhile. Threads that prepare batches run
+beside the one that trains, so an epoch is held up by whatever takes longest of four things: processors, links, training and
+preparing. Training has a part in processors and in links: by that part neither delays it.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from weft.planner.answer import STAGES
 from weft.planner.cluster import KINDS, Cluster
 from weft.planner.loads import Counted, Load, Move, PlanPart
-from weft.planner.model_cost import ModelCost
+from weft.planner.model_cost import LayerCost, ModelCost
 from weft.threads import cached_property
 
 _TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
@@ -35,7 +36,9 @@ class Price:
     stages: np.ndarray  # seconds by stage (STAGES), of the worker with most
     sent: np.ndarray  # bytes by stage, all workers
     parts: np.ndarray  # seconds by part (PARTS)
-    links: np.ndarray  # seconds of each host's link, out and in, and of whatever else bytes go over
+    links: (
+        np.ndarray
+    )  # [training, preparing]: seconds of each host's link, out and in, and of whatever else bytes go over
     memory: np.ndarray  # bytes of a prepared batch's inputs and lists; of its rows and gradients while it is computed
 
     def __add__(self, other: "Price") -> "Price":
@@ -56,26 +59,27 @@ class Price:
         """All figures that an epoch's seconds and memory hang on: none may grow without the plan getting worse."""
         parts = self.parts.copy()
         parts[_SAVED] *= -1
-        return np.concatenate([parts, self.links, self.memory])
+        return np.concatenate([parts, self.links.ravel(), self.memory])
 
     @property
     def limits(self) -> np.ndarray:
-        """Seconds by what may hold a batch up (LIMITS); and last, those that processors and training have in common.
+        """Seconds by what may hold a batch up (LIMITS); and last, those that training has of processors and of links.
 
         While a thread computes, its links rest and save up a burst; the next exchange takes so much less.
         """
-        p = self.parts
-        training, preparing = (p[at] + p[at + 1] + max(0.0, p[at + 2] - min(p[at + 3], p[at])) for at in (1, 5))
-        return np.array([p[0], self.links.max(), training, preparing, min(p[0], p[1])])
+        p, own = self.parts, float(self.links[0].max())
+        moves, fetches = (max(0.0, p[at + 2] - min(p[at + 3], p[at])) for at in (1, 5))
+        training, moved = p[1] + max(0.0, p[2] + moves - p[-1]), min(own, max(0.0, moves - p[-1]))
+        return np.array([p[0], self.links.sum(0).max(), training, p[5] + p[6] + fetches, min(p[0], p[1]), moved])
 
     def seconds(self, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
-        """An epoch of so many batches: what holds it up most, and a part of the rest; less what goes on meanwhile."""
-        return epoch_seconds(self.limits, batches, overlap, lanes, ahead) - float(self.parts[-1]) * batches
+        """An epoch of so many batches: what holds it up most, and a part of the rest."""
+        return epoch_seconds(self.limits, batches, overlap, lanes, ahead)
 
     @classmethod
     def nothing(cls) -> "Price":
         """Zero."""
-        return cls(np.zeros(len(STAGES)), np.zeros(len(STAGES)), np.zeros(len(PARTS)), np.zeros(1), np.zeros(2))
+        return cls(np.zeros(len(STAGES)), np.zeros(len(STAGES)), np.zeros(len(PARTS)), np.zeros((2, 1)), np.zeros(2))
 
 
 class Prices:
@@ -128,27 +132,33 @@ class Prices:
         moved["fetch"] += self._absent * float(np.max(load.inputs)) * self._row * self._cluster.work["disk"]
         stages = [float(self._alone(seconds[stage]) + waited[stage] + moved[stage]) for stage in STAGES]
         parts = [self._processors(trains + prepares)]
-        links = sum((links for _, links in travels), self._links(None)) / self._cluster.together
+        links = [sum((of for at, of in travels if at in names), self._links(None)) for names in (_TRAINS, _PREPARES)]
         for computes, names in ((self._alone(trains), _TRAINS), (self._beside(prepares), _PREPARES)):
             bursts = sum(min(self._burst, each) for name in names for each in longest[name])
             parts += [computes, sum(waited[n] for n in names), sum(moved[n] for n in names), bursts]
-        parts.append(self._hidden(load, stages[STAGES.index("exchange")]))
+        exchange = STAGES.index("exchange")
+        parts.append(min(load.overlaps * (waited["exchange"] + moved["exchange"]), self._hidden(load)))
+        stages[exchange] -= parts[-1]
         sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
-        return Price(np.array(stages), np.array(sent), np.array(parts), links, self._memory(load))
+        shared = np.array(links) / self._cluster.together
+        return Price(np.array(stages), np.array(sent), np.array(parts), shared, self._memory(load))
 
     def _work(self, load: Load, stage: str, kinds: Container[str] = KINDS) -> np.ndarray:
         costs = ((self._cluster.work[kind], units) for kind, units in load.units[stage].items() if kind in kinds)
         return sum((cost * units for cost, units in costs), np.zeros(len(self._host))) * self._now / self._speed
 
-    def _hidden(self, load: Load, exchange: float) -> float:
-        """Seconds of a layer's exchanges that go on while its edges are computed."""
-        if not load.overlaps:
+    def _hidden(self, load: Load) -> float:
+        """Seconds in which a layer's edges are computed while its exchanges go on."""
+        if load.layer is None:
             return 0.0
-        still = Load(
-            load.units, layer=load.layer, sources=load.sources, cost=load.cost
-        )  # what is left if nothing were merged or moved
-        whole, rest = (self._alone(sum(self.convolved(one), np.zeros(1))) for one in (load, still))
-        return min(exchange, (whole - rest) * load.overlaps)
+        cost = self._cost(load)
+        edges = cost.meanwhile * load.kept + cost.meanwhile_back * load.kept_back
+        return self._alone(edges * self._layers / self._speed)
+
+    def _cost(self, load: Load) -> LayerCost:
+        """What a layer's convolution costs."""
+        assert load.layer is not None
+        return load.cost or self._model.layers[load.layer]
 
     def _moved(self, load: Load, stage: str, travel: float, taking: Callable[[np.ndarray], float]) -> float:
         """Seconds that a stage's bytes travel for, beyond those in which processors carry them: these are the same ones."""
@@ -161,7 +171,7 @@ class Prices:
         """
         if load.layer is None:
             return self._model.step * self._steps / self._speed, np.zeros(len(self._host))
-        cost, between = load.cost or self._model.layers[load.layer], self._model.between if load.layer else 0.0
+        cost, between = self._cost(load), self._model.between if load.layer else 0.0
         if np.min(load.slices) < 1:  # of a slice for each worker, so much was timed
             rows = cost.column * load.edges * load.slices * len(self._host)
         else:
@@ -259,14 +269,18 @@ def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, 
     """
     if not ahead:
         return float(limits[2] + limits[3]) * batches
-    return held_up(limits / np.array([1, 1, 1, lanes, 1]), overlap) * batches
+    return held_up(limits / np.array([1, 1, 1, lanes, 1, 1]), overlap) * batches
 
 
 def held_up(limits: np.ndarray, exponent: float) -> float:
-    """What limits (Price.limits) come to that hold each other up a little, but not by the work that two of them share."""
-    processors, links, training, preparing, common = limits
-    computes = common + norm(np.array([processors - common, training - common]), exponent)
-    return norm(np.array([computes, links, preparing]), exponent)
+    """What limits (Price.limits) come to that hold each other up a little, but not by the work that two of them share.
+
+    Training is a part of what processors do, and its exchanges are a part of what links carry.
+    """
+    processors, links, training, preparing, computed, moved = limits
+    trained = computed + norm(np.array([processors - computed, training - computed]), exponent)
+    trained = moved + norm(np.array([trained - moved, links - moved]), exponent)
+    return norm(np.array([trained, preparing]), exponent)
 
 
 def norm(limits: np.ndarray, exponent: float) -> float:

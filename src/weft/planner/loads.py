@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -41,7 +41,9 @@ class Load:
     inputs: np.ndarray | float = 0.0  # rows fetched
     ahead: bool = False  # are inputs merged by the threads that prepare batches?
     cost: LayerCost | None = None  # of the convolution, where it is not computed as layers of batches are
-    overlaps: float = 0.0  # the share of what its rows out and edges take, in which its exchanges go on
+    kept: np.ndarray | float = 0.0  # edges that are computed while exchanges go on, forward
+    kept_back: np.ndarray | float = 0.0  # and backward,
+    overlaps: float = 1.0  # of so much of these
 
     @classmethod
     def of(cls, workers: int, layer: int | None = None) -> Self:
@@ -79,6 +81,7 @@ class Load:
             self.ahead, self.inputs = False, 0.0
         if "compute" in stages:
             self.sources, self.edges = self.destinations, 0.0 * self.destinations
+            self.kept = self.kept_back = 0.0
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,20 @@ class SlicedPart:
     cost: LayerCost
     messages: tuple[float, ...]  # of every exchange, forward and backward: bytes a row, to each other worker
     edge_bytes: float = 0.0  # bytes an edge that are summed over the workers
-    overlaps: float = 0.0  # the share of what rows out and edges take, in which exchanges go on
+    by_rounds: bool = False  # is it gone through in rounds, so that some rows travel while others are summed?
+    overlaps: float = 1.0  # the share of its exchanges that may go on meanwhile
+
+    def in_rounds(self, count: int, overlap: bool, late: float) -> "SlicedPart":
+        """The same as it is run, by plans of so many rounds; `late`: the share of rows that the first one does not need.
+
+        All results but the last round's are on their way while others are summed; rows for a later round likewise.
+        """
+        if not self.by_rounds:
+            return self
+        half, share = self.cost.edge / 2 * overlap, (late + 1 - 1 / count) / 2
+        cost = replace(self.cost, meanwhile=half, meanwhile_back=half)
+        messages = tuple(each / count for each in self.messages for _ in range(count))
+        return replace(self, cost=cost, messages=messages, overlaps=share)
 
     def load(self, counted: "Counted") -> Load:
         """The same for all workers."""
@@ -206,7 +222,7 @@ class Counted:
         for each in sent:
             load.move("exchange", others(np.repeat(each[:, None], workers, 1)))
         load.sources, load.destinations, load.edges = own, np.full(workers, own.sum()), np.full(workers, edges)
-        load.cost, load.overlaps = part.cost, part.overlaps
+        load.cost, load.kept, load.kept_back, load.overlaps = part.cost, load.edges, load.edges, part.overlaps
         return load
 
     def _draw(self, load: Load, part: PlanLayer, drawn: Drawn) -> None:
@@ -254,10 +270,13 @@ class Counted:
 
     def _compute(self, load: Load, placed: PlacedHop, drawn: Drawn, moves: Moves) -> None:
         away, copied = self._matrix(moves.edges), self._matrix(moves.copied_edges)
-        load.edges = drawn.lists.sum(1) - away.sum(1) + away.sum(0) + copied.sum(0)
+        own = drawn.lists.sum(1) - away.sum(1)
+        load.edges = own + away.sum(0) + copied.sum(0)
         load.destinations, load.slices = drawn.destinations.sum(1), self._by_worker(moves.slices)
         load.pushes, load.by_request = isinstance(moves.edges, np.ndarray), placed.above == REQUEST
         load.pulled = self._by_worker(moves.pulled)
+        if load.pushes:  # gradients of rows that were pulled go back with those of partial rows, once all are there
+            load.kept, load.kept_back = own, 0.0 if isinstance(moves.pulled, np.ndarray) else own
         load.sources = self._held(placed.key.layer, moves) + self._by_worker(moves.sources)
 
     def _held(self, layer: int, moves: Moves) -> np.ndarray:

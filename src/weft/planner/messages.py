@@ -3,6 +3,7 @@ writes down what it is asked to send. So a convolution of any kind tells for its
 
 import inspect
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -53,13 +54,19 @@ class Recorder(Communicator):
     def __init__(self, rank: int = 0, size: int = 2) -> None:
         super().__init__(rank, size)
         self.exchanges: list[Recorded] = []
+        self.meanwhile = 0.0  # processor seconds that went by between an exchange's begin and the wait for it
 
     def begin(
         self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str, exact: bool = False
     ) -> Callable[[], Tensor]:
         self.exchanges.append(Recorded(sum(send), sum(receive), float(x.element_size() * math.prod(x.shape[1:]))))
-        out = x.new_zeros(sum(receive), *x.shape[1:])
-        return lambda: out
+        out, begun = x.new_zeros(sum(receive), *x.shape[1:]), time.thread_time()
+
+        def wait() -> Tensor:
+            self.meanwhile += time.thread_time() - begun
+            return out
+
+        return wait
 
     def sum(self, x: Tensor, stage: str = "exchange") -> Tensor:
         self.exchanges.append(Recorded(len(x), 0, float(x.element_size() * math.prod(x.shape[1:])), summed=True))
@@ -148,13 +155,22 @@ def dtype_of(module: nn.Module) -> torch.dtype:
 
 def run_layer(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int) -> None:
     """A convolution forward and backward on some layer and rows."""
+    go_back(run_forward(graph, conv, layer, x, depth))
+
+
+def go_back(out: Tensor) -> None:
+    """Backward from what came of a convolution."""
+    if out.requires_grad:
+        out.backward(torch.ones_like(out))
+
+
+def run_forward(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int) -> Tensor:
+    """What comes of a convolution on some layer and rows."""
     vertices = [torch.arange(count) % graph.num_vertices for count in (len(x), layer.num_dst)]
     held = [vertices[0]] * (depth + 1) + [vertices[1]]
     program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
     run = Pass([len(ids) for ids in held], held, 0, program.descend)
-    out = convolve(conv, x, depth, program, run, _edge_types(conv, layer))
-    if out.requires_grad:
-        out.backward(torch.ones_like(out))
+    return convolve(conv, x, depth, program, run, _edge_types(conv, layer))
 
 
 def _edge_types(conv: MessagePassing, layer: Layer) -> dict[str, object]:

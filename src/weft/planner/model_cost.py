@@ -27,7 +27,7 @@ from weft.graph import Graph
 from weft.nn import BlackBox, BlockModel, convolution_of, merged, walk
 from weft.placements import OWNER, ColumnSpan, Edges, EdgesById, Layer, Program, WholeLayer, column_layer, split_layer
 from weft.planner.counts import HOME, CountedBatch, Key, others
-from weft.planner.messages import Recorder, dtype_of, run_layer
+from weft.planner.messages import Recorder, dtype_of, go_back, run_forward, run_layer
 from weft.sampling import Block
 
 FEW = 8  # rows of a run that shows what does not depend on rows
@@ -53,6 +53,10 @@ class LayerCost:
     column: float = 0.0  # an edge where each worker has a slice of the columns, and its share of the rows
     ahead: float = 0.0  # an edge, where inputs are merged ahead by the threads that prepare batches; 0: they are not
     pulled: float = 0.0  # a row that others held; 0: they have mapped it already
+    meanwhile: float = (
+        0.0  # an edge here where some are pushed: what of it is computed while partial rows travel, forward
+    )
+    meanwhile_back: float = 0.0  # and backward
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def model_cost(
     runs: list[Callable[[], list[float]]] = []
     for depth, shape in enumerate(shapes):
         stand = _Bench(graph, found[depth + 1][0], found[depth + 1][1:3], depth, shape, workers)
-        runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 3]
+        runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 5]
     sizes = [min(int(shape.sources), most_rows(found[depth + 1][1:3])) for depth, shape in enumerate(shapes)]
     rows = [*sizes, FEW]
     runs.append(lambda: [step_time(graph, model, [FEW] * (len(shapes) + 1)), step_time(graph, model, rows)])
@@ -117,7 +121,7 @@ def model_cost(
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
     maps = [isinstance(convolution_of(found[depth + 1][0]), BlackBox) for depth in range(len(shapes))]
     layers = [
-        LayerCost(*(whole[:4] + split[:3] + [whole[4], whole[1] * of_all]))
+        LayerCost(*(whole[:4] + split[:3] + [whole[4], whole[1] * of_all] + split[3:]))
         for (whole, split), of_all in zip(halves, maps, strict=True)
     ]
     few, many = figures[-1][:2]
@@ -170,10 +174,10 @@ class _Bench:
     def split(self) -> list[float]:
         """What an edge takes where some are pushed, to owners and by request, and one by column.
 
-        Besides what whole rows cost without any.
+        Besides what whole rows cost without any. And of an edge that is not pushed, what is computed while others travel.
         """
         by_both = self._time(self._layer(self._held, self._destinations, 0))
-        figures = []
+        figures, meanwhile = [], np.zeros(2)
         for by_request in (False, True):
             block = random_block(self._held, self._destinations, self._edges - self._away)
             there = random_block(self._held, max(1, self._pairs), self._away)
@@ -184,9 +188,13 @@ class _Bench:
                 own = Route(self._held, self._destinations, none, [0, 0], [0, self._others], come, stay, stay)
                 here = EdgesById(block, src_ids=ids, dst_ids=ids[: self._destinations])
             at = torch.arange(self._pairs) % self._destinations
-            layer = split_layer(here, there, at, (None, own), Recorder())
-            figures.append(max(0.0, self._try(layer, self._x) - by_both) / self._edges)
-        return [*figures, self._by_column() if self._depth == 0 else 0.0]
+            comm = Recorder()
+            layer = split_layer(here, there, at, (None, own), comm)
+            took = self._try(layer, self._x)
+            figures.append(max(0.0, took - by_both) / self._edges)
+            if took:
+                meanwhile = took * self._meanwhile(layer, comm) / max(1, self._edges - self._away)
+        return [*figures, self._by_column() if self._depth == 0 else 0.0, *meanwhile]
 
     def _by_column(self) -> float:
         size, every = self._columns.size, self._held * self._columns.size  # the rows of all workers, or a share of them
@@ -209,10 +217,27 @@ class _Bench:
             return 0.0
 
     def _time(self, layer: Layer, x: Tensor | None = None) -> float:
+        rows = self._rows(layer, x)
+        return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth))
+
+    def _meanwhile(self, layer: Layer, comm: Recorder) -> np.ndarray:
+        """The shares of a run in which its exchanges go on, forward and backward, while something is computed."""
+        rows, took, shares = self._rows(layer), 0.0, np.zeros(2)
+        for _ in range(_FEWEST):
+            begun, comm.meanwhile = time.thread_time(), 0.0
+            out = run_forward(self._graph, self._conv, layer, rows, self._depth)
+            forward = comm.meanwhile
+            go_back(out)
+            shares += forward, comm.meanwhile - forward
+            took += time.thread_time() - begun
+        return shares / took
+
+    def _rows(self, layer: Layer, x: Tensor | None = None) -> Tensor:
+        """Rows that go into a layer: some of these, or of whichever."""
         rows = (self._x if x is None else x)[: layer.here.block.num_src].detach().requires_grad_(self._depth > 0)
         if self._depth == 0:
             layer.inputs.fetched(rows)
-        return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth))
+        return rows
 
 
 def most_rows(widths: tuple[int, int]) -> int:

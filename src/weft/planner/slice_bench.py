@@ -3,11 +3,14 @@
 One worker of several goes over a graph of some rows and edges with its slice of the columns, on a comm that only counts.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
+from weft.exchange import Background, Communicator
 from weft.graph import Graph
 from weft.nn import functional
 from weft.placements import Layer, SliceLayer, SliceSpan, WholeLayer, everyones
@@ -45,7 +48,9 @@ def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: 
     summed = sum(each[0].sent * each[0].row for each in every if each[0].summed)
     messages = tuple(of_all / (FEW * workers * (workers - 1)) for of_all in sent)
     cost = LayerCost(few, 0.0, row, max(0.0, whole - many) / max(1, edges))
-    return SlicedPart(depth, cost, messages, summed / FEW)
+    return SlicedPart(
+        depth, cost, messages, summed / FEW, _Run(graph, conv, width, depth, (workers, FEW), FEW).by_rounds()
+    )
 
 
 def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:
@@ -59,6 +64,16 @@ def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:
 
     by_row = time_of(random_block(rows, rows, 0))
     return by_row / rows, max(0.0, time_of(random_block(rows, rows, edges)) - by_row) / max(1, edges)
+
+
+class _Counted(Background):
+    """Exchanges at once, and counts them."""
+
+    called = 0
+
+    def __call__(self, exchange: Callable[[Communicator], None]) -> Callable[[], None]:
+        self.called += 1
+        return super().__call__(exchange)
 
 
 class _Run:
@@ -77,11 +92,14 @@ class _Run:
         """`size`: workers, and rows of each."""
         self._graph, self._conv, self._depth, (workers, own) = graph, conv, depth, size
         bounds = tuple(own * worker for worker in range(workers + 1))
-        span = SliceSpan(bounds, rank, torch.arange(bounds[-1]), everyones(bounds, rank), (0, bounds[-1]))
+        self._comm = Recorder(rank, workers)
+        self._background = _Counted(self._comm)
+        all_rows, whole = torch.arange(bounds[-1]), (0, bounds[-1])
+        span = SliceSpan(bounds, rank, all_rows, everyones(bounds, rank), whole, background=self._background)
         self._layer = SliceLayer(random_block(bounds[-1], bounds[-1], edges), span)
         self._layer.inputs.kept = None if depth else {}
         self._x = _rows(conv, own, width, first=depth == 0)
-        self._layer.comm = self._comm = Recorder(rank, workers)
+        self._layer.comm = self._comm
         self._go()  # what is done once
 
     def counted(self) -> list[Recorded]:
@@ -89,6 +107,11 @@ class _Run:
         self._comm.exchanges.clear()
         self._go()
         return self._comm.exchanges
+
+    def by_rounds(self) -> bool:
+        """Do all its rows go by what exchanges in the background?"""
+        self._background.called = 0
+        return 0 < len(self.counted()) == self._background.called
 
     def time(self) -> float:
         """What it takes."""

@@ -16,8 +16,8 @@ from torch import nn
 
 from weft.errors import ModelError
 from weft.graph import Graph
-from weft.nn import Decoupled, needs, row_costs, walk
-from weft.placements import OWNER, Held, placement_named, vertices_to_replicate
+from weft.nn import Decoupled, kept_of_edges, needs, row_costs, walk
+from weft.placements import OWNER, ROUNDS, Held, placement_named, vertices_to_replicate
 from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.cost import Price
 from weft.planner.counts import HOME, CountedBatch, Counts, Key, ways
@@ -71,9 +71,9 @@ class WholeGraph(Space):
         chunked = needed.lists + needed.slices + needed.rows, needed.edges
         mixings = self.depth - _enters(model)
         self._ways: dict[tuple[bool, bool], _Way] = {  # by: on slices of the columns? Decoupled?
-            (False, False): _AtOwners(self, keeps),
-            (True, False): _Sliced(self, layers, None if self.task.memory is None else chunked),
-            (True, True): _Decoupled(self, mixings, heads, *mixes),
+            (False, False): _AtOwners(self, keeps, kept_of_edges(model, graph.num_features, self.item)),
+            (True, False): _Sliced(self, layers, chunked),
+            (True, True): _Decoupled(self, chunked, mixings, heads, *mixes),
         }
         self._layers = layers
 
@@ -148,10 +148,10 @@ class _Way(ABC):
 class _AtOwners(_Way):
     """Every layer at the owners of its vertices."""
 
-    def __init__(self, space: WholeGraph, keeps: bool) -> None:
-        """`keeps`: is what the first layer merges made once, and kept?"""
+    def __init__(self, space: WholeGraph, keeps: bool, of_edges: list[int]) -> None:
+        """`keeps`: is what the first layer merges made once, and kept? `of_edges`: bytes that each layer keeps an edge."""
         super().__init__(space)
-        self._keeps = keeps
+        self._keeps, self._of_edges = keeps, of_edges
 
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         return layers_of(plan)
@@ -162,47 +162,56 @@ class _AtOwners(_Way):
         rows = below[0] * widths[0] + sum(2 * n * width for n, width in zip(below[1:], widths[1:-1], strict=True))
         rows += self._own * (2 * sum(widths[1:]) + widths[0] * self._keeps)
         hops = [drawn[Key(layer, OWNER)] for layer in range(len(plan.layers))]
-        return self._bytes(rows, 12.0 * sum(float(hop.lists.sum(1).max()) for hop in hops[:2]))
+        edges = [float(hop.lists.sum(1).max()) for hop in hops]
+        attention = sum(count * each for count, each in zip(edges, self._of_edges, strict=True))
+        return self._bytes(rows, 12.0 * sum(edges[:2]) + attention)
 
 
 class _Sliced(_Way):
     """All layers on slices of the columns."""
 
-    def __init__(
-        self, space: WholeGraph, layers: list[SlicedPart | None], chunked: tuple[float, float] | None = None
-    ) -> None:
-        """`chunked`: where memory is bounded, bytes that are needed anyhow, and by all edges at once."""
+    def __init__(self, space: WholeGraph, layers: list[SlicedPart | None], chunked: tuple[float, float]) -> None:
+        """`chunked`: bytes that are needed anyhow, and those that attention keeps of all edges at once."""
         super().__init__(space)
         self._layers, self._chunked = layers, chunked
 
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
-        return [part for part in reversed(self._layers) if part is not None]
+        """As they are run: in rounds, where rows travel meanwhile or destinations are gone through in ranges."""
+        rounds, overlap = plan.chunks or (ROUNDS if plan.overlap else 1), plan.overlap and self._space.size > 1
+        late = self._late(rounds)
+        return [part.in_rounds(rounds, overlap, late) for part in reversed(self._layers) if part is not None]
+
+    def _late(self, rounds: int) -> float:
+        """The share of rows that neither their own vertex nor a neighbour needs in the first of so many rounds."""
+        return float(np.mean((1 - 1 / rounds) ** (np.diff(self._graph.indptr) + 1.0)))
 
     def memory(self, plan: Plan) -> float:
-        if self._chunked is not None:
-            anyhow, edges = self._chunked
-            return anyhow + edges / (plan.chunks or _MOST_CHUNKS)
-        widths, vertices = self._model.widths, self._graph.num_vertices
-        rows = self._own * (widths[0] + 2 * sum(widths[1:])) + 3 * vertices * max(widths) / self._space.size
-        return self._bytes(rows, 12.0 * self._graph.num_edges + 16.0 * vertices)
+        """Where memory is bounded, destinations are gone through in as many ranges as that takes."""
+        anyhow, edges = self._chunked
+        return anyhow + edges / (plan.chunks or (1 if self._space.task.memory is None else _MOST_CHUNKS))
 
 
 class _Decoupled(_Sliced):
     """Dense layers on own rows, rows to slices, mixings (of inputs that stay one is made once), and rows again."""
 
-    def __init__(self, space: WholeGraph, mixings: int, heads: int, row: float, edge: float) -> None:
+    def __init__(
+        self, space: WholeGraph, chunked: tuple[float, float], mixings: int, heads: int, row: float, edge: float
+    ) -> None:
         """`row` and `edge`: what each takes in a mixing."""
-        super().__init__(space, [])
+        super().__init__(space, [], chunked)
         model, size = space.model, space.size
         dense = sum(cost.source + cost.destination for cost in model.layers)
         fixed = sum(cost.fixed for cost in model.layers)
-        cost = LayerCost(fixed, dense, row * mixings * heads, edge * mixings * heads)
+        mixed = edge * mixings * heads
+        meanwhile = mixed * min(0.5, 1 / max(mixings, 1))  # of the first mixing forward, and of the last one
+        cost = LayerCost(fixed, dense, row * mixings * heads, mixed)
+        self._meanwhile = replace(cost, meanwhile=meanwhile, meanwhile_back=meanwhile)
         messages = (model.widths[-1] * space.item / size,) * (4 * heads if size > 1 and mixings else 0)
-        self._part = SlicedPart(0, cost, messages, overlaps=min(1.0, 2 / max(mixings, 1)))
+        self._part = SlicedPart(0, cost, messages)
 
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         """The layers are not priced one by one."""
-        return [replace(self._part, overlaps=self._part.overlaps * plan.overlap)]
+        return [replace(self._part, cost=self._meanwhile) if plan.overlap else self._part]
 
 
 def _coupled(model: nn.Module) -> tuple[nn.Module, int, bool]:

@@ -8,7 +8,7 @@ import pytest
 from weft.planner import KINDS, STAGES, Cluster, Host
 from weft.planner.answer import LIMITS
 from weft.planner.cluster import Link
-from weft.planner.cost import Prices, drift, epoch_seconds
+from weft.planner.cost import PARTS, Price, Prices, drift, epoch_seconds
 from weft.planner.loads import Load, Move
 from weft.planner.model_cost import LayerCost, ModelCost
 
@@ -151,19 +151,75 @@ def test_processors_that_hosts_share_and_those_that_they_have():
 
 
 def test_an_epoch_is_held_up_by_what_takes_longest():
-    limits = np.array([1.0, 4.0, 2.0, 6.0, 0.5])
+    limits = np.array([1.0, 4.0, 2.0, 6.0, 0.5, 0.0])
     assert epoch_seconds(limits, 10, 1e3, 2, ahead=True) == pytest.approx(40.0, rel=0.01)
     assert epoch_seconds(limits, 10, 4.0, 2, ahead=True) > 40.0
     assert epoch_seconds(limits, 10, 4.0, 2, ahead=False) == 80.0
 
 
 def test_work_that_two_limits_have_in_common_holds_nothing_up_twice():
-    alone = np.array([4.0, 0.0, 4.0, 0.0, 4.0])  # all that processors do is training, and it waits for nothing
+    alone = np.array([4.0, 0.0, 4.0, 0.0, 4.0, 0.0])  # all that processors do is training, and it waits for nothing
     assert epoch_seconds(alone, 10, 3.0, 2, ahead=True) == 40.0
-    apart = np.array([4.0, 0.0, 4.0, 0.0, 0.0])
+    apart = np.array([4.0, 0.0, 4.0, 0.0, 0.0, 0.0])
     assert epoch_seconds(apart, 10, 3.0, 2, ahead=True) == pytest.approx(40 * 2 ** (1 / 3))
-    seconds = [epoch_seconds(np.array([4.0, 1.0, 4.0, 1.0, x]), 1, 3.0, 1, True) for x in (0.0, 1.0, 2.0, 4.0)]
+    seconds = [epoch_seconds(np.array([4.0, 1.0, 4.0, 1.0, x, 0.0]), 1, 3.0, 1, True) for x in (0.0, 1.0, 2.0, 4.0)]
     assert seconds == sorted(seconds, reverse=True)
+
+
+def test_what_training_exchanges_is_not_delayed_by_itself_on_links():
+    """All bytes are training's own: an epoch takes what training does, however badly things run side by side."""
+    work = load(exchange={"carry": np.zeros(2)})
+    work.moves = [Move("exchange", np.array([[0.0, 300.0], [300.0, 0.0]]))] * 2
+    price = prices(cluster()).of(work)
+    training, links = limit(price, "training"), limit(price, "links")
+    assert links == 6.0 < training
+    for overlap in (1.2, 4.0, 50.0):
+        assert price.seconds(10, overlap, 2, ahead=True) == pytest.approx(10 * training)
+    fetched = load()
+    fetched.moves = [Move("fetch", np.array([[0.0, 300.0], [300.0, 0.0]]))]
+    both = price + prices(cluster()).of(fetched)  # what others fetch goes over the same links
+    assert limit(both, "links") == 9.0 and limit(both, "training") == pytest.approx(2 * training - 2 * 3.0 - 2 * 0.25)
+    assert both.seconds(10, 4.0, 2, ahead=True) > 10 * limit(both, "training")
+
+
+@pytest.mark.parametrize("overlap", [1.5, 3.0, 12.0])
+def test_no_figure_grows_without_the_epoch_taking_longer(overlap):
+    """The search leaves out what is worse in every figure: so an epoch may take no less for any of them being more."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        parts = rng.random(len(PARTS)) * 3
+        parts[0] = max(parts[0], parts[1])  # what trains is a part of what processors do
+        price = replace(Price.nothing(), parts=parts, links=rng.random((2, 3)))
+        price.parts[2:4] += price.links[0].max()  # a thread waits for its slowest exchange each time
+        usual = price.seconds(1, overlap, 2, ahead=True)
+        for at in range(len(parts)):
+            more = parts.copy()
+            more[at] += 0.1
+            more[0] += 0.1 * (at == 1)
+            links = price.links + 0.1 * np.array([[PARTS[at] == "moves"], [PARTS[at] == "fetches"]])
+            longer = replace(price, parts=more, links=links).seconds(1, overlap, 2, ahead=True)
+            saves = PARTS[at] in ("bursts", "fetch bursts", "hidden")
+            assert longer <= usual + 1e-9 if saves else longer >= usual - 1e-9, PARTS[at]
+
+
+def test_what_is_computed_while_partial_rows_travel_hides_them():
+    """Own edges are computed meanwhile; of what is left over of either, nothing is gained."""
+    model = replace(MODEL, layers=[replace(MODEL.layers[0], meanwhile=0.01, meanwhile_back=0.02)])
+    of = Prices(cluster(), model, item=4, row=16)
+
+    def training(kept, kept_back, sent=50.0):
+        work = load()
+        work.edges, work.pushes = np.array([100.0, 100.0]), True
+        work.kept, work.kept_back = kept, kept_back
+        work.moves = [Move("exchange", np.array([[0.0, sent], [sent, 0.0]]))] * 2
+        price = of.of(work)
+        return limit(price, "training"), stage(price, "exchange")
+
+    (whole, exchange), rest = training(0.0, 0.0), np.array([80.0, 10.0])
+    assert exchange == pytest.approx(2 * 0.25 + 2 * 0.5)
+    assert training(rest, 0.0) == (pytest.approx(whole - 0.8), pytest.approx(exchange - 0.8))
+    assert training(0.0, rest / 4) == (pytest.approx(whole - 0.4), pytest.approx(exchange - 0.4))
+    assert training(rest, rest) == (pytest.approx(whole - exchange), pytest.approx(0.0))
 
 
 def test_machines_that_are_slower_now_or_elsewhere():

@@ -72,7 +72,7 @@ def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch
     seen, most = [], model_cost.most_rows((width, 16))
     run = model_cost._Bench(graph, GCNConv(width, 16), (width, 16), 0, shape, 4)
     monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.here.block) or 1.0)
-    assert len(run.whole()) == 5 and len(run.split()) == 3
+    assert len(run.whole()) == 5 and len(run.split()) == 5
     assert max(block.num_src for block in seen) == most < 27_000
     by_column = seen[-2]  # then comes the run with few rows
     assert by_column.num_src / by_column.num_dst == pytest.approx(4 * 27_000 / 9_000, rel=0.01)

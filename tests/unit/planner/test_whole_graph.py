@@ -75,6 +75,30 @@ def test_models_over_relations_are_planned_too(tmp_path):
     assert all(told[name].excluded is None and told[name].seconds > 0 for name in ("halo", "tp"))
 
 
+def test_rows_travel_while_others_are_summed(near):
+    """In rounds: more exchanges of as many bytes, of which what can be is hidden; attention has no such way."""
+    planner, slow = near.planner(cluster(1e6), 1), replace(cluster(1e6), work=WORK | {"pace": 1e-3, "layers": 300.0})
+    at_once, hidden = (planner.predict(tp(3, overlap=way), slow) for way in (False, True))
+    assert hidden.seconds < at_once.seconds and hidden.sent == pytest.approx(at_once.sent)
+    parts = {plan: [*planner.space.parts(plan)] for plan in (tp(3), tp(3, overlap=False))}
+    assert all(part.by_rounds for part in parts[tp(3)] if part.messages)
+    assert sum(len(part.messages) for part in parts[tp(3)]) == 8 * sum(
+        len(part.messages) for part in parts[tp(3, overlap=False)]
+    )
+
+
+def test_what_attention_keeps_an_edge_is_part_of_memory(tmp_path):
+    graph = communities(tmp_path / "g", vertices=600, edges=9000, width=6, classes=3, train=0.4, block=60)
+    planner = what_if(graph, tmp_path, model="gat", hidden=8, heads=4).planner(cluster(1e6), 1)
+    halo, whole, ranges = (
+        planner.predict(plan, cluster(1e6)) for plan in (planner.space.named["halo"], tp(3), tp(3, chunks=8))
+    )
+    of_edges = 4 * 4 * graph.num_edges  # four numbers of four bytes, an edge and head
+    assert whole.memory - ranges.memory == pytest.approx(2 * 7 / 8 * of_edges, rel=0.5)
+    assert halo.memory > 2 * 4 * of_edges / 3  # two layers of four heads, a third of the edges at least
+    assert not any(part.by_rounds for part in planner.space.parts(tp(3)))
+
+
 def test_half_precision_moves_half_as_much(near):
     planner = near.planner(cluster(1e6), 1)
     whole, half = (planner.predict(tp(3, wire=precision), cluster(1e6)) for precision in ("float32", "float16"))
@@ -118,7 +142,7 @@ def test_plans_that_need_more_than_a_worker_may_use_are_left_out(near):
     with pytest.raises(ConfigError, match="no plan fits this cluster"):
         WhatIf(near._graph, near._settings.changed(memory="1KiB")).answer(cluster(1e5))
     less = WhatIf(near._graph, near._settings.changed(memory=f"{halo.memory / 1e9 + 1}GB"))
-    assert less.answer(cluster(1e5)).best.plan == plenty.best.plan
+    assert less.answer(cluster(1e5)).best.seconds == pytest.approx(plenty.best.seconds, rel=0.2)
     planner = near.planner(cluster(1e5), 1)
     planner.space.task, before = replace(planner.space.task, memory=most), planner.space.task
     try:
