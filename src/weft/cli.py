@@ -25,7 +25,7 @@ COMMANDS = {
     "probe": "Measure the cluster: processors, memory and links, and what work takes. Run it as training will run.",
     "doctor": "Look at the cluster before a long run: connections, links, clocks, disks, memory, limits; with remedies.",
     "plan": "Predict what an epoch takes by every plan, on this cluster or another, and say which is fastest and why.",
-    "report": "Compare allocations of a graph: cut, balance, halos, and what training would send under each.",
+    "report": "Show what a run's stages took beside what was predicted; or compare allocations of a graph.",
     "train": "Train a model on a graph.",
     "launch": "Start a command's workers on a cluster: by Ray, Slurm, Kubernetes, torchrun, MPI; or show what would start.",
     "embed": "Write embeddings, predictions or probabilities of all vertices (exact, over all neighbours).",

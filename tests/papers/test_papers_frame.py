@@ -11,7 +11,6 @@ from papers.gsplit import table1, table2, table5
 
 from weft.errors import ConfigError
 from weft.graph import communities, rmat
-from weft.partition import PartitionGoal, TrainingTask
 from weft.planner import Sweep
 
 
@@ -185,16 +184,3 @@ def test_the_hottest_rows_within_a_part_are_its_own(tmp_path):
     assert not (kept & ~own).any()
     assert degrees[kept].min() >= degrees[own & ~kept].max()
     assert hottest(graph, 0.9, own).sum() == 100
-
-
-@pytest.mark.parametrize("name", ["Table III", "Table IV", "Table V"])
-def test_adagls_tables_are_made_of_its_choices(small, monkeypatch, name):
-    monkeypatch.setattr(
-        "papers.adagl.task.goal", lambda seed, **more: PartitionGoal(4, task=TrainingTask((3,), 64), seed=seed)
-    )
-    for table in ("table3", "table4", "table5"):
-        monkeypatch.setattr(f"papers.adagl.{table}.ONE", "communities")
-    (one,) = run.sheets_of("adagl", [name])
-    found = {case: measure() for case, measure in one.cases(small).items()}
-    assert all(figures["waiting, rows"] > 0 for figures in found.values())
-    assert [*one.compare(found)]

@@ -100,15 +100,15 @@ def watched(graph, world, plan, folder, resume=False, **changed):
 
 
 def tried(graph, world):
-    """`fit` with two rivals, each on trial for two epochs of seven."""
+    """`fit` with two rivals, each on trial for some batches of seven epochs."""
     told = []
     trainer = trainer_for(graph, world, told.append, epochs=7)
     first, *others = (
         Prediction(str(number), plan, 1.0, {}, {"links": 1.0}, {}, 0.0, 1.0)
         for number, plan in enumerate((trainer.parallel, *PLANS[2:4]))
     )
-    trials._LEAST = 0.0  # epochs as short as these are not worth a trial
-    trial = Trial(others, epochs=10_000, change=0.0)
+    trials._COLD, trials._FEW, trials._MANY, trials._COST = 2, 3, 3, 1e9  # a run as short as this is not worth a trial
+    trial = Trial(others, batches=len(trainer.loader), change=0.0)
     trainer.watch = Watch(first, lambda left: answer_of((first.plan, 1.0), (first.plan, 1.0)), trial=trial)
     trainer.watch._pace = Pace(None)  # epochs this short are not predicted
     trainer.fit()

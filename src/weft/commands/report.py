@@ -1,4 +1,4 @@
-"""weft report: what was made, side by side, in a table and a page."""
+"""weft report: what was made or trained, side by side, in a table and a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ from weft.plugins import PARTITION_METHODS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft report`."""
-    parser.add_argument("kind", choices=("partition",), help="partition: allocations of one graph")
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    about = "what each stage of a run took, and what was predicted"
+    of_run = kinds.add_parser("run", help=about, description=f"{about[0].upper()}{about[1:]}.")
+    of_run.add_argument("log", type=Path, help="what `weft train --log json` wrote")
+    of_run.add_argument("--json", action="store_true", help="print the figures as JSON")
+    about = "allocations of one graph"
+    _add_partition(kinds.add_parser("partition", help=about, description=f"{about[0].upper()}{about[1:]}."))
+
+
+def _add_partition(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", type=Path, help="a graph directory")
     parser.add_argument(
         "allocations", nargs="+", metavar="allocation", help="a partitioned directory of it, or a method to compute now"
@@ -40,7 +49,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Count, and show."""
+    """Count or read, and show."""
+    return {"run": _run, "partition": _partition}[args.kind](args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    plans = weft.report.read_run(args.log)
+    print(json.dumps([asdict(one) for one in plans])) if args.json else weft.report.print_run(plans)
+    return 0
+
+
+def _partition(args: argparse.Namespace) -> int:
     if args.batches < 1:
         raise ConfigError(f"--batches {args.batches} is out of range: look at 1 or more")
     if not 0 <= args.slack < float("inf"):

@@ -62,5 +62,6 @@ class Answer:
     looked_at: int  # batches of the dry run
     error: float  # of its mean rows: standard error, as a share
     took: float  # seconds of planning
+    off: float = 0.0  # how far predictions may be off beside each other, as a share
     sweeps: list[Sweep] = field(default_factory=list)
     measured: dict[str, dict[str, float]] = field(default_factory=dict)  # by plan's name: seconds, and by stage

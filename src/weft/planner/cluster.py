@@ -78,6 +78,7 @@ class Cluster:
     links: tuple[Link, ...] = ()
     together: float = 1.0  # the share of their bandwidths that hosts keep while all send to all without a rest
     rounds: int = 1  # of rehearsals that `work` is the mean of; 0: it is known from elsewhere, and runs refine it
+    error: float = 0.075  # how far predictions of epochs are off beside each other, as a share (standard deviation)
     measured: float | None = None  # when: seconds since 1970, whole ones
 
     @property

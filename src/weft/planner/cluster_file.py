@@ -108,6 +108,7 @@ def _work_text(cluster: Cluster) -> Iterator[str]:
     if cluster.work:
         yield "[work]  # processor seconds a unit, at speed 1"
         yield f"rounds = {cluster.rounds}  # of rehearsals that these figures are the mean of; 0: from elsewhere"
+        yield f"error = {_number(cluster.error)}  # how far predictions are off beside each other, as a share"
     for kind, rate in cluster.work.items():
         yield f"{kind} = {_number(rate)}  # {KINDS[kind]}"
 
@@ -142,7 +143,7 @@ def cluster_of(text: str, where: str) -> Cluster:
             raise ConfigError(f"{where}: {names.count(name)} hosts are called {name!r}; give each a name of its own")
     links = tuple(_link(where, n, data, names) for n, data in enumerate(top.tables("link"), 1))
     _check_links(where, links)
-    work = _Table(f"{where}: work", top.data.get("work", {}), (*KINDS, "rounds"))
+    work = _Table(f"{where}: work", top.data.get("work", {}), (*KINDS, "rounds", "error"))
     costs = {kind: work.number(kind, _OTHERS.get(kind, _RATE)) for kind in KINDS if kind in work.data}
     for kind in KINDS:
         if work.data and kind not in costs:
@@ -160,6 +161,7 @@ def cluster_of(text: str, where: str) -> Cluster:
         links,
         exchange.number("together", _SHARE, 1.0),
         int(work.number("rounds", _ROUNDS, 1)),
+        work.number("error", _ERROR, Cluster.error),
         _measured(top),
     )
 
@@ -190,6 +192,7 @@ _OTHERS = {  # of [work]: what is not seconds a unit
 }
 _COUNT = _Measure("a whole number, such as 4", whole=True)
 _ROUNDS = _Measure("a whole number, such as 3", zero=True, whole=True)
+_ERROR = _Measure("a share, such as 0.05", zero=True)
 
 
 class _Table:

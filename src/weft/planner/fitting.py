@@ -51,6 +51,13 @@ def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     return work | side_by_side(*as_batches(cluster, work, seen))
 
 
+def prediction_error(cluster: Cluster, seen: Sequence[Observation]) -> float:
+    """How far predictions of epochs that were seen are off, as a share; where all are too high or too low alike, they are
+    not."""
+    off = [np.log(one.planner.predict(one.plan, cluster).seconds / one.seconds) for one in seen]
+    return float(np.std(off))
+
+
 def told_by(cluster: Cluster, seen: Sequence[Observation]) -> Told:
     """What epochs tell of what each kind of work costs."""
     kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "busy", "overlap", "step", "layers")]

@@ -130,7 +130,8 @@ class Planner:
         took = self._took + time.perf_counter() - start
         said = reasons(shown, lambda plan: self.predict(plan, cluster), prefetch)
         looked_at = len(counted.each)
-        return Answer(self.space.task.title, ranked[0], shown, said, self.batches, looked_at, counted.error, took)
+        title, off = self.space.task.title, cluster.error
+        return Answer(title, ranked[0], shown, said, self.batches, looked_at, counted.error, took, off)
 
     def _searched(self, cluster: Cluster, epochs: int) -> list[Plan]:
         """Plans that may be the best over so many epochs, of all options that are open; the fastest first."""

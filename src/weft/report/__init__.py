@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from weft.report.plan_table import print_answer
     from weft.report.plan_text import answer_as_dict
     from weft.report.progress import StageProgress
+    from weft.report.run_stages import print_run, read_run
     from weft.report.tables import (
         print_cluster,
         print_findings,

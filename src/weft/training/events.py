@@ -46,6 +46,8 @@ class EpochEnded:
     validation: float | None
     best: bool
     figures: dict[str, float] = field(default_factory=dict)  # all that was measured on the validation split, by name
+    plan: str = ""  # of its last batch, and
+    stages: dict[str, float] = field(default_factory=dict)  # seconds by stage, of this worker
 
 
 @dataclass(frozen=True)

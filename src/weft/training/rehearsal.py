@@ -16,7 +16,7 @@ import torch
 from weft.exchange import Communicator, World
 from weft.graph import Graph, ProgressCallback, communities
 from weft.plan import Plan, Settings
-from weft.planner import Answer, Cluster, Observation, Planner, fit
+from weft.planner import Answer, Cluster, Observation, Planner, fit, prediction_error
 from weft.scratch import scratch_folder
 from weft.training.models import make_model
 from weft.training.planning import planner_for
@@ -80,7 +80,8 @@ def rehearse(world: World, cluster: Cluster, rounds: int = 1, progress: Progress
                 progress("rehearsing", done, total)
             trainer.close()
         disk = max(float(seconds) for seconds in comm.gather(torch.tensor([_from_disk(graph)])))
-        return replace(cluster, work=fit(cluster, seen) | {"disk": disk}, rounds=rounds)
+        fitted = replace(cluster, work=fit(cluster, seen) | {"disk": disk}, rounds=rounds)
+        return replace(fitted, error=prediction_error(fitted, seen))
 
 
 def _graph(world: World, folder: Path) -> Graph:

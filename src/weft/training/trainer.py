@@ -2,7 +2,8 @@
 
 import gc
 import math
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ from weft.training.loader import Loader, Reads
 from weft.training.objectives import Objective
 from weft.training.run import Run
 from weft.training.run_state import Progress, RunState
-from weft.training.watch import Watch
+from weft.training.watch import Change, Watch
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class Trainer:
         self.progress = Progress()
         self._batches, self._validates = len(loader), self.objective.count("validation") > 0
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
+        self._seconds: list[float] = []  # of each batch of the present epoch,
+        self._before: dict[str, float] = {}  # and by stage, of all that came before it
         self._optimizer = make_optimizer(self.model.parameters(), settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
 
@@ -106,7 +109,7 @@ class Trainer:
     def _epoch(self, interrupts: Interrupts) -> None:
         p, s = self.progress, self.settings
         self.model.train()
-        for batch in self.loader.epoch(p.epoch, p.batch, last=p.epoch + 1 == s.optimisation.epochs):
+        for batch in self._epoch_from(p.batch):
             with self.world.during(f"epoch {p.epoch + 1}, batch {p.batch + 1}"):
                 loss, edges, signum = self._step(batch, interrupts.signum)
             p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.terms, p.batch + 1, p.step + 1
@@ -118,8 +121,40 @@ class Trainer:
             if signum:
                 self._saved.finish(p)
                 raise Interrupted(signum, self._saved.told_to_stop(p, self._batches))
-        self._end_epoch(sum(self.loader.feed.seconds))
+        self._end_epoch(sum(self._seconds))
         self._look()
+
+    def _epoch_from(self, first: int) -> Iterator[Batch]:
+        """The present epoch's batches from one on. Between two of them the plan may change, where several are tried."""
+        self._seconds, self._before, epoch = [], self.meter.seconds(), self.progress.epoch
+        while first < self._batches:
+            change, since = None, time.perf_counter()
+            for batch in self.loader.epoch(epoch, first, last=epoch + 1 == self.settings.optimisation.epochs):
+                yield batch
+                first, before, since = batch.index + 1, since, time.perf_counter()
+                self._seconds.append(since - before)
+                change = self._tried(first)
+                if change is not None and change.plan is not None:
+                    batch.finish()
+                    break
+            self._change(change)
+
+    def _tried(self, first: int) -> Change | None:
+        """What changes before a batch of the present epoch, because plans are tried."""
+        if self.watch is None or not self.settings.parallel.watch:
+            return None
+        left = (self.settings.optimisation.epochs - self.progress.epoch) * self._batches - first
+        return self.watch.stepped(self._seconds[-1], left, self.run.comm)
+
+    def _change(self, change: Change | None) -> None:
+        """Say what a watch found, and go on by its plan."""
+        if change is None:
+            return
+        self._notice(change.text)
+        if change.plan is not None:
+            with self.world.during("the change of plans"):
+                self.use(change.plan)
+            self.run.prepare()
 
     def _step(self, batch: Batch, signum: int | None = None) -> tuple[float, int, int]:
         """One batch: forward, loss over the whole batch's terms, and backward for each of its parts; update.
@@ -154,13 +189,16 @@ class Trainer:
         epoch, loss, best = p.epoch, p.loss / p.seeds, False
         p.history.append({"epoch": epoch, "loss": loss, "validation": None, "figures": {}})
         p.epoch, p.batch, p.loss, p.seeds = epoch + 1, 0, 0.0, 0
+        before, now = self._before, self.meter.seconds()
+        stages = {stage: took - before.get(stage, 0.0) for stage, took in now.items()}
         if every and p.epoch % every == 0:
             best = self._evaluate()
         self._saved.save(p)
         if p.epoch == self.settings.optimisation.epochs:
             best = self._evaluate_at_end() or best
         evaluated = p.history[-1]
-        self._tell(EpochEnded(epoch, loss, seconds, evaluated["validation"], best, evaluated["figures"]))
+        validation, plan = evaluated["validation"], str(self.parallel)
+        self._tell(EpochEnded(epoch, loss, seconds, validation, best, evaluated["figures"], plan, stages))
 
     def _evaluate(self) -> bool:
         """Evaluate after an epoch: is it the best one?"""
@@ -185,7 +223,7 @@ class Trainer:
         return bool(p.history) and p.history[-1]["validation"] is None and self._evaluate()
 
     def _look(self) -> None:
-        """After an epoch: try another plan, or plan again if the epoch did not take what was expected."""
+        """After an epoch: plan again, if it did not take what was expected."""
         p, s, feed = self.progress, self.settings, self.loader.feed
         if (
             self.watch is None
@@ -195,14 +233,7 @@ class Trainer:
             or p.epoch == s.optimisation.epochs
         ):
             return
-        change = self.watch.look(p.epoch, feed.seconds, self._batches, self.run.comm, feed.rest)
-        if change is None:
-            return
-        self._notice(change.text)
-        if change.plan is not None:
-            with self.world.during("the change of plans"):
-                self.use(change.plan)
-            self.run.prepare()
+        self._change(self.watch.look(p.epoch, feed.seconds, self._batches, self.run.comm, feed.rest))
 
     def _finish(self) -> Result:
         self._saved.take_best()
@@ -220,7 +251,7 @@ class Trainer:
         """Only the steps of an epoch from a batch on (and what its watch makes of them), to be timed: edges, mean loss."""
         self.model.train()
         self.progress.epoch, edges, loss, terms = epoch, 0, 0.0, 0
-        for batch in self.loader.epoch(epoch, first):
+        for batch in self._epoch_from(first):
             more_loss, more_edges, _ = self._step(batch)
             loss, edges, terms = loss + more_loss, edges + more_edges, terms + batch.terms
         self._look()

@@ -1,4 +1,4 @@
-"""A trial: of plans that are predicted to take about as long, each trains for a while, and the fastest one stays.
+"""A trial: of plans whose predictions can't tell which is faster, each trains some batches, and the fastest one stays.
 
 All plans train the same model, so trying one costs no more than what it takes longer, and to change to it.
 """
@@ -6,26 +6,32 @@ All plans train the same model, so trying one costs no more than what it takes l
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from statistics import fmean, stdev
 
 from weft.plan import Plan
 from weft.planner import Answer, Prediction
 
-EPOCHS = 2  # that a plan trains for: the first one opens connections and fills caches, the second one counts
-_CLOSE = 1.15  # predicted to take so many times the best's seconds, a plan may well be the faster one
 WORTH = 0.95  # of the present plan's time: one that takes more is not worth a switch, as chance does as much
-_LEAST = 0.5  # seconds of an epoch: shorter ones differ more by chance than plans do
-_COST = 0.05  # of a run's seconds: what trying plans may cost
-_HOPELESS = 3.0  # an epoch of so many times the fastest's, even a first one, is not what was predicted: the trial ends
+_FEW, _MANY = 8, 40  # batches that a plan is timed for at least, and at most,
+_SURE = 0.02  # until their mean is known to this share (standard error)
+_LOOK = 4  # batches after which it is looked at again whether that is so
+_COLD = 16  # batches at most that are not timed at the start of a run, when all that they touch is touched first
+_COST = 0.05  # of what is left of a run: what trying plans may cost
+_HOPELESS = (
+    3.0  # batches of so many times the fastest's, or what was predicted, are not what was expected: nothing is tried
+)
 
 
 def rivals(answer: Answer, present: Prediction | None = None) -> list[Prediction]:
     """The plans that may be faster than the present one, usually the best, and train the same model: the likeliest first.
 
-    Those are predicted to take little longer, by doing something else than the ones before: plans that do much the same are
-    predicted too high or too low alike. So none differs from another in the size of its cache alone.
+    Those are predicted to take longer by no more than predictions are off, by doing something else than the ones before:
+    plans that do much the same are predicted too high or too low alike. So none differs from another in the size of its
+    cache alone.
     """
     best = present or answer.best
-    close = [one for one in answer.predictions if one.excluded is None and one.seconds <= _CLOSE * best.seconds]
+    most = best.seconds * (1 + 2 * answer.off)
+    close = [one for one in answer.predictions if one.excluded is None and one.seconds <= most]
     close = [one for one in close if one.plan != best.plan and one.plan.wire == best.plan.wire]
     found = [best]
 
@@ -50,59 +56,108 @@ class Turn:
     """Who goes on, and why."""
 
     prediction: Prediction
-    seconds: float | None  # of an epoch, measured; None: not tried yet
+    seconds: float | None = None  # of an epoch, measured; None: not tried yet
     text: str = ""  # for a person, if there is something to tell
 
 
-class Trial:
-    """What the plan in use is found to take, and then each of its rivals, as many as a run of so many epochs pays for.
+@dataclass(frozen=True)
+class Timed:
+    """A plan's batches."""
 
-    `change`: seconds that it takes to get ready for another plan.
+    prediction: Prediction
+    seconds: float  # of one
+    error: float  # standard error, as a share
+
+    @classmethod
+    def of(cls, prediction: Prediction, steps: Sequence[float]) -> "Timed":
+        """The longest one, maybe a hiccup, counts as the others."""
+        kept = sorted(steps)[:-1]
+        mean = fmean(kept)
+        return cls(prediction, mean, stdev(kept) / mean / math.sqrt(len(kept)))
+
+    def lead(self, other: "Timed") -> float:
+        """How much longer the other one's batches take."""
+        return other.seconds / self.seconds - 1
+
+
+class Trial:
+    """What batches of the plan in use are found to take, and then of each of its rivals, as many as a run pays for.
+
+    The first worker's clock and decisions count; the others only know when it decides (`looks`).
     """
 
-    def __init__(self, rivals: Sequence[Prediction], epochs: int, change: float) -> None:
-        self.rivals, self._waiting, self.epochs, self.change = rivals, list(rivals), epochs, change
-        self._first: float | None = None  # seconds of the very first epoch
-        self._before = 0  # epochs that were through when this began: of a run that was resumed
-        self.tried: list[tuple[float, Prediction]] = []  # seconds of an epoch
+    def __init__(self, rivals: Sequence[Prediction], batches: int, change: float) -> None:
+        """`batches`: of an epoch. `change`: seconds that it takes to get ready for another plan."""
+        self.rivals, self.batches, self.change = rivals, batches, change
+        self._waiting = list(rivals)
+        self.tried: list[Timed] = []
+        self._cold = min(batches, _COLD)  # of the present turn: batches that are not timed
+        self._steps: list[float] = []
+        self._next = self._cold + _FEW  # how many there will be when it is looked at
 
-    def ended(self, epoch: int, present: Prediction, took: float, usual: float | None, whole: float) -> Turn | None:
-        """Who goes on after a run's so many-th epoch, by the present plan; None: it is not through yet.
+    def looks(self, seconds: float) -> bool:
+        """A batch took so long: is it time to decide?"""
+        self._steps.append(seconds)
+        return len(self._steps) >= self._next
 
-        `usual`: seconds of its epochs, once there was one that counts. `whole`: of this one, with all that was new in it.
-        """
-        if self._first is None:
-            self._first, self._before = whole, epoch - 1
-        hopeless = bool(self.tried) and took > _HOPELESS * min(seconds for seconds, _ in self.tried)
-        if usual is None and not hopeless:
+    def decide(self, present: Prediction, left: int) -> Turn | None:
+        """Who goes on, where so many batches of the run are left; None: the present plan's turn is not over."""
+        timed = Timed.of(present, self._steps[self._cold :])
+        expected = min((one.seconds for one in self.tried), default=present.seconds / self.batches)
+        hopeless = timed.seconds > _HOPELESS * expected
+        if hopeless and not self.tried:  # whoever watches epochs will look into it
             return None
-        took = took if usual is None else usual
+        if timed.error > _SURE and len(self._steps) - self._cold < _MANY and not hopeless:
+            return None
         if not self.tried:
-            self._waiting = self._waiting[: self._affordable(took, present)]
-        self.tried.append((took, present))
+            self._waiting = self._waiting[: self._affordable(timed, left)]
+        self.tried.append(timed)
         if self._waiting and not hopeless:
             rival = self._waiting.pop(0)
-            said = f"plan {present.name} takes {short(took)} an epoch: {rival.name} is tried, which may be faster"
-            return Turn(rival, None, said)
-        (first, predicted), *others = self.tried
-        seconds, fastest = min(others, key=lambda one: one[0], default=(first, predicted))
-        if seconds > WORTH * first:
-            seconds, fastest = first, predicted
-        if not others:
-            return Turn(fastest, seconds)
-        all_tried = ", ".join(f"{one.name} {short(took)}" for took, one in self.tried)
-        return Turn(fastest, seconds, f"plans tried, an epoch of each: {all_tried}; {fastest.name} goes on")
+            took = f"plan {present.name} takes {short(timed.seconds)} a batch"
+            return Turn(rival, None, f"{took}: {rival.name} is tried, which may be faster")
+        return self._ended(timed, left)
 
-    def _affordable(self, usual: float, present: Prediction) -> int:
+    def go_on(self, present: Prediction | None) -> None:
+        """The turn goes on for some batches; or (not None) that of another plan begins."""
+        if present is None:
+            self._next = len(self._steps) + _LOOK
+            return
+        self._cold = present.plan.prefetch + 2  # those that were prepared while nothing was computed, and the first one
+        self._steps, self._next = [], self._cold + _FEW
+
+    def _ended(self, present: Timed, left: int) -> Turn:
+        """The fastest for what is left; but the first one, where that may be chance."""
+
+        def for_the_rest(one: Timed) -> float:
+            back = 0.0 if one is present else self.change + one.prediction.once
+            return one.seconds + back / max(left, 1)
+
+        first, *others = self.tried
+        fastest = min(self.tried, key=for_the_rest)
+        if fastest is not present and fastest.lead(first) < math.hypot(fastest.error, first.error):
+            fastest = min(first, present, key=for_the_rest)
+        seconds = fastest.seconds * self.batches
+        if not others:
+            return Turn(fastest.prediction, seconds)
+        next_best = min((one for one in self.tried if one is not fastest), key=lambda one: one.seconds)
+        all_tried = ", ".join(f"{one.prediction.name} {short(one.seconds)}" for one in self.tried)
+        margin, error = fastest.lead(next_best), math.hypot(fastest.error, next_best.error)
+        said = f"{margin:+.1%} ± {error:.1%} to {next_best.prediction.name}"
+        return Turn(
+            fastest.prediction,
+            seconds,
+            f"plans tried, a batch of each: {all_tried}; {fastest.prediction.name} goes on ({said})",
+        )
+
+    def _affordable(self, present: Timed, left: int) -> int:
         """How many plans may be tried, if they take a little longer than predicted, and the first one is returned to."""
-        if usual < _LEAST:
-            return 0
-        change = self.change + max(0.0, (self._first or usual) - usual)
-        left = _COST * (self.epochs - self._before) * usual - change
+        first, step = present.prediction, present.seconds
+        spare = _COST * left * step - self.change - first.once
         for number, rival in enumerate(self._waiting):
-            longer = max(0.0, rival.seconds / present.seconds - 1) + 1 - WORTH
-            left -= change + EPOCHS * usual * longer
-            if left < 0:
+            longer = max(0.0, rival.seconds / first.seconds - 1) + 1 - WORTH
+            spare -= self.change + rival.once + (rival.plan.prefetch + 2 + _MANY / 2) * step * longer
+            if spare < 0:
                 return number
         return len(self._waiting)
 

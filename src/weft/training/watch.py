@@ -15,7 +15,7 @@ from weft.plan import Plan
 from weft.planner import Answer, Prediction
 from weft.training.pace import Pace, epoch_seconds
 from weft.training.settling import Settling
-from weft.training.trial import EPOCHS, WORTH, Trial, rivals, short
+from weft.training.trial import WORTH, Trial, rivals, short
 
 _PATIENCE = 2  # epochs after a planning that are not judged
 
@@ -49,10 +49,10 @@ class Watch:
     ) -> None:
         self.prediction = prediction  # of the plan in use, as this worker has it
         self._replan, self._describe = replan, describe or _first_reason
-        self._pace = Pace(prediction.seconds) if settling is None else Pace(None, EPOCHS)
+        self._pace = Pace(prediction.seconds) if settling is None else Pace(None, _PATIENCE)
         self._patience, self._settling = _PATIENCE, settling  # None: it is settled
         self._factors: dict[Plan, float] = {}  # seconds measured over predicted, of plans that were in use for a while
-        self._took, self._whole, self._expected, self._epoch, self._epochs = 0.0, 0.0, 0.0, 0, epochs
+        self._took, self._expected, self._epoch, self._epochs = 0.0, 0.0, 0, epochs
         self._field, self.trial = [prediction, *(trial.rivals if trial else ())], trial  # None: it is over
 
     def look(
@@ -65,7 +65,25 @@ class Watch:
         if self.drifts(epoch, steps, batches, comm):
             rest()
             return self.plan_again(comm)
-        return self.try_another(comm) if self._settling is None or not steps else self.settle(self._settling, comm)
+        return self.settle(self._settling, comm) if self._settling is not None and steps else None
+
+    def stepped(self, seconds: float, left: int, comm: Communicator) -> Change | None:
+        """What changes after a batch that took so long, with so many left of the run: plans are tried in turn.
+
+        All workers call this together.
+        """
+        trial = self.trial
+        if trial is None or self._settling is not None or not trial.looks(seconds):
+            return None
+        decision = _shared(comm, lambda: self._turn(trial, left))
+        if decision is None:
+            trial.go_on(None)
+            return None
+        plan, before = Plan.from_dict(decision["plan"]), self.prediction.plan
+        self.prediction = next((one for one in self._field if one.plan == plan), self.prediction)
+        trial.go_on(self.prediction)
+        self.trial = None if decision["over"] else trial
+        return Change(None if plan == before else plan, decision["text"]) if decision["text"] else None
 
     def drifts(self, epoch: int, steps: Sequence[float], batches: int, comm: Communicator) -> bool:
         """Is it time to plan again, after so many epochs, of whose last one (of so many batches) steps took so long?
@@ -75,7 +93,6 @@ class Watch:
         if not steps:  # resumed after the epoch's last batch
             return False
         self._epoch, self._took, self._expected = epoch, epoch_seconds(steps, batches), self._pace.expected
-        self._whole = sum(steps) * batches / len(steps)
         return _shared(comm, lambda: self._pace.drifts(self._took))
 
     def settle(self, settling: Settling, comm: Communicator) -> Change | None:
@@ -102,7 +119,7 @@ class Watch:
         turn = settling.turn(answer, self.prediction, self._pace.usual or self._took, self._left)
         plan, over = turn.prediction.plan, turn.seconds is not None
         if plan != self.prediction.plan:
-            self._pace = Pace(turn.seconds) if over else Pace(None, EPOCHS)
+            self._pace = Pace(turn.seconds) if over else Pace(None, _PATIENCE)
         if over:
             found = {one.plan: one.seconds for one in answer.predictions}
             self._factors |= {one: took / found[one] for one, took in settling.measured.items() if one in found}
@@ -112,32 +129,18 @@ class Watch:
         """Plans of an answer are to be tried against the present one, but those that are measured already."""
         if self.trial is not None:
             others = [one for one in rivals(answer, self.prediction) if one.plan not in measured]
-            self.trial = Trial(others, self.trial.epochs, self.trial.change)
+            self.trial = Trial(others, self.trial.batches, self.trial.change)
             self._field = [self.prediction, *others]
 
-    def try_another(self, comm: Communicator) -> Change | None:
-        """The plan to try next, or at last the fastest of those tried; None: nothing changes.
-
-        All workers call this together.
-        """
-        trial = self.trial
-        if trial is None:
-            return None
-        decision = _shared(comm, lambda: self._turn(trial))
-        if decision is None:
-            return None
-        plan, before = Plan.from_dict(decision["plan"]), self.prediction.plan
-        self.prediction = next((one for one in self._field if one.plan == plan), self.prediction)
-        self.trial = None if decision["over"] else trial
-        return Change(None if plan == before else plan, decision["text"]) if decision["text"] else None
-
-    def _turn(self, trial: Trial) -> dict[str, Any] | None:
-        turn = trial.ended(self._epoch, self.prediction, self._took, self._pace.usual, self._whole)
+    def _turn(self, trial: Trial, left: int) -> dict[str, Any] | None:
+        turn = trial.decide(self.prediction, left)
         if turn is None:
             return None
         over, cold = turn.seconds is not None, turn.prediction.plan != self.prediction.plan
-        self._pace = Pace(turn.seconds, 0, cold) if over else Pace(None, EPOCHS)
-        self._factors |= {one.plan: seconds / one.seconds for seconds, one in trial.tried}
+        self._pace = Pace(turn.seconds, 0, cold) if over else Pace(None, _PATIENCE)
+        self._factors |= {
+            one.prediction.plan: one.seconds * trial.batches / one.prediction.seconds for one in trial.tried
+        }
         return {"plan": turn.prediction.plan.as_dict(), "over": over, "text": turn.text}
 
     def plan_again(self, comm: Communicator) -> Change:

@@ -86,6 +86,12 @@ def test_filling_a_cache_has_to_pay(planned):
     assert sizes[0] < sizes[1] == 1.0
 
 
+def test_late_in_a_run_it_has_to_pay_in_what_is_left(planned):
+    planner = planned(epochs=1000)
+    sizes = [planner.answer(cluster(SLOW), epochs=left).best.plan.cache for left in (1, 1000)]
+    assert sizes[0] < sizes[1] == planner.answer(cluster(SLOW)).best.plan.cache
+
+
 def test_a_filled_cache_takes_its_bytes_over_the_busiest_link(planned):
     planner = planned()
     plan = plan_of("gdp cache=100%", 2)

@@ -30,6 +30,7 @@ MEASURED = Cluster(
     links=(Link(("h1", "h3"), 1e6), Link(("h3", 'a "quoted" one'), 2.5e6, 0.04)),
     together=0.87,
     rounds=3,
+    error=0.125,
     measured=1_790_000_000.0,
 )
 
@@ -97,7 +98,7 @@ WRONG = {
     "bandwidth, burst, memory",
     f"{TWO}\n[wrok]": "c.toml: there is no key 'wrok'; did you mean 'work'?",
     f"{TWO}\n[zzz]": "c.toml: there is no key 'zzz'; known ones are version, measured, host, link, exchange, work",
-    f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}, rounds",
+    f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}, rounds, error",
     f"{TWO}\n[work]\nrounds = 2": "c.toml: work: hop is missing; have it measured by `weft probe --out`, as all of [work]",
     f"{TWO}\n[work]\nrounds = -1\n{WORK}": "c.toml: work: rounds = -1 is not possible; it must be 0 or more: give a whole "
     "number, such as 3",

@@ -112,12 +112,12 @@ def test_what_was_measured_is_not_tried_again():
     """Once it is settled, plans that are predicted close are tried; gdp, which was in use at first, is known."""
     truth = {GDP: 3.0, SPLIT: 2.8, SNP: 2.7}
     student = Student(truth, {GDP: 1.0, SPLIT: 1.1, SNP: 1.3})
-    trial = Trial([], epochs=10_000, change=0.0)
+    trial = Trial([], batches=10, change=0.0)
     run = Run(lambda epoch, plan: truth[plan], settling=Settling(student, 0.0), epochs=10_000, trial=trial)
     student.run = run
     switched = [plan for _, plan in run.go(40).switched]
-    assert switched == [SPLIT, SNP, SPLIT] and student.seen == [GDP, SPLIT]
-    assert run.told[-1] == "plans tried, an epoch of each: split 2.8 s, snp 2.7 s; split goes on"
+    assert switched == [SPLIT, SNP] and student.seen == [GDP, SPLIT]
+    assert run.told[-1] == "plans tried, a batch of each: split 0.28 s, snp 0.27 s; snp goes on (+3.7% ± 0.0% to split)"
 
 
 @pytest.mark.parametrize("slow_from", [3, 10])

@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -23,30 +24,46 @@ def predicted(plan, seconds, name=None, excluded=None):
 
 def answer(*predictions, reasons=()):
     ranked = sorted(predictions, key=lambda one: (one.excluded is not None, one.seconds))
-    return Answer("", ranked[0], ranked, list(reasons), 10, 10, 0.0, 0.0)
+    return Answer("", ranked[0], ranked, list(reasons), 10, 10, 0.0, 0.0, off=0.075)
+
+
+BATCHES = 10
 
 
 class Run:
-    """Epochs by a plan whose true seconds a function of (epoch, plan) tells, watched with what a planner would say."""
+    """Epochs of ten batches by a plan whose true seconds a function of (epoch, plan) tells, watched with what a planner
+    would say."""
 
-    def __init__(self, truth, plan=GDP, first=1.0, replan=None, **more):
+    def __init__(self, truth, plan=GDP, first=1.0, replan=None, epochs=1_000_000, **more):
         self.plan, self.truth, self.planned, self.switched, self.told = plan, truth, [], [], []
         self.replan = replan or (lambda: answer(predicted(self.plan, first)))
-        self.epoch, self.comm = 0, Communicator()
+        self.epoch, self.epochs, self.comm, more["epochs"] = 0, epochs, Communicator(), epochs
         self.watch = Watch(predicted(plan, first), lambda left: self.replan(), **more)
 
     def go(self, epochs):
         for _ in range(epochs):
-            seconds = self.truth(self.epoch, self.plan)
+            steps, usual = [], {}
+            for batch in range(BATCHES):
+                if self.plan not in usual:
+                    usual[self.plan] = self.truth(self.epoch, self.plan) / BATCHES
+                steps.append(usual[self.plan])
+                left = (self.epochs - self.epoch) * BATCHES - batch - 1
+                if self.change(self.watch.stepped(steps[-1], left, self.comm)):
+                    steps = []
             self.epoch += 1
-            steps = [seconds / 10] * 10
-            change = self.watch.look(self.epoch, steps, 10, self.comm, lambda: self.planned.append(self.epoch))
-            if change is not None:
-                self.told.append(change.text)
-                if change.plan is not None:
-                    self.plan = change.plan
-                    self.switched.append((self.epoch, change.plan))
+            rest = partial(self.planned.append, self.epoch)
+            self.change(self.watch.look(self.epoch, steps, BATCHES, self.comm, rest))
         return self
+
+    def change(self, change):
+        """Go on as the watch says: is it by another plan?"""
+        if change is None:
+            return False
+        self.told.append(change.text)
+        if change.plan is not None:
+            self.plan = change.plan
+            self.switched.append((self.epoch, change.plan))
+        return change.plan is not None
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.3, 0.75])

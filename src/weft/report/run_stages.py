@@ -1,0 +1,90 @@
+"""What a run's stages took, beside what was predicted: from the record that `weft train --log json` writes."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from weft.errors import ConfigError, StorageError
+from weft.plan import Plan
+from weft.planner import STAGES
+from weft.report.formats import NONE, error_of_seconds, figure
+
+
+@dataclass
+class PlanEpochs:
+    """The epochs of a run by one plan."""
+
+    plan: str
+    predicted: Mapping[str, float] | None  # seconds by stage, and of the whole epoch; None: it was not predicted
+    measured: list[dict[str, float]] = field(default_factory=list)  # likewise, by epoch
+
+    @property
+    def usual(self) -> dict[str, float]:
+        """Medians, of all epochs but the first, which opens connections and fills caches, if there are others."""
+        counted = self.measured[1:] or self.measured
+        names = dict.fromkeys([*_EPOCH, *STAGES, *(name for one in counted for name in one)])
+        return {name: median(one.get(name, 0.0) for one in counted) for name in names}
+
+
+_EPOCH = ("epoch",)
+
+
+def read_run(path: Path) -> list[PlanEpochs]:
+    """The plans of a run in the order of their use, each with its epochs."""
+    try:
+        records = [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+    except OSError as error:
+        raise StorageError(f"{path} can't be read ({error.strerror}): check the path") from None
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is not the record of a run ({error}): write one by `weft train --log json`"
+        ) from None
+    predicted = _predicted(record["answer"] for record in records if record.get("record") == "Planned")
+    plans: dict[str, PlanEpochs] = {}
+    for record in (one for one in records if one.get("record") == "EpochEnded" and one.get("stages")):
+        plan = plans.setdefault(record["plan"], PlanEpochs(record["plan"], predicted.get(record["plan"])))
+        plan.measured.append({"epoch": record["seconds"], **record["stages"]})
+    if not plans:
+        raise ConfigError(f"{path} has no epochs: write it by `weft train --log json`, for an epoch at least")
+    return [*plans.values()]
+
+
+def _predicted(answers: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Seconds by stage, and of an epoch, by plan."""
+    every = (one for answer in answers for one in [*answer["predictions"], answer["best"]])
+    return {str(Plan.from_dict(one["plan"])): {"epoch": one["seconds"], **one["stages"]} for one in every}
+
+
+def print_run(plans: list[PlanEpochs], console: Console | None = None) -> None:
+    """Print what `weft report run` found."""
+    console = console or Console()
+    for one in plans:
+        usual, predicted = one.usual, one.predicted or {}
+        title = Text.assemble((one.plan, "bold"), f"  {len(one.measured)} epochs")
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for heading in ("seconds", "predicted", "measured", "off"):
+            table.add_column(heading, justify="left" if heading == "seconds" else "right")
+        for name, took in usual.items():
+            if not (took or predicted.get(name)):
+                continue
+            said = predicted.get(name)
+            off = NONE if said is None else error_of_seconds(said, took)
+            table.add_row(name, NONE if said is None else figure(said), figure(took), off, end_section=name == "epoch")
+        console.print(table)
+        if one.predicted is None:
+            console.print(Text("not predicted: the planner chooses where --plan is left out", style="dim"))
+    console.print(
+        Text(
+            "an epoch by each plan: medians, without its first epoch; measured on the first worker, predicted of the worker "
+            "with most; stages overlap where batches are prepared ahead",
+            style="dim",
+        )
+    )

@@ -1,0 +1,74 @@
+"""weft report run: predicted and measured seconds by stage, from what a run wrote."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+from answers import answer
+from rich.console import Console
+
+from weft import cli
+from weft.errors import ConfigError, StorageError
+from weft.plan import leap
+from weft.report import answer_as_dict, print_run, read_run
+from weft.training import EpochEnded
+
+STAGES = {"sample": 0.5, "fetch": 0.4, "exchange": 1.0, "compute": 2.0, "wait": 0.3}
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A run by leap, whose first epoch took longer; then two epochs by a plan that nobody predicted."""
+
+    def ended(number, seconds, plan, factor):
+        stages = {name: took * factor for name, took in STAGES.items()}
+        event = EpochEnded(number, 1.0, seconds, None, False, {}, plan, stages)
+        return {"record": "EpochEnded", "version": 1, "time": 0.0, **asdict(event)}
+
+    records = [{"record": "Planned", "answer": answer_as_dict(answer())}, {"record": "Notice", "text": "hello"}]
+    records += [ended(0, 9.0, str(leap(3)), 3.0), ended(1, 3.0, str(leap(3)), 1.0), ended(2, 3.4, str(leap(3)), 1.2)]
+    records += [ended(3, 2.0, "pull+local+local seeds=home", 0.5)]
+    file = tmp_path / "run.jsonl"
+    file.write_text("weft: some other line\n" + "".join(json.dumps(record) + "\n" for record in records))
+    return file
+
+
+def test_what_each_stage_took_beside_what_was_predicted(log):
+    chosen, other = read_run(log)
+    assert chosen.plan == str(leap(3)) and len(chosen.measured) == 3
+    assert chosen.predicted["epoch"] == 5.07 and chosen.predicted["fetch"] == 2.86
+    assert chosen.usual == pytest.approx(
+        {name: 1.1 * took for name, took in STAGES.items()} | {"epoch": 3.2, "sync": 0}
+    )
+    assert other.predicted is None and other.usual["epoch"] == 2.0  # its only one
+
+
+def test_the_table(log, capsys):
+    print_run(read_run(log), Console(width=100))
+    lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line.split()[3:]}
+    told = capsys.readouterr()
+    assert not told.out
+    assert lines["sync"] == ["sync", "0.22", "0", "–"]
+    assert lines["wait"][1] == "–"
+
+
+def test_the_command(log, capsys):
+    assert cli.main(["report", "run", str(log)]) == 0
+    told = capsys.readouterr().out
+    assert "+58%" in told and "not predicted: the planner chooses where --plan is left out" in told
+    assert cli.main(["report", "run", str(log), "--json"]) == 0
+    assert [one["plan"] for one in json.loads(capsys.readouterr().out)] == [
+        str(leap(3)),
+        "pull+local+local seeds=home",
+    ]
+
+
+def test_what_is_no_record_is_refused(tmp_path):
+    with pytest.raises(StorageError, match="can't be read"):
+        read_run(tmp_path / "missing")
+    (tmp_path / "empty").write_text('{"record": "Started"}\n')
+    with pytest.raises(ConfigError, match="has no epochs: write it by"):
+        read_run(tmp_path / "empty")
+    (tmp_path / "torn").write_text('{"record": ')
+    with pytest.raises(ConfigError, match="is not the record of a run"):
+        read_run(tmp_path / "torn")
