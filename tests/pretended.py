@@ -72,8 +72,12 @@ class DeviceError(Exception):
 @cache
 def pretend() -> torch.device:
     """The device, from now on there in this process."""
-    torch.utils.backend_registration._setup_privateuseone_for_python_backend(NAME)
+    torch.utils.backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
     _LIBRARY.fallback(_run, "PrivateUse1")
+    _LIBRARY.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    for names, dtype in ((_IN_BF16, torch.bfloat16), (_IN_FULL, torch.float32)):
+        for name in names:
+            _OPERATIONS.impl(name, _cast(name, dtype), "AutocastPrivateUse1")
     return torch.device(NAME, 0)
 
 
@@ -84,7 +88,46 @@ def here() -> Iterator[torch.device]:
         yield pretend()
 
 
-_LIBRARY = torch.library.Library("_", "IMPL")
+class _Module(torch.utils.backend_registration._DummyBackendModule):
+    """What torch.autocast asks of a device."""
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16]
+
+
+_LIBRARY, _OPERATIONS = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
+# What autocast does in which precision, as on CUDA's devices; of those that a model may use.
+_IN_BF16 = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "mv")
+_IN_FULL = (
+    "layer_norm",
+    "exp",
+    "log",
+    "rsqrt",
+    "reciprocal",
+    "sum",
+    "sum.dim_IntList",
+    "softplus",
+    "cumsum",
+    "log_softmax.int",
+    "nll_loss",
+)
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+
+
+def _cast(name: str, dtype: torch.dtype) -> Any:
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+    def cast(x: Any) -> Any:
+        return x.to(dtype) if isinstance(x, Tensor) and x.dtype in (torch.float32, torch.bfloat16) else x
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            return op(*tree_map(cast, args), **tree_map(cast, kwargs))
+
+    return run
+
+
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
@@ -183,5 +226,5 @@ def _only_where_it_may(what: str) -> None:
         elif not where and file.startswith(str(Path(__file__).parent)) and file != __file__:
             return  # a test's own code looks at what came out
         frame = frame.f_back
-    if not any(place in MAY for place in where):
+    if where and not any(place in MAY for place in where):
         raise DeviceError(f"{what}, in {' < '.join(where[:4])}")

@@ -3,26 +3,78 @@
 What would fail or wait on a real device fails on that of tests/pretended.py. Graphs, models and plans are the CPU's.
 """
 
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 
 import pretended
 import pytest
 import test_exact
 import test_full_graph
+import torch
 from full_steps import train_full
 from steps import run, train
 
+from weft.exchange.in_process import ThreadTransport
 from weft.training import loader
+from weft.training import run as run_module
 
 mini_graphs, whole_graphs = test_exact.graphs, test_full_graph.graphs  # fixtures
 
 
 @pytest.fixture
 def device(monkeypatch):
-    """What is trained by these tests is on the device."""
+    """What these tests train is on the device, whose exchanges all workers must begin in one order, in one thread."""
+    begun = record_exchanges(monkeypatch)
     with pretended.here() as device:
         monkeypatch.setattr(loader, "device_of", lambda wanted, world: device)
         yield device
+    check_order(begun)
+
+
+def record_exchanges(monkeypatch):
+    """By worker, what it begins on the device from now on: the communicator's number, the kind of numbers, the thread."""
+    begun, start = defaultdict(list), ThreadTransport.start
+
+    def recorded(self, x, send, out, receive):
+        if not x.is_cpu:
+            begun[self._rank].append((self._number, x.dtype, threading.current_thread().name))
+        return start(self, x, send, out, receive)
+
+    monkeypatch.setattr(ThreadTransport, "start", recorded)
+    return begun
+
+
+def check_order(begun):
+    for rank, mine in begun.items():
+        assert {thread for _, _, thread in mine} == {f"weft-worker-{rank}"}
+        assert [exchange[:2] for exchange in mine] == [exchange[:2] for exchange in begun[0]]
+
+
+def exchange_on(device, world, order, threads):
+    """A row by each of two communicators, begun in some order; or one of them by a thread of its own."""
+    with pretended.here():
+        comms, x = [world.communicator(), world.communicator()], torch.ones(1, 3).to(device)
+        with ThreadPoolExecutor(1, "other") as other:
+            begin = [partial(comm.begin, x, comm.others, comm.others, "exchange") for comm in comms]
+            waits = [other.submit(begin[n]).result() if n in threads else begin[n]() for n in order[world.rank]]
+            for wait in waits:
+                wait()
+
+
+@pytest.mark.parametrize(
+    ("order", "threads", "right"),
+    [([[0, 1], [0, 1]], [], True), ([[0, 1], [1, 0]], [], False), ([[0, 1], [0, 1]], [1], False)],
+)
+def test_another_order_is_noticed(ranks, monkeypatch, order, threads, right):
+    begun = record_exchanges(monkeypatch)
+    with pretended.here() as device:
+        ranks(2, partial(exchange_on, device), order, threads)
+    assert len(begun[0]) == len(begun[1]) == 2
+    with nullcontext() if right else pytest.raises(AssertionError):
+        check_order(begun)
 
 
 def there(train, case, world):
@@ -66,6 +118,21 @@ def test_full_graph_of(whole_graphs, ranks, monkeypatch, device, model):
     plans = test_full_graph.DEEP if model == "deep" else test_full_graph.PLANS
     names = each_placement(plans, test_full_graph.CASES[model])
     check_full_graph(whole_graphs, ranks, monkeypatch, model, names, 2)
+
+
+@pytest.mark.parametrize("model", ["sage-mean", "gat", "film", "rgat"])
+def test_products_in_bf16(mini_graphs, ranks, monkeypatch, device, model):
+    """Autocast gives rows of two precisions: whatever meets, it trains about the same model."""
+    names = each_placement(test_exact.PLANS, test_exact.FAST[model])
+    monkeypatch.setattr(run_module, "check_device", lambda settings, kind: None)
+    found = []
+    for products in ("full", "bf16"):
+        options = {"dtype": "float32", "products": products}
+        cases = [test_exact.case(mini_graphs, model, name, 2, steps=2, sampling=options) for name in names]
+        found.append(run(ranks, cases, 2, partial(there, train)))
+    for full, low in zip(*found, strict=True):
+        off = abs(full["losses"] - low["losses"]).max()
+        assert 0 < off < 0.02 * full["losses"].max()
 
 
 @pytest.mark.slow

@@ -13,9 +13,14 @@ from weft.memory import is_shortage
 
 
 @contextmanager
-def joined(timeout: float, transport: str = "sockets", ports: str | None = None) -> Iterator[weft.exchange.World]:
-    """This command's workers. Where one is lost, the others name it and end; one without memory names itself."""
-    world = weft.exchange.World.join(timeout, transport, ports)
+def joined(
+    timeout: float, transport: str = "sockets", ports: str | None = None, devices: bool = False
+) -> Iterator[weft.exchange.World]:
+    """This command's workers. Where one is lost, the others name it and end; one without memory names itself.
+
+    `devices`: may rows be on CUDA's devices?
+    """
+    world = weft.exchange.World.join(timeout, transport, ports, devices)
     try:
         yield world
     except Exception as error:

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             graph=args.graph,
         )
         return weft.cluster.launch(parallel.on, request)
-    with joined(parallel.timeout, parallel.transport, parallel.ports) as world:
+    with joined(parallel.timeout, parallel.transport, parallel.ports, parallel.device != "cpu") as world:
         try:
             return _train(args, settings, graph, world)
         except weft.training.Interrupted as stop:

@@ -21,8 +21,13 @@ _READ = timedelta(seconds=5)  # that the first worker waits for the others to re
 _SECRET = "weft/secret"
 
 
-def meet(place: WorkerPlace, timeout: float, transport: str) -> tuple[dist.Store, list[int], bytes]:
-    """The store, the host of each worker, and the run's secret. All must have the same versions and transport."""
+def meet(
+    place: WorkerPlace, timeout: float, transport: str, devices: bool = False
+) -> tuple[dist.Store, list[int], bytes]:
+    """The store, the host of each worker, and the run's secret. All must have the same versions and transport.
+
+    `devices`: may rows be on CUDA's devices, if there are any?
+    """
     rank, size, limit, secret = place.rank, place.size, timedelta(seconds=timeout), given_secret()
     if transport == "gloo" and os.environ.get("WEFT_SECRET_FILE"):
         raise ConfigError("WEFT_SECRET_FILE means nothing to transport = 'gloo': drop it, or set transport = 'sockets'")
@@ -37,9 +42,8 @@ def meet(place: WorkerPlace, timeout: float, transport: str) -> tuple[dist.Store
         store = _store(place, where, limit)
         store.set_timeout(limit)
         cards = compare(store, rank, size, "host", facts, {"host": place.host})
-        if transport == "gloo" or torch.cuda.is_available():
-            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+        if backends := backends_for(transport, devices and torch.cuda.is_available()):
+            dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=limit)
         if secret is None:
             if rank == 0:
                 store.set(_SECRET, new_secret())
@@ -52,6 +56,12 @@ def meet(place: WorkerPlace, timeout: float, transport: str) -> tuple[dist.Store
         ) from error
     names = [card["host"] for card in cards]
     return store, [list(dict.fromkeys(names)).index(name) for name in names], secret
+
+
+def backends_for(transport: str, devices: bool) -> str:
+    """What torch.distributed is to carry, and by what: rows in host memory, rows on devices."""
+    carried = {"cpu:gloo": transport == "gloo", "cuda:nccl": devices}
+    return ",".join(backend for backend, wanted in carried.items() if wanted)
 
 
 def compare(

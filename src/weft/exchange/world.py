@@ -134,17 +134,19 @@ class World:
         self.gloo = connections is None  # do rows in host memory go over torch.distributed?
 
     @classmethod
-    def join(cls, timeout: float, transport: str = "sockets", ports: str | None = None) -> "World":
+    def join(
+        cls, timeout: float, transport: str = "sockets", ports: str | None = None, devices: bool = False
+    ) -> "World":
         """Meet the others as the environment says (`weft.place`); alone where it says nothing.
 
         `transport`: rows in host memory go over this project's own sockets, or over torch.distributed's gloo.
-        `ports`: those that own sockets may listen at; None: any.
+        `ports`: those that own sockets may listen at; None: any. `devices`: may rows be on CUDA's devices? They go by NCCL.
         """
         place = place_here()
         if place is None or place.size == 1:
             return cls()
         rank, size = place.rank, place.size
-        store, hosts, secret = meet(place, timeout, transport)
+        store, hosts, secret = meet(place, timeout, transport, devices)
         try:
             connections = SocketConnections(place, store, timeout, secret, ports) if transport == "sockets" else None
             return cls(rank, size, hosts, Heartbeats(store, rank, size), timeout, connections, store)

@@ -57,7 +57,7 @@ def sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, onto: T
     if not g.is_cpu:
         rows = g[block.dst().long()]
         gx = gx.zero_() if onto is None else gx
-        return gx.index_add_(0, block.src.long(), rows if weight is None else rows * weight[:, None])
+        return gx.index_add_(0, block.src.long(), (rows if weight is None else rows * weight[:, None]).to(gx.dtype))
     indptr, dst, edge = (part.numpy() for part in block.transposed())
     numbers = edge if weight is not None else None
     arrays = (indptr, dst, numbers, array(weight), array(g), gx.numpy())

@@ -20,7 +20,8 @@ def sum_over(lists: EdgeLists, rows: slice, weight: Tensor | None, h: Tensor, to
     edges = lists.edges_of(rows)
     messages = h[lists.other[edges].long()]
     messages = messages if weight is None else messages * weight[edges, None]
-    (to if onto else to.zero_()).index_add_(0, ends(lists.indptr[rows.start : rows.stop + 1], len(messages)), messages)
+    at = ends(lists.indptr[rows.start : rows.stop + 1], len(messages))
+    (to if onto else to.zero_()).index_add_(0, at, messages.to(to.dtype))
 
 
 def ends(indptr: Tensor, edges: int) -> Tensor:
@@ -59,9 +60,9 @@ def attention_part(
     top = logits.new_full((block.num_dst, logits.shape[1]), -torch.inf)
     top = top.scatter_reduce(0, index, logits.detach(), "amax")
     exp = (logits - top[dst]).exp()
-    total = torch.zeros_like(top).index_add(0, dst, exp)
+    total = exp.new_zeros(top.shape).index_add(0, dst, exp)
     p = exp / total[dst]
-    lse = torch.where(total > 0, top + total.clamp(min=1e-300 if x.dtype == torch.float64 else 1e-38).log(), -1e30)
+    lse = torch.where(total > 0, top + total.clamp(min=1e-300 if total.dtype == torch.float64 else 1e-38).log(), -1e30)
     rows = x[block.src.long()] * (p if keep is None else p * keep)[:, :, None]
     return _reduce(block, rows, "sum"), lse
 

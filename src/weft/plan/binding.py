@@ -92,6 +92,9 @@ CONDITIONS = {
         "set dtype = 'float32'",
         lambda settings: settings.model.dtype == "float32" or settings.plan.wire == "float32",
     ),
+    "single": Condition(
+        "arithmetic in float64", "set dtype = 'float32'", lambda settings: settings.model.dtype == "float32"
+    ),
     "open-wire": Condition(
         "a plan that is chosen already, if it is auto",
         "set wire = 'float16'",
@@ -189,12 +192,20 @@ def check_own_model(settings: "Settings", decodes: bool) -> None:
 def check_loader(settings: "Settings") -> None:
     """Refuse what a loader does not look at: how a model is made, trained, evaluated, kept and reported."""
     groups = ("model", "optimisation", "evaluation", "checkpoint", "report")
-    kept = {"dtype", "seed", "epochs"}  # epochs: what is done once is worth so much more
+    kept = {"dtype", "products", "seed", "epochs"}  # epochs: what is done once is worth so much more
     unused = {key for key in DEFAULTS if PLACES[key][0] in groups} - kept
     unused |= {"on", "cluster", "watch", "max_restarts", "min_workers"}
     unused |= set() if settings.sampling.full_graph else {"memory"}  # its plan is named, or one that will do
     unused |= {"cache_by"} if settings.strategy == "auto" and not settings.plan.cache else set()
     refuse(settings, unused, "a loader", "say it where the model is made and trained")
+
+
+def check_device(settings: "Settings", kind: str) -> None:
+    """Refuse what means nothing on the kind of device that a run is on."""
+    keys, remedy = (
+        ({"products"}, "'cuda' on a machine that has one") if kind == "cpu" else ({"overlap", "memory"}, "'cpu'")
+    )
+    refuse(settings, {key for key in keys if settings[key]}, f"a run on {kind}", f"set device = {remedy}")
 
 
 def check_workers(settings: "Settings") -> None:

@@ -29,6 +29,12 @@ class ModelSettings(Group):
     norm: str = setting("none", "normalisation between layers", choices=("none", "layer", "batch"), binds="named norm")
     jk: str = setting("none", "jumping knowledge", choices=("none", "cat", "max", "lstm", "last"), binds="named jk")
     dtype: str = setting("float32", "arithmetic", choices=("float32", "float64"), usual=True)
+    products: str = setting(
+        "full",
+        "products of matrices on CUDA's devices: in full, by TF32, or in bf16 (autocast), which give up exactness",
+        choices=("full", "tf32", "bf16"),
+        binds="single",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +316,7 @@ class ReportSettings(Group):
     resumed: ClassVar[str] = "free"
 
     log: str = setting("human", "progress for people, or a JSON object a line", choices=("human", "json"), usual=True)
-    tensorboard: Path | None = setting(None, "folder for TensorBoard; none: off", usual=True)
+    tensorboard: Path | None = setting(None, "folder for TensorBoard; none: off")
 
 
 # The groups in their order, as fields of `Settings`.

@@ -205,7 +205,8 @@ def joined(settings: Settings) -> World:
     from now on.
     """
     if not _joined:
-        world = World.join(settings.parallel.timeout, settings.parallel.transport, settings.parallel.ports)
+        parallel = settings.parallel
+        world = World.join(parallel.timeout, parallel.transport, parallel.ports, parallel.device != "cpu")
         if world.size == 1:
             return world
         _joined.append(world)

@@ -68,7 +68,10 @@ class Mode(ABC):
         graph, world, exchanges = self.objective.graph, self.world, self.objective.exchanges
         if world.size == 1:
             return OneWorker(graph, self.settings, self.alone(plan), fanouts, self.lanes)
-        return ManyWorkers(graph, self.settings, plan, fanouts, world, encoder, self.lanes, self.costs, exchanges)
+        apart = self.device.type == "cpu"
+        return ManyWorkers(
+            graph, self.settings, plan, fanouts, world, encoder, self.lanes, self.costs, exchanges, apart
+        )
 
     @abstractmethod
     def alone(self, plan: Plan) -> Plan:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from weft import _kernels
 from weft.keys import seed_torch
 from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of
-from weft.plan import Plan
+from weft.plan import Plan, check_device
 from weft.training.batches import Batch, Part
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
@@ -43,6 +44,9 @@ class Run:
         self.world, self.comm, self.meter, self.dtype = loader.world, loader.comm, loader.world.meter, loader.mode.dtype
         self.model = self.objective.wrapped(variant_of(model, self.settings), self.settings).to(self.dtype)
         self.device = loader.device
+        check_device(self.settings, self.device.type)
+        if self.settings.model.products == "tf32":
+            torch.set_float32_matmul_precision("high")
         self.model.to(self.device)
         self.encoder = encoder_of(self.model)
         check_sampler(self.settings, self.encoder)
@@ -71,7 +75,15 @@ class Run:
         part = batch if isinstance(batch, Part) else batch.part
         if part.torch_key is not None:
             seed_torch(*part.torch_key)
-        return part.targets.rows(self.forward(part.x, part.program, part.key), part.program.comm)
+        with self._arithmetic():
+            out = self.forward(part.x, part.program, part.key)
+        return part.targets.rows(out.to(self.dtype), part.program.comm)
+
+    def _arithmetic(self) -> AbstractContextManager[object]:
+        """What products of matrices are computed in."""
+        if self.settings.model.products == "bf16":
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return nullcontext()
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum over all workers of a tensor, such as how many predictions were right. All workers call this together."""

@@ -132,8 +132,12 @@ class ManyWorkers(TrainingTeam):
         lanes: int,
         costs: Callable[[nn.Module, int], list[tuple[float, float]]],
         exchanges: bool,
+        apart: bool,
     ) -> None:
-        """`costs`: of rows that cross, by layer. `exchanges`: does the loss exchange rows, whatever the plan?"""
+        """`costs`: of rows that cross, by layer. `exchanges`: does the loss exchange rows, whatever the plan?
+
+        `apart`: may a thread exchange while another one does? On devices only one may, so that all have the same order.
+        """
         if plan.group == "host" and plan.topology == "partitioned":
             raise ConfigError(
                 "topology = partitioned needs group = all: a host's workers answer for all neighbour lists"
@@ -146,7 +150,7 @@ class ManyWorkers(TrainingTeam):
         self.comm = world.communicator(plan.group, half)
         self._ahead = ahead = [world.communicator(plan.group, half) for _ in range(lanes)]
         # On the full graph it is free for another thread, once the program and its inputs are there.
-        self.background = ahead[0] if plan.overlap else None
+        self.background = ahead[0] if plan.overlap and apart else None
         self._cooperations = self._cooperate(settings, fanouts, world.members(plan.group), model, costs)
         overlaps = plan.tensor_parallel and not plan.decoupled
         self._exchanges = Background(self.comm, self.background if overlaps else None, world.meter)

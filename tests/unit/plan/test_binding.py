@@ -95,6 +95,7 @@ OTHER = {
     "tensorboard": "t",
     "on": "ray",
     "device": "cpu",
+    "products": "tf32",
     "max_restarts": 2,
     "min_workers": 2,
 }

@@ -7,12 +7,12 @@ from weft.plan import GROUPS, PLACES, Settings
 from weft.plan.groups import EvaluationSettings, ModelSettings, OptimisationSettings
 
 KEYS = {
-    "model": "name hidden layers heads bases blocks dropout norm jk dtype",
+    "model": "name hidden layers heads bases blocks dropout norm jk dtype products",
     "task": "name decoder loss margin negatives num_negatives link_split metric hits eval_negatives",
     "sampling": "fanouts sampler replace weighted batch_size full_graph",
     "optimisation": "epochs optimizer lr weight_decay momentum schedule warmup clip_norm seed",
     "plan": "name seeds group topology cache cache_by wire slack gather merge prefetch replicate overlap chunks",
-    "parallel": "workers on threads loaders micro_batches memory cluster watch transport ports timeout max_restarts "
+    "parallel": "workers on device threads loaders micro_batches memory cluster watch transport ports timeout max_restarts "
     "min_workers",
     "evaluation": "every how batch_size patience",
     "checkpoint": "folder every keep resume",
@@ -129,7 +129,15 @@ def test_what_0_1_0_wrote_is_read():
     assert settings.sampling.fanouts == (15, 10) and settings.optimisation.lr == 0.005
     # had no effect: the cluster of a plan that is named, and the batches of sampled evaluation
     assert settings.parallel.cluster is None and settings.evaluation.batch_size == 4096
-    assert set(settings.flat()) == {*WRITTEN_BY_0_1_0, "max_restarts", "min_workers", "on", "ports"}
+    assert set(settings.flat()) == {
+        *WRITTEN_BY_0_1_0,
+        "max_restarts",
+        "min_workers",
+        "on",
+        "device",
+        "products",
+        "ports",
+    }
 
 
 def test_tables_and_keys(tmp_path, capsys):

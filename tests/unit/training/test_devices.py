@@ -1,14 +1,19 @@
 """Devices without one: what is moved, what is refused, and that the pretended one (tests/pretended.py) catches mistakes."""
 
+import numpy as np
 import pretended
 import pytest
 import torch
+from torch_geometric.nn.models import GraphSAGE
 
 import weft
 from weft.devices import Movable, copied_together, moved
 from weft.errors import ConfigError
 from weft.exchange import World
+from weft.exchange.meeting import backends_for
+from weft.plan import Settings, check_device
 from weft.sampling import Block
+from weft.training import run
 from weft.training.staging import device_of
 
 
@@ -79,6 +84,41 @@ def test_a_device_that_is_not_there_is_refused(wanted, told):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without CUDA")
 def test_auto_takes_what_is_there():
     assert device_of("auto", World()) == torch.device("cpu")
+
+
+def test_what_means_nothing_where_a_run_is_is_refused():
+    check_device(Settings.of(products="bf16"), "cuda")
+    check_device(Settings.of(full_graph=True, plan="tp", overlap=False), "cuda")
+    with pytest.raises(
+        ConfigError, match="products means nothing to a run on cpu: drop it, or set device = 'cuda' on a"
+    ):
+        check_device(Settings.of(products="tf32"), "cpu")
+    for given in ({"overlap": True}, {"memory": "2GB"}):
+        with pytest.raises(
+            ConfigError, match=rf"{next(iter(given))} means nothing to a run on cuda: drop it, or set device"
+        ):
+            check_device(Settings.of(full_graph=True, plan="tp", **given), "cuda")
+    with pytest.raises(ConfigError, match="products means nothing to arithmetic in float64: drop it, or set dtype"):
+        Settings.of(products="bf16", dtype="float64")
+
+
+def test_tf32_is_asked_of_torch(device, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
+    monkeypatch.setattr(run, "check_device", lambda settings, kind: None)
+    lists, features = np.arange(5), np.ones((4, 3), dtype=np.float32)
+    graph = weft.Graph(lists, np.zeros(4, dtype=np.int32), features=features)
+    for products in ("full", "tf32"):
+        loader = weft.Loader(graph, [2], seeds=np.arange(4), products=products, device=device)
+        weft.parallel(GraphSAGE(3, 4, 1, 2), loader).close()
+    assert asked == ["high"]
+
+
+def test_rows_on_devices_go_by_nccl_others_by_what_was_chosen():
+    assert backends_for("sockets", False) == ""
+    assert backends_for("sockets", True) == "cuda:nccl"
+    assert backends_for("gloo", False) == "cpu:gloo"
+    assert backends_for("gloo", True) == "cpu:gloo,cuda:nccl"
 
 
 def run_as_weft(text, **given):
