@@ -172,18 +172,14 @@ class Feed(ABC):
     seed: int
     device: torch.device  # that parts are computed on
     seconds: list[float] = field(default_factory=list, init=False)  # of the steps of the last epoch
-    spent: list[dict[str, float]] = field(default_factory=list, init=False)  # in it, by stage: seconds, the processor's
 
     def epoch(self, start: When, examples: Sequence[Examples], then: Sequence[Examples]) -> Iterator[Batch]:
         """The batches of an epoch of training, from where it starts; `then`: those of the one after."""
         self.seconds, before = [], time.perf_counter()
-        spent = self.meter.seconds(), self.meter.processor()
         for batch in self.batches(start, examples, then):
             yield batch
             before, since = time.perf_counter(), before
             self.seconds.append(before - since)
-        now = self.meter.seconds(), self.meter.processor()
-        self.spent = [{s: new[s] - old.get(s, 0.0) for s in new} for new, old in zip(now, spent, strict=True)]
         self.schedule.ended_epoch(self.seconds, examples)
 
     @abstractmethod

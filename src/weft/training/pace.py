@@ -11,7 +11,6 @@ _GROSS = math.log(2.0)  # what a single epoch is enough for
 _FAR = math.log(3.0)  # more than a first epoch takes for being the first
 _TINY = 1e-9  # seconds
 _FEW, _MANY = 5, 32  # epochs from which on the usual time is known well, and from which on it is fixed
-_LONG = 0.5  # seconds of epochs that tell it well enough, however few
 
 
 def epoch_seconds(steps: Sequence[float], batches: int) -> float:
@@ -34,11 +33,6 @@ class Pace:
     def usual(self) -> float | None:
         """Seconds of a usual epoch, as far as is known by now."""
         return math.exp(fmean(self._usual)) if self._usual else None
-
-    @property
-    def known(self) -> bool:
-        """Is it told by so many epochs, or by such long ones, that chance makes little of it?"""
-        return len(self._usual) >= _FEW or sum(map(math.exp, self._usual)) >= _LONG
 
     @property
     def expected(self) -> float:

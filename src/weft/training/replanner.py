@@ -18,6 +18,7 @@ class Replanner:
         self._trainer, self._planner, self._keep = trainer, planner, keep
         self._before, self._cluster, self._first = cluster, cluster, cluster
         self._seen: list[Observation] = []
+        self.begin()
 
     def measured_again(self, left: int) -> Answer:
         """The answer for the cluster as it is now, for a run of so many more epochs. All workers call this together."""
@@ -29,21 +30,45 @@ class Replanner:
         """What was found to be different, in words."""
         return self._before.changes_to(self._cluster)
 
-    def observe(self) -> None:
-        """Take note of the epoch that has just ended. All workers call this together."""
-        trainer, feed, stages = self._trainer, self._trainer.loader.feed, Observation.STAGES
-        whole = len(trainer.loader) / len(feed.seconds)  # it may have been resumed in its midst
-        mine = [sum(feed.seconds), *(spent.get(stage, 0.0) for spent in feed.spent for stage in stages)]
-        told = torch.stack(trainer.run.comm.gather(torch.tensor(mine, dtype=torch.float64))).numpy() * whole
-        seconds = {stage: float(told[:, at].max()) for at, stage in enumerate(stages, 1)}
-        processor = {stage: told[:, at] for at, stage in enumerate(stages, 1 + len(stages))}
-        self._seen.append(Observation(self._planner, trainer.parallel, float(told[:, 0].max()), seconds, processor))
+    def begin(self) -> None:
+        """A plan's turn begins."""
+        self._steps = 0
+        self._seconds = 0.0
+        self._spent = [
+            dict.fromkeys(Observation.STAGES, 0.0) for _ in range(2)
+        ]  # seconds by stage, and the processor's
+        self.mark()
+
+    def mark(self) -> None:
+        """What went on since the last batch is not to be learned from: it was something else."""
+        meter = self._trainer.meter
+        self._read = meter.seconds(), meter.processor()
+
+    def stepped(self, seconds: float, counts: bool) -> None:
+        """A batch took so long; is it one to learn from?"""
+        before = self._read
+        self.mark()
+        if counts:
+            self._steps, self._seconds = self._steps + 1, self._seconds + seconds
+            for spent, now, old in zip(self._spent, self._read, before, strict=True):
+                for stage in spent:
+                    spent[stage] += now.get(stage, 0.0) - old.get(stage, 0.0)
 
     def refined(self, left: int) -> Answer:
-        """The answer with work at what the epochs took that were observed, for so many more. All workers call this."""
+        """The answer with work at what the batches took that counted, for so many more epochs. All workers call this."""
+        self._seen.append(self._observed())
         work = refined(replace(self._cluster, work=self._first.work), self._seen)
         self._cluster = replace(self._cluster, work=work)
         return self._answer(left)
+
+    def _observed(self) -> Observation:
+        """An epoch by the plan in use, as the batches tell that counted."""
+        stages, whole = Observation.STAGES, len(self._trainer.loader) / self._steps
+        mine = [self._seconds, *(spent[stage] for spent in self._spent for stage in stages)]
+        told = torch.stack(self._trainer.run.comm.gather(torch.tensor(mine, dtype=torch.float64))).numpy() * whole
+        seconds = {stage: float(told[:, at].max()) for at, stage in enumerate(stages, 1)}
+        processor = {stage: told[:, at] for at, stage in enumerate(stages, 1 + len(stages))}
+        return Observation(self._planner, self._trainer.parallel, float(told[:, 0].max()), seconds, processor)
 
     def keep(self) -> str:
         """Keep what was learned for later runs; says where."""

@@ -1,4 +1,4 @@
-"""Settling on a plan: where what work costs is known from elsewhere, a run's own epochs bring it nearer, and with it all
+"""Settling on a plan: where what work costs is known from elsewhere, a run's own batches bring it nearer, and with it all
 predictions, until no other plan is expected to be faster than the one in use.
 """
 
@@ -6,35 +6,62 @@ from typing import Protocol
 
 from weft.plan import Plan
 from weft.planner import Answer, Prediction
-from weft.training.trial import WORTH, Turn, short
+from weft.training.trial import WORTH, BatchTimes, Turn, short
 
-_MOST = 4  # plans that are in use before one stays: each costs a first epoch, and may be slower than expected
+_MOST = 4  # plans that are in use before one stays: each has to get ready, and may be slower than expected
 
 
 class Learner(Protocol):
-    """What learns from epochs. All workers call each of these together."""
+    """What learns from batches. All workers call each of these together."""
 
-    def observe(self) -> None:
-        """Take note of the epoch that has just ended."""
+    def begin(self) -> None:
+        """A plan's turn begins."""
+
+    def mark(self) -> None:
+        """What went on since the last batch is not to be learned from: it was something else."""
+
+    def stepped(self, seconds: float, counts: bool) -> None:
+        """A batch took so long; is it one to learn from?"""
 
     def refined(self, left: int) -> Answer:
-        """The planner's answer by all epochs that were observed, for so many more."""
+        """The planner's answer by all batches that counted, for so many more epochs."""
 
     def keep(self) -> str:
         """Keep what was learned for later runs; says where, or nothing."""
 
 
 class Settling:
-    """Which plan goes on, as predictions come nearer to what epochs take.
+    """Which plan goes on, as predictions come nearer to what batches take.
 
-    `change`: seconds that it takes to get ready for another plan.
+    `batches`: of an epoch. `change`: seconds that it takes to get ready for another plan.
     """
 
-    def __init__(self, learner: Learner, change: float) -> None:
-        self.learner, self._change = learner, change
+    def __init__(self, learner: Learner, batches: int, change: float) -> None:
+        self.learner, self.batches, self._change = learner, batches, change
+        self._times = BatchTimes.at_start(batches)
         self.measured: dict[Plan, float] = {}  # seconds of an epoch
 
-    def turn(self, answer: Answer, present: Prediction, usual: float, left: int) -> Turn:
+    def begin(self, plan: Plan) -> None:
+        """Another plan is in use from now on."""
+        self._times = BatchTimes.after_change(plan)
+        self.learner.begin()
+
+    def looks(self, seconds: float) -> bool:
+        """A batch took so long: is it time to decide?"""
+        due = self._times.add(seconds)
+        self.learner.stepped(seconds, self._times.counts)
+        return due
+
+    def usual(self, present: Prediction) -> float | None:
+        """Seconds of an epoch by the plan in use; None: more batches are to tell."""
+        timed = self._times.of(present)
+        return timed.seconds * self.batches if self._times.tells(timed) else None
+
+    def wait(self) -> None:
+        """Decide some batches later."""
+        self._times.wait()
+
+    def turn(self, answer: Answer, present: Prediction, usual: float, left: float) -> Turn:
         """Who goes on, of a refined answer, for so many epochs more; with seconds, if it is settled.
 
         `present`: the plan in use, as it was predicted; `usual`: seconds of its epochs.

@@ -95,7 +95,7 @@ def watch_over(
     """
     replanner = Replanner(trainer, planner, cluster, keep)
     trial = trainer.loader.mode.watched(answer, change)
-    settling = Settling(replanner, change) if cluster.rounds == 0 else None
+    settling = Settling(replanner, len(trainer.loader), change) if cluster.rounds == 0 else None
     epochs = trainer.settings.optimisation.epochs
     return Watch(answer.best, replanner.measured_again, lambda _: replanner.changes, trial, epochs, settling)
 

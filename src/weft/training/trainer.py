@@ -128,6 +128,8 @@ class Trainer:
         """The present epoch's batches from one on. Between two of them the plan may change, where several are tried."""
         self._seconds, self._before, epoch = [], self.meter.seconds(), self.progress.epoch
         while first < self._batches:
+            if self.watch is not None:
+                self.watch.begins()
             change, since = None, time.perf_counter()
             for batch in self.loader.epoch(epoch, first, last=epoch + 1 == self.settings.optimisation.epochs):
                 yield batch

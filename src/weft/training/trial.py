@@ -80,6 +80,46 @@ class Timed:
         return other.seconds / self.seconds - 1
 
 
+class BatchTimes:
+    """The batches of a plan's turn, which is looked at from time to time; those at its start do not count."""
+
+    def __init__(self, cold: int) -> None:
+        self._cold, self._next = cold, cold + _FEW  # how many there will be when it is looked at
+        self._steps: list[float] = []
+
+    @classmethod
+    def at_start(cls, batches: int) -> "BatchTimes":
+        """Of the plan that a run, with so many batches in an epoch, starts by: all is touched first."""
+        return cls(min(batches, _COLD))
+
+    @classmethod
+    def after_change(cls, plan: Plan) -> "BatchTimes":
+        """Of a plan that is changed to: some batches were prepared while nothing was computed, and one is the first."""
+        return cls(plan.prefetch + 2)
+
+    def add(self, seconds: float) -> bool:
+        """A batch took so long: is it time to look?"""
+        self._steps.append(seconds)
+        return len(self._steps) >= self._next
+
+    def wait(self) -> None:
+        """Look again some batches later."""
+        self._next = len(self._steps) + _LOOK
+
+    @property
+    def counts(self) -> bool:
+        """Does the last batch count?"""
+        return len(self._steps) > self._cold
+
+    def of(self, prediction: Prediction) -> Timed:
+        """What they tell of the plan."""
+        return Timed.of(prediction, self._steps[self._cold :])
+
+    def tells(self, timed: Timed) -> bool:
+        """Is that well known by now, or are they enough anyhow?"""
+        return timed.error <= _SURE or len(self._steps) - self._cold >= _MANY
+
+
 class Trial:
     """What batches of the plan in use are found to take, and then of each of its rivals, as many as a run pays for.
 
@@ -91,23 +131,20 @@ class Trial:
         self.rivals, self.batches, self.change = rivals, batches, change
         self._waiting = list(rivals)
         self.tried: list[Timed] = []
-        self._cold = min(batches, _COLD)  # of the present turn: batches that are not timed
-        self._steps: list[float] = []
-        self._next = self._cold + _FEW  # how many there will be when it is looked at
+        self._times = BatchTimes.at_start(batches)
 
     def looks(self, seconds: float) -> bool:
         """A batch took so long: is it time to decide?"""
-        self._steps.append(seconds)
-        return len(self._steps) >= self._next
+        return self._times.add(seconds)
 
     def decide(self, present: Prediction, left: int) -> Turn | None:
         """Who goes on, where so many batches of the run are left; None: the present plan's turn is not over."""
-        timed = Timed.of(present, self._steps[self._cold :])
+        timed = self._times.of(present)
         expected = min((one.seconds for one in self.tried), default=present.seconds / self.batches)
         hopeless = timed.seconds > _HOPELESS * expected
         if hopeless and not self.tried:  # whoever watches epochs will look into it
             return None
-        if timed.error > _SURE and len(self._steps) - self._cold < _MANY and not hopeless:
+        if not (self._times.tells(timed) or hopeless):
             return None
         if not self.tried:
             self._waiting = self._waiting[: self._affordable(timed, left)]
@@ -121,10 +158,9 @@ class Trial:
     def go_on(self, present: Prediction | None) -> None:
         """The turn goes on for some batches; or (not None) that of another plan begins."""
         if present is None:
-            self._next = len(self._steps) + _LOOK
-            return
-        self._cold = present.plan.prefetch + 2  # those that were prepared while nothing was computed, and the first one
-        self._steps, self._next = [], self._cold + _FEW
+            self._times.wait()
+        else:
+            self._times = BatchTimes.after_change(present.plan)
 
     def _ended(self, present: Timed, left: int) -> Turn:
         """The fastest for what is left; but the first one, where that may be chance."""

@@ -65,15 +65,22 @@ class Watch:
         if self.drifts(epoch, steps, batches, comm):
             rest()
             return self.plan_again(comm)
-        return self.settle(self._settling, comm) if self._settling is not None and steps else None
+        return None
+
+    def begins(self) -> None:
+        """The next batches follow something else, such as an evaluation."""
+        if self._settling is not None:
+            self._settling.learner.mark()
 
     def stepped(self, seconds: float, left: int, comm: Communicator) -> Change | None:
-        """What changes after a batch that took so long, with so many left of the run: plans are tried in turn.
+        """What changes after a batch that took so long, with so many left: a plan is settled on, others are tried.
 
         All workers call this together.
         """
+        if self._settling is not None:
+            return self.settle(self._settling, left, comm) if self._settling.looks(seconds) else None
         trial = self.trial
-        if trial is None or self._settling is not None or not trial.looks(seconds):
+        if trial is None or not trial.looks(seconds):
             return None
         decision = _shared(comm, lambda: self._turn(trial, left))
         if decision is None:
@@ -95,35 +102,35 @@ class Watch:
         self._epoch, self._took, self._expected = epoch, epoch_seconds(steps, batches), self._pace.expected
         return _shared(comm, lambda: self._pace.drifts(self._took))
 
-    def settle(self, settling: Settling, comm: Communicator) -> Change | None:
-        """The plan to go on by, of predictions that the last epoch refined; None: more are to come first.
+    def settle(self, settling: Settling, left: int, comm: Communicator) -> Change | None:
+        """The plan to go on by, for so many batches, as its last ones refined predictions; None: more are to tell first.
 
         All workers call this together.
         """
-        known = _shared(comm, lambda: None if self._pace.usual is None else self._pace.known)
-        if known is None:  # it opened connections and filled caches
+        usual = _shared(comm, lambda: settling.usual(self.prediction))
+        if usual is None:
+            settling.wait()
             return None
-        settling.learner.observe()
-        if not known:
-            return None
-        answer = settling.learner.refined(self._left)
-        decision, kept = _shared(comm, lambda: self._settled(settling, answer)), settling.learner.keep()
-        plan, before, text = Plan.from_dict(decision["plan"]), self.prediction.plan, decision["text"]
-        self.prediction = _of(answer, plan) or self.prediction
+        epochs = left / settling.batches
+        answer = settling.learner.refined(max(1, round(epochs)))
+        decision = _shared(comm, lambda: self._settled(settling, answer, usual, epochs))
+        kept, plan, changes = settling.learner.keep(), Plan.from_dict(decision["plan"]), not decision["stays"]
+        self.prediction, text = _of(answer, plan) or self.prediction, decision["text"]
         if decision["over"]:
             text, self._settling = f"{text}; what was learned is {kept}" if kept else text, None
             self._begin_trial(answer, settling.measured)
-        return Change(None if plan == before else plan, text)
+        elif changes:
+            settling.begin(plan)
+        return Change(plan if changes else None, text)
 
-    def _settled(self, settling: Settling, answer: Answer) -> dict[str, Any]:
-        turn = settling.turn(answer, self.prediction, self._pace.usual or self._took, self._left)
-        plan, over = turn.prediction.plan, turn.seconds is not None
-        if plan != self.prediction.plan:
-            self._pace = Pace(turn.seconds) if over else Pace(None, _PATIENCE)
-        if over:
-            found = {one.plan: one.seconds for one in answer.predictions}
-            self._factors |= {one: took / found[one] for one, took in settling.measured.items() if one in found}
-        return {"plan": plan.as_dict(), "over": over, "text": turn.text}
+    def _settled(self, settling: Settling, answer: Answer, usual: float, left: float) -> dict[str, Any]:
+        turn = settling.turn(answer, self.prediction, usual, left)
+        plan, seconds = turn.prediction.plan, turn.seconds
+        self._pace = Pace(seconds, 0 if seconds else _PATIENCE)
+        found = {one.plan: one.seconds for one in answer.predictions}
+        self._factors |= {one: took / found[one] for one, took in settling.measured.items() if one in found}
+        stays = plan == self.prediction.plan
+        return {"plan": plan.as_dict(), "stays": stays, "over": seconds is not None, "text": turn.text}
 
     def _begin_trial(self, answer: Answer, measured: Collection[Plan] = ()) -> None:
         """Plans of an answer are to be tried against the present one, but those that are measured already."""
@@ -151,6 +158,8 @@ class Watch:
         plan = None if decision["plan"] is None else Plan.from_dict(decision["plan"])
         self.prediction = _of(answer, plan or self.prediction.plan) or self.prediction
         self._begin_trial(answer)
+        if plan is not None and self._settling is not None:
+            self._settling.begin(plan)
         return Change(plan, decision["text"])
 
     @property
