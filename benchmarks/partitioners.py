@@ -10,10 +10,10 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-import torch  # noqa: F401 (methods load it when they sample, which is none of the memory that they take)
 import watch
 
 from weft.graph import Graph, communities, rmat
@@ -35,6 +35,8 @@ COLUMNS = {
 
 def one(path, method, parts, threads):
     """Allocate once, in this process; the figures as a line of JSON."""
+    with tempfile.TemporaryDirectory() as folder:  # modules that a method loads are none of the memory that it takes
+        allocate(communities(Path(folder) / "graph", vertices=1000, edges=8000, width=1), parts, method, threads=threads)
     graph = Graph.open(path)
     begin, busy = time.monotonic(), time.process_time()
     owners = allocate(graph, parts, method, threads=threads)

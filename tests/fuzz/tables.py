@@ -84,7 +84,7 @@ COLUMNS: dict[str, tuple[Change, dict[str, str]]] = {
         {"else": "refused", "split": "either", "label": "either"},
     ),
     "bytes of fixed size": (
-        lambda v, at: pa.array([str(x).encode().ljust(12) for x in v], pa.binary(12)),
+        lambda v, at: pa.array([str(x).encode()[:12].ljust(12) for x in v], pa.binary(12)),
         {"else": "refused", "label": "either"},
     ),
     "booleans": (
