@@ -12,6 +12,9 @@ import pytest
 
 from weft.exchange import simulate
 
+# Before Triton is imported: its kernels are interpreted, on the CPU's tensors; `make gpu` has them compiled.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 _REPOSITORY = Path(__file__).resolve().parent.parent
 
 

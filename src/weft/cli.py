@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Protocol, cast
 
 from weft import __version__
@@ -86,7 +87,7 @@ def _parser(called: str) -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """`--version`: what the kernels were compiled by and for, and what they run with."""
+    """`--version`: what the kernels were compiled by and for, what devices have in their place, and what they run with."""
 
     def __call__(self, *_: object) -> None:
         from weft import _kernels as kernels
@@ -97,8 +98,18 @@ class _Version(argparse.Action):
         beside = ", ".join(f"{package} {version(package)}" for package in ("numpy", "torch", "torch_geometric"))
         print(f"weft {__version__}, commit {kernels.COMMIT or 'unknown'}")
         print(f"kernels: compiled by {kernels.COMPILER} {levels}; {kernels.LEVEL} in use")
+        print(f"devices: {_triton()}")
         print(f"Python {platform.python_version()}, {beside}")
         sys.exit(0)
+
+
+def _triton() -> str:
+    """What computes on devices."""
+    if find_spec("triton") is None:
+        return "torch alone, for there is no Triton: pip install 'weft-gnn[cuda]' brings its kernels"
+    import triton
+
+    return f"kernels in Triton {triton.__version__}"
 
 
 if __name__ == "__main__":

@@ -37,6 +37,11 @@ def mix64(x: Bits) -> Bits:
     return x ^ (x >> 31)
 
 
+def signed(bits: int) -> int:
+    """The number of 64 bits with a sign that has these bits: what torch's and Triton's integers take."""
+    return bits - (1 << 64) if bits >= 1 << 63 else bits
+
+
 def key(*parts: int) -> int:
     """Fold the parts (stream, seed, epoch, batch, ...) into one 64-bit key."""
     folded = 0

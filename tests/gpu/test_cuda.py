@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from weft.nn import BlockModel, build, functional
-from weft.nn.reference import dropout_mask
 from weft.placements import Program
 from weft.sampling import Block, Sample
 
@@ -43,7 +42,7 @@ def test_aggregation(reduce):
 def test_dropout_has_the_same_bits():
     keys = torch.randint(1 << 40, (100,))
     here = functional.dropout_mask(100, 9, 0.3, keys, 5, torch.float32)
-    assert torch.equal(dropout_mask(100, 9, 0.3, keys.cuda(), 5, torch.float32).cpu(), here)
+    assert torch.equal(functional.dropout_mask(100, 9, 0.3, keys.cuda(), 5, torch.float32).cpu(), here)
 
 
 @pytest.mark.parametrize("name", ["sage", "gat", "gatv2", "gin", "film"])

@@ -8,11 +8,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import GATConv
 
-from weft import _kernels
 from weft.exchange import Communicator
-from weft.nn import functional, reference
+from weft.nn import functional, plain
 from weft.nn.decoupled import Dense, Step
-from weft.nn.functional import array
+from weft.nn.operations import Kept, operations
 from weft.nn.propagate import Mix, room_like
 from weft.nn.rows import Pass, edge_keys
 from weft.placements import EdgeLists, New, SliceSpan
@@ -120,7 +119,7 @@ class Coefficients:
         """Dropout of edges and own rows, keyed by vertex and place in its list: the same on all workers."""
         key, keys, indptr = run.next_dropout(), self._span.keys, self.lists.indptr
         ids = torch.arange(len(keys), device=keys.device)
-        dst = reference.ends(indptr, len(self.lists.other))
+        dst = plain.ends(indptr, len(self.lists.other))
         places = torch.arange(len(dst), device=dst.device) - indptr[dst]
         both = ((dst, places), (ids, torch.full_like(ids, -1)))
         of_edges, of_own = (
@@ -143,35 +142,8 @@ def shares(
     By head, the soft-max over a vertex's edges (with loops: but those to itself, and one more) of leaky(a_src[source] +
     a_dst[vertex]), times `keep` (of edges, of own rows).
     """
-    if not a_src.is_cpu:
-        return shares_in_torch(lists, a_src, a_dst, slope, loops, keep)
-    of_all, of_own = _Shares.apply(lists, turned, a_src, a_dst, slope, loops, keep)
+    of_all, of_own = _Shares.apply(lists, turned, a_src, a_dst, slope, loops, (None, None) if keep is None else keep)
     return of_all, of_own if loops else None
-
-
-def shares_in_torch(
-    lists: EdgeLists,
-    a_src: Tensor,
-    a_dst: Tensor,
-    slope: float,
-    loops: bool,
-    keep: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """`shares`, slow and obvious, on any device."""
-    src, dst = lists.other.long(), reference.ends(lists.indptr, len(lists.other))
-    leaky = torch.nn.functional.leaky_relu
-    logits, own = leaky(a_src[src] + a_dst[dst], slope), leaky(a_src + a_dst, slope)
-    if loops:
-        logits = logits.masked_fill((src == dst)[:, None], -torch.inf)
-    at = dst[:, None].expand_as(logits)
-    start = own if loops else torch.full_like(own, -torch.inf)
-    top = start.detach().scatter_reduce(0, at, logits.detach(), "amax")
-    parts, own = (logits - top[dst]).exp(), (own - top).exp()
-    total = (own if loops else torch.zeros_like(own)).index_add(0, dst, parts)
-    parts, own = parts / total[dst], own / total
-    if keep is not None:
-        parts, own = parts * keep[0], own * keep[1]
-    return parts.mean(1), own.mean(1, keepdim=True) if loops else None
 
 
 class _Shares(torch.autograd.Function):
@@ -186,31 +158,20 @@ class _Shares(torch.autograd.Function):
         a_dst: Tensor,
         slope: float,
         loops: bool,
-        keep: tuple[Tensor, Tensor] | None,
+        keep: Kept,
     ) -> tuple[Tensor, Tensor]:
         ctx.lists, ctx.turned, ctx.slope, ctx.loops, ctx.keep = lists, turned, slope, loops, keep
-        ctx.save_for_backward(a_src, a_dst)
-        out, own = a_src.new_empty(len(lists.other)), a_src.new_zeros(lists.num_vertices, 1)
-        arrays = _arrays(lists, a_src, a_dst, keep)
-        _kernels.edge_shares(*arrays, out.numpy(), own.numpy(), slope, loops, torch.get_num_threads())
+        device = operations(a_src)
+        out, own, saved = device.edge_shares(lists.indptr, lists.other, a_src, a_dst, keep, slope, loops)
+        ctx.save_for_backward(a_src, a_dst, *saved)
         return out, own
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor, g_own: Tensor) -> tuple[Tensor | None, ...]:
-        a_src, a_dst = ctx.saved_tensors
-        lists, turned, threads = ctx.lists, ctx.turned, torch.get_num_threads()
-        g_edge = a_src.new_empty(len(lists.other), a_src.shape[1])
-        g_dst, g_loop = torch.empty_like(a_dst), torch.zeros_like(a_src)
-        arrays, outputs = _arrays(lists, a_src, a_dst, ctx.keep), (g_edge.numpy(), g_dst.numpy(), g_loop.numpy())
-        _kernels.edge_shares_backward(*arrays, array(g), array(g_own), *outputs, ctx.slope, ctx.loops, threads)
-        sums = (turned.indptr.numpy(), turned.edge.numpy(), None, None, g_edge.numpy(), g_loop.numpy())
-        _kernels.sum_rows(*sums, False, True, threads)
-        return None, None, g_loop, g_dst, None, None, None
-
-
-def _arrays(
-    lists: EdgeLists, a_src: Tensor, a_dst: Tensor, keep: tuple[Tensor, Tensor] | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
-    kept = (None, None) if keep is None else (array(keep[0]), array(keep[1]))
-    return lists.indptr.numpy(), lists.other.numpy(), array(a_src), array(a_dst), *kept
+        a_src, a_dst, *saved = ctx.saved_tensors
+        lists, turned = ctx.lists, ctx.turned
+        edges = (lists.indptr, lists.other, (turned.indptr, turned.other, turned.edge))
+        how = (ctx.keep, ctx.slope, ctx.loops, tuple(saved))
+        gradients = operations(a_src).edge_shares_backward(*edges, a_src, a_dst, *how, g, g_own)
+        return None, None, *gradients, None, None, None

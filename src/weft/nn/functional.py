@@ -1,25 +1,22 @@
-"""The operations on blocks that convolutions are made of: compiled kernels on the CPU, plain torch elsewhere.
+"""The operations on blocks that convolutions are made of, with their gradients: by the kernels of the tensors' device.
 
-Forward passes go by destination; gradients of sources go over the transposed block, so that one thread writes each row.
+Forward passes go by destination; gradients of sources go over the transposed block, so that each row is written by one.
 """
 
-from typing import Any, overload
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft import _kernels
-from weft.nn import reference
+from weft.nn.operations import Terms, operations
 from weft.placements import EdgeLists
 from weft.sampling import Block
 
 
 def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
-    """Sum, mean or max of the sources' rows [num_src, ...] into [num_dst, ...]; no edges give zero."""
-    if not x.is_cpu or (reduce == "max" and weight is not None):
-        return reference.aggregate(block, x, weight, reduce)
+    """Sum, mean or max of the sources' rows [num_src, ...] into [num_dst, ...]; no edges give zero. No weights for max."""
+    assert weight is None or reduce != "max"
     rows = x.reshape(len(x), x[:0].flatten(1).shape[1])
     out = _Max.apply(block, rows) if reduce == "max" else _Sum.apply(block, rows, weight, reduce == "mean")[0]
     return out.view(len(out), *x.shape[1:])
@@ -29,7 +26,7 @@ def aggregate_with_own(
     block: Block, x: Tensor, weight: Tensor | None = None, reduce: str = "sum"
 ) -> tuple[Tensor, Tensor]:
     """`aggregate`, and the destinations' own rows: together, for their gradients meet in one tensor without a detour."""
-    if not x.is_cpu or reduce == "max" or x.dim() != 2:
+    if reduce == "max" or x.dim() != 2:
         return aggregate(block, x, weight, reduce), x[: block.num_dst]
     return _Sum.apply(block, x, weight, reduce == "mean")
 
@@ -38,11 +35,8 @@ def sums(
     block: Block, x: Tensor, weight: Tensor | None = None, mean: bool = False, threads: int | None = None
 ) -> Tensor:
     """Weighted sums (means) of source rows x [num_src, columns] by destination; without a gradient."""
-    if not x.is_cpu:
-        return reference.aggregate(block, x, weight, "mean" if mean else "sum")
     out = x.new_empty(len(block.indptr) - 1, x.shape[1])
-    arrays = (block.indptr.numpy(), block.src.numpy(), None, array(weight), array(x), out.numpy())
-    _kernels.sum_rows(*arrays, mean, False, threads or torch.get_num_threads())
+    operations(x).sum_rows(block.indptr, block.src, None, weight, x, out, mean, False, threads)
     return out
 
 
@@ -54,40 +48,24 @@ def merged(block: Block, x: Tensor, reduce: str, weight: Tensor | None = None) -
 def sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, onto: Tensor | None = None) -> Tensor:
     """The gradient of `sums` by its rows: sums of g by source; added to `onto`, where that is given."""
     gx = g.new_empty(block.num_src, g.shape[1]) if onto is None else onto
-    if not g.is_cpu:
-        rows = g[block.dst().long()]
-        gx = gx.zero_() if onto is None else gx
-        return gx.index_add_(0, block.src.long(), (rows if weight is None else rows * weight[:, None]).to(gx.dtype))
-    indptr, dst, edge = (part.numpy() for part in block.transposed())
-    numbers = edge if weight is not None else None
-    arrays = (indptr, dst, numbers, array(weight), array(g), gx.numpy())
-    _kernels.sum_rows(*arrays, False, onto is not None, torch.get_num_threads())
+    operations(g).sum_rows(*block.transposed(), weight, g, gx, False, onto is not None)
     return gx
 
 
 def sum_over(lists: EdgeLists, rows: slice, weight: Tensor | None, h: Tensor, to: Tensor, onto: bool) -> None:
     """to[i] (+)= sum over the edges of vertex rows[i] of weight x h[other end]."""
-    if not h.is_cpu:
-        return reference.sum_over(lists, rows, weight, h, to, onto)
-    indptr = lists.indptr[rows.start : rows.stop + 1]
-    arrays = (indptr.numpy(), lists.other.numpy(), None, array(weight), array(h), to.numpy())
-    _kernels.sum_rows(*arrays, False, onto, torch.get_num_threads())
+    edges = lists.edges_of(rows)
+    part = (lists.indptr[rows.start : rows.stop + 1] - edges.start, lists.other[edges])
+    operations(h).sum_rows(*part, None, None if weight is None else weight[edges], h, to, False, onto)
 
 
 def edge_products(lists: EdgeLists, g: Tensor, h: Tensor) -> Tensor:
     """<g[vertex], h[other end]> for each edge: the gradient of what edges count for."""
-    if not g.is_cpu:
-        return (g[reference.ends(lists.indptr, len(lists.other))] * h[lists.other.long()]).sum(1)
-    out = g.new_empty(len(lists.other))
-    arrays = (lists.indptr.numpy(), lists.other.numpy(), array(g), array(h), out.numpy())
-    _kernels.edge_dot(*arrays, torch.get_num_threads())
-    return out
+    return operations(g).edge_dot(lists.indptr, lists.other, g, h)
 
 
 def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
     """Rows x [num_src, heads, columns], summed by the soft-max of logits [edges, heads] over a destination's edges."""
-    if not x.is_cpu:
-        return reference.edge_softmax_aggregate(block, logits, x, keep)
     return attention_part(block, x, logits, 1.0, keep)[0]
 
 
@@ -102,8 +80,6 @@ def attention_part(
 
     Logits are leaky(terms[0][source] + terms[1][destination]), or given for each edge. The log is -1e30 without edges.
     """
-    if not x.is_cpu:
-        return reference.attention_part(block, x, terms, slope, keep)
     of_edges = isinstance(terms, Tensor)
     a_src, a_dst = (None, None) if of_edges else terms
     return _Attention.apply(block, x, a_src, a_dst, terms if of_edges else None, keep, slope)
@@ -111,65 +87,35 @@ def attention_part(
 
 def gat(block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
     """GAT's attention: logits leaky(<att_src, x[source]> + <att_dst, x[destination]>) per head, then times `keep`."""
-    if not x.is_cpu:
-        return reference.gat(block, x, att_src, att_dst, slope, keep)
     return _Gat.apply(block, x, att_src, att_dst, keep, slope)
 
 
 def gatv2(block: Block, xl: Tensor, xr: Tensor, att: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
     """GATv2's attention: logits <att, leaky(xl[source] + xr[destination])> per head."""
-    if not xl.is_cpu:
-        return reference.gatv2(block, xl, xr, att, slope, keep)
     return _AttentionV2.apply(block, xl, xr, att, keep, slope)
 
 
 def film(block: Block, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str = "mean") -> Tensor:
     """Mean or sum over edges of relu(gamma[destination] x[source] + beta[destination])."""
-    if not x.is_cpu:
-        return reference.film(block, x, gamma, beta, reduce)
     return _Film.apply(block, x, gamma, beta, reduce == "mean")
 
 
 def largest(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:
     """The largest source value of each column, and how many edges attain it; without a gradient."""
-    if not x.is_cpu:
-        return reference.largest(block, x)
-    out, ties = (x.new_empty(block.num_dst, x.shape[1]) for _ in range(2))
-    indptr, src = block.indptr.numpy(), block.src.numpy()
-    _kernels.max_rows(indptr, src, array(x), out.numpy(), ties.numpy(), torch.get_num_threads())
-    return out, ties
+    return operations(x).max_rows(block.indptr, block.src, x)
 
 
 def largest_backward(block: Block, share: Tensor, best: Tensor, x: Tensor) -> Tensor:
     """The sources' gradient: `share` for each edge that attains `best`."""
-    if not x.is_cpu:
-        return reference.largest_backward(block, share, best, x)
-    indptr, dst, _ = (part.numpy() for part in block.transposed())
-    gx = torch.empty_like(x, memory_format=torch.contiguous_format)
-    arrays = (array(share), array(best), array(x), gx.numpy())
-    _kernels.max_rows_backward(indptr, dst, *arrays, torch.get_num_threads())
-    return gx
+    return operations(x).max_rows_backward(block.transposed(), share, best, x)
 
 
 def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, dtype: torch.dtype) -> Tensor:
     """Zeros with probability p, else 1 / (1 - p): each a function of (key, the row's key, the column) alone."""
-    if not row_keys.is_cpu:
-        return reference.dropout_mask(rows, columns, p, row_keys, key, dtype)
-    out = torch.empty(rows, columns, dtype=dtype)
-    threshold, scale = reference.dropout_threshold(p)
-    _kernels.dropout_mask(key, row_keys.contiguous().numpy(), threshold, scale, out.numpy(), torch.get_num_threads())
+    out = torch.empty(rows, columns, dtype=dtype, device=row_keys.device)
+    scale = 1 / (1 - p) if p < 1 else 0.0
+    operations(row_keys).dropout_mask(key, row_keys, round(p * 2**32), scale, out)
     return out
-
-
-@overload
-def array(x: Tensor) -> np.ndarray: ...
-@overload
-def array(x: None) -> None: ...
-@overload
-def array(x: Tensor | None) -> np.ndarray | None: ...
-def array(x: Tensor | None) -> np.ndarray | None:
-    """A tensor as the kernels take it."""
-    return None if x is None else x.detach().contiguous().numpy()
 
 
 def inverse(degrees: Tensor, like: Tensor) -> Tensor:
@@ -195,7 +141,7 @@ class _Sum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor | None, g_own: Tensor | None) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        block, threads = ctx.block, torch.get_num_threads()
+        block = ctx.block
         if g is None:
             assert g_own is not None
             g = g_own.new_zeros(g_own.shape)
@@ -206,9 +152,7 @@ class _Sum(torch.autograd.Function):
             if g_own is not None:
                 gx[: len(g_own)] += g_own
         if x is not None:
-            g_weight = g.new_empty(block.num_edges)
-            indptr, src = block.indptr.numpy(), block.src.numpy()
-            _kernels.edge_dot(indptr, src, array(g), array(x), g_weight.numpy(), threads)
+            g_weight = operations(g).edge_dot(block.indptr, block.src, g, x)
         return None, gx, g_weight, None
 
 
@@ -229,47 +173,6 @@ class _Max(torch.autograd.Function):
         return None, largest_backward(ctx.block, g / ties, out, x)
 
 
-def _attend(
-    block: Block,
-    x: Tensor,
-    terms: tuple[Tensor | None, ...],
-    keep: Tensor | None,
-    slope: float,
-    lse: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Soft-max probabilities [edges, heads] and the rows summed by them; `terms` are a_src, a_dst and edge logits."""
-    p, out = x.new_empty(block.num_edges, x.shape[1]), x.new_empty(block.num_dst, *x.shape[1:])
-    a_src, a_dst, edges = (array(term) for term in terms)
-    indptr, src, threads = block.indptr.numpy(), block.src.numpy(), torch.get_num_threads()
-    arrays = (array(keep), array(x), p.numpy(), out.numpy(), array(lse))
-    _kernels.gat(indptr, src, a_src, a_dst, edges, *arrays, slope, threads)
-    return p, out
-
-
-def _attend_backward(
-    block: Block,
-    x: Tensor,
-    terms: tuple[Tensor | None, ...],
-    keep: Tensor | None,
-    slope: float,
-    p: Tensor,
-    g: Tensor,
-    g_lse: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x (by way of the weighted sum), of a_src, of a_dst, and of the sum inside leaky at each edge."""
-    threads, g = torch.get_num_threads(), g.contiguous()
-    shares, g_dst = x.new_empty(block.num_edges, 2, x.shape[1]), x.new_empty(block.num_dst, x.shape[1])
-    a_src, a_dst, edges = (array(term) for term in terms)
-    indptr, src = block.indptr.numpy(), block.src.numpy()
-    arrays = (array(x), array(p), array(g), array(g_lse), shares.numpy(), g_dst.numpy())
-    _kernels.gat_backward_dst(indptr, src, a_src, a_dst, edges, array(keep), *arrays, slope, threads)
-    gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
-    t_indptr, t_dst, t_edge = (part.numpy() for part in block.transposed())
-    outputs = (shares.numpy(), array(g), gx.numpy(), g_src.numpy())
-    _kernels.gat_backward_src(t_indptr, t_dst, t_edge, *outputs, threads)
-    return gx, g_src, g_dst, shares[:, 1]
-
-
 class _Attention(torch.autograd.Function):
     """Forward: weighted sum by soft-max, and the log of its sum of exponentials. Backward: by destination, by source."""
 
@@ -285,21 +188,29 @@ class _Attention(torch.autograd.Function):
         slope: float,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        lse = x.new_empty(block.num_dst, x.shape[1])
-        p, out = _attend(block, x, (a_src, a_dst, edges), keep, slope, lse)
+        terms = (a_src, a_dst, edges)
+        out, lse, saved = operations(x).attend(block.indptr, block.src, x, terms, keep, slope)
         ctx.block, ctx.slope = block, slope
-        ctx.save_for_backward(x, a_src, a_dst, edges, keep, p)
+        ctx.save_for_backward(x, *terms, keep, *saved)
         return out, lse
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor, g_lse: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, a_src, a_dst, edges, keep, p = ctx.saved_tensors
+        x, a_src, a_dst, edges, keep, *saved = ctx.saved_tensors
         terms = (a_src, a_dst, edges)
-        gx, g_src, g_dst, d_edge = _attend_backward(ctx.block, x, terms, keep, ctx.slope, p, g, g_lse)
+        gx, g_src, g_dst, g_edges = _attend_backward(ctx, x, terms, keep, saved, g, g_lse)
         if edges is not None:
-            return None, gx, None, None, d_edge, None, None
+            return None, gx, None, None, g_edges, None, None
         return None, gx, g_src, g_dst, None, None, None
+
+
+def _attend_backward(
+    ctx: Any, x: Tensor, terms: Terms, keep: Tensor | None, saved: list[Tensor], g: Tensor, g_lse: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    block = ctx.block
+    edges = (block.indptr, block.src, block.transposed())
+    return operations(x).attend_backward(*edges, x, terms, keep, ctx.slope, tuple(saved), g, g_lse)
 
 
 class _Gat(torch.autograd.Function):
@@ -309,60 +220,42 @@ class _Gat(torch.autograd.Function):
     def forward(
         ctx: Any, block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, keep: Tensor | None, slope: float
     ) -> Tensor:
-        threads, rows = torch.get_num_threads(), array(x)
-        a_src, a_dst = x.new_empty(x.shape[:2]), x.new_empty(block.num_dst, x.shape[1])
-        _kernels.head_terms(rows, array(att_src), a_src.numpy(), threads)
-        _kernels.head_terms(rows, array(att_dst), a_dst.numpy(), threads)
-        p, out = _attend(block, x, (a_src, a_dst, None), keep, slope)
+        device = operations(x)
+        a_src, a_dst = device.head_terms(x, att_src, len(x)), device.head_terms(x, att_dst, block.num_dst)
+        out, _, saved = device.attend(block.indptr, block.src, x, (a_src, a_dst, None), keep, slope)
         ctx.block, ctx.slope = block, slope
-        ctx.save_for_backward(x, att_src, att_dst, a_src, a_dst, keep, p)
+        ctx.save_for_backward(x, att_src, att_dst, a_src, a_dst, keep, *saved)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, att_src, att_dst, a_src, a_dst, keep, p = ctx.saved_tensors
-        gx, g_src, g_dst, _ = _attend_backward(ctx.block, x, (a_src, a_dst, None), keep, ctx.slope, p, g)
-        g_atts = []
-        for att, gradient in ((att_src, g_src), (att_dst, g_dst)):
-            sums = x.new_empty(-(-len(gradient) // _kernels.ROWS_A_PIECE), att.numel())
-            arrays = (array(x), array(att), gradient.numpy(), gx.numpy(), sums.numpy())
-            _kernels.head_terms_backward(*arrays, torch.get_num_threads())
-            g_atts.append(sums.sum(0).view_as(att))
-        return None, gx, *g_atts, None, None
+        x, att_src, att_dst, a_src, a_dst, keep, *saved = ctx.saved_tensors
+        gx, g_src, g_dst, _ = _attend_backward(ctx, x, (a_src, a_dst, None), keep, saved, g)
+        pairs = ((att_src, g_src), (att_dst, g_dst))
+        return None, gx, *(operations(x).head_terms_backward(x, att, part, gx) for att, part in pairs), None, None
 
 
 class _AttentionV2(torch.autograd.Function):
-    """As _Attention, with logits of joined rows; the gradient of `att` is summed in pieces of fixed length."""
+    """As _Attention, with logits of joined rows."""
 
     @staticmethod
     def forward(
         ctx: Any, block: Block, xl: Tensor, xr: Tensor, att: Tensor, keep: Tensor | None, slope: float
     ) -> Tensor:
-        p = xl.new_empty(block.num_edges, xl.shape[1])
-        out = xl.new_empty(block.num_dst, *xl.shape[1:])
-        rows = (array(xl), array(xr), array(att), array(keep))
-        indptr, src = block.indptr.numpy(), block.src.numpy()
-        _kernels.gatv2(indptr, src, *rows, p.numpy(), out.numpy(), slope, torch.get_num_threads())
+        out, saved = operations(xl).attend_v2(block.indptr, block.src, xl, xr, att, keep, slope)
         ctx.block, ctx.slope = block, slope
-        ctx.save_for_backward(xl, xr, att, keep, p)
+        ctx.save_for_backward(xl, xr, att, keep, *saved)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        xl, xr, att, keep, p = ctx.saved_tensors
-        block, threads = ctx.block, torch.get_num_threads()
-        rows = (array(xl), array(xr), array(att), array(keep), array(p))
-        d_logit, g_xr, g_xl = torch.empty_like(p), xr.new_empty(xr.shape), xl.new_empty(xl.shape)
-        g_att = xl.new_empty(-(-block.num_dst // _kernels.ROWS_A_PIECE), att.numel())
-        indptr, src = block.indptr.numpy(), block.src.numpy()
-        outputs = (d_logit.numpy(), g_xr.numpy(), g_att.numpy())
-        _kernels.gatv2_backward_dst(indptr, src, *rows, array(g), *outputs, ctx.slope, threads)
-        t_indptr, t_dst, t_edge = (part.numpy() for part in block.transposed())
-        gradients = (array(d_logit), array(g), g_xl.numpy())
-        _kernels.gatv2_backward_src(t_indptr, t_dst, t_edge, *rows, *gradients, ctx.slope, threads)
-        return None, g_xl, g_xr, g_att.sum(0).view_as(att), None, None
+        xl, xr, att, keep, *saved = ctx.saved_tensors
+        block = ctx.block
+        edges = (block.indptr, block.src, block.transposed())
+        gradients = operations(xl).attend_v2_backward(*edges, xl, xr, att, keep, ctx.slope, tuple(saved), g)
+        return None, *gradients, None, None
 
 
 class _Film(torch.autograd.Function):
@@ -370,23 +263,15 @@ class _Film(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, block: Block, x: Tensor, gamma: Tensor, beta: Tensor, mean: bool) -> Tensor:
-        out = x.new_empty(block.num_dst, x.shape[1])
-        indptr, src = block.indptr.numpy(), block.src.numpy()
-        _kernels.film(indptr, src, array(x), array(gamma), array(beta), out.numpy(), mean, torch.get_num_threads())
         ctx.block, ctx.mean = block, mean
         ctx.save_for_backward(x, gamma, beta)
-        return out
+        return operations(x).film(block.indptr, block.src, x, gamma, beta, mean)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        block, threads = ctx.block, torch.get_num_threads()
+        block = ctx.block
         x, gamma, beta = ctx.saved_tensors
-        rows = (array(x), array(gamma), array(beta))
-        scaled = array(g * inverse(block.indptr.diff(), g) if ctx.mean else g)
-        gx, g_gamma, g_beta = (t.new_empty(t.shape) for t in (x, gamma, beta))
-        indptr, src = block.indptr.numpy(), block.src.numpy()
-        _kernels.film_backward_dst(indptr, src, *rows, scaled, g_gamma.numpy(), g_beta.numpy(), threads)
-        t_indptr, t_dst, _ = (part.numpy() for part in block.transposed())
-        _kernels.film_backward_src(t_indptr, t_dst, *rows, scaled, gx.numpy(), threads)
-        return None, gx, g_gamma, g_beta, None
+        scaled = g * inverse(block.indptr.diff(), g) if ctx.mean else g
+        edges = (block.indptr, block.src, block.transposed())
+        return None, *operations(x).film_backward(*edges, x, gamma, beta, scaled), None

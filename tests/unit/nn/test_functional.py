@@ -1,10 +1,11 @@
 """Each operation on blocks against plain torch: values and gradients, in float64 and float32, on awkward blocks too."""
 
+import block_twins
 import pytest
 import torch
 
 from weft.keys import key, mix64
-from weft.nn import functional, reference
+from weft.nn import functional
 from weft.nn.linear import linear, linear_of_two, linear_pair
 from weft.sampling import Block
 from weft.sampling.block import _transpose_anywhere
@@ -42,7 +43,7 @@ def check(name, block, *inputs, **options):
     """The kernel's values and gradients equal the reference's."""
     tolerance = {"rtol": 1e-12, "atol": 1e-12} if inputs[0].dtype == torch.float64 else {"rtol": 2e-4, "atol": 5e-5}
     results = []
-    for module in (functional, reference):
+    for module in (functional, block_twins):
         leaves = [t.clone().requires_grad_() for t in inputs]
         out = getattr(module, name)(block, *leaves, **options)
         upstream = rand(*out.shape, seed=9, dtype=out.dtype)
@@ -109,7 +110,7 @@ def test_softmax_survives_extreme_logits():
         out = functional.edge_softmax_aggregate(block, logits.to(dtype), rand(30, 2, 3, dtype=dtype))
         torch.testing.assert_close(
             out,
-            reference.edge_softmax_aggregate(block, logits.to(dtype), rand(30, 2, 3, dtype=dtype)),
+            block_twins.edge_softmax_aggregate(block, logits.to(dtype), rand(30, 2, 3, dtype=dtype)),
             rtol=1e-4,
             atol=1e-5,
         )
@@ -209,7 +210,7 @@ class TestDropout:
         for columns in (1, 2, 7):
             for p in (0.0, 0.1, 0.5, 1.0):
                 got = functional.dropout_mask(5, columns, p, keys, key(2, 3), torch.float64)
-                assert torch.equal(got, reference.dropout_mask(5, columns, p, keys, key(2, 3), torch.float64))
+                assert torch.equal(got, block_twins.dropout_mask(5, columns, p, keys, key(2, 3), torch.float64))
                 for i, row in enumerate(keys.tolist()):
                     state = mix64(key(2, 3) ^ mix64(row & (2**64 - 1)))
                     for j in range(columns):

@@ -1,5 +1,6 @@
 """Mixing and attention's shares by kernels against their twins in torch; rounds against sets."""
 
+import block_twins
 import numpy as np
 import pytest
 import torch
@@ -66,7 +67,7 @@ def test_shares_and_their_gradients(heads, loops, dropped):
     found = []
     for shares in (
         coefficients.shares(of, of.turned(), *a, 0.2, loops, keep),
-        coefficients.shares_in_torch(of, *a, 0.2, loops, keep),
+        block_twins.shares(of, *a, 0.2, loops, keep),
     ):
         total = (shares[0] * g[0]).sum() + ((shares[1] * g[1]).sum() if loops else 0)
         found.append((*shares, *torch.autograd.grad(total, a)))

@@ -1,4 +1,4 @@
-"""The operations on blocks in plain torch: slow, obvious, on any device. The kernels' oracle, and CUDA's path."""
+"""The operations on blocks in torch, with torch's own gradients: slow, obvious, the kernels' oracle."""
 
 import torch
 from torch import Tensor
@@ -15,31 +15,9 @@ def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str
     return _reduce(block, messages, reduce)
 
 
-def sum_over(lists: EdgeLists, rows: slice, weight: Tensor | None, h: Tensor, to: Tensor, onto: bool) -> None:
-    """to[i] (+)= sum over the edges of vertex rows[i] of weight x h[other end]."""
-    edges = lists.edges_of(rows)
-    messages = h[lists.other[edges].long()]
-    messages = messages if weight is None else messages * weight[edges, None]
-    at = ends(lists.indptr[rows.start : rows.stop + 1], len(messages))
-    (to if onto else to.zero_()).index_add_(0, at, messages.to(to.dtype))
-
-
 def ends(indptr: Tensor, edges: int) -> Tensor:
     """The vertex of each of so many edges, counted from the first of these lists."""
     return torch.arange(len(indptr) - 1, device=indptr.device).repeat_interleave(indptr.diff(), output_size=edges)
-
-
-def largest(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest source value of each column, and how many edges attain it; no edges give zeros."""
-    dst, rows = block.dst().long(), x[block.src.long()]
-    best = _reduce(block, rows, "max")
-    return best, torch.zeros_like(best).index_add_(0, dst, (rows == best[dst]).to(x.dtype))
-
-
-def largest_backward(block: Block, share: Tensor, best: Tensor, x: Tensor) -> Tensor:
-    """The sources' gradient: `share` for each edge that attains `best`."""
-    src, dst = block.src.long(), block.dst().long()
-    return torch.zeros_like(x).index_add_(0, src, share[dst] * (x[src] == best[dst]))
 
 
 def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -60,9 +38,9 @@ def attention_part(
     top = logits.new_full((block.num_dst, logits.shape[1]), -torch.inf)
     top = top.scatter_reduce(0, index, logits.detach(), "amax")
     exp = (logits - top[dst]).exp()
-    total = exp.new_zeros(top.shape).index_add(0, dst, exp)
+    total = torch.zeros_like(top).index_add(0, dst, exp)
     p = exp / total[dst]
-    lse = torch.where(total > 0, top + total.clamp(min=1e-300 if total.dtype == torch.float64 else 1e-38).log(), -1e30)
+    lse = torch.where(total > 0, top + total.clamp(min=1e-300 if x.dtype == torch.float64 else 1e-38).log(), -1e30)
     rows = x[block.src.long()] * (p if keep is None else p * keep)[:, :, None]
     return _reduce(block, rows, "sum"), lse
 
@@ -93,6 +71,31 @@ def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, 
     bits = _mix64(state + pairs)
     halves = torch.stack([bits & 0xFFFFFFFF, _shift(bits, 32)], dim=2).flatten(1)[:, :columns]
     return (halves >= threshold).to(dtype) * scale
+
+
+def shares(
+    lists: EdgeLists,
+    a_src: Tensor,
+    a_dst: Tensor,
+    slope: float,
+    loops: bool,
+    keep: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """What edges, and with `loops` own rows, count for by attention."""
+    src, dst = lists.other.long(), ends(lists.indptr, len(lists.other))
+    leaky = torch.nn.functional.leaky_relu
+    logits, own = leaky(a_src[src] + a_dst[dst], slope), leaky(a_src + a_dst, slope)
+    if loops:
+        logits = logits.masked_fill((src == dst)[:, None], -torch.inf)
+    at = dst[:, None].expand_as(logits)
+    start = own if loops else torch.full_like(own, -torch.inf)
+    top = start.detach().scatter_reduce(0, at, logits.detach(), "amax")
+    parts, own = (logits - top[dst]).exp(), (own - top).exp()
+    total = (own if loops else torch.zeros_like(own)).index_add(0, dst, parts)
+    parts, own = parts / total[dst], own / total
+    if keep is not None:
+        parts, own = parts * keep[0], own * keep[1]
+    return parts.mean(1), own.mean(1, keepdim=True) if loops else None
 
 
 def dropout_threshold(p: float) -> tuple[int, float]:

@@ -1,0 +1,33 @@
+"""What tests of Triton's kernels share: small blocks, and the CPU's tensors going to other kernels."""
+
+import pytest
+from small_blocks import BLOCKS, random_block
+
+from weft import triton_kernels
+from weft.nn import operations, plain
+
+
+@pytest.fixture(params=BLOCKS)
+def block(request):
+    return random_block(*BLOCKS[request.param])
+
+
+@pytest.fixture(params=["triton", "torch"])
+def on_device(request, monkeypatch):
+    """A function that runs another as if the CPU's tensors were on a device, by Triton's kernels or by torch alone."""
+    there = {"triton": triton_kernels, "torch": plain}[request.param]
+
+    def run(function, *args, **options):
+        with monkeypatch.context() as patch:
+            patch.setattr(operations, "compiled", there)
+            return function(*args, **options)
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def short_strides(request, monkeypatch):
+    """Loops take two edges at once, but where blocks have a hub: the interpreter goes through absent edges as well."""
+    if "block" not in request.fixturenames or request.getfixturevalue("block").num_edges != BLOCKS["a hub"][2]:
+        for module in ("sums", "maxima", "film_sums", "attention", "attention_v2"):
+            monkeypatch.setattr(f"weft.triton_kernels.{module}._AHEAD", 2)
