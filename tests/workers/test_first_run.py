@@ -43,6 +43,23 @@ def runs(weft, tmp_path_factory):
     return folder, told, kept
 
 
+def test_the_full_graph_is_settled_on_too(weft, runs):
+    folder, _, _ = runs
+    command = ["--full-graph", "--hidden", 8, "--layers", 2, "--threads", 1, "--epochs", 60, "--dtype", "float64"]
+    command += ["--evaluate-every", 0]
+    told = weft(
+        *["train", folder / "parts", *command, "--workers", 2, "--log", "json", "--out", folder / "full"],
+        check=True,
+        WEFT_CACHE="off",
+    ).stdout
+    said = notices([json.loads(line) for line in told.splitlines() if line.startswith("{")])
+    assert any(text.startswith("plan ") and " s predicted)" in text for text in said)
+    assert any("not kept for later runs, as WEFT_CACHE says" in text for text in said)
+    weft("train", folder / "whole", *command, "--out", folder / "full-alone", check=True)
+    one, other = (load_file(folder / name / "state.safetensors") for name in ("full", "full-alone"))
+    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-10
+
+
 def notices(records):
     return [record["text"] for record in records if record["record"] == "Notice"]
 
