@@ -8,7 +8,7 @@ KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
 # One wheel is for 3.11, and one for 3.12 and later: make wheel WHEEL_PYTHONS="/path/to/python3.11 /path/to/python3.12"
 WHEEL_PYTHONS ?= $(PYTHON) python3.12
 
-.PHONY: help train test test-slow test-ray fuzz wheel test-wheel lint format bench papers clean
+.PHONY: help train test test-slow test-ray fuzz faults soak wheel test-wheel lint format bench papers clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,8 +33,15 @@ test-ray: .venv/installed  ## Test training on Ray, with nodes on this machine (
 	$(BIN)/python -m pip install --quiet --editable '.[ray]' --config-settings=cmake.define.WEFT_NATIVE=ON
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ray --timeout 600
 
-fuzz: .venv/installed  ## Damage graphs and tables for an hour: nothing may crash, or be taken as sound
+fuzz: .venv/installed  ## Damage graphs, tables, settings and checkpoints for an hour: nothing may crash, or be taken as sound
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/rounds.py --seconds 3600 --seed $$(date +%s)
+	OMP_NUM_THREADS=1 WEFT_FUZZ_CASES=5000 $(BIN)/python -m pytest --timeout 3600 tests/fuzz/test_fuzzed_inputs.py
+
+faults: .venv/installed  ## Run each fault in each stage of a run (hours, in pieces; needs root), and print the table
+	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/run.py --again
+
+soak: .venv/installed  ## Train for an hour on four workers, changing plans: what each holds must stay flat
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/soaking.py --seconds 3600
 
 wheel:  ## Build wheels into dist/ (many minutes), and check them
 	tools/wheel.sh $(WHEEL_PYTHONS)

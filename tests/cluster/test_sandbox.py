@@ -148,6 +148,53 @@ def test_links_are_reshaped_while_they_are_used():
     assert not left()
 
 
+HEARD = (
+    CONNECT
+    + """
+import contextlib, select
+rank = int(os.environ["RANK"])
+me = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+me.bind((f"10.77.0.{rank + 1}", 6000))
+while True:
+    with contextlib.suppress(OSError):  # an interface that is unplugged
+        me.sendto(b"x", (f"10.77.0.{2 - rank}", 6000))
+    heard = 0
+    while select.select([me], [], [], 0.02)[0]:
+        heard += len(me.recv(100))
+    os.write(1, b"%d %r\\n" % (rank, heard > 0))
+"""
+)
+
+
+def test_hosts_are_silenced_one_way_and_unplugged_for_a_while():
+    with Sandbox(hosts=2) as box:
+        workers = [box.start([sys.executable, "-c", HEARD], host, output=subprocess.PIPE) for host in range(2)]
+
+        def become(expected):
+            """Soon each host hears the other, or does not, as expected."""
+            end, told = time.monotonic() + 20, [None, None]
+            while told != expected and time.monotonic() < end:
+                told = [os.read(worker.stdout.fileno(), 1 << 16).split()[-1] == b"True" for worker in workers]
+            return told == expected
+
+        both, neither = [True, True], [False, False]
+        for change, expected in (
+            (lambda: None, both),
+            (lambda: box.silence(1, "sent"), [False, True]),
+            (lambda: box.reshape(1, "none"), both),
+            (lambda: box.silence(1, "received"), [True, False]),
+            (lambda: box.reshape(1, "none"), both),
+            (lambda: box.cut(1), neither),
+            (lambda: box.plug_in(1), both),
+        ):
+            change()
+            assert become(expected)
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+            worker.stdout.close()
+
+
 REST = (
     CONNECT
     + """
@@ -201,6 +248,23 @@ def test_a_killed_sandbox_is_removed_by_the_next():
     with Sandbox(hosts=1):
         assert len(left()) == 2
     assert not left()
+
+
+def test_sandboxes_that_start_at_once_remove_the_same_leftovers(monkeypatch):
+    """One finds namespaces that another one has just removed."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    name, before = f"weft-{gone.pid}", sandboxes._run
+    subprocess.run(["ip", "netns", "add", f"{name}-h1"], check=True)
+
+    def second(*command):
+        if command[:3] == ("ip", "netns", "del"):
+            before(*command)
+        return before(*command)
+
+    monkeypatch.setattr(sandboxes, "_run", second)
+    sandboxes.remove_leftovers()
+    assert not [found for found in left() if found.startswith(name)]
 
 
 def test_failures_end_all_workers():

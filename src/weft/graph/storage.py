@@ -27,7 +27,12 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(f"no space left while {doing} {path}: free some, or choose another disk") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno == errno.EROFS:
+            raise StorageError(
+                f"the disk is read-only, so {doing} {path} can't be: mount it again for writing (after errors of the disk, "
+                f"check it first), or choose another one"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM):
             raise StorageError(f"no permission for {doing} {path}: check its owner and mode") from error
         if error.errno == errno.ENOENT:
             raise StorageError(f"{doing} {path} failed, for it does not exist: check the path") from error
@@ -52,7 +57,8 @@ def written_beside(path: Path) -> Iterator[Path]:
                 os.rename(beside, path)
             _sync(path.parent)
     finally:
-        _remove(beside)
+        with contextlib.suppress(OSError):  # a disk that has become read-only: the next writer removes it
+            _remove(beside)
 
 
 def remove_leftovers(path: Path) -> None:

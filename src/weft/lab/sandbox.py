@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Literal, Self
 
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import new_secret
@@ -126,7 +126,13 @@ class Sandbox:
                 process.wait()
 
     def start(
-        self, command: Sequence[str], host: int, local: int = 0, output: Output = None, errors: Output = None
+        self,
+        command: Sequence[str],
+        host: int,
+        local: int = 0,
+        output: Output = None,
+        errors: Output = None,
+        input: Output = None,
     ) -> "subprocess.Popen[bytes]":
         """Start a command as one worker of a host (both counted from 0)."""
         rank, name = host * self.workers_per_host + local, f"h{host + 1}"
@@ -142,16 +148,15 @@ class Sandbox:
             "GLOO_SOCKET_IFNAME": "eth0",
             "TP_SOCKET_IFNAME": "eth0",
         }
-        entered = ["nsenter", f"--net=/run/netns/{self._name}-{name}", "--mount", "--target", str(self._holder(host))]
+        entered = ["nsenter", f"--net=/run/netns/{self._name}-{name}", "--mount", "--target", str(self.holder(host))]
         group = self._groups.get(name)
         joined = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group)] if group else []
         where = os.getcwd()
-        return subprocess.Popen(
-            [*joined, *entered, f"--wd={where}", *command], env=environment, stdout=output, stderr=errors, cwd=where
-        )
+        whole = [*joined, *entered, f"--wd={where}", *command]
+        return subprocess.Popen(whole, env=environment, stdin=input, stdout=output, stderr=errors, cwd=where)
 
-    def _holder(self, host: int) -> int:
-        """The process that holds a host's mounts; `ip netns exec` becomes it."""
+    def holder(self, host: int) -> int:
+        """The process that holds a host's mounts (hosts are counted from 0); `ip netns exec` becomes it."""
         process = self._holders[host]
         for _ in range(200):
             with contextlib.suppress(OSError):
@@ -183,6 +188,16 @@ class Sandbox:
     def cut(self, host: int) -> None:
         """Unplug a host (counted from 0)."""
         _run("ip", "-n", f"{self._name}-switch", "link", "set", f"port{host + 1}", "down")
+
+    def plug_in(self, host: int) -> None:
+        """Connect a host again that was cut off."""
+        _run("ip", "-n", f"{self._name}-switch", "link", "set", f"port{host + 1}", "up")
+
+    def silence(self, host: int, direction: Literal["sent", "received"]) -> None:
+        """Lose all that a host (counted from 0) sends, or all that it is sent, until it is reshaped."""
+        namespace, device = (f"h{host + 1}", "eth0") if direction == "sent" else ("switch", f"port{host + 1}")
+        nothing = ["tbf", "rate", "8kbit", "burst", str(_PACKET), "limit", "1"]  # a queue that no packet fits
+        _run("tc", "-n", f"{self._name}-{namespace}", "qdisc", "replace", "dev", device, "root", *nothing)
 
     def close(self) -> None:
         """Remove everything."""
@@ -231,10 +246,14 @@ def _namespaces() -> Iterator[str]:
 
 def _remove(name: str) -> None:
     for namespace in [n for n in _namespaces() if n.rsplit("-", 1)[0] == name]:
-        for pid in _run("ip", "netns", "pids", namespace).split():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
-        _run("ip", "netns", "del", namespace)
+        try:
+            for pid in _run("ip", "netns", "pids", namespace).split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            _run("ip", "netns", "del", namespace)
+        except ClusterError:
+            if namespace in _namespaces():  # or another sandbox that starts has removed it
+                raise
     for group in [*_groups_root().glob(f"{name}-h*")]:
         for _ in range(100):
             with contextlib.suppress(OSError):

@@ -141,7 +141,13 @@ def save_step(folder: Path, keep: int, step: int, tensors: dict[str, Tensor], st
     with named_errors(folder, "removing old checkpoints in"):
         for old in [one for one in _steps(folder) if one <= new][:-keep]:
             remove_whole(old)
-        remove_leftovers(folder / "step-*")
+    tidy(folder)
+
+
+def tidy(folder: Path) -> None:
+    """Remove what runs that were killed have left half written, or half removed."""
+    with named_errors(folder, "removing leftovers in"):
+        remove_leftovers(folder / "*")
 
 
 def newest(folder: Path) -> Checkpoint | None:

@@ -143,6 +143,8 @@ class RunState:
 
     def resume(self) -> Progress | None:
         """Take the newest checkpoint's model and optimiser, and say where it stood; None where there is none."""
+        if self._written is not None:
+            checkpoint.tidy(self._written)
         found = None if self._folder is None else _newest(self._folder, self._comm)
         if found is None:
             return None

@@ -1,10 +1,13 @@
 """Bad input gets one sentence that names what, where and what to do; exit code 2; nothing half-written."""
 
+import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +16,7 @@ import pytest
 
 from weft.cli import main
 from weft.errors import GraphFormatError, InputError, StorageError
-from weft.graph import DirectoryWriter, Graph
+from weft.graph import DirectoryWriter, Graph, named_errors, written_beside
 
 
 @pytest.fixture
@@ -312,3 +315,27 @@ def test_from_arrays_checks_as_importing_does():
         Graph.from_arrays(np.array([[0], [1]]), features=np.array([[0.0], [np.nan]], np.float32))
     with pytest.raises(InputError, match="no labels, so there is nothing to train on"):
         Graph.from_arrays(np.array([[0], [1]])).seeds("train")
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.EROFS, "the disk is read-only, so writing x can't be: mount it again"),
+        (errno.ENOSPC, "no space left while writing x"),
+        (errno.EACCES, "no permission for writing x"),
+        (errno.EIO, "writing x failed: Input/output error"),
+    ],
+)
+def test_refusals_of_the_system_name_a_remedy(number, told):
+    with pytest.raises(StorageError, match=re.escape(told)), named_errors(Path("x"), "writing"):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_disk_that_becomes_read_only_while_it_is_written_to(tmp_path, monkeypatch):
+    def refuse(path, *_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    with pytest.raises(StorageError, match="the disk is read-only"), written_beside(tmp_path / "x") as beside:
+        beside.mkdir()
+        monkeypatch.setattr("shutil.rmtree", refuse)
+        refuse(beside)

@@ -115,6 +115,14 @@ class Killed(Exception):
     pass
 
 
+def test_what_killed_runs_left_is_removed_though_nothing_is_left_to_train(graph, tmp_path):
+    run(graph, checkpoint=tmp_path, epochs=1)
+    for name in (".step-000000001.writing-999999999", ".best.writing-999999999"):
+        (tmp_path / name).mkdir()
+    run(graph, checkpoint=tmp_path, epochs=1, resume=True)
+    assert not list(tmp_path.glob(".*"))
+
+
 def run_to_step(graph, step, **given):
     """The events of a run that ends after so many steps, as if it were killed."""
     events = []

@@ -1,0 +1,47 @@
+"""What a run holds stays the same however many epochs it trains, on one worker and on several: `make soak` for an hour."""
+
+import pytest
+from soaking import PLANS, drawn, growth, soaked
+
+from weft.exchange import World
+from weft.graph import communities
+from weft.partition import allocate, write_partitioned
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("soak")
+    graph = communities(folder / "g", vertices=1200, edges=9000, width=8, classes=4, train=0.2, block=100)
+    write_partitioned(graph, allocate(graph, 4, "metis"), 4, folder / "parts")
+    return str(folder / "g"), str(folder / "parts")
+
+
+EPOCHS = [120, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+
+
+@pytest.mark.parametrize("epochs", EPOCHS)
+def test_one_worker(graphs, epochs):
+    assert not growth(soaked(World(), graphs[0], epochs, ()))
+
+
+@pytest.mark.parametrize("epochs", [pytest.param(120, marks=pytest.mark.slow)])
+def test_simulated_workers(graphs, ranks, epochs):
+    """They are threads of this process, so all see what all hold."""
+    assert not growth(ranks(4, soaked, graphs[1], epochs, ("split",))[0])
+
+
+@pytest.mark.parametrize("epochs", EPOCHS)
+@pytest.mark.parametrize("plans", [("split",), PLANS], ids=["one plan", "plans in turn"])
+def test_processes(graphs, processes, epochs, plans):
+    if epochs == 120 and len(plans) > 1:
+        epochs = 168  # each plan four times
+    notes = processes(4, soaked, graphs[1], epochs, plans, hosts=[0, 0, 1, 1], timeout=250)
+    assert [growth(of_one) for of_one in notes] == [{}] * 4
+
+
+def test_growth_is_seen():
+    flat = [{"memory": 10**8, "threads": 5, "files": 20}] * 40
+    assert not growth(flat)
+    leaks = [{"memory": 10**8 + 10**6 * k, "threads": 5, "files": 20 + k // 20} for k in range(40)]
+    assert set(growth(leaks)) == {"memory", "files"}
+    assert drawn([flat, leaks]).count("<polyline") == 6
