@@ -33,6 +33,9 @@ test-ray: .venv/installed  ## Test training on Ray, with nodes on this machine (
 	$(BIN)/python -m pip install --quiet --editable '.[ray]' --config-settings=cmake.define.WEFT_NATIVE=ON
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ray --timeout 600
 
+gpu: .venv/installed  ## Test what runs on a CUDA device, exactly as on the CPU (skipped without one)
+	TRITON_INTERPRET=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 3600 tests/gpu
+
 fuzz: .venv/installed  ## Damage graphs, tables, settings and checkpoints for an hour: nothing may crash, or be taken as sound
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/rounds.py --seconds 3600 --seed $$(date +%s)
 	OMP_NUM_THREADS=1 WEFT_FUZZ_CASES=5000 $(BIN)/python -m pytest --timeout 3600 tests/fuzz/test_fuzzed_inputs.py

@@ -57,6 +57,7 @@ def main():
             "fanouts": [10, 10, 10],
             "batch_size": 1024,
             "workers": 0,
+            "device": "cpu",
         }
         sides = {
             "weft": ("weft", {}),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from weft import _kernels, triton_kernels
 from weft.nn import BlockModel, build, functional
 from weft.placements import Program
 from weft.sampling import Block, Sample
@@ -80,3 +81,44 @@ def test_models_on_weighed_edges(name):
     here = BlockModel(model)(x, sample)
     there = BlockModel(model.cuda())(x.cuda(), Program.of(sample).to("cuda"))
     torch.testing.assert_close(there.cpu(), here, rtol=1e-9, atol=1e-9)
+
+
+def test_the_same_bits_each_time():
+    """No float is added up in an order that changes."""
+    block = random_block(50, 90, 5000).to("cuda")
+    x, atts = torch.randn(90, 4, 16, device="cuda"), torch.randn(2, 4, 16, device="cuda")
+
+    def step():
+        leaves = [t.clone().requires_grad_() for t in (x, *atts)]
+        out = functional.gat(block, *leaves, 0.2) + functional.aggregate(block, leaves[0], reduce="mean")
+        return [out, *torch.autograd.grad(out.square().sum(), leaves)]
+
+    first = step()
+    for _ in range(5):
+        assert all(torch.equal(a, b) for a, b in zip(first, step(), strict=True))
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_neighbours_drawn_on_the_device(replace):
+    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+    degrees = torch.randint(30, (500,))
+    indptr = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)])
+    indices, seeds = torch.randint(500, (int(indptr[-1]),), dtype=torch.int32), torch.arange(0, 500, 9).int()
+    fanouts, keys = [5, 4], [2**63, 7]
+    given = (indptr.numpy(), indices.numpy(), seeds.numpy(), fanouts, keys, None, None, replace, True, 0, 1)
+    vertices, hops = _kernels.HashSampler32().sample(*given)
+    there = (part.cuda() for part in (indptr, indices, seeds))
+    got, blocks = triton_kernels.sample(*there, fanouts, keys, None, replace, 0)
+    assert got.tolist() == vertices.tolist()
+    for block, hop in zip(blocks, hops, strict=True):
+        assert all(block[at].tolist() == hop[at].tolist() for at in (0, 1, 3))
+
+
+def test_rows_from_the_cache_and_from_pinned_memory():
+    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+    table, ids = torch.randn(100, 33), torch.randint(100, (400,))
+    slots = torch.full((100,), -1, dtype=torch.int32)
+    slots[10:60] = torch.arange(50, dtype=torch.int32)
+    out = torch.empty(400, 33, device="cuda")
+    triton_kernels.gather_tiers(ids.cuda(), slots.cuda(), table[10:60].cuda(), table.pin_memory(), out)
+    assert torch.equal(out.cpu(), table[ids])

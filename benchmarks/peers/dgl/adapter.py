@@ -50,6 +50,7 @@ def epoch(job):
     graph = dgl.graph(("csc", (indptr, indices.long(), [])))
     graph.ndata["x"], graph.ndata["y"] = features, labels.long()
     model = Model(dgl, job["model"], features.shape[1], job["hidden"], job["classes"], len(job["fanouts"]))
+    model = model.to(job["device"])
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     if job["pipeline"] == "graphbolt":
         batches = graphbolt_batches(indptr, indices, features, labels, train, job)
@@ -81,7 +82,7 @@ def epoch(job):
 
 
 def graphbolt_batches(indptr, indices, features, labels, train, job):
-    """GraphBolt's own data pipe on the CPU."""
+    """GraphBolt's own data pipe: sampled and fetched on the CPU, and copied to the device."""
     import dgl.graphbolt as gb
 
     graph = gb.fused_csc_sampling_graph(indptr, indices)
@@ -90,6 +91,7 @@ def graphbolt_batches(indptr, indices, features, labels, train, job):
     pipe = gb.ItemSampler(items, batch_size=job["batch_size"], shuffle=True)
     pipe = pipe.sample_neighbor(graph, [torch.tensor([f]) for f in reversed(job["fanouts"])])
     pipe = pipe.fetch_feature(store, node_feature_keys=["x"])
+    pipe = pipe if job["device"] == "cpu" else pipe.copy_to(torch.device(job["device"]))
     loader = gb.DataLoader(pipe, num_workers=job["workers"])
 
     def batches():

@@ -51,9 +51,10 @@ def epoch(job):
     torch.set_num_threads(job["threads"])
     data, train = homogeneous(job["folder"])
     options = {"batch_size": job["batch_size"], "shuffle": True, "num_workers": job["workers"]}
+    options["pin_memory"] = job["device"] != "cpu"
     loader = NeighborLoader(data, job["fanouts"], input_nodes=train, persistent_workers=job["workers"] > 0, **options)
     kind, extra = (GraphSAGE, {}) if job["model"] == "sage" else (GAT, {"heads": 4})
-    model = kind(data.x.shape[1], job["hidden"], len(job["fanouts"]), job["classes"], **extra)
+    model = kind(data.x.shape[1], job["hidden"], len(job["fanouts"]), job["classes"], **extra).to(job["device"])
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 
     def run(_):
@@ -62,6 +63,7 @@ def epoch(job):
         for batch in loader:
             waiting += time.perf_counter() - before
             edges += batch.edge_index.shape[1]
+            batch = batch.to(job["device"], non_blocking=True)
             out = model(batch.x, batch.edge_index)[: batch.batch_size]
             loss = F.cross_entropy(out, batch.y[: batch.batch_size])
             optimizer.zero_grad()

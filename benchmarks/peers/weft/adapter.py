@@ -48,6 +48,7 @@ def epoch(job):
         fanouts=tuple(job["fanouts"]),
         batch_size=job["batch_size"],
         threads=job["threads"],
+        device=job["device"],
         epochs=1,
     )
     trainer = Trainer(graph, make_model(settings, graph), settings)
