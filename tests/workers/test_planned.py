@@ -51,7 +51,7 @@ def test_a_run_chooses_says_why_and_trains_the_same_model(weft, folder):
 def test_a_run_without_a_file_uses_what_was_kept(weft, folder, probed):
     told = weft("train", folder / "parts", *TRAIN, "--workers", 2, check=True, WEFT_CACHE=probed[2]).stdout
     assert "the cluster as measured " in told and f"ago ({probed[2]}/cluster-2-workers-" in told
-    assert "measured the cluster in" not in told
+    assert "looked at links and processors" not in told and "what work takes" not in told
 
 
 def test_a_plan_that_is_named_is_among_those_that_are_shown(weft, folder):

@@ -27,7 +27,7 @@ _SLOW = 0.5  # of the fastest host's link: a slower one is told of
 _OFF = 1.0  # seconds between clocks
 _USUAL_PACKET = 1500  # bytes; Ethernet's
 _FILES, _CONNECTIONS = 256, 8  # open in any run, and to each other worker: `ls /proc/PID/fd` of runs of 1 to 4 workers
-_TEMPORARY = 256 << 20  # bytes that a host's small graph takes while the cluster is measured
+_TEMPORARY = 256 << 20  # bytes that a host's small graph takes while `weft probe` rehearses on it
 _WRITTEN = 64 << 20  # bytes that are written on trial, at most
 _TENSORS = 4  # of a checkpoint, for each parameter: its own, the best model's, and two of the optimiser
 
@@ -240,8 +240,8 @@ def _temporary(one: WorkerFacts, workers: int, mates: int) -> Finding:
     found = f"{_about(one.temporary)} free"
     if one.temporary >= _TEMPORARY:
         return Finding("temporary files", "", found)
-    remedy = f"measuring the cluster takes {as_size(_TEMPORARY)}: free some, or set TMPDIR to a folder that has it"
-    return Finding("temporary files", "", found, "bad", remedy)
+    remedy = f"`weft probe` takes {as_size(_TEMPORARY)}: free some, or set TMPDIR to a folder that has it"
+    return Finding("temporary files", "", found, "warning", remedy)
 
 
 def _ports(one: WorkerFacts, workers: int, mates: int) -> Finding | None:
