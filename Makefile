@@ -8,7 +8,7 @@ KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
 # One wheel is for 3.11, and one for 3.12 and later: make wheel WHEEL_PYTHONS="/path/to/python3.11 /path/to/python3.12"
 WHEEL_PYTHONS ?= $(PYTHON) python3.12
 
-.PHONY: help train test test-slow test-ray fuzz faults soak wheel test-wheel lint format bench papers clean
+.PHONY: help train test test-slow test-ray gpu fuzz faults soak wheel test-wheel lint format bench papers clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

@@ -36,7 +36,9 @@ COLUMNS = {
 def one(path, method, parts, threads):
     """Allocate once, in this process; the figures as a line of JSON."""
     with tempfile.TemporaryDirectory() as folder:  # modules that a method loads are none of the memory that it takes
-        allocate(communities(Path(folder) / "graph", vertices=1000, edges=8000, width=1), parts, method, threads=threads)
+        allocate(
+            communities(Path(folder) / "graph", vertices=1000, edges=8000, width=1), parts, method, threads=threads
+        )
     graph = Graph.open(path)
     begin, busy = time.monotonic(), time.process_time()
     owners = allocate(graph, parts, method, threads=threads)
