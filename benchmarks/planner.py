@@ -50,10 +50,9 @@ VALUES = {
     "fanouts": ["10,5", "10,10,10"],
     "link": ["100mbit", "1gbit", "none", "1gbit,h2=100mbit", "1gbit,h2=0.5cpu"],
     "hosts": ["4x1", "2x2"],  # and the workers of each
-    "memory": ["free", "tight"],
+    "memory": ["free", "tight"],  # tight: half of what the fastest plan would take, if that is enough for any
 }
 SEEDS = {"debian": 1600, "facebook-johns": 100}  # of a worker in a batch, where they are not --batch-size: six batches
-TIGHT = 4  # times all rows, beside the neighbour lists: room for batches or for a large cache, not for both
 SCALE = ("vertices", "edges", "batch_size")
 HALVES = ("tuning", "held-out")
 
@@ -148,7 +147,6 @@ def measured(task, earlier, args):
     graph, parts = graph_of(task, args)
     made = by_all_workers(
         task,
-        graph,
         parts,
         args,
         cluster=str(cluster_of(task, args)),
@@ -167,20 +165,20 @@ def finals(record, args):
     """The record with the epochs of its finalists, measured in turn; None if the run failed."""
     plans = [record["plans"][name]["plan"] for name in finalists(record)]
     turns = {"rounds": 1000, "seconds": args.finals, "epochs": 2, "slow": float("inf")}
-    graph, parts = graph_of(record["task"], args)
-    made = by_all_workers(record["task"], graph, parts, args, cluster=None, known=[], named=[], plans=plans, **turns)
+    _, parts = graph_of(record["task"], args)
+    made = by_all_workers(record["task"], parts, args, cluster=None, known=[], named=[], plans=plans, **turns)
     return made and record | {"finals": {name: plan["epochs"] for name, plan in made["plans"].items()}}
 
 
-def by_all_workers(task, graph, parts, args, **job):
+def by_all_workers(task, parts, args, **job):
     """What the workers of a sandbox measured, or None if they failed."""
     job = {name: getattr(args, name) for name in ("rounds", "epochs", "enough", "slow", "run")} | {
         "graph": str(parts),
+        "tight": task["memory"] == "tight",
         "settings": {
             "batch_size": seeds_of(task, args),
             "fanouts": [int(fanout) for fanout in task["fanouts"].split(",")],
             **{key: task[key] for key in ("model", "hidden")},
-            **memory_of(task, graph),
         },
         **job,
     }
@@ -195,13 +193,6 @@ def by_all_workers(task, graph, parts, args, **job):
 
 def seeds_of(task, args):
     return SEEDS.get(task["graph"], args.batch_size)
-
-
-def memory_of(task, graph):
-    """What each worker may use, where memory is tight."""
-    if task["memory"] == "free":
-        return {}
-    return {"memory": str(graph.indptr.nbytes + graph.indices.nbytes + TIGHT * graph.features.nbytes)}
 
 
 def graph_of(task, args):

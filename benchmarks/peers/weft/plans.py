@@ -26,6 +26,10 @@ from weft.training import Trainer, make_model
 
 _FIELD = 3  # plans that the planner finds fastest, which are measured beside the named ones
 _CACHES = 2  # sizes of caches that these are measured with, the largest ones
+TIGHT, ROOM = (
+    0.5,
+    1.1,
+)  # of the memory that the fastest plan takes, and at least of the lightest one's, where it is tight
 
 
 def main(job):
@@ -47,7 +51,7 @@ def main(job):
     known = [Plan.from_dict(plan) for plan in job["known"]]
     asked, found, sizes = None, [], ()
     if job["cluster"]:
-        asked, found, stays, predict, sizes = ask(trainer, settings, graph, model, world, job["cluster"])
+        asked, found, stays, predict, sizes = ask(trainer, settings, graph, model, world, job)
     plans = {label(plan, usual): plan for plan in [*wanted, *with_caches(wanted, sizes), *found, *known]}
     figures = measure(trainer, {name: plan for name, plan in plans.items() if plan not in known}, job)
     made = {name: {"plan": plan.as_dict()} | summary(figures.get(name)) for name, plan in plans.items()}
@@ -85,7 +89,17 @@ def label(plan, usual):
     return " ".join([name, *(f"{key}={options[key]}" for key in options if options[key] != defaults[key])])
 
 
-def ask(trainer, settings, graph, model, world, file):
+def limited(settings, graph, model, world, cluster, comm):
+    """The settings with a limit of memory: half of what the fastest plan would take, or what the lightest needs."""
+    from weft.training import planner_for
+
+    answer = planner_for(settings, graph, model, world).answer(cluster)
+    least = min(p.memory for p in answer.predictions if p.excluded is None)
+    limit = comm.share(str(max(TIGHT * answer.best.memory, ROOM * least) / 1e6).encode()).decode()
+    return settings.changed(memory=f"{limit}MB")
+
+
+def ask(trainer, settings, graph, model, world, job):
     """The planner's answer and what it took, the plans that it finds fastest (its choice first) or that a run tries, the one
     that the run goes on by, what predicts others, and the sizes of caches that it looks at.
 
@@ -95,7 +109,8 @@ def ask(trainer, settings, graph, model, world, file):
     from weft.training import planner_for
     from weft.training.start import watch_over
 
-    cluster, comm = read_cluster(Path(file)), trainer.run.comm
+    cluster, comm = read_cluster(Path(job["cluster"])), trainer.run.comm
+    settings = limited(settings, graph, model, world, cluster, comm) if job["tight"] else settings
     comm.barrier()
     start = time.perf_counter()
     planner = planner_for(settings, graph, model, world)
@@ -110,7 +125,7 @@ def ask(trainer, settings, graph, model, world, file):
     trainer.use(answer.best.plan)
     trainer.watch = watch_over(trainer, planner, cluster, answer, time.perf_counter() - start)
     tried, epochs, start = {answer.best.plan}, 0, time.perf_counter()
-    while trainer.watch.trial is not None:
+    while trainer.watch.trial is not None and epochs < settings.optimisation.epochs:
         epochs += 1
         trainer.train_epoch(epochs - 1)
         tried.add(trainer.parallel)

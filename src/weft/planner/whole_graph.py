@@ -177,7 +177,7 @@ class _Sliced(_Way):
 
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         """As they are run: in rounds, where rows travel meanwhile or destinations are gone through in ranges."""
-        rounds, overlap = plan.chunks or (ROUNDS if plan.overlap else 1), plan.overlap and self._space.size > 1
+        rounds, overlap = plan.chunks or ROUNDS**plan.overlap, plan.overlap and self._space.size > 1
         late = self._late(rounds)
         return [part.in_rounds(rounds, overlap, late) for part in reversed(self._layers) if part is not None]
 
@@ -203,15 +203,15 @@ class _Decoupled(_Sliced):
         dense = sum(cost.source + cost.destination for cost in model.layers)
         fixed = sum(cost.fixed for cost in model.layers)
         mixed = edge * mixings * heads
-        meanwhile = mixed * min(0.5, 1 / max(mixings, 1))  # of the first mixing forward, and of the last one
+        self._meanwhile = mixed * min(0.5, 1 / max(mixings, 1))  # of the first mixing forward, and of the last one
         cost = LayerCost(fixed, dense, row * mixings * heads, mixed)
-        self._meanwhile = replace(cost, meanwhile=meanwhile, meanwhile_back=meanwhile)
         messages = (model.widths[-1] * space.item / size,) * (4 * heads if size > 1 and mixings else 0)
         self._part = SlicedPart(0, cost, messages)
 
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         """The layers are not priced one by one."""
-        return [replace(self._part, cost=self._meanwhile) if plan.overlap else self._part]
+        hidden = self._meanwhile * plan.overlap
+        return [replace(self._part, cost=replace(self._part.cost, meanwhile=hidden, meanwhile_back=hidden))]
 
 
 def _coupled(model: nn.Module) -> tuple[nn.Module, int, bool]:
