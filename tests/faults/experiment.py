@@ -16,15 +16,15 @@ _SLOWLY = 40_000  # microseconds of an fsync, so that a checkpoint takes long en
 _RESUMED_WITHIN = 120.0
 
 
-# What is said to have been going on, when a fault comes in a stage, or just after it.
+# What is said to have been going on, when a fault comes in a stage, or soon after: epochs take a hundredth of a second.
 STAGE_WORDS = {
     "probe": ("measuring",),
     "planning": ("measuring", "planning"),
-    "first batch": ("epoch 1",),
-    "mid-epoch": ("epoch 3", "epoch 4"),
-    "evaluation": ("epoch 2", "epoch 3"),
+    "first batch": ("epoch",),
+    "mid-epoch": ("epoch",),
+    "evaluation": ("epoch",),  # the evaluation after epoch 2, or the next one
     "checkpoint": ("epoch",),
-    "plan switch": ("change of plans", "epoch 2", "epoch 3"),
+    "plan switch": ("change of plans", "epoch"),
     "end": ("end", f"epoch {EPOCHS}"),
 }
 

@@ -90,18 +90,17 @@ def switch_plans() -> None:
     """Have the run change its plan after the second epoch, as a watch does that has found a faster one."""
     import weft.training
     from weft.plan import plan_of
-    from weft.training.watch import Change
+    from weft.planner import Prediction
+    from weft.training.watch import Change, Watch
 
     make = weft.training.trainer_for
 
-    class Switch:
+    class Switch(Watch):
         """A watch that has made up its mind."""
 
         def __init__(self, trainer) -> None:
+            super().__init__(Prediction.none("", trainer.parallel, ""), lambda left: None)
             self._trainer = trainer
-
-        def stepped(self, seconds, left, comm):
-            return None
 
         def look(self, epoch, steps, batches, comm, rest):
             present, full = self._trainer.parallel, self._trainer.settings.sampling.full_graph

@@ -27,7 +27,7 @@ from weft.partition import allocate, write_partitioned
 HERE = Path(__file__).parent
 HOSTS, EACH, HOUR = 2, 2, 3600
 SIZE = HOSTS * EACH
-TIMEOUT = int(os.environ.get("WEFT_FAULTS_TIMEOUT", "8"))  # seconds, of the runs; more where the machine is busy
+TIMEOUT = int(os.environ.get("WEFT_FAULTS_TIMEOUT", "15"))  # seconds, of the runs; more where the machine is busy
 WITHIN = TIMEOUT + 60.0  # seconds in which all workers must have ended: heartbeats, and who waits for whom, add to it
 DISK = "/mnt"  # where a host has a small disk of its own, if it is to
 _DISK_SIZE = "400m"

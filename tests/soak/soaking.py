@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 HELD = ("memory", "threads", "files")
@@ -27,31 +26,28 @@ def held() -> dict[str, int]:
     }
 
 
-class Notes:
-    """In place of a watch: notes what is held after each epoch, and changes plans, until it is time to stop."""
+def noting(trainer: Any, plans: tuple[str, ...], until: Callable[[], bool] = lambda: False) -> list[dict[str, int]]:
+    """What is held after each epoch; a watch over the run notes it, changes plans, and stops the run when it is time."""
+    import torch
 
-    def __init__(self, trainer: Any, plans: tuple[str, ...], until: Callable[[], bool] = lambda: False) -> None:
-        from weft.plan import plan_of
+    from weft.plan import plan_of
+    from weft.planner import Prediction
+    from weft.training.watch import Change, Watch
 
-        depth = len(trainer.parallel.layers)
-        self.notes: list[dict[str, int]] = []
-        self._plans, self._trainer, self._until = [plan_of(name, depth) for name in plans], trainer, until
+    notes: list[dict[str, int]] = []
+    others = [plan_of(name, len(trainer.parallel.layers)) for name in plans]
 
-    def stepped(self, seconds: float, left: int, comm: Any) -> None:
-        """Called by all workers after each batch: nothing changes in the midst of an epoch."""
+    class Notes(Watch):
+        def look(self, epoch: int, steps: Any, batches: int, comm: Any, rest: Callable[[], None]) -> Change | None:
+            notes.append(held())
+            if comm.sum(torch.tensor([float(until())])).item():
+                trainer.progress.stopped = True
+            if len(others) < 2 or epoch % SWITCH:
+                return None
+            return Change(others[epoch // SWITCH % len(others)], "another plan")
 
-    def look(self, epoch: int, seconds: Any, batches: int, comm: Any, rest: Callable[[], None]) -> Any:
-        """Called by all workers after each epoch."""
-        import torch
-
-        from weft.training.watch import Change
-
-        self.notes.append(held())
-        if comm.sum(torch.tensor([float(self._until())])).item():
-            self._trainer.progress.stopped = True
-        if len(self._plans) < 2 or epoch % SWITCH:
-            return None
-        return Change(self._plans[epoch // SWITCH % len(self._plans)], "another plan")
+    trainer.watch = Notes(Prediction.none("", trainer.parallel, ""), lambda left: None)
+    return notes
 
 
 def soaked(world: Any, graph: str, epochs: int, plans: tuple[str, ...], seconds: float = 1e9) -> list[dict[str, int]]:
@@ -65,9 +61,9 @@ def soaked(world: Any, graph: str, epochs: int, plans: tuple[str, ...], seconds:
         given = {"hidden": 8, "fanouts": (4, 4), "batch_size": 64, "threads": 1, "epochs": epochs, "checkpoint": folder}
         settings = Settings.of(**given, **({"plan": plans[0]} if plans else {}))
         trainer = Trainer(opened, make_model(settings, opened), settings, world=world)
-        trainer.watch = notes = Notes(trainer, plans, lambda: time.monotonic() > end)
+        notes = noting(trainer, plans, lambda: time.monotonic() > end)
         trainer.fit()
-    return notes.notes
+    return notes
 
 
 def growth(notes: list[dict[str, int]]) -> dict[str, str]:
@@ -76,7 +72,7 @@ def growth(notes: list[dict[str, int]]) -> dict[str, str]:
     early, late = notes[quarter : 2 * quarter], notes[-quarter:]
     found = {}
     for name in HELD:
-        before, after = (median(note[name] for note in some) for some in (early, late))
+        before, after = (min(note[name] for note in some) for some in (early, late))  # between checkpoints
         if after > before + (_MOST if name == "memory" else 0):
             found[name] = f"{before:,.0f} -> {after:,.0f} over {len(notes)} epochs"
     return found
