@@ -8,7 +8,7 @@ KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
 # One wheel is for 3.11, and one for 3.12 and later: make wheel WHEEL_PYTHONS="/path/to/python3.11 /path/to/python3.12"
 WHEEL_PYTHONS ?= $(PYTHON) python3.12
 
-.PHONY: help train test test-slow test-ray gpu fuzz faults soak wheel test-wheel lint format bench papers clean
+.PHONY: help train test test-slow test-ray gpu fuzz faults soak sanitize wheel test-wheel lint format bench papers clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,10 @@ faults: .venv/installed  ## Run each fault in each stage of a run (hours, in pie
 
 soak: .venv/installed  ## Train for an hour on four workers, changing plans: what each holds must stay flat
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/soaking.py --seconds 3600
+
+sanitize: .venv/installed  ## Test the kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer
+	$(BIN)/python -m pip install --quiet nanobind
+	PYTHON=$(CURDIR)/$(BIN)/python tools/sanitize.sh
 
 wheel:  ## Build wheels into dist/ (many minutes), and check them
 	tools/wheel.sh $(WHEEL_PYTHONS)
