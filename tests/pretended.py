@@ -45,6 +45,8 @@ MAY = {
     "placements/rounds.py: __post_init__",  # slices of the whole graph, once
     "placements/rounds.py: _by_round",
     "training/gradients.py: __call__",  # once a step: the loss, and who has gradients
+    "nn/coefficients.py: _constant",  # once
+    "training/migration.py: pass_on",  # which gradients a model brings
     "nn/depths.py: _walk",  # before training
     "nn/models.py: forward",  # rows by their vertices' types
 }
@@ -73,7 +75,7 @@ class DeviceError(Exception):
 def pretend() -> torch.device:
     """The device, from now on there in this process."""
     torch.utils.backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
-    _LIBRARY.fallback(_run, "PrivateUse1")
+    _LIBRARY.fallback(torch.inference_mode(False)(_run), "PrivateUse1")  # its tensors are ordinary ones
     _LIBRARY.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     for names, dtype in ((_IN_BF16, torch.bfloat16), (_IN_FULL, torch.float32)):
         for name in names:

@@ -80,8 +80,8 @@ class Coefficients:
         given = self._edge_weight if step.weighted else None
         if not conv.normalize:
             return Mix(None if given is None else given.to(dtype), None)
-        ids = torch.arange(lists.num_vertices, device=lists.other.device)
-        others, own, own_total = self._graph.self_loops.of(ids, step.weighted)
+        found = self._graph.self_loops.of(torch.arange(lists.num_vertices), step.weighted)
+        others, own, own_total = (of_all.to(lists.other.device) for of_all in found)
         own = torch.where(own.isnan(), 2.0 if conv.improved and step.weighted else 1.0, own)
         roots = (others + (own if conv.add_self_loops else own_total)).rsqrt()
         roots = torch.where(roots.isinf(), 0.0, roots)
