@@ -35,12 +35,13 @@ def device(monkeypatch):
 
 
 def record_exchanges(monkeypatch):
-    """By worker, what it begins on the device from now on: the communicator's number, the kind of numbers, the thread."""
+    """By worker, what it begins on the device from now on: with whom, by which communicator, which numbers, the thread."""
     begun, start = defaultdict(list), ThreadTransport.start
 
     def recorded(self, x, send, out, receive):
         if not x.is_cpu:
-            begun[self._rank].append((self._number, x.dtype, threading.current_thread().name))
+            others = {other for _, other in self._others}
+            begun[self._rank].append((others, self._number, x.dtype, threading.current_thread().name))
         return start(self, x, send, out, receive)
 
     monkeypatch.setattr(ThreadTransport, "start", recorded)
@@ -48,9 +49,15 @@ def record_exchanges(monkeypatch):
 
 
 def check_order(begun):
+    """Each two workers begin what both take part in in one order; groups of hosts are apart."""
     for rank, mine in begun.items():
-        assert {thread for _, _, thread in mine} == {f"weft-worker-{rank}"}
-        assert [exchange[:2] for exchange in mine] == [exchange[:2] for exchange in begun[0]]
+        assert {thread for *_, thread in mine} == {f"weft-worker-{rank}"}
+        for other, theirs in begun.items():
+            assert with_worker(other, mine) == with_worker(rank, theirs) or other == rank
+
+
+def with_worker(rank, begun):
+    return [(number, dtype) for others, number, dtype, _ in begun if rank in others]
 
 
 def exchange_on(device, world, order, threads):

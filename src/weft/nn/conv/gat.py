@@ -64,7 +64,8 @@ class _GatAttention(LinearAttention):
         runs, cut = runs_of(spread, conv.out_channels), cut_heads(spread, conv.out_channels)
         terms = columns[:, :0]
         if cut:
-            own = torch.cat([(x[:, cut] * att[cut]).sum(-1) for att in (self._src, self._dst)], 1)
+            ends = (self._src, self._dst)  # head by head: a list of heads as index would be copied to a device
+            own = torch.stack([(x[:, head] * att[head]).sum(-1) for att in ends for head in cut], 1)
             terms = layer.span.to_all.pull(own, layer.comm)
         sides = []
         for att, of_cut in zip(
