@@ -26,7 +26,7 @@ def ray_here():
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     nodes = Nodes(lambda command, host, more: subprocess.Popen(command, env=os.environ | more, **quiet))
     try:
-        head = nodes.add("127.0.0.1", 29811, cpus=4)
+        head = nodes.add("127.0.0.2", 29812, cpus=4)
         nodes.wait(head)
         yield nodes.environment(head)
     finally:

@@ -12,6 +12,7 @@ import os
 import shlex
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -28,7 +29,9 @@ from weft.cluster.ray_watch import Running, RunningHosts, first_line
 from weft.errors import ClusterError, ConfigError, WeftError
 from weft.exchange import new_secret
 
-_RESERVE, _ANSWER = 8.0, 15.0  # seconds in which Ray must give processors, and start what runs on them
+_RESERVE, _ANSWER = 6.0, 15.0  # seconds in which Ray must give processors, and start what runs on them
+_REPLACE = 60.0  # seconds in which Ray must give others: that a node is cut off it finds out in half of that
+_AGAIN = 4.0  # seconds between looks at the nodes meanwhile
 _CONNECT = 5.0  # seconds to reach an address
 
 T = TypeVar("T")
@@ -60,6 +63,7 @@ class Ray(Launcher):
 
     def submit(self, request: Request) -> int:
         """Run the workers, and tell how it goes; the exit code. Nothing stays allocated."""
+        _check_address(_address(request))  # sooner than what takes seconds to be imported
         request.check()
         with _joined(request) as ray:
             return _run(ray, request, _Job())
@@ -133,31 +137,46 @@ class _Cluster:
         return ", ".join(f"{node}: {count} workers" for node, count in room)
 
     @contextmanager
-    def reserved(self, counts: Sequence[int]) -> Iterator[list[Any]]:
-        """An actor on a host for each of these numbers of workers. None is left at the end, nor what runs below it."""
-        from ray.util import placement_group, remove_placement_group
+    def reserved(self, workers: int, patience: float) -> Iterator[tuple[list[int], list[Any]]]:
+        """How many workers each host gets, and an actor on each. None is left at the end, nor what runs below it."""
+        from ray.util import remove_placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        bundles = [_bundle(count, self.cpus) for count in counts]
-        group, actors = placement_group(bundles, strategy="STRICT_SPREAD"), []
+        counts, group = self._reserve(workers, time.monotonic() + patience)
+        actors: list[Any] = []
         try:
-            if not group.wait(_RESERVE):
-                raise ClusterError(
-                    f"Ray did not give {sum(counts) * self.cpus:g} processors on {len(counts)} nodes within "
-                    f"{_RESERVE:g} s: others use them (see `ray status`); wait for them, or ask for less"
-                )
             self.ray.cloudpickle.register_pickle_by_value(ray_host)
-            for index, bundle in enumerate(bundles):
+            for index, count in enumerate(counts):
                 where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
-                options = {"num_cpus": bundle["CPU"], "scheduling_strategy": where}
+                options = {"num_cpus": count * self.cpus, "scheduling_strategy": where}
                 actors.append(self.ray.remote(ray_host.HostActor).options(**options).remote())
-            yield actors
+            yield counts, actors
         finally:
             for actor in actors:
                 with suppress(Exception):  # its node is gone, or all of Ray is
                     self.ray.kill(actor)
             with suppress(Exception):
                 remove_placement_group(group)
+
+    def _reserve(self, workers: int, end: float) -> tuple[list[int], Any]:
+        """A placement group, on the nodes that there are by then: that one is lost Ray may find out only now."""
+        from ray.util import placement_group, remove_placement_group
+
+        while True:
+            counts = self.counts(workers)
+            group = placement_group([_bundle(count, self.cpus) for count in counts], strategy="STRICT_SPREAD")
+            try:
+                if group.wait(_AGAIN):
+                    return counts, group
+            except BaseException:
+                remove_placement_group(group)
+                raise
+            remove_placement_group(group)
+            if time.monotonic() > end:
+                raise ClusterError(
+                    f"Ray does not give {workers * self.cpus:g} processors on {len(counts)} nodes: others use them (see "
+                    f"`ray status`); wait for them, or ask for less"
+                )
 
     def answers(self, calls: Sequence[Any]) -> list[Any]:
         """What actors answer; one that does not in time, or is gone, is an error."""
@@ -199,6 +218,10 @@ def _cpus(request: Request) -> float:
     return cpus
 
 
+def _address(request: Request) -> str:
+    return request.option("address", os.environ.get("RAY_ADDRESS", "auto"))
+
+
 def _bundle(workers: int, cpus: float) -> dict[str, float]:
     return {"CPU": workers * cpus}
 
@@ -215,7 +238,7 @@ def _joined(request: Request) -> Iterator[ModuleType]:
     if ray.is_initialized():
         yield ray
         return
-    address = request.option("address", os.environ.get("RAY_ADDRESS", "auto"))
+    address = _address(request)
     _check_address(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -256,11 +279,11 @@ def _check_address(address: str) -> None:
 
 def _start(cluster: _Cluster, job: _Job, request: Request, last: bool) -> tuple[int, int | None]:
     """Start the workers once; the exit code and, if any were lost, for how many there is room now."""
-    counts = cluster.counts(request.workers)
-    with cluster.reserved(counts) as actors:
+    with cluster.reserved(request.workers, _REPLACE if request.changes else _RESERVE) as (counts, actors):
         nodes = _check_nodes(cluster, actors, request.graph)
-        (port,) = cluster.answers([actors[0].free_port.remote(nodes[0], request.ports)])
-        run = {"MASTER_ADDR": nodes[0], "MASTER_PORT": str(port), "WEFT_SECRET": new_secret()}
+        master = nodes[0] if len(nodes) > 1 else "127.0.0.1"  # one host's workers listen to nobody else
+        (port,) = cluster.answers([actors[0].free_port.remote(master, request.ports)])
+        run = {"MASTER_ADDR": master, "MASTER_PORT": str(port), "WEFT_SECRET": new_secret()}
         grace = GRACE if last else 0.0
         arguments = [json.dumps(request.changes)] if job.called else [*request.arguments]
         told = {"module": job.module, "arguments": arguments, "grace": grace}
@@ -272,7 +295,8 @@ def _start(cluster: _Cluster, job: _Job, request: Request, last: bool) -> tuple[
         job.reason = running.reason
         if job.called and not code:
             (job.result,) = cluster.answers([actors[0].result.remote()])
-    return code, min(request.workers, sum(count for _, count in cluster.room())) if lost else None
+    left = sum(count for node, count in cluster.room() if node not in running.gone)
+    return code, min(request.workers, left) if lost else None
 
 
 def _check_nodes(cluster: _Cluster, actors: Sequence[Any], graph: Path | None) -> list[str]:

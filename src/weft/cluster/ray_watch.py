@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ from weft.cluster.crew import GRACE, Errors, Lines
 from weft.cluster.forks import SIGNALS
 
 _LOOK = 0.5  # seconds between looks for signals, and after which a host says that nothing has happened
+_HURRY = 3.0  # seconds in which workers must end once a second signal was sent
 _TOLD = "weft: "
 
 
@@ -40,6 +42,7 @@ class RunningHosts:
     def __init__(self, ray: ModuleType, hosts: Sequence[Running]) -> None:
         self._ray, self._hosts, self._errors = ray, hosts, Errors()
         self.reason = ""  # the last error that workers told
+        self.gone: set[str] = set()  # nodes that do not answer
         self._signals: list[int] = []  # that came, and how many of them were passed on
         self._passed_on = 0
 
@@ -65,11 +68,15 @@ class RunningHosts:
                 elif host.code and not first:
                     first = host.code
                     end = time.monotonic() + (grace if first == LOST else GRACE)
-            self._pass_on()
+            if self._pass_on() and len(self._signals) > 1:  # the first lets the batch in hand be finished
+                end = min(end, time.monotonic() + _HURRY)
         hung = [host for host in self._hosts if host.code is None]  # though others have given up
-        for host in hung if first != LOST else ():
+        for host in hung if first != LOST and not self._signals else ():
             print(f"weft: {host.title} does not answer", file=sys.stderr, flush=True)
+            self.gone.add(host.node)
         lost = bool(hung) or any(host.code == LOST for host in self._hosts)
+        if hung and self._signals:
+            return 128 + self._signals[0], False
         return first, lost and not self._signals
 
     def _look(self, host: Running, call: Any) -> None:
@@ -77,6 +84,7 @@ class RunningHosts:
             said, host.code = self._ray.get(call)
         except self._ray.exceptions.RayError as error:
             self._lose(host, first_line(error))
+            self.gone.add(host.node)
             return
         for stream, text in said:
             lines = host.lines[stream].read(text)
@@ -97,12 +105,14 @@ class RunningHosts:
     def _note(self, signum: int, frame: FrameType | None) -> None:
         self._signals.append(signum)
 
-    def _pass_on(self) -> None:
-        for signum in self._signals[self._passed_on :]:
-            self._passed_on += 1
-            for host in self._hosts:
-                if host.code is None:
-                    host.actor.send.remote(signum)
+    def _pass_on(self) -> bool:
+        """Pass on the signals that have come since. Were there any?"""
+        came = self._signals[self._passed_on :]
+        self._passed_on += len(came)
+        for host, signum in product(self._hosts, came):
+            if host.code is None:
+                host.actor.send.remote(signum)
+        return bool(came)
 
 
 def first_line(error: Exception) -> str:

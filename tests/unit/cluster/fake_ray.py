@@ -60,6 +60,7 @@ class FakeRay(types.ModuleType):
             RayError=RayError, RayTaskError=RayTaskError, GetTimeoutError=GetTimeoutError
         )
         self.cloudpickle = types.SimpleNamespace(register_pickle_by_value=lambda module: None)
+        self.asked = 0  # how often for a placement group
         FakeRay.lost, FakeRay.node = set(), None
 
     def modules(self):
@@ -89,6 +90,7 @@ class FakeRay(types.ModuleType):
 
     def _group(self, bundles, strategy):
         assert strategy == "STRICT_SPREAD"
+        self.asked += 1
         free = sorted((n["NodeManagerAddress"] for n in self.nodes() if n["Alive"]), key=lambda n: -self.given[n])
         self.free = [node for node in free if self.given[node]]
         return types.SimpleNamespace(wait=lambda seconds: self.gives, bundles=bundles)
