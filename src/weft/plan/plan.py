@@ -80,7 +80,7 @@ class Plan:
                 raise ConfigError(f"plan: there is no key {name!r}; known ones are {', '.join(known)}")
         if "layers" not in data:
             raise ConfigError("plan: layers are missing: name a placement for each, the one nearest the inputs first")
-        if not isinstance(data["layers"], list | tuple):
+        if not isinstance(data["layers"], list | tuple) or not all(isinstance(one, str) for one in data["layers"]):
             raise ConfigError("plan: layers must be a list of placements, the one nearest the inputs first")
         for field in fields(cls)[1:]:
             value, kind = data.get(field.name, field.default), type(field.default)

@@ -174,7 +174,7 @@ def test_pairs_hold_every_edge_once(destinations, sources, edges):
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(dst, minlength=destinations).cumsum(0)])
     block = Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources)
     types = torch.randint(RELATIONS, (edges,))
-    by = by_destination(block, lambda: types, RELATIONS)
+    by = by_destination(block, lambda _: types, RELATIONS)
     wanted = {}
     for edge, (src, to, kind) in enumerate(zip(block.src.tolist(), dst.tolist(), types.tolist(), strict=True)):
         wanted.setdefault((kind, to), []).append((edge, src))
@@ -184,7 +184,7 @@ def test_pairs_hold_every_edge_once(destinations, sources, edges):
         listed = zip(by.edges[first:end].tolist(), by.block.src[first:end].tolist(), strict=True)
         got[int(relation[pair]), of_pair[pair]] = list(listed)
     assert got == wanted
-    other = by_source(block, lambda: types, RELATIONS)
+    other = by_source(block, lambda _: types, RELATIONS)
     relation = np.searchsorted(other.bounds, np.arange(other.block.num_src), side="right") - 1
     found = [(int(relation[pair]), int(other.rows.src[pair])) for pair in other.block.src.tolist()]
     assert found == list(zip(types.tolist(), block.src.tolist(), strict=True))

@@ -67,7 +67,8 @@ def test_parts_get_their_shares(graph, method, shares):
     weights = PartitionGoal(len(shares)).weights(graph)
     targets = np.array(shares) / sum(shares) * weights.sum()
     loads = np.bincount(owners, weights, len(shares))
-    assert (loads <= targets * 1.03 + weights.max()).all()
+    most = 1.15 if method == "adagl" else 1.03  # as its authors wrote it, balance is but one of its terms
+    assert (loads <= targets * most + weights.max()).all()
     if method in ("random", "ldg", "fennel"):  # the others balance the weights, in which training vertices count
         assert balance["vertices"] < 1.2 and balance["training"] < 1.1
     assert (allocate(graph, len(shares), method, shares=shares, seed=3) == owners).all()
