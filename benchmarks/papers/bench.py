@@ -12,19 +12,23 @@ from typing import Any
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.graph import EdgeOptions, Graph, communities, from_folder, import_graph, rmat
+from weft.graph import BUILT_IN, EdgeOptions, Graph, communities, from_folder, import_graph, rmat
 from weft.lab import Sandbox
 from weft.partition import allocate, write_partitioned
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK, WHOLE = "quick", "whole"
-REAL = ("debian", "facebook-johns")  # Debian's packages are skewed as ogbn-papers100M is; friends are a dense graph
+REAL = (
+    "debian",
+    "facebook-johns",
+    "cora",
+)  # Debian's packages are skewed as ogbn-papers100M is; friends are a dense graph
 GENERATED: Mapping[str, Callable[..., Graph]] = {
     "communities": communities,
     "rmat": partial(rmat, classes=47, width=100, train=0.08),
 }
 SIZES = {QUICK: (60_000, 1_250_000), WHOLE: (240_000, 5_000_000)}  # vertices and edges of generated ones
-_WORKER = ROOT / "benchmarks" / "peers" / "weft" / "plans.py"
+_WORKERS = ROOT / "benchmarks" / "peers" / "weft"
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Bench:
         if name in REAL:
             path = self.data / name
             if not path.exists():
-                folder = self.shared / name
+                folder = (BUILT_IN if (BUILT_IN / name).is_dir() else self.shared) / name
                 if not folder.is_dir():
                     raise ConfigError(f"{folder} is not there: say with --shared where the real graphs are")
                 import_graph(from_folder(folder), path, EdgeOptions(undirected=True))
@@ -78,16 +82,28 @@ class Bench:
             "settings": dict(settings),
         }
         job |= {"rounds": 1 if self.quick else 3, "epochs": 2 if self.quick else 5, "enough": 3.0, "slow": 4.0}
+        found: dict[str, Any] = self._on_hosts("plans", job, hosts, link)[-1]["plans"]
+        return found
+
+    def epochs(
+        self, graph: Path, settings: Mapping[str, Any], plan: Mapping[str, Any], *, hosts: int = 4, link: str = "1gbit"
+    ) -> list[dict[str, Any]]:
+        """Every measured epoch of a run by one plan, on hosts like these."""
+        job = {"graph": str(graph), "epochs": 4 if self.quick else 10, "options": dict(plan), **settings}
+        return self._on_hosts("distributed", job, hosts, link)
+
+    def _on_hosts(self, script: str, job: Mapping[str, Any], hosts: int, link: str) -> list[dict[str, Any]]:
+        """The figures that the workers of a sandbox print, line by line."""
         with tempfile.TemporaryDirectory() as folder:
             file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
             file.write_text(json.dumps(job))
+            command = [sys.executable, str(_WORKERS / f"{script}.py"), str(file)]
             with Sandbox(hosts=hosts, link=link) as sandbox, open(out, "wb") as output:
-                code = sandbox.run([sys.executable, str(_WORKER), str(file)], output=output, timeout=900.0)
-            lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
+                code = sandbox.run(command, output=output, timeout=900.0)
+            lines = [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
         if code or not lines:
-            raise ConfigError(f"a run of {', '.join(plans)} on {hosts} hosts ended with code {code}: see above")
-        found: dict[str, Any] = json.loads(lines[-1])["plans"]
-        return found
+            raise ConfigError(f"a run on {hosts} hosts of a sandbox ended with code {code}: see above")
+        return lines
 
     def _path(self, name: str, width: int) -> Path:
         of_real = name in REAL

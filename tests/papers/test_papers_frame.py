@@ -1,5 +1,7 @@
 """The frame of the papers' evaluations: what is measured again, records, pages; and sheets that count, on small graphs."""
 
+import ast
+import re
 from html.parser import HTMLParser
 from itertools import count
 
@@ -184,3 +186,11 @@ def test_the_hottest_rows_within_a_part_are_its_own(tmp_path):
     assert not (kept & ~own).any()
     assert degrees[kept].min() >= degrees[own & ~kept].max()
     assert hottest(graph, 0.9, own).sum() == 100
+
+
+def test_no_sheet_prints_a_name_for_a_figure():
+    """A string that should have been filled in would show its braces."""
+    for path in (bench.ROOT / "benchmarks" / "papers").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not re.search(r"\{\w+[^}]*\}", node.value), f"{path.name}, line {node.lineno}"

@@ -1,1 +1,5 @@
-SHEETS = ()
+"""LeapGNN: Accelerating Distributed GNN Training Leveraging Feature-Centric Model Migration."""
+
+from papers.leapgnn import figure11, figure13, figure14, figure16, figure23, table1
+
+SHEETS = (table1.SHEET, figure11.SHEET, figure13.SHEET, figure14.SHEET, figure16.SHEET, figure23.SHEET)

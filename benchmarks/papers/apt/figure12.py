@@ -1,0 +1,82 @@
+"""APT's Fig. 12: what the cost model says an epoch takes, against the clock."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from papers.apt.task import HOSTS, STRATEGIES
+from papers.bench import Bench
+from papers.foreseen import foreseen
+from papers.sheet import Figures, Finding, Measured, Sheet
+from weft.errors import ConfigError
+from weft.lab import Sandbox
+from weft.plan import NAMED
+from weft.planner import Cluster, read_cluster
+
+LINK, GRAPH = "200mbit", "communities"
+
+
+def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
+    return {f"hidden {width}": partial(_measured, bench, width) for width in ((32,) if bench.quick else (8, 32, 128))}
+
+
+def _measured(bench: Bench, width: int) -> Figures:
+    """Seconds of an epoch by each strategy, as told and as measured."""
+    settings = {"model": "sage", "hidden": width, "fanouts": (10, 10, 10), "batch_size": 256, "threads": 1}
+    parts, plans = bench.parts(GRAPH, HOSTS), {name: NAMED[name](3) for name in STRATEGIES}
+    told = foreseen(parts, settings, plans, _probed(bench.data / "cluster.toml"))
+    clock = bench.plans(
+        parts, {k: v for k, v in settings.items() if k != "threads"}, STRATEGIES, hosts=HOSTS, link=LINK
+    )
+    found: dict[str, float] = {}
+    for name in STRATEGIES:
+        found |= {f"{name}, told": told[name].seconds, f"{name}, measured": clock[name]["seconds"]}
+    return found
+
+
+def _probed(file: Path) -> Cluster:
+    """The sandbox's hosts as `weft probe` finds them, each time anew."""
+    with Sandbox(hosts=HOSTS, link=LINK) as sandbox:
+        code = sandbox.run([sys.executable, "-m", "weft.cli", "probe", "--out", str(file)], timeout=300.0)
+    if code:
+        raise ConfigError(f"weft probe ended with code {code}: see above")
+    return read_cluster(file)
+
+
+def _compare(measured: Measured) -> Iterator[Finding]:
+    errors = {
+        f"{name}, {case}": figures[f"{name}, told"] / figures[f"{name}, measured"] - 1
+        for case, figures in measured.items()
+        for name in STRATEGIES
+    }
+    yield Finding(
+        "the cost model is off by at most 5.5%",
+        ", ".join(f"{case} {error:+.0%}" for case, error in errors.items()),
+        max(map(abs, errors.values())) < 0.25,
+        "hosts of a sandbox share this machine's processors with whatever else runs on it",
+    )
+
+    def fastest(figures: Figures, how: str) -> str:
+        return min(STRATEGIES, key=lambda name: figures[f"{name}, {how}"])
+
+    losses = [
+        figures[f"{fastest(figures, 'told')}, measured"] / figures[f"{fastest(figures, 'measured')}, measured"] - 1
+        for figures in measured.values()
+    ]
+    yield Finding(
+        "it selects the best strategy or one near it",
+        f"what it selects is at most {max(losses):.0%} slower than the fastest",
+        max(losses) < 0.1,
+    )
+
+
+SHEET = Sheet(
+    "Fig. 12",
+    "the cost model against the clock",
+    f"Seconds of an epoch of GraphSAGE on a communities graph, {HOSTS} hosts with links of {LINK}, 256 seeds "
+    "each; told by the planner after `weft probe` on these hosts, and measured side by side.",
+    _cases,
+    _compare,
+    root=True,
+)

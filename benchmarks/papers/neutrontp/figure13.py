@@ -1,0 +1,48 @@
+"""NeutronTP's Fig. 13: by the number of layers."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from papers.bench import Bench
+from papers.neutrontp.task import ABOUT, SYSTEMS, TOTAL, of, placed, volumes
+from papers.sheet import Chart, Figures, Finding, Measured, Sheet
+from weft.planner import Sweep
+
+GRAPH, LAYERS = "rmat", (2, 3, 4)
+
+
+def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
+    return {
+        f"{layers} layers, {system}": partial(_counted, bench, layers, system)
+        for layers in LAYERS
+        for system in SYSTEMS
+    }
+
+
+def _counted(bench: Bench, layers: int, system: str) -> Figures:
+    return volumes(placed(bench, GRAPH, system), system, model="gcn", layers=layers, hidden=64)
+
+
+def _compare(measured: Measured) -> Iterator[Finding]:
+    sent = of(measured)
+    decoupled = [sent[f"{layers} layers, DTP"] for layers in LAYERS]
+    yield Finding(
+        "decoupled, an epoch has four exchanges however many layers there are",
+        "DTP sends " + ", ".join(f"{value:.1f}" for value in decoupled) + " MB with "
+        "{', '.join(map(str, LAYERS))} layers",
+        max(decoupled) < 1.01 * min(decoupled),
+    )
+    gains = [sent[f"{layers} layers, halo"] / sent[f"{layers} layers, DTP"] for layers in LAYERS]
+    yield Finding(
+        "the gain on others grows with the depth: 5.99, 8.65, 11.13 times",
+        "times fewer bytes than halo: " + ", ".join(f"{gain:.2f}" for gain in gains),
+        gains == sorted(gains) and gains[-1] > 1,
+    )
+
+
+def _charts(measured: Measured) -> Iterator[Chart]:
+    lines = {system: [measured[f"{layers} layers, {system}"][TOTAL] for layers in LAYERS] for system in SYSTEMS}
+    yield Chart(Sweep("layers", [*map(float, LAYERS)], lines), "MB an epoch")
+
+
+SHEET = Sheet("Fig. 13", "by the number of layers", f"{ABOUT} GCN on an R-MAT graph.", _cases, _compare, _charts)

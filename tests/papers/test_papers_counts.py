@@ -1,0 +1,90 @@
+"""What sheets count: misses and gathering of micrographs, what plans would send, what full-graph workers send."""
+
+import numpy as np
+import pytest
+from papers.apt import figure11
+from papers.bench import Bench
+from papers.draws import Draws
+from papers.foreseen import foreseen, hosts, megabytes
+from papers.leapgnn import figure14, figure16
+from papers.leapgnn.task import micrographs
+from papers.neutrontp.task import WORKERS, sent
+
+from weft.errors import ConfigError
+from weft.graph import Graph, communities
+from weft.partition import allocate, write_partitioned
+from weft.plan import NAMED
+
+SETTINGS = {"model": "sage", "hidden": 8, "fanouts": (3, 3), "batch_size": 16, "threads": 1}
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """Sheets on graphs of 2,000 vertices."""
+    monkeypatch.setitem(Bench.graph.__globals__["SIZES"], "quick", (2000, 20000))
+    return Bench(True, tmp_path, tmp_path / "nothing is shared")
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return communities(tmp_path_factory.mktemp("g") / "g", vertices=800, edges=8000, width=12, classes=8, train=0.4)
+
+
+@pytest.fixture(scope="module")
+def parts(graph, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("p") / "parts"
+    write_partitioned(graph, allocate(graph, 4, "metis"), 4, folder)
+    return folder
+
+
+def test_micrographs_are_all_seeds_at_home_model_by_model(graph):
+    owners, drawn = np.arange(800) % 4, Draws(graph, (3,), 64, most=1)
+    ((batch,), (seeds,)) = [*micrographs(drawn, owners)], drawn.seeds()
+    for server, models in enumerate(batch):
+        for model, rows in enumerate(models):
+            own = [seed for place, seed in enumerate(seeds) if place % 4 == model and owners[seed] == server]
+            assert rows[: len(own)].tolist() == own
+
+
+def test_gathering_once_is_never_more(small, monkeypatch):
+    for figure in (figure14, figure16):
+        monkeypatch.setattr(figure, "GRAPHS", ("communities",))
+    misses, gathered = (next(iter(sheet.cases(small).values()))() for sheet in (figure14.SHEET, figure16.SHEET))
+    assert misses[figure14.MICROGRAPHS] < misses[figure14.DGL] < 100
+    for what in (figure16.REQUESTS, figure16.ROWS):
+        assert 0 < gathered[f"{what}, {figure16.ONCE}"] < gathered[f"{what}, {figure16.STEP}"]
+    assert gathered[f"{figure16.REQUESTS}, {figure16.ONCE}"] <= 4 * 3
+
+
+def test_what_is_foreseen_is_of_each_model(parts):
+    plans, four = {name: NAMED[name](2) for name in ("gdp", "leap", "dnp")}, hosts(4, "1gbit")
+    narrow, wide = (foreseen(parts, SETTINGS | {"hidden": width}, plans, four) for width in (8, 64))
+    assert megabytes(narrow["leap"]) < megabytes(narrow["gdp"]) == megabytes(wide["gdp"])
+    assert megabytes(narrow["dnp"]) < megabytes(wide["dnp"])
+    gat = foreseen(parts, SETTINGS | {"model": "gat", "heads": 2}, plans, four)
+    assert megabytes(gat["gdp"]) == megabytes(narrow["gdp"])
+
+
+def test_plans_that_can_not_be_and_links_that_are_none_are_refused(parts):
+    with pytest.raises(ConfigError, match="plan cached has a cache of a size that is not looked at"):
+        foreseen(parts, SETTINGS | {"cache": 0.1}, {"cached": NAMED["gdp"](2, cache=0.2)}, hosts(4, "1gbit"))
+    with pytest.raises(ConfigError, match="link 'fast' is not a rate"):
+        hosts(4, "fast")
+
+
+def test_a_random_partition_is_no_worse_for_data_parallelism(small):
+    found = {case: run() for case, run in figure11.SHEET.cases(small).items()}
+    assert found["random"]["gdp"] == pytest.approx(found["metis"]["gdp"], rel=0.05)
+    assert found["random"]["snp"] > found["metis"]["snp"]
+    assert len([*figure11.SHEET.compare(found)]) == 1
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_decoupled_slices_are_exchanged_four_times_whatever_the_depth(parts, layers):
+    opened = Graph.open(parts)
+    between = sent(opened, {"model": "gcn", "plan": "tp-decoupled", "overlap": False, "layers": layers, "hidden": 8})
+    once = (
+        4 * opened.num_vertices * opened.num_classes * (WORKERS - 1) / WORKERS
+    )  # all rows' columns of others, float32
+    assert between.sum() == pytest.approx(4 * once, rel=0.01)  # split and gathered, forward and backward
+    assert between.diagonal().sum() == 0
