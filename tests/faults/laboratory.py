@@ -245,8 +245,9 @@ class Laboratory:
                 found.append("process " + Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[-80:])
             send(pid, signal.SIGKILL)
         for host in range(HOSTS):
-            listening = self.inside(host, "ss -Hltn; ls -A /dev/shm")
-            found += [f"host {host}: {line}" for line in listening.splitlines()]
+            while (lines := self.inside(host, "ss -Hltn; ls -A /dev/shm").splitlines()) and time.monotonic() < end:
+                time.sleep(0.05)  # a process that was killed may still be on its way out
+            found += [f"host {host}: {line}" for line in lines]
         return found
 
     def reference(self, mode: str) -> dict[str, torch.Tensor]:

@@ -38,9 +38,8 @@ def graph(folder):
 
 
 def settings(**given):
-    return Settings.of(
-        **{"hidden": 16, "fanouts": (4, 4), "batch_size": 100, "epochs": 2, "threads": 1, "dropout": 0.2} | given
-    )
+    usual = {"hidden": 16, "fanouts": (4, 4), "batch_size": 100, "epochs": 2, "threads": 1, "dropout": 0.2}
+    return Settings.of(**{name: value for name, value in (usual | given).items() if value is not None})
 
 
 def run(graph, **given):
@@ -404,7 +403,7 @@ def test_edge_weights_reach_the_model(graph):
         ({"model": "gcn"}, ["edge types are not used: GCN"]),
         ({"model": "rgcn"}, ["edge weights are not used"]),
         ({"model": "sage", "weighted": True}, ["edge types are not used: GraphSAGE"]),
-        ({"model": "gcn", "full_graph": True, "batch_size": None}, ["edge types are not used"]),
+        ({"model": "gcn", "full_graph": True, "batch_size": None, "fanouts": None}, ["edge types are not used"]),
     ],
 )
 def test_edge_values_that_a_model_leaves_out_are_named(graph, given, unused):
