@@ -53,7 +53,9 @@ def test_plans_are_tried_and_the_model_is_the_same(seen):
         assert said["tried"][1] == seen[0][1]["tried"][1]  # all workers go on by the same plan
     told = seen[0][1]["tried"][0]
     assert any("1 is tried, which may be faster" in text for text in told)
-    found = next(text for text in told if text.startswith("plans tried, a batch of each: 0 "))
+    finals = [text for text in told if text.startswith("plans tried, a batch of each: ")]
+    assert len(finals) == 1, [text for text in told if text]
+    found = finals[0]
     stays = (Plan(("local", "local")), *PLANS[2:4])[int(found.split("; ")[1].split()[0])]
     assert seen[0][1]["tried"][1] == str(stays)
 
