@@ -22,7 +22,7 @@ def parts(tmp_path_factory):
 @pytest.fixture(scope="session")
 def ray_here():
     """The environment of a driver of a cluster of one node, with four processors."""
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'weft-gnn[ray]'")
+    pytest.importorskip("ray.util", reason="Ray is not installed: pip install 'weft-gnn[ray]'")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     nodes = Nodes(lambda command, host, more: subprocess.Popen(command, env=os.environ | more, **quiet))
     try:

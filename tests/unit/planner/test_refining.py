@@ -63,7 +63,7 @@ def test_an_epoch_tells_of_its_own_plan_and_of_others(planner, truth, together, 
     seen = epoch(planner, plans["gdp"], truth)
     after = replace(known, work=refined(known, [seen]))
     others = [plan for name, plan in plans.items() if name != "gdp"]
-    assert errors(planner, truth, after, [plans["gdp"]])[0] < 0.05
+    assert errors(planner, truth, after, [plans["gdp"]])[0] < 0.08  # costs far off are not believed to be quite so far
     before = np.mean(errors(planner, truth, known, others))
     assert np.mean(errors(planner, truth, after, others)) < max(0.1, 0.6 * before)
 

@@ -1,5 +1,7 @@
 """Devices without one: what is moved, what is refused, and that the pretended one (tests/pretended.py) catches mistakes."""
 
+from pathlib import Path
+
 import numpy as np
 import pretended
 import pytest
@@ -123,7 +125,7 @@ def test_rows_on_devices_go_by_nccl_others_by_what_was_chosen():
 
 def run_as_weft(text, **given):
     """Runs a function's text as if it were a part of Weft: the check asks where code stands."""
-    exec(compile(text, f"{weft.__path__[0]}/nn/made_up.py", "exec"), given)
+    exec(compile(text, f"{Path(weft.__file__).parent}/nn/made_up.py", "exec"), given)
 
 
 CAUGHT = {
