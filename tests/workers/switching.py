@@ -100,9 +100,9 @@ def watched(graph, world, plan, folder, resume=False, **changed):
 
 
 def tried(graph, world):
-    """`fit` with two rivals, each on trial for some batches of twenty epochs."""
+    """`fit` with two rivals, each on trial for some batches of seven epochs."""
     told = []
-    trainer = trainer_for(graph, world, told.append, epochs=20)
+    trainer = trainer_for(graph, world, told.append, epochs=7)
     first, *others = (
         Prediction(
             str(number), plan, 100.0, {}, {"links": 100.0}, {}, 0.0, 1.0
@@ -126,7 +126,7 @@ def train_and_switch(world, graph, out):
     undisturbed.fit()
     arrays["fitted"] = parameters(undisturbed)
     arrays["calm"], said["calm"], said["calm plan"] = watched(graph, world, PLANS[2], out / "calm", watch=False)
-    longer = trainer_for(graph, world, epochs=20)
+    longer = trainer_for(graph, world, epochs=7)
     longer.fit()
     arrays["fitted longer"] = parameters(longer)
     arrays["tried"], *said["tried"] = tried(graph, world)

@@ -139,6 +139,8 @@ class Trainer:
                 if change is not None and change.plan is not None:
                     batch.finish()
                     break
+                self._change(change)  # what is said at once, where the plan stays
+                change = None
             self._change(change)
 
     def _tried(self, first: int) -> Change | None:

@@ -100,7 +100,11 @@ class Watch:
         if not steps:  # resumed after the epoch's last batch
             return False
         self._epoch, self._took, self._expected = epoch, epoch_seconds(steps, batches), self._pace.expected
-        return _shared(comm, lambda: self._pace.drifts(self._took))
+        return _shared(comm, lambda: self._pace.drifts(self._took) and not self._in_turns())
+
+    def _in_turns(self) -> bool:
+        """Do plans take turns, so that epochs are of no single one? Only the first worker knows."""
+        return self.trial is not None and bool(self.trial.tried)
 
     def settle(self, settling: Settling, left: int, comm: Communicator) -> Change | None:
         """The plan to go on by, for so many batches, as its last ones refined predictions; None: more are to tell first.
