@@ -22,6 +22,7 @@ pytestmark = [
 
 HOSTS, EPOCHS, SLOWED = 4, 12, 5  # the link slows down once so many epochs are done
 TRAIN = ["--hidden", "64", "--fanouts", "10,10", "--batch-size", "128", "--threads", "1", "--dtype", "float64"]
+TRAIN += ["--cache", "0"]  # all that is remote would fit into one, and hardly anything travel
 TRAIN += ["--epochs", str(EPOCHS), "--evaluate-every", "0", "--log", "json", "--timeout", "60"]
 
 
