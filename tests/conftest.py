@@ -86,9 +86,11 @@ def probed(weft, tmp_path_factory):
     return printed.read_text(), file, kept
 
 
-@pytest.fixture(scope="session", params=["threads", "sockets", "gloo"])
+@pytest.fixture(scope="session", params=["threads", "sockets", "tls", "gloo"])
 def anyhow(request, ranks):
-    """As `ranks` and `processes`, over each transport in turn: threads, processes with sockets, processes with gloo."""
+    """As `ranks` and `processes`, over each transport in turn: threads; processes with sockets, encrypted ones, gloo."""
+    if request.param == "tls":
+        return partial(launcher.start, tls="secret")
     return ranks if request.param == "threads" else partial(launcher.start, transport=request.param)
 
 

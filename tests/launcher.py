@@ -20,7 +20,7 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["weft.training", "weft.api", "weft.cluster.local", "torch_geometric.nn"])
 
 
-def start(size, work, *args, hosts=None, transport="sockets", timeout=60.0):
+def start(size, work, *args, hosts=None, transport="sockets", timeout=60.0, tls=None):
     """What `work(world, *args)` gives in each of `size` processes; see the fixture `processes`."""
     port = free_port()
     pipes, workers, job = [], [], pickle.dumps((work, args))  # not by shared memory, which ends with the sender
@@ -28,7 +28,9 @@ def start(size, work, *args, hosts=None, transport="sockets", timeout=60.0):
         mine, theirs = _FORKS.Pipe(duplex=False)
         place = {"RANK": str(rank), "WORLD_SIZE": str(size), "GROUP_RANK": str(hosts[rank] if hosts else 0)}
         environment = place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        given = (theirs, environment, transport, timeout, job)
+        if tls is not None:
+            environment |= {"WEFT_SECRET": "a secret of these tests"}
+        given = (theirs, environment, transport, timeout, tls, job)
         workers.append(_FORKS.Process(target=_run, args=given, daemon=True))
         workers[-1].start()
         theirs.close()
@@ -43,12 +45,12 @@ def start(size, work, *args, hosts=None, transport="sockets", timeout=60.0):
     return [result for _, _, result in outcomes]
 
 
-def _run(pipe, environment, transport, timeout, job):
+def _run(pipe, environment, transport, timeout, tls, job):
     os.environ |= environment
     torch.set_num_threads(1)
     try:
         work, args = pickle.loads(job)
-        world = World.join(timeout, transport)
+        world = World.join(timeout, transport, tls=tls)
         result = work(world, *args)
         world.leave()
         outcome = None, "", result

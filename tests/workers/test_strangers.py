@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from launcher import free_port
 
+from weft.exchange.encryption import certificate_of
 from weft.graph import communities
 
 RUN = ["--hidden", 8, "--fanouts", "4,4", "--epochs", 2, "--dtype", "float64", "--plan", "split", "--batch-size", 50]
@@ -62,7 +63,7 @@ def test_strangers_do_not_disturb_a_run(weft, graph, tmp_path):
     assert all("turned away a connection from 127.0.0.1: " in line for line in told)
 
 
-def by_hand(graph, *different):
+def by_hand(graph, *different, each=lambda rank: []):
     """Two workers that were started by hand, the second with other words or variables; what they said."""
     port = str(free_port())
 
@@ -70,7 +71,7 @@ def by_hand(graph, *different):
         place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         words = [word for word in different if rank and not isinstance(word, dict)]
         more = next((word for word in different if isinstance(word, dict)), {})
-        words = [sys.executable, "-m", "weft.cli", "train", graph, *RUN, *words, "--timeout", 20]
+        words = [sys.executable, "-m", "weft.cli", "train", graph, *RUN, *words, *each(rank), "--timeout", 20]
         place |= {name: values[rank] for name, values in more.items()}
         return subprocess.run(list(map(str, words)), capture_output=True, text=True, env=os.environ | place)
 
@@ -91,6 +92,35 @@ def test_workers_with_other_secrets_never_train_together(graph):
     assert first.returncode == second.returncode == 2
     assert "worker 1 and what listens at 127.0.0.1:" in second.stderr and "WEFT_SECRET" in second.stderr
     assert "worker 0 turned away a connection from 127.0.0.1: it does not know the secret" in first.stderr
+
+
+@pytest.mark.parametrize("plan", [["--plan", "split"], ["--plan", "halo", "--full-graph", "--layers", 2]])
+def test_encryption_changes_no_bit(weft, graph, tmp_path, plan):
+    run = ["train", graph, "--hidden", 8, "--epochs", 2, "--dtype", "float64", "--threads", 1, "--workers", 3, *plan]
+    file = tmp_path / "run.pem"
+    file.write_bytes(certificate_of(b"a secret of these tests"))
+    models = []
+    for name, given in {"open": [], "secret": ["--tls", "secret"], "file": ["--tls", file]}.items():
+        done = weft(*run, *given, "--out", tmp_path / name, check=True)
+        assert not done.stderr
+        models.append((tmp_path / name / "state.safetensors").read_bytes())
+    assert models[0] == models[1] == models[2]
+
+
+def test_workers_that_encrypt_otherwise_never_train_together(graph, tmp_path):
+    secrets = {"WEFT_SECRET": ["the secret of one run"] * 2}
+    for run in by_hand(graph, "--tls", "secret", secrets):
+        assert run.returncode == 2 and "Traceback" not in run.stderr
+        assert "worker 1 and worker 0 do not fit together" in run.stderr
+        assert "tls = secret (worker 0: None)" in run.stderr
+    files = {}
+    for rank in range(2):
+        files[rank] = tmp_path / str(rank)
+        files[rank].write_bytes(certificate_of(f"a secret of rank {rank}".encode()))
+    first, second = by_hand(graph, secrets, each=lambda rank: ["--tls", files[rank]])
+    assert first.returncode == second.returncode == 2
+    assert "could not agree on encryption (" in second.stderr and "give all workers the same tls" in second.stderr
+    assert "worker 0 turned away a connection from 127.0.0.1: no encryption was agreed on" in first.stderr
 
 
 def test_no_port_of_the_range_is_free(weft, graph):

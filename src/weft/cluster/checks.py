@@ -78,6 +78,7 @@ def judged(facts: Sequence[WorkerFacts], settings: Settings) -> Iterator[Finding
     for checks in (_workers, _reach, _packets, _clocks, _versions, _graphs):
         yield from checks(facts)
     yield from _processors(facts, settings)
+    yield from _encryption(facts, settings)
     for check in (_memory, _files, _limits, _temporary, _ports, _secret):
         yield from _by_host(facts, check)
 
@@ -264,6 +265,13 @@ def _secret(one: WorkerFacts, workers: int, mates: int) -> Finding | None:
         return Finding("secret", "", "agreed on by the workers, on this machine")
     remedy = "give it by WEFT_SECRET_FILE, where others reach MASTER_PORT"
     return Finding("secret", "", "agreed on at MASTER_ADDR, where it can be read", "warning", remedy)
+
+
+def _encryption(facts: Sequence[WorkerFacts], settings: Settings) -> Iterator[Finding]:
+    if settings.parallel.tls is not None:
+        yield Finding("encryption", "all workers", f"of what they send each other, by tls = {settings.parallel.tls!r}")
+    elif len({one.host for one in facts}) > 1:
+        yield Finding("encryption", "all hosts", "none; --tls is for networks where others can read what is sent")
 
 
 def _links(world: World, tell: Callable[[str], None]) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if weft.cluster.starts_workers(parallel.on, parallel.workers):
         request = weft.cluster.Request(tuple(args.argv), parallel.workers, anywhere=True, ports=parallel.ports)
         return weft.cluster.launch(parallel.on, request)
-    with joined(parallel.timeout, parallel.transport, parallel.ports) as world:
+    with joined(parallel.timeout, parallel.transport, parallel.ports, tls=parallel.tls) as world:
         tell = _tell if world.rank == 0 else lambda text: None
         findings = weft.cluster.checkup(world, settings, args.graph, args.out, tell)
         if world.rank == 0:

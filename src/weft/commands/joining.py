@@ -14,13 +14,17 @@ from weft.memory import is_shortage
 
 @contextmanager
 def joined(
-    timeout: float, transport: str = "sockets", ports: str | None = None, devices: bool = False
+    timeout: float,
+    transport: str = "sockets",
+    ports: str | None = None,
+    devices: bool = False,
+    tls: str | None = None,
 ) -> Iterator[weft.exchange.World]:
     """This command's workers. Where one is lost, the others name it and end; one without memory names itself.
 
     `devices`: may rows be on CUDA's devices?
     """
-    world = weft.exchange.World.join(timeout, transport, ports, devices)
+    world = weft.exchange.World.join(timeout, transport, ports, devices, tls)
     try:
         yield world
     except Exception as error:

@@ -35,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--seed", 0, "the seed of the batches")
     add_number(parser, "--timeout", 60.0, "seconds to wait for other workers")
     parser.add_argument("--ports", help="ports that workers may listen at, such as 29500-29600 (default any)")
+    parser.add_argument(
+        "--tls", metavar="secret|FILE", help="encrypt what is sent, as `weft train --tls` (default not)"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
@@ -52,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             args.on, weft.cluster.Request(tuple(args.argv), args.workers, anywhere=True, ports=args.ports)
         )
     graph = weft.Graph.open(args.graph)
-    with joined(args.timeout, ports=args.ports) as world:
+    with joined(args.timeout, ports=args.ports, tls=args.tls) as world:
         fanouts = whole_numbers("fanouts", args.fanouts)
         task = weft.partition.TrainingTask(fanouts, args.batch_size * world.size, args.seed)
         found = weft.lab.measure_links(world, graph, task, args.batches, args.allocations)

@@ -88,7 +88,8 @@ def _measured(
     graph: weft.Graph, settings: Settings, cluster: weft.planner.Cluster, epochs: int, also: Plan | None
 ) -> weft.planner.Answer | None:
     """The answer with measured epochs, of the first worker; the others only take part."""
-    with joined(settings.parallel.timeout, settings.parallel.transport, settings.parallel.ports) as world:
+    parallel = settings.parallel
+    with joined(parallel.timeout, parallel.transport, parallel.ports, tls=parallel.tls) as world:
         if world.size == 1:
             raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
         weft.training.check_alike(world, graph, settings)

@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_number(parser, "--timeout", 60.0, "seconds to wait for other workers")
     parser.add_argument("--ports", help="ports that workers may listen at, such as 29500-29600 (default any)")
+    parser.add_argument(
+        "--tls", metavar="secret|FILE", help="encrypt what is sent, as `weft train --tls` (default not)"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
@@ -47,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if weft.cluster.starts_workers(args.on, args.workers):
         request = weft.cluster.Request(tuple(args.argv), args.workers, anywhere=True, ports=args.ports)
         return weft.cluster.launch(args.on, request)
-    with joined(args.timeout, ports=args.ports) as world:
+    with joined(args.timeout, ports=args.ports, tls=args.tls) as world:
         return _probe(args, world)
 
 

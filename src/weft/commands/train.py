@@ -41,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
             graph=args.graph,
         )
         return weft.cluster.launch(parallel.on, request)
-    with joined(parallel.timeout, parallel.transport, parallel.ports, parallel.device != "cpu") as world:
+    devices = parallel.device != "cpu"
+    with joined(parallel.timeout, parallel.transport, parallel.ports, devices, parallel.tls) as world:
         try:
             return _train(args, settings, graph, world)
         except weft.training.Interrupted as stop:

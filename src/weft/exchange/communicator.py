@@ -15,7 +15,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from weft import _kernels
 from weft.errors import ClusterError
 from weft.meter import Meter
 
@@ -55,6 +54,19 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Close its connections. Other workers still receive what was sent before."""
+
+
+class SocketLinks(Protocol):
+    """Connections to the workers of a group, as kernels/links.cpp has them: each sends all others bytes, and gets some."""
+
+    def begin(self, data: np.ndarray, counts: list[int]) -> None:
+        """Start to send: counts[0] bytes to the first worker, the next counts[1] to the second, ..."""
+
+    def finish_into(self, out: np.ndarray, expected: list[int]) -> list[int]:
+        """Wait until all is sent, and expected[p] bytes have come of each worker; the workers that are lost."""
+
+    def finish_any(self) -> tuple[list[int], list[np.ndarray]]:
+        """The same, for messages of unknown length."""
 
 
 class Communicator:
@@ -242,22 +254,18 @@ def _added(parts: Sequence[Tensor]) -> Tensor:
 
 
 class SocketTransport:
-    """Sockets, for what is in host memory (kernels/links.cpp)."""
+    """Sockets, for what is in host memory: kernels/links.cpp, or encrypted_links.py."""
 
     header = 16
 
     def __init__(
-        self,
-        sockets: Sequence[int],
-        timeout: float,
-        ranks: Sequence[int],
-        disconnect: Callable[[Sequence[int]], None] | None = None,
+        self, links: SocketLinks, ranks: Sequence[int], disconnect: Callable[[], object] = lambda: None
     ) -> None:
-        self._open: _kernels.Links | None = _kernels.Links(list(sockets), timeout)
-        self._sockets, self._ranks, self._disconnect = sockets, ranks, disconnect
+        self._open: SocketLinks | None = links
+        self._ranks, self._disconnect = ranks, disconnect
 
     @property
-    def _links(self) -> "_kernels.Links":
+    def _links(self) -> SocketLinks:
         assert self._open is not None, "this communicator was closed"  # its sockets' numbers may be others' by now
         return self._open
 
@@ -282,8 +290,8 @@ class SocketTransport:
 
     def close(self) -> None:
         """Close the sockets, once."""
-        if self._open is not None and self._disconnect is not None:
-            self._disconnect(self._sockets)
+        if self._open is not None:
+            self._disconnect()
         self._open = None
 
     def _check(self, lost: list[int]) -> None:

@@ -5,11 +5,15 @@ import json
 import os
 import socket
 from collections.abc import Sequence
+from functools import partial
 
 import torch.distributed as dist
 
+from weft import _kernels
 from weft.errors import ClusterError, ConfigError
-from weft.exchange.communicator import SocketTransport, named_loss
+from weft.exchange.communicator import SocketLinks, SocketTransport, named_loss
+from weft.exchange.encrypted_links import EncryptedLinks
+from weft.exchange.encryption import Encryption
 from weft.exchange.listener import PeerListener, connect, listening_at
 from weft.place import WorkerPlace
 
@@ -28,22 +32,29 @@ class SocketConnections:
         timeout: float,
         secret: bytes,
         ports: str | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
-        """`secret`: of the run. `ports`: one of them is listened at; None: any."""
+        """`secret`: of the run. `ports`: one of them is listened at; None: any. `encryption`: None: there is none."""
         self._rank, self._store, self._timeout, self._secret = place.rank, store, timeout, secret
+        self._encryption, self.name = encryption, "sockets" if encryption is None else "encrypted sockets"
         given = os.environ.get("WEFT_ADDRESS")
         bound, advertised = (given, given) if given else addresses(place)
         listening = listening_at(bound, ports)
         _set_congestion_control(listening)  # accepted sockets inherit it
         address = json.dumps([advertised, listening.getsockname()[1]])
-        self._listener = PeerListener(place.rank, secret, listening, address.encode())
+        self._listener = PeerListener(place.rank, secret, listening, address.encode(), encryption)
         store.set(f"weft/address/{place.rank}", address)
         self._created, self._addresses = 0, dict[int, bytes]()
         self._open: dict[int, socket.socket] = {}  # by file descriptor
 
     def transport(self, ranks: Sequence[int]) -> SocketTransport:
         """New connections among some workers, this one too."""
-        return SocketTransport(self.connect(ranks), self._timeout, ranks, self.disconnect)
+        sockets = self.connect(ranks)
+        if self._encryption is None:
+            links: SocketLinks = _kernels.Links(sockets, self._timeout)
+        else:
+            links = EncryptedLinks([self._open.get(number) for number in sockets], self._timeout)
+        return SocketTransport(links, ranks, partial(self.disconnect, sockets))
 
     def connect(self, ranks: Sequence[int]) -> list[int]:
         """New connections among some workers, this one too: the sockets by member, -1 for this worker itself."""
@@ -92,7 +103,7 @@ class SocketConnections:
                 self._addresses[rank] = self._store.get(f"weft/address/{rank}")
         address = self._addresses[rank]
         host, port = json.loads(address)
-        return connect(self._rank, rank, call, self._secret, address, (host, port), timeout)
+        return connect(self._rank, rank, call, self._secret, address, (host, port), timeout, self._encryption)
 
     def _accept_from(self, rank: int) -> socket.socket:
         one = self._listener.take(self._created, rank, self._timeout)

@@ -108,6 +108,8 @@ class ThreadTransport:
 class ThreadConnections:
     """One worker's connections to the others of its process. All make the same transports in the same order."""
 
+    name = "threads"
+
     def __init__(self, boxes: Mailboxes, rank: int) -> None:
         self._boxes, self._rank, self._made = boxes, rank, 0
 

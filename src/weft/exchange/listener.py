@@ -16,6 +16,7 @@ import os
 import secrets
 import selectors
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.errors import ClusterError, ConfigError
+from weft.exchange.encryption import Encryption, disagreement
 from weft.quantities import port_range
 
 _CHALLENGE = 32  # bytes
@@ -65,6 +67,7 @@ class _Unproven:
 
     socket: socket.socket
     host: str
+    greeted: bool = False  # has it been sent the challenge?
     challenge: bytes = field(default_factory=lambda: secrets.token_bytes(_CHALLENGE))
     until: float = field(default_factory=lambda: time.monotonic() + _PATIENCE)
     said: bytes = b""
@@ -73,8 +76,16 @@ class _Unproven:
 class PeerListener:
     """A listening socket, and a thread that lets workers in. `address`: what the others were told, as they were told it."""
 
-    def __init__(self, rank: int, secret: bytes, listening: socket.socket, address: bytes) -> None:
+    def __init__(
+        self,
+        rank: int,
+        secret: bytes,
+        listening: socket.socket,
+        address: bytes,
+        encryption: Encryption | None = None,
+    ) -> None:
         self._rank, self._secret, self._socket, self._address = rank, secret, listening, address
+        self._encryption = encryption
         self._arrived = threading.Condition()
         self._workers: dict[tuple[int, int], socket.socket] = {}  # by number of the call and rank, until they are taken
         self._unproven: dict[socket.socket, _Unproven] = {}  # the oldest first
@@ -120,16 +131,36 @@ class PeerListener:
             return
         if len(self._unproven) >= _MOST_UNPROVEN:
             self._drop(next(iter(self._unproven.values())), "others came")
-        stranger = self._unproven[one] = _Unproven(one, host)
         one.setblocking(False)
+        if self._encryption is not None:
+            try:
+                one = self._encryption.accept(one)
+            except OSError:  # it has gone again
+                return
+        stranger = self._unproven[one] = _Unproven(one, host)
         self._selector.register(one, selectors.EVENT_READ, stranger)
+        if not isinstance(one, ssl.SSLSocket):
+            self._greet(stranger)
+
+    def _greet(self, stranger: _Unproven) -> None:
+        stranger.greeted = True
         with contextlib.suppress(OSError):  # seen when it is read from
-            one.send(stranger.challenge)
+            stranger.socket.send(stranger.challenge)
 
     def _hear(self, stranger: _Unproven) -> None:
+        one = stranger.socket
         try:
-            said = stranger.socket.recv(_HELLO.size - len(stranger.said))
-        except BlockingIOError:
+            if isinstance(one, ssl.SSLSocket) and not stranger.greeted:
+                one.do_handshake()
+                self._greet(stranger)
+                return
+            said = one.recv(_HELLO.size - len(stranger.said))
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return
+        except ssl.SSLEOFError:
+            said = b""
+        except ssl.SSLError as error:
+            self._drop(stranger, f"no encryption was agreed on: {disagreement(error)}")
             return
         except OSError:
             said = b""
@@ -172,10 +203,17 @@ class PeerListener:
 
 
 def connect(
-    rank: int, to: int, call: int, secret: bytes, address: bytes, place: tuple[str, int], timeout: float
+    rank: int,
+    to: int,
+    call: int,
+    secret: bytes,
+    address: bytes,
+    place: tuple[str, int],
+    timeout: float,
+    encryption: Encryption | None = None,
 ) -> socket.socket:
     """A connection of one worker to another, each sure of the other. `address`: its place as it was told."""
-    (host, port), end = place, time.monotonic() + timeout
+    (host, port), end, refused = place, time.monotonic() + timeout, ""
     for _ in range(_ATTEMPTS):
         try:
             one = socket.create_connection(place, timeout)
@@ -184,14 +222,24 @@ def connect(
                 f"worker {rank} could not connect to worker {to} at {host}:{port} ({error}): let the hosts "
                 f"reach each other on all ports (or on those of --ports), or name each host's address in WEFT_ADDRESS"
             ) from error
-        with contextlib.suppress(OSError):  # it was dropped, or what listens there is silent
+        try:
             one.settimeout(max(0.1, end - time.monotonic()))
+            if encryption is not None:
+                one = encryption.connect(one)
             challenge, called = secrets.token_bytes(_CHALLENGE), _CALL.pack(call, rank, to)
             said = _received(one, _CHALLENGE) + challenge + called + address
             one.sendall(_HELLO.pack(challenge, called, _proof(secret, b"connects", said)))
             if hmac.compare_digest(_received(one, 32), _proof(secret, b"listens", said)):
                 return one
+        except OSError as error:  # it was dropped, or what listens there is silent
+            if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+                refused = disagreement(error)
         one.close()
+    if refused:
+        raise ClusterError(
+            f"worker {rank} and what listens at {host}:{port}, where worker {to} should be, could not agree on encryption "
+            f"({refused}): give all workers the same tls, with certificates that are valid and that all of them trust"
+        )
     raise ClusterError(
         f"worker {rank} and what listens at {host}:{port}, where worker {to} should be, could not prove to each other that "
         f"they are of one run: start all workers anew, with the same WEFT_SECRET or WEFT_SECRET_FILE if you set one"

@@ -14,6 +14,7 @@ from torch.distributed.rendezvous import rendezvous
 import weft
 from weft.errors import ClusterError, ConfigError
 from weft.exchange.connections import addresses
+from weft.exchange.encryption import OF_SECRET
 from weft.exchange.listener import given_secret, new_secret
 from weft.place import WorkerPlace
 
@@ -22,7 +23,7 @@ _SECRET = "weft/secret"
 
 
 def meet(
-    place: WorkerPlace, timeout: float, transport: str, devices: bool = False
+    place: WorkerPlace, timeout: float, transport: str, devices: bool = False, tls: str | None = None
 ) -> tuple[dist.Store, list[int], bytes]:
     """The store, the host of each worker, and the run's secret. All must have the same versions and transport.
 
@@ -31,18 +32,25 @@ def meet(
     rank, size, limit, secret = place.rank, place.size, timedelta(seconds=timeout), given_secret()
     if transport == "gloo" and os.environ.get("WEFT_SECRET_FILE"):
         raise ConfigError("WEFT_SECRET_FILE means nothing to transport = 'gloo': drop it, or set transport = 'sockets'")
+    backends = backends_for(transport, devices and torch.cuda.is_available())
+    if tls and backends:
+        raise ConfigError(
+            f"tls encrypts what goes over Weft's own sockets, and rows of this run go by torch.distributed in the open "
+            f"({backends}): set device = 'cpu' and transport = 'sockets', or drop tls and let the network encrypt"
+        )
     where = f"[{place.master}]:{place.port}" if ":" in place.master else f"{place.master}:{place.port}"
     facts = {
         "version of Weft": weft.__version__,
         "version of PyTorch": torch.__version__.partition("+")[0],
         "transport": transport,
+        "tls": tls if tls in (None, OF_SECRET) else "a file",
         "secret": "none given" if secret is None else "given",
     }
     try:
         store = _store(place, where, limit)
         store.set_timeout(limit)
         cards = compare(store, rank, size, "host", facts, {"host": place.host})
-        if backends := backends_for(transport, devices and torch.cuda.is_available()):
+        if backends:
             dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=limit)
         if secret is None:
             if rank == 0:

@@ -14,6 +14,8 @@ import torch.distributed as dist
 from weft.errors import ClusterError
 from weft.exchange.communicator import Communicator, ProcessGroupTransport, Traffic, Transport, named_loss
 from weft.exchange.connections import SocketConnections
+from weft.exchange.encryption import Encryption
+from weft.exchange.listener import given_secret
 from weft.exchange.meeting import compare, meet
 from weft.memory import is_shortage
 from weft.meter import Meter
@@ -28,6 +30,8 @@ _ALIVE, _MISSING, _INFORMED = "weft/alive", "weft/missing", "weft/informed"
 
 class Connections(Protocol):
     """One worker's connections to the others. All workers create the same transports in the same order."""
+
+    name: str
 
     def transport(self, ranks: Sequence[int]) -> Transport:
         """A new transport among some workers, this one too."""
@@ -131,24 +135,32 @@ class World:
         self._heartbeats, self._timeout = heartbeats, timedelta(seconds=timeout)
         self._connections, self._of_devices, self._store, self._compared = connections, of_devices, store, 0
         self._doing = "the start"
-        self.gloo = connections is None  # do rows in host memory go over torch.distributed?
+        self.carrier = "gloo" if connections is None else connections.name  # of rows in host memory
 
     @classmethod
     def join(
-        cls, timeout: float, transport: str = "sockets", ports: str | None = None, devices: bool = False
+        cls,
+        timeout: float,
+        transport: str = "sockets",
+        ports: str | None = None,
+        devices: bool = False,
+        tls: str | None = None,
     ) -> "World":
         """Meet the others as the environment says (`weft.place`); alone where it says nothing.
 
         `transport`: rows in host memory go over this project's own sockets, or over torch.distributed's gloo.
         `ports`: those that own sockets may listen at; None: any. `devices`: may rows be on CUDA's devices? They go by NCCL.
+        `tls`: own sockets encrypt by a certificate of the run's secret, or of a file; None: they don't.
         """
         place = place_here()
         if place is None or place.size == 1:
             return cls()
         rank, size = place.rank, place.size
-        store, hosts, secret = meet(place, timeout, transport, devices)
+        encryption = Encryption.of(tls, given_secret())
+        store, hosts, secret = meet(place, timeout, transport, devices, tls)
         try:
-            connections = SocketConnections(place, store, timeout, secret, ports) if transport == "sockets" else None
+            own = transport == "sockets"
+            connections = SocketConnections(place, store, timeout, secret, ports, encryption) if own else None
             return cls(rank, size, hosts, Heartbeats(store, rank, size), timeout, connections, store)
         except RuntimeError as error:
             raise ClusterError(

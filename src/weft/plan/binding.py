@@ -104,7 +104,7 @@ CONDITIONS = {
         "a plan that is chosen already", "set plan = 'auto'", lambda settings: settings.strategy == "auto"
     ),
     "own-sockets": Condition(
-        "transport = 'gloo', which chooses its ports by itself",
+        "transport = 'gloo', which makes its own connections",
         "set transport = 'sockets'",
         lambda settings: settings.parallel.transport == "sockets",
     ),
@@ -218,6 +218,7 @@ def check_workers(settings: "Settings") -> None:
         "transport",
         "memory",
         "ports",
+        "tls",
     }
     of_others -= {"prefetch", "chunks", *(["plan", "memory"] if settings.sampling.full_graph else [])}
     said = {key for key in of_others if settings[key] != DEFAULTS[key]}

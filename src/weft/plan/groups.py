@@ -252,6 +252,12 @@ class ParallelSettings(Group):
     ports: str | None = setting(
         None, "ports that workers may listen at, such as 29500-29600; none: any", binds="own-sockets"
     )
+    tls: str | None = setting(
+        None,
+        "encrypt what workers send each other: secret, by a certificate made of the run's secret; or a PEM file with a key, "
+        "its certificate and those that are trusted; none: in the open",
+        binds="own-sockets",
+    )
     timeout: float = setting(300.0, "seconds to wait for other workers before giving up", low=1.0)
     max_restarts: int = setting(
         0, "times that lost workers are started again, from the newest checkpoint", low=0, binds="kept"

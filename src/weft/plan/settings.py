@@ -92,7 +92,7 @@ class Settings:
 
     def of_run(self) -> dict[str, object]:
         """All that each worker of a run must be told alike; of paths, whether there is one."""
-        own = {"workers", "threads", "ports", "timeout", "log", "tensorboard"}
+        own = {"workers", "threads", "ports", "tls", "timeout", "log", "tensorboard"}
         values = {key: self[key] for key in PLACES if key not in own}
         return {key: "a path" if isinstance(value, Path) else str(value) for key, value in values.items()}
 

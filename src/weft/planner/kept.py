@@ -117,7 +117,7 @@ def _traits(world: World) -> tuple[object, ...]:
     machine_id = Path("/etc/machine-id")
     machine = machine_id.read_bytes() if os.access(machine_id, os.R_OK) else b""
     software = __version__, _kernels.COMMIT, _kernels.COMPILER, _kernels.LEVEL, torch.__version__, *KINDS
-    return socket.gethostname(), machine, len(cores), device, world.gloo, software
+    return socket.gethostname(), machine, len(cores), device, world.carrier, software
 
 
 def _number(traits: tuple[object, ...]) -> int:

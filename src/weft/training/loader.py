@@ -206,7 +206,8 @@ def joined(settings: Settings) -> World:
     """
     if not _joined:
         parallel = settings.parallel
-        world = World.join(parallel.timeout, parallel.transport, parallel.ports, parallel.device != "cpu")
+        devices = parallel.device != "cpu"
+        world = World.join(parallel.timeout, parallel.transport, parallel.ports, devices, parallel.tls)
         if world.size == 1:
             return world
         _joined.append(world)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from test_connections import meshed, together
 
+from weft._kernels import Links
 from weft.exchange import Communicator, SocketTransport, Traffic, add_rows, gather_rows
 from weft.training.gradients import pack, unpack
 from weft.training.migration import pass_on
@@ -14,7 +15,7 @@ def comms(ends, half=False):
     size = len(ends)
     made = []
     for rank, row in enumerate(ends):
-        links = SocketTransport([-1 if end is None else end.fileno() for end in row], 10.0, range(size))
+        links = SocketTransport(Links([-1 if end is None else end.fileno() for end in row], 10.0), range(size))
         made.append(Communicator(rank, size, links, traffic=Traffic(size), half=half))
     return made
 

@@ -3,9 +3,11 @@
 import contextlib
 import os
 import socket
+import ssl
 import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +16,33 @@ import pytest
 from weft import _kernels
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import SocketConnections, SocketTransport
+from weft.exchange.encrypted_links import EncryptedLinks
+from weft.exchange.encryption import Encryption
 from weft.place import WorkerPlace
+
+SECRET = b"a secret of these tests"
+ENCRYPTION = Encryption.of("secret", SECRET)
 
 
 def tcp_pair():
     with socket.create_server(("127.0.0.1", 0)) as door:
         one = socket.create_connection(door.getsockname())
         return one, door.accept()[0]
+
+
+def encrypted_pair():
+    one, other = tcp_pair()
+    with ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(ENCRYPTION.connect, one)
+        accepted = ENCRYPTION.accept(other)
+        accepted.do_handshake()
+        return connecting.result(), accepted
+
+
+def links_of(row, timeout):
+    if any(isinstance(end, ssl.SSLSocket) for end in row):
+        return EncryptedLinks(row, timeout)
+    return _kernels.Links([-1 if end is None else end.fileno() for end in row], timeout)
 
 
 @contextlib.contextmanager
@@ -35,7 +57,7 @@ def meshed(size, timeout=10.0, pair=socket.socketpair):
             if end is not None:
                 end.setblocking(False)
     try:
-        yield ends, [_kernels.Links([-1 if e is None else e.fileno() for e in row], timeout) for row in ends]
+        yield ends, [links_of(row, timeout) for row in ends]
     finally:
         for row in ends:
             for end in row:
@@ -66,7 +88,7 @@ def together(work, size):
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("pair", [socket.socketpair, tcp_pair])
+@pytest.mark.parametrize("pair", [socket.socketpair, tcp_pair, encrypted_pair])
 def test_every_byte_arrives(size, known, pair):
     rng = np.random.default_rng(size)
     rounds = [rng.integers(0, [5, 100_000, 3_000_000][step % 3], (size, size)) for step in range(7)]
@@ -98,8 +120,12 @@ def test_every_byte_arrives(size, known, pair):
                     assert np.array_equal(parts[peer], sent[peer][rank] if peer != rank else parts[peer][:0])
 
 
-def test_a_worker_that_hangs_up_is_named():
-    with meshed(3) as (ends, links):
+EITHER = pytest.mark.parametrize("pair", [tcp_pair, encrypted_pair])
+
+
+@EITHER
+def test_a_worker_that_hangs_up_is_named(pair):
+    with meshed(3, pair=pair) as (ends, links):
         ends[1][0].close()
         ends[1][2].close()
         for rank in (0, 2):
@@ -107,8 +133,9 @@ def test_a_worker_that_hangs_up_is_named():
         assert links[0].finish_any()[0] == [1]
 
 
-def test_a_worker_that_hangs_up_before_it_has_read_is_named_at_once():
-    with meshed(2, pair=tcp_pair) as (ends, links):
+@EITHER
+def test_a_worker_that_hangs_up_before_it_has_read_is_named_at_once(pair):
+    with meshed(2, pair=pair) as (ends, links):
         links[1].begin(np.ones(4, np.uint8), [4, 0])
         links[0].begin(np.zeros(50 << 20, np.uint8), [0, 50 << 20])
         start, found = time.monotonic(), []
@@ -149,9 +176,10 @@ def wakes(one):
     return one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
 
 
-def test_few_bytes_at_a_time_are_progress():
+@EITHER
+def test_few_bytes_at_a_time_are_progress(pair):
     data = os.urandom(20_000)
-    with meshed(2, timeout=0.8, pair=tcp_pair) as (ends, links):
+    with meshed(2, timeout=0.8, pair=pair) as (ends, links):
         out, found = np.empty(len(data), np.uint8), []
         links[0].begin(out[:0], [0, 0])
         waiter = threading.Thread(target=lambda: found.append(links[0].finish_into(out, [0, len(data)])))
@@ -164,8 +192,9 @@ def test_few_bytes_at_a_time_are_progress():
         assert found == [[]] and out.tobytes() == data
 
 
-def test_silence_ends_after_the_timeout():
-    with meshed(2, timeout=0.3) as (_, links):
+@EITHER
+def test_silence_ends_after_the_timeout(pair):
+    with meshed(2, timeout=0.3, pair=pair) as (_, links):
         links[0].begin(np.ones(4, np.uint8), [0, 4])
         start = time.monotonic()
         lost, _ = links[0].finish_any()
@@ -175,22 +204,24 @@ def test_silence_ends_after_the_timeout():
 
 def test_lost_workers_become_one_sentence():
     with meshed(2, timeout=0.2) as (ends, _):
-        links = SocketTransport([-1, ends[0][1].fileno()], 0.2, [3, 7])
+        links = SocketTransport(_kernels.Links([-1, ends[0][1].fileno()], 0.2), [3, 7])
         wait = links.start_any(np.zeros(0, np.uint8), [0, 0])
         with pytest.raises(ClusterError, match="worker 7 stopped answering"):
             wait()
 
 
-def test_workers_at_different_steps_are_found_out():
-    with meshed(2) as (_, links):
+@EITHER
+def test_workers_at_different_steps_are_found_out(pair):
+    with meshed(2, pair=pair) as (_, links):
         links[0].begin(np.ones(8, np.uint8), [0, 8])
         links[1].begin(np.ones(8, np.uint8), [8, 0])
         with pytest.raises(RuntimeError, match="not at the same step"):
             links[0].finish_into(np.empty(4, np.uint8), [0, 4])
 
 
-def test_misuse_is_refused():
-    with meshed(2) as (_, links):
+@EITHER
+def test_misuse_is_refused(pair):
+    with meshed(2, pair=pair) as (_, links):
         with pytest.raises(ValueError, match="do not fit"):
             links[0].begin(np.ones(3, np.uint8), [0, 4])
         with pytest.raises(RuntimeError, match="nothing is under way"):
@@ -198,9 +229,6 @@ def test_misuse_is_refused():
         links[0].begin(np.ones(4, np.uint8), [0, 4])
         with pytest.raises(RuntimeError, match="still under way"):
             links[0].begin(np.ones(4, np.uint8), [0, 4])
-
-
-SECRET = b"a secret of these tests"
 
 
 class Store(dict):

@@ -53,7 +53,7 @@ def test_a_worker_of_another_version_is_named():
 
 
 def test_all_that_alters_a_model_is_compared(tmp_path):
-    usual = Settings.of(threads=2, ports="29500-29600", checkpoint="here").of_run()
+    usual = Settings.of(threads=2, ports="29500-29600", tls="this.pem", checkpoint="here").of_run()
     assert Settings.of(threads=1, checkpoint="there").of_run() == usual
     for key, value in {
         "seed": 1,

@@ -82,6 +82,7 @@ OTHER = {
     "watch": False,
     "transport": "gloo",
     "ports": "29500-29600",
+    "tls": "secret",
     "timeout": 60.0,
     "evaluate_every": 2,
     "evaluation": "exact",
@@ -248,7 +249,7 @@ def test_what_a_loader_does_not_look_at_is_refused():
 
 # What one worker has no use for: there is nobody to send to, or to plan for.
 OF_OTHERS = {"seeds", "group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge"}
-OF_OTHERS |= {"replicate", "overlap", "cluster", "watch", "transport", "memory", "ports"}
+OF_OTHERS |= {"replicate", "overlap", "cluster", "watch", "transport", "memory", "ports", "tls"}
 
 
 @pytest.mark.parametrize("key", [*OTHER, "plan"])

@@ -12,8 +12,8 @@ KEYS = {
     "sampling": "fanouts sampler replace weighted batch_size full_graph",
     "optimisation": "epochs optimizer lr weight_decay momentum schedule warmup clip_norm seed",
     "plan": "name seeds group topology cache cache_by wire slack gather merge prefetch replicate overlap chunks",
-    "parallel": "workers on device threads loaders micro_batches memory cluster watch transport ports timeout max_restarts "
-    "min_workers",
+    "parallel": "workers on device threads loaders micro_batches memory cluster watch transport ports tls timeout "
+    "max_restarts min_workers",
     "evaluation": "every how batch_size patience",
     "checkpoint": "folder every keep resume",
     "report": "log tensorboard",
@@ -137,6 +137,7 @@ def test_what_0_1_0_wrote_is_read():
         "device",
         "products",
         "ports",
+        "tls",
     }
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from weft._kernels import Links
 from weft.errors import ConfigError
 from weft.exchange import Communicator, SocketTransport, Traffic, World
 from weft.memory import available_memory
@@ -94,8 +95,9 @@ class Simulated(World):
         ranks = self.members(group)
         if len(ranks) == 1:
             return Communicator(ranks=ranks)
-        links = SocketTransport([-1 if rank == self.rank else self._end(rank).fileno() for rank in ranks], 20.0, ranks)
-        return Communicator(ranks.index(self.rank), len(ranks), links, self.meter, Traffic(self.size), ranks=ranks)
+        ends = [-1 if rank == self.rank else self._end(rank).fileno() for rank in ranks]
+        carried = SocketTransport(Links(ends, 20.0), ranks)
+        return Communicator(ranks.index(self.rank), len(ranks), carried, self.meter, Traffic(self.size), ranks=ranks)
 
     def _end(self, rank):
         with self._lock:
