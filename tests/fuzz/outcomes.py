@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SECONDS = 60  # a command may take; more is a hang
-_MEMORY = (
-    16 << 30
-)  # bytes of address space: what reserves more because of a damaged number fails as it would on a small machine
+# Bytes of address space: what reserves more because of a damaged number fails as it would on a small machine.
+_MEMORY = 16 << 30
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,8 @@ class Slurm(Launcher):
             given |= {"requeue": "", "open-mode": "append", "signal": f"USR1@{_NOTICE}"}
         given |= request.options
         lines = [f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}" for name, value in given.items()]
-        cpus = (
-            f"--cpus-per-task={given['cpus-per-task']} " if "cpus-per-task" in given else ""
-        )  # srun doesn't inherit it
+        # srun doesn't inherit it
+        cpus = f"--cpus-per-task={given['cpus-per-task']} " if "cpus-per-task" in given else ""
         words = list(request.arguments)
         if request.resumable and "--resume" not in words:
             words.append("--resume")

@@ -43,9 +43,7 @@ class GraphStatistics(TypedDict):
     multi_label: bool
     edge_weights: bool
     edge_types: int
-    homophily: (
-        float | None
-    )  # the share of edges, among those between labelled vertices, that join vertices of one class
+    homophily: float | None  # of the edges between labelled vertices, the share that joins those of one class
     bytes: int
     vertex_types: NotRequired[dict[str, VertexType]]
     relations: NotRequired[dict[str, int]]  # edges of each

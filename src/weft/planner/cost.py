@@ -38,7 +38,7 @@ class Price:
     parts: np.ndarray  # seconds by part (PARTS)
     links: (
         np.ndarray
-    )  # [training, preparing]: seconds of each host's link, out and in, and of whatever else bytes go over
+    )  # [training, preparing]: seconds of each host's link, out and in, and of all else that carries bytes
     memory: np.ndarray  # bytes of a prepared batch's inputs and lists; of its rows and gradients while it is computed
 
     def __add__(self, other: "Price") -> "Price":

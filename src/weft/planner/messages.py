@@ -89,10 +89,8 @@ def messages_of(
         run_layer(graph, conv, layer, x, depth)
     except ModelError:
         return None
-    kinds = (
-        {"columns": -1} if placed.only_first else {"pulled": PULLED, "own": OWN, "pairs": PAIRS}
-    )  # bits of row counts
-    return [_message(one, kinds) for one in comm.exchanges]
+    bits = {"columns": -1} if placed.only_first else {"pulled": PULLED, "own": OWN, "pairs": PAIRS}  # of row counts
+    return [_message(one, bits) for one in comm.exchanges]
 
 
 def messages_of_layers(

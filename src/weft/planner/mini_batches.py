@@ -25,9 +25,7 @@ from weft.planner.task import Choices, Options, Sampling, Task, Workers
 from weft.plugins import PLACEMENTS
 
 _SIZES = 3  # of caches that are tried, each a quarter of the one before
-_FILLING = (
-    3  # times its size that a cache takes while it is filled: rows on their way out, on their way in, and in place
-)
+_FILLING = 3  # times its size that a cache takes while it is filled: rows go out, come in, and are in place
 _NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
 
 

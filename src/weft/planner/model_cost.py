@@ -53,9 +53,7 @@ class LayerCost:
     column: float = 0.0  # an edge where each worker has a slice of the columns, and its share of the rows
     ahead: float = 0.0  # an edge, where inputs are merged ahead by the threads that prepare batches; 0: they are not
     pulled: float = 0.0  # a row that others held; 0: they have mapped it already
-    meanwhile: float = (
-        0.0  # an edge here where some are pushed: what of it is computed while partial rows travel, forward
-    )
+    meanwhile: float = 0.0  # of an edge here where some are pushed: computed while partial rows travel, forward
     meanwhile_back: float = 0.0  # and backward
 
 

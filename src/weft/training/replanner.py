@@ -32,11 +32,8 @@ class Replanner:
 
     def begin(self) -> None:
         """A plan's turn begins."""
-        self._steps = 0
-        self._seconds = 0.0
-        self._spent = [
-            dict.fromkeys(Observation.STAGES, 0.0) for _ in range(2)
-        ]  # seconds by stage, and the processor's
+        self._steps, self._seconds = 0, 0.0
+        self._spent = [dict.fromkeys(Observation.STAGES, 0.0) for _ in range(2)]  # seconds, and the processor's
         self.mark()
 
     def mark(self) -> None:

@@ -18,7 +18,7 @@ _LOOK = 4  # batches after which it is looked at again whether that is so
 _COLD = 16  # batches at most that are not timed at the start of a run, when all that they touch is touched first
 _COST = 0.05  # of what is left of a run: what trying plans may cost
 _HOPELESS = (
-    3.0  # batches of so many times the fastest's, or what was predicted, are not what was expected: nothing is tried
+    3.0  # times the fastest's seconds, or those predicted: batches are not what was expected, and nothing is tried
 )
 
 
