@@ -36,9 +36,7 @@ class Price:
     stages: np.ndarray  # seconds by stage (STAGES), of the worker with most
     sent: np.ndarray  # bytes by stage, all workers
     parts: np.ndarray  # seconds by part (PARTS)
-    links: (
-        np.ndarray
-    )  # [training, preparing]: seconds of each host's link, out and in, and of all else that carries bytes
+    links: np.ndarray  # [training, preparing]: seconds of each host's link, out and in, and of what else carries bytes
     memory: np.ndarray  # bytes of a prepared batch's inputs and lists; of its rows and gradients while it is computed
 
     def __add__(self, other: "Price") -> "Price":

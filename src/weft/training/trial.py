@@ -17,9 +17,7 @@ _SURE = 0.02  # until their mean is known to this share (standard error)
 _LOOK = 4  # batches after which it is looked at again whether that is so
 _COLD = 16  # batches at most that are not timed at the start of a run, when all that they touch is touched first
 _COST = 0.05  # of what is left of a run: what trying plans may cost
-_HOPELESS = (
-    3.0  # times the fastest's seconds, or those predicted: batches are not what was expected, and nothing is tried
-)
+_HOPELESS = 3.0  # times the fastest's seconds, or those predicted: batches aren't what was expected, and the trial ends
 
 
 def rivals(answer: Answer, present: Prediction | None = None) -> list[Prediction]:
