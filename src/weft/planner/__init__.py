@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from weft.planner.allocations import PLANS, Compared, Comparer, Comparison, Flow, owners_in, read_measured
     from weft.planner.answer import STAGES, Answer, Prediction, Sweep
     from weft.planner.cluster import KINDS, NEVER, Cluster, Host
-    from weft.planner.cluster_file import read_cluster, write_cluster
+    from weft.planner.cluster_file import read_cluster, shared, write_cluster
     from weft.planner.fitting import Observation, fit, prediction_error
     from weft.planner.kept import KeptCluster
     from weft.planner.planner import Planner, link_sweep, sweep

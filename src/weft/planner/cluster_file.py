@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from weft.errors import ConfigError, StorageError
+from weft.exchange import Communicator
 from weft.planner.cluster import KINDS, NEVER, Cluster, Host, Link
 from weft.quantities import as_bits, as_seconds, as_size, bandwidth_of, size_of
 
@@ -119,6 +120,12 @@ def _quote(text: str) -> str:
 
 def _number(value: float) -> str:
     return f"{int(value):_}" if value == int(value) and 1000 <= value < 1 << 53 else repr(float(value))
+
+
+def shared(comm: Communicator, cluster: Cluster | None) -> Cluster | None:
+    """The first worker's, for all; None if it has none. All workers call this together."""
+    text = comm.share(None if cluster is None else cluster_text(cluster).encode()).decode()
+    return cluster_of(text, "the first worker's cluster") if text else None
 
 
 def cluster_of(text: str, where: str) -> Cluster:

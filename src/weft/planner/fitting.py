@@ -17,6 +17,8 @@ from weft.planner.planner import Planner
 _ALIKE = 0.1
 _BUSY, _EXPONENTS = np.linspace(0.75, 1.0, 26).tolist(), np.linspace(1.5, 12.0, 22).tolist()  # that are considered
 _LEAST = 0.05  # of the longest seconds: shorter ones count as if they were so long
+_AGAIN = 0.03  # by which the same epochs differ when they are timed again, as a share: no fit is taken to be nearer
+_UNTOLD = 1.0  # a cost whose standard error is such a share of it, and of what was known of it, is not told by epochs
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,31 @@ class Told(NamedTuple):
     pace: float  # at that time
 
 
-def fit(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
-    """What a unit of each kind of work takes, from epochs that were seen; of rows on disk, which were not, nothing."""
-    kinds, *told, pace = told_by(cluster, seen)
-    found = steps_and_layers_alike(*told)
-    found *= too_low(found, *told)
+class FittedWork(NamedTuple):
+    """What work costs, by epochs."""
+
+    work: dict[str, float]  # Cluster.work
+    untold: list[str]  # kinds of work that these epochs can't tell from others: they cost what was known before
+
+
+def fit(cluster: Cluster, seen: Sequence[Observation], known: dict[str, float]) -> FittedWork:
+    """What a unit of each kind of work takes, from epochs that were seen; of rows on disk, which were not, nothing.
+
+    `known`: what work was taken to cost, such as by the reference machine: what epochs do not tell stays so.
+    """
+    kinds, units, seconds, trust, pace = told_by(cluster, seen)
+    before = np.array([known[kind] for kind in kinds])
+    found = steps_and_layers_alike(units, seconds, trust)
+    untold = doubts(found, before, units, seconds, trust) > _UNTOLD
+    untold[-2:] = False  # alike where they are not told apart
+    if untold.any():
+        found[untold] = before[untold]
+        left = np.maximum(seconds - units[:, untold] @ before[untold], 0.0)
+        found[~untold] = steps_and_layers_alike(units[:, ~untold], left, trust * _counting(left) / _counting(seconds))
+    found[~untold] *= too_low(found, units, seconds, trust)
     work = {"pace": pace, "disk": 0.0} | dict(zip(kinds, found.tolist(), strict=True))
-    return work | side_by_side(*as_batches(cluster, work, seen))
+    work |= side_by_side(*as_batches(cluster, work, seen))
+    return FittedWork(work, [kind for kind, not_told in zip(kinds, untold, strict=True) if not_told])
 
 
 def prediction_error(cluster: Cluster, seen: Sequence[Observation]) -> float:
@@ -123,13 +143,36 @@ def too_low(costs: np.ndarray, units: np.ndarray, seconds: np.ndarray, trust: np
     return float(np.exp(np.average(np.log(seconds[used] / said[used]), weights=trust[used])))
 
 
+def doubts(
+    costs: np.ndarray, known: np.ndarray, units: np.ndarray, seconds: np.ndarray, trust: np.ndarray
+) -> np.ndarray:
+    """The standard error of each cost, as a share of it or of what was known, whichever is more; infinite: untold."""
+    weights = trust / _counting(seconds)
+    rows = units * weights[:, None]
+    lengths = np.linalg.norm(rows, axis=0)
+    seen = lengths > 0
+    off = rows @ costs - seconds * weights
+    spread = max(_AGAIN * float(trust.mean()), float(np.sqrt(off @ off / max(1, len(off) - seen.sum()))))
+    directions = rows[:, seen] / lengths[seen]
+    variances = np.diag(np.linalg.pinv(directions.T @ directions, hermitian=True))
+    errors = np.full(len(costs), np.inf)
+    errors[seen] = spread * np.sqrt(variances) / lengths[seen]
+    with np.errstate(divide="ignore"):
+        return errors / np.maximum(costs, known)
+
+
 def least_squares(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray | float = 1.0) -> np.ndarray:
     """The costs a unit that come nearest to the seconds, relative to them; none below zero.
 
     `trust`: how much each of the seconds counts.
     """
-    weights = trust / np.maximum(seconds, _LEAST * seconds.max())
+    weights = trust / _counting(seconds)
     return nonnegative(units * np.reshape(weights, (-1, 1)), seconds * weights)
+
+
+def _counting(seconds: np.ndarray) -> np.ndarray:
+    """What seconds are told relative to."""
+    return np.maximum(seconds, _LEAST * seconds.max())
 
 
 def nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:

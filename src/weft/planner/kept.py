@@ -16,7 +16,7 @@ from weft import __version__, _kernels
 from weft.errors import ConfigError, StorageError
 from weft.exchange import World
 from weft.planner.cluster import KINDS, UNCHANGED, Cluster
-from weft.planner.cluster_file import cluster_of, cluster_text, read_cluster, write_cluster
+from weft.planner.cluster_file import read_cluster, shared, write_cluster
 from weft.planner.probe import memory_now, probe_cluster_again
 
 _DAY = 86_400.0
@@ -42,12 +42,10 @@ class KeptCluster:
         All workers call this together.
         """
         start, comm = time.perf_counter(), self._world.communicator("all")
-        mine = self._found() if self._world.rank == 0 else None
-        text = comm.share(None if mine is None else cluster_text(mine).encode()).decode()
+        kept = shared(comm, self._found() if self._world.rank == 0 else None)
         comm.close()
-        if not text:
+        if kept is None:
             return None
-        kept = cluster_of(text, "the kept cluster")
         now = probe_cluster_again(self._world, kept)
         changes, took = kept.changes_to(now), time.perf_counter() - start
         age = f"the cluster as measured {_ago(time.time() - (kept.measured or 0.0))} ago ({self.path})"

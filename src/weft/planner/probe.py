@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.exchange import Communicator, World
+from weft.exchange import World
 from weft.memory import available_memory
 from weft.planner.cluster import NEVER, Cluster, Host, Link
-from weft.planner.cluster_file import cluster_of, cluster_text
+from weft.planner.cluster_file import shared
 from weft.planner.probe_links import (
     Hosts,
     best_of_each,
@@ -103,7 +103,7 @@ def _probed(world: World, pace: _Pace, tell: Tell) -> Cluster:
     )
     near, near_rate, measured = _figure(near), _figure(near_rate), float(int(time.time()))
     cluster = Cluster(found, ways.latency, near, near_rate, links=ways.links, together=ways.together, measured=measured)
-    cluster = _shared(comm, cluster)
+    cluster = shared(comm, cluster) or cluster
     mates.close()
     comm.close()
     return cluster
@@ -135,7 +135,7 @@ def probe_cluster_again(world: World, cluster: Cluster) -> Cluster:
         for n, host in enumerate(cluster.hosts)
     )
     cluster = replace(cluster, hosts=found, latency=ways.latency, links=ways.links, together=ways.together)
-    cluster = _shared(hosts.comm, cluster)
+    cluster = shared(hosts.comm, cluster) or cluster
     hosts.comm.close()
     return cluster
 
@@ -196,11 +196,6 @@ def _cores(hosts: Hosts, machines: list[float], pace: _Pace) -> tuple[list[float
 def _together(hosts: Hosts, pace: _Pace) -> list[float]:
     """Each host's processors while all work: at the best of some times, as something else may run for a moment."""
     return max((hosts.sums(busy(pace.busy)[0]) for _ in range(pace.together)), key=sum)
-
-
-def _shared(comm: Communicator, cluster: Cluster) -> Cluster:
-    """The first worker's, for all."""
-    return cluster_of(comm.share(cluster_text(cluster).encode()).decode(), "the probe")
 
 
 def _figure(value: float) -> float:

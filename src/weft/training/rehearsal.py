@@ -7,8 +7,10 @@ import math
 import os
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,18 +18,20 @@ import torch
 from weft.exchange import Communicator, World
 from weft.graph import Graph, ProgressCallback, communities
 from weft.plan import Plan, Settings
-from weft.planner import Answer, Cluster, Observation, Planner, fit, prediction_error
+from weft.planner import Answer, Cluster, Observation, Planner, fit, prediction_error, prior, shared
 from weft.scratch import scratch_folder
 from weft.training.models import make_model
 from weft.training.planning import planner_for
 from weft.training.trainer import Trainer
 
 # Small, but with every kind of work in it, and more rows than processors keep near them.
-_VERTICES, _EDGES, _WIDTH, _TRAIN, _FANOUTS = 240_000, 4_800_000, 64, 0.0128, (10, 5, 5)
+_VERTICES, _EDGES, _WIDTH, _TRAIN = 240_000, 4_800_000, 64, 0.0086
 _ROWS_FROM_DISK = 500
 _BEFORE = 2  # batches by which a plan opens its connections and warms up memory
-_ENOUGH = 1.0  # seconds of a plan's epochs that do, even if they differ
-_AGREE = 0.02  # standard error of what processors worked in them, as a share: no more are needed
+_ENOUGH = 0.6  # seconds of a plan's epochs that do, even if they differ
+_AGREE = (
+    0.03  # standard error of what processors worked in them, as a share: by as much the costs that fit best are off
+)
 _PLANS = tuple(
     Plan(tuple(layers.split(",")), seeds=seeds, cache=cache, slack=0.0)
     for layers, seeds, cache in (
@@ -43,45 +47,91 @@ _PLANS = tuple(
     )
 )
 
-_SCENES = (  # seeds a worker, hidden width, plans, and epochs of each at most
-    (128, 32, _PLANS, 4),
-    (24, 32, (_PLANS[0], *_PLANS[-2:]), 2),
-    (128, 256, _PLANS[-2:], 2),
+
+class Scene(NamedTuple):
+    """Plans, and batches that they train."""
+
+    seeds: int  # of each worker
+    fanouts: tuple[int, ...]
+    hidden: int
+    plans: tuple[Plan, ...]
+    epochs: int  # of each plan, at most
+
+    @property
+    def settings(self) -> Settings:
+        """As those of a run."""
+        return Settings.of(
+            hidden=self.hidden, fanouts=self.fanouts, batch_size=self.seeds, threads=1, slack=0.0, cache=1.0
+        )
+
+
+# Costs are told from each other where batches have different shares of them. So there are large batches; small ones, which
+# tell what a batch takes whatever is in it; and such that reach the same vertices again and again: many edges for few rows.
+SCENES = (
+    Scene(128, (10, 5, 5), 32, _PLANS, 4),
+    Scene(24, (3, 3, 3), 32, (_PLANS[0], *_PLANS[-2:]), 2),
+    Scene(256, (3, 20, 20), 256, (_PLANS[0], _PLANS[1], _PLANS[-1]), 2),
 )
 
 
-def rehearse(world: World, cluster: Cluster, rounds: int = 1, progress: ProgressCallback | None = None) -> Cluster:
+def rehearse(
+    world: World,
+    cluster: Cluster,
+    rounds: int = 1,
+    progress: ProgressCallback | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Cluster:
     """The cluster with what work costs on it: a small graph trained by plans that have every kind of work.
 
-    In large batches and in small ones, which tell what a batch takes whatever is in it; and of wide rows, of which fewer
-    are near a processor. Several rounds depend less on what else the machines do. All workers call this together.
+    Several rounds depend less on what else the machines do. All workers call this together.
     """
-    total, done = rounds * sum(len(plans) for _, _, plans, _ in _SCENES), 0
+    total, done = rounds * sum(len(scene.plans) for scene in SCENES), 0
     progress = progress or (lambda stage, done, total: None)
     progress("rehearsing", 0, total)
     with scratch_folder() as folder:
         graph = _graph(world, folder)
         comm = world.communicator()
         seen: list[Observation] = []
-        for batch_size, hidden, plans, epochs in _SCENES * rounds:
-            settings = Settings.of(
-                hidden=hidden, fanouts=_FANOUTS, batch_size=batch_size, threads=1, slack=0.0, cache=1.0
-            )
+        for scene in SCENES * rounds:
+            settings = scene.settings
             model = make_model(settings, graph)
             planner = planner_for(settings, graph, model, world)
-            trainer = Trainer(graph, model, settings, world=world, plan=plans[0])
+            trainer = Trainer(graph, model, settings, world=world, plan=scene.plans[0])
             if not seen:  # later ones find this process set up
                 trainer.prepare()
-            for plan in plans:
+            for plan in scene.plans:
                 if plan != trainer.parallel:
                     trainer.use(plan)
-                seen += _epochs(trainer, comm, planner, plan, epochs)
+                seen += _epochs(trainer, comm, planner, plan, scene.epochs)
                 done += 1
                 progress("rehearsing", done, total)
             trainer.close()
         disk = max(float(seconds) for seconds in comm.gather(torch.tensor([_from_disk(graph)])))
-        fitted = replace(cluster, work=fit(cluster, seen) | {"disk": disk}, rounds=rounds)
-        return replace(fitted, error=prediction_error(fitted, seen))
+        known = prior(world).work
+        return shared(comm, _fitted(cluster, seen, known, disk, rounds, tell) if world.rank == 0 else None) or cluster
+
+
+def _fitted(
+    cluster: Cluster,
+    seen: list[Observation],
+    known: dict[str, float],
+    disk: float,
+    rounds: int,
+    tell: Callable[[str], None],
+) -> Cluster:
+    found = fit(cluster, seen, known)
+    if found.untold:
+        tell(
+            f"what {', '.join(found.untold)} take{'s' * (len(found.untold) == 1)} (docs/planner.md) is not told by these "
+            f"epochs: taken from another machine, and scaled; more --rounds tell more"
+        )
+    fitted = replace(cluster, work=found.work | {"disk": disk}, rounds=rounds)
+    return replace(fitted, error=prediction_error(fitted, seen))
+
+
+def small_graph(path: Path) -> Graph:
+    """The graph that is trained on."""
+    return communities(path, vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0)
 
 
 def _graph(world: World, folder: Path) -> Graph:
@@ -89,7 +139,7 @@ def _graph(world: World, folder: Path) -> Graph:
     mates = world.communicator("host")
     path = Path(mates.share(bytes(folder / "graph")).decode())
     if mates.rank == 0:
-        communities(path, vertices=_VERTICES, edges=_EDGES, width=_WIDTH, classes=16, train=_TRAIN, seed=0)
+        small_graph(path)
     mates.barrier()
     mates.close()
     return Graph.open(path)
