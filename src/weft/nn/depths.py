@@ -44,7 +44,7 @@ def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
     run = Pass([0] * 1000, [ids] * 1000, 0)
 
     def count(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
-        sizes = (0, *x.shape[1:-1], _output_width(conv, x))
+        sizes = (0, *x.shape[1:-1], _output_width(conv, x, given))
         meet(conv, depth + 1, (x.shape[-1], sizes[-1]), given)
         return none.new_empty(sizes)
 
@@ -77,12 +77,12 @@ def _input_width(model: nn.Module) -> int:
     )
 
 
-def _output_width(conv: MessagePassing, rows: Tensor) -> int:
+def _output_width(conv: MessagePassing, rows: Tensor, given: dict[str, object]) -> int:
     """What a convolution makes of its rows: found by running it on one vertex with a self-loop."""
     inner = type(conv).forward
     names = list(inspect.signature(inner).parameters)[3:]
     x = rows.new_zeros(1, *rows.shape[1:])
-    options: dict[str, Tensor] = {}
+    options = {name: value for name, value in given.items() if not isinstance(value, Handle)}
     if "edge_type" in names and hasattr(conv, "num_relations"):
         options["edge_type"] = torch.zeros(1, dtype=torch.int64, device=x.device)
     out = inner(conv, x, torch.zeros(2, 1, dtype=torch.int64, device=x.device), **options)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from weft.nn.block_model import convolve
+from weft.nn.block_model import convolution_of, convolve
+from weft.nn.convolution import Convolution
 from weft.nn.rows import Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
@@ -38,7 +39,7 @@ class LayerwiseRunner:
     """Runs a model (in eval mode) chunk by chunk, stopping at its convolutions."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._model = model
+        self._model, self._convolutions = model, dict[MessagePassing, Convolution]()
 
     def advance(
         self,
@@ -65,9 +66,9 @@ class LayerwiseRunner:
         except _Suspend as stop:
             return stop.pending
 
-    @staticmethod
-    def convolve(pending: Pending, x: Tensor, sample: Sample) -> Tensor:
+    def convolve(self, pending: Pending, x: Tensor, sample: Sample) -> Tensor:
         """The pending convolution on a sample of one block, whose sources' input rows are `x`."""
         program = Program.of(sample).to(x.device)
         run = Pass([len(vertices) for vertices in program.vertices], program.keys)
-        return convolve(pending.conv, x, 0, program, run, pending.given)
+        known = self._convolutions.setdefault(pending.conv, convolution_of(pending.conv))
+        return convolve(pending.conv, x, 0, program, run, pending.given, known)

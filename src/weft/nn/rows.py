@@ -156,6 +156,12 @@ def call_model(
     }
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
+    named = [one for one in [*accepted.values()][2:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    if missing := [one.name for one in named if one.default is one.empty and one.name not in given]:
+        raise ModelError(
+            f"{type(model).__name__}.forward asks for {', '.join(missing)}: besides rows and edge_index it may be given "
+            f"{', '.join(EDGE_ARGUMENTS)} and node_type, where the graph has them; give what else it takes a default"
+        )
     with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
         out = model(Rows.of(x, 0, run), Handle.of("edge_index"), **given)
     if not isinstance(out, Rows):
@@ -206,6 +212,12 @@ class _Bound:
                 f"came into the model's forward, or what row-wise operations and convolutions made of them"
             )
         given = {name: value for name, value in given.items() if value is not None}
+        for name, value in given.items():
+            if next(_rows_in([value]), None) is not None:
+                raise ModelError(
+                    f"{self._conv} is given other rows besides those that it convolves ({name}), which its edges' sources "
+                    f"may not have on this worker: add them after the convolution, or concatenate them before it"
+                )
         return Rows.of(self._answer(self._conv, x.plain(), x.depth, given), x.depth + 1, self._run)
 
 

@@ -7,7 +7,25 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv, MessagePassing, SAGEConv, Sequential
+from torch_geometric.nn import (
+    ARMAConv,
+    ChebConv,
+    ClusterGCNConv,
+    GATConv,
+    GatedGraphConv,
+    GCN2Conv,
+    GCNConv,
+    GINConv,
+    GINEConv,
+    GraphConv,
+    MessagePassing,
+    ResGatedGraphConv,
+    SAGEConv,
+    Sequential,
+    SGConv,
+    TAGConv,
+    TransformerConv,
+)
 from torch_geometric.utils import add_self_loops, degree
 
 from weft.errors import ConfigError, ModelError
@@ -187,6 +205,90 @@ def test_cached_subclasses_and_edge_features_are_no_fast_path():
 
     assert_equals_pyg(Sequential("x, edge_index", [(Mine(WIDTH, CLASSES), "x, edge_index -> x")]))
     assert "black box" in BlockModel(nn.ModuleList([Mine(4, 4)])).kinds()[0]
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        TransformerConv(WIDTH, CLASSES),
+        ResGatedGraphConv(WIDTH, CLASSES),
+        GraphConv(WIDTH, CLASSES),
+        ClusterGCNConv(WIDTH, CLASSES),
+        SAGEConv(WIDTH, CLASSES, aggr=["mean", "max"]),
+        SAGEConv(WIDTH, CLASSES, aggr="softmax"),
+        GINConv(nn.Linear(WIDTH, CLASSES), aggr="std"),
+    ],
+    ids=str,
+)
+def test_black_boxes_that_look_at_each_vertexs_own_edges(conv):
+    assert_equals_pyg(Sequential("x, edge_index", [(conv, "x, edge_index -> x")]))
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        TAGConv(WIDTH, CLASSES, K=2),
+        SGConv(WIDTH, CLASSES),
+        ARMAConv(WIDTH, CLASSES),
+        ChebConv(WIDTH, CLASSES, 2),
+        GatedGraphConv(WIDTH, 2),
+    ],
+    ids=str,
+)
+def test_black_boxes_that_look_further_need_a_whole_graph(conv):
+    """More hops, or degrees of neighbours: a block has these edges only if its sources are its destinations."""
+    model = Sequential("x, edge_index", [(conv, "x, edge_index -> x")]).double().train()
+    graph, edge_index = make_graph()
+    x = rand(120, WIDTH)
+    torch.testing.assert_close(run_model(model, graph, x, torch.arange(120), 1), model(x, edge_index))
+    state = torch.get_rng_state()
+    with pytest.raises(ModelError, match="looks further than at the edges of each vertex"):
+        run_model(model, graph, x, torch.arange(10), 1)
+    assert conv.training and torch.equal(torch.get_rng_state(), state)
+
+
+def test_convolutions_with_other_rows_and_models_with_other_arguments_are_refused():
+    class Initial(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.conv = nn.Linear(WIDTH, 4), GCN2Conv(4, 0.1)
+
+        def forward(self, x, edge_index):
+            x = self.lin(x)
+            return self.conv(x, x.relu(), edge_index)
+
+    class OfEdges(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GINEConv(nn.Linear(WIDTH, CLASSES), edge_dim=3)
+
+        def forward(self, x, edge_index, edge_attr):
+            return self.conv(x, edge_index, edge_attr)
+
+    with pytest.raises(ModelError, match=r"given other rows besides those that it convolves \(x_0\)"):
+        _ = BlockModel(Initial()).depth
+    with pytest.raises(ModelError, match=r"OfEdges.forward asks for edge_attr: .* give what else it takes a default"):
+        _ = BlockModel(OfEdges()).depth
+
+
+def test_a_convolution_may_ask_for_numbers():
+    class Scaled(MessagePassing):
+        def __init__(self):
+            super().__init__(aggr="mean")
+            self.lin = nn.Linear(WIDTH, CLASSES)
+
+        def forward(self, x, edge_index, scale):
+            return scale * self.propagate(edge_index, x=self.lin(x))
+
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = Scaled()
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index, 2.0)
+
+    assert_equals_pyg(Twice())
 
 
 def test_hooks_run_and_forward_is_restored_after_an_error():

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.nn import functional
@@ -15,19 +16,72 @@ from weft.nn.rows import Handle
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 
+_TRIED = 8  # vertices of the graph on which a module is tried
+
 
 class BlackBox(Convolution):
-    """Any MessagePassing class, as it is: on the block as a square graph whose first vertices are the destinations."""
+    """Any MessagePassing class, as it is: on the block as a square graph whose first vertices are the destinations.
+
+    A block has the edges of its destinations only, so the module may look at no others. That is tried once.
+    """
+
+    def __init__(self, conv: MessagePassing) -> None:
+        super().__init__(conv)
+        self._looked = False
 
     def run(self, call: Call) -> Tensor:
-        return call.layer.merge(_OwnForward(call), call.x)
+        return call.layer.merge(_OwnForward(call, self._check), call.x)
+
+    def _check(self, block: Block, x: Tensor, options: dict[str, object]) -> None:
+        """Refuse a module that looks at edges of sources, unless these are all there: in blocks of a whole graph."""
+        if self._looked or block.num_src == block.num_dst or not block.num_edges:
+            return
+        if not _looks_at_own_edges(self.conv, block, x, options):
+            raise ModelError(
+                f"{self.conv} looks further than at the edges of each vertex (at more hops, or at neighbours' degrees), and "
+                f"batches don't have these: set full_graph = true with one worker, or build it of one hop without "
+                f"normalisation; GCNConv knows degrees"
+            )
+        self._looked = True
+
+
+def _looks_at_own_edges(conv: MessagePassing, block: Block, x: Tensor, options: dict[str, object]) -> bool:
+    """Does a vertex get the same from a module, whether edges to other vertices are there or not?
+
+    Tried on a ring of a few vertices with random rows, as wide as those of a block; what edges and rows come with is taken
+    from there, too.
+    """
+    vertices = torch.arange(_TRIED)
+    src = (vertices[:, None] + torch.tensor([1, 3])).ravel() % _TRIED
+    edge_index = torch.stack([src, vertices.repeat_interleave(2)]).to(x.device)
+    rows = torch.randn(_TRIED, *x.shape[1:], generator=torch.Generator().manual_seed(0)).to(x)
+
+    def forward(edges: int) -> Tensor:
+        def part(value: object) -> object:
+            if not isinstance(value, Tensor) or not value.dim() or len(value) not in (block.num_edges, len(x)):
+                return value
+            some = edges if len(value) == block.num_edges else _TRIED
+            return value[torch.arange(some, device=value.device) % len(value)]
+
+        given = {name: part(value) for name, value in options.items()}
+        return type(conv).forward(conv, rows, edge_index[:, :edges], **given)
+
+    training = [module for module in conv.modules() if module.training]
+    conv.eval()
+    try:
+        with torch.no_grad():
+            half = _TRIED // 2
+            return torch.allclose(forward(2 * _TRIED)[:half], forward(_TRIED)[:half], rtol=1e-3, equal_nan=True)
+    finally:
+        for module in training:
+            module.training = True
 
 
 class _OwnForward(Merge):
     """The module's own forward on whole lists; parts can't be joined."""
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
+    def __init__(self, call: Call, check: Callable[[Block, Tensor, dict[str, object]], None]) -> None:
+        self._call, self._check = call, check
 
     def __str__(self) -> str:
         return str(self._call.conv)
@@ -58,6 +112,7 @@ class _OwnForward(Merge):
             options["edge_weight"] = call.weights(edges)
         if call.edge_type:
             options["edge_type"] = call.types(block).long()
+        self._check(block, sources, options)
         with _BlackBoxDropout(call, block, len(sources)):
             out = type(call.conv).forward(call.conv, sources, edge_index, **options)
         if not isinstance(out, Tensor) or len(out) != block.num_src:

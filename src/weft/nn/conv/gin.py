@@ -21,7 +21,7 @@ class Gin(Convolution):
 
     @classmethod
     def serves(cls, conv: GINConv) -> bool:
-        return conv.aggr in REDUCE
+        return isinstance(conv.aggr, str) and conv.aggr in REDUCE
 
     def run(self, call: Call) -> Tensor:
         """The inner network's dropout and normalisation are row-wise parts of the model, as outside of convolutions."""

@@ -23,7 +23,7 @@ class Sage(Convolution):
 
     @classmethod
     def serves(cls, conv: SAGEConv) -> bool:
-        return conv.aggr in REDUCE
+        return isinstance(conv.aggr, str) and conv.aggr in REDUCE
 
     def run(self, call: Call) -> Tensor:
         """Merged first, or mapped first where narrower rows travel for it."""
