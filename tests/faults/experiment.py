@@ -150,7 +150,7 @@ class Experiment:
         expected, wrong = self._cell.fault.expected, self._wrong
         late = [rank for rank, code in run.codes.items() if code is None]
         if late:
-            wrong.append(f"worker {late[0]} had not ended after {run.seconds:.0f} s")
+            wrong.append(f"worker {late[0]} had not ended after {run.seconds:.0f} s: {run.stack(late[0])}")
         if expected == "survives" and not survived:
             wrong.append(f"it did not survive: {run.codes}")
         if expected in ("ends", "stops") and survived and self._cell.stage != "end":

@@ -4,6 +4,7 @@ It reads requests, one JSON object a line, and says which process it started and
 """
 
 import contextlib
+import faulthandler
 import json
 import os
 import select
@@ -64,6 +65,7 @@ def _work(request: dict) -> None:
         for descriptor, file in ((1, request["out"]), (2, request["err"])):
             os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), descriptor)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        faulthandler.register(signal.SIGUSR2)  # of one that hangs: where
         import tempfile
 
         tempfile.tempdir = None  # to be found again, from the environment

@@ -3,6 +3,7 @@
 import json
 import mmap
 import os
+import re
 import shutil
 import signal
 import struct
@@ -133,6 +134,10 @@ class Run:
         """Have all ended?"""
         return all(map(self.ended, range(len(self.pids))))
 
+    def stack(self, rank: int) -> str:
+        """Where a worker hangs: its threads' innermost calls."""
+        return " | ".join(re.findall(r"recent call first\):\n((?:  File.*\n){1,4})", self.said(rank)))
+
     def said(self, rank: int) -> str:
         """A worker's errors."""
         file = self.folder / f"err-{rank}"
@@ -226,6 +231,10 @@ class Laboratory:
             time.sleep(0.02)
         run.seconds = time.monotonic() - start
         run.codes = {rank: run.hosts[rank].codes.get(pid) for rank, pid in enumerate(run.pids)}
+        hung = [pid for rank, pid in enumerate(run.pids) if rank not in but and run.codes[rank] is None]
+        for pid in hung:
+            send(pid, signal.SIGUSR2)
+        time.sleep(bool(hung))
 
     def connected(self, run: Run) -> bool:
         """Are workers connected to each other, besides the store where they meet?"""

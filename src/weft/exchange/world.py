@@ -1,9 +1,10 @@
 """The workers of a run: this one's rank, communicators among them, and which are missing when one stops answering."""
 
+import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,6 +16,7 @@ from weft.errors import ClusterError
 from weft.exchange.communicator import Communicator, ProcessGroupTransport, Traffic, Transport, named_loss
 from weft.exchange.connections import SocketConnections
 from weft.exchange.encryption import Encryption
+from weft.exchange.last_resort import LastResort
 from weft.exchange.listener import given_secret
 from weft.exchange.meeting import compare, meet
 from weft.memory import is_shortage
@@ -44,10 +46,10 @@ class Connections(Protocol):
 
 
 class Heartbeats:
-    """A thread that shows in the store that this worker lives, until `stop`."""
+    """A thread that shows in the store that this worker lives, until `stop`. `lost` is called where the run is."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
-        self._store, self._rank, self._size = store, rank, size
+    def __init__(self, store: dist.Store, rank: int, size: int, lost: Callable[[], None]) -> None:
+        self._store, self._rank, self._size, self._lost = store, rank, size, lost
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._send, daemon=True, name="weft-alive")
         store.set(f"{_ALIVE}/{rank}", "0")  # reading a key that is not set would wait for it
@@ -102,12 +104,12 @@ class Heartbeats:
 
     def _send(self) -> None:
         beat = 0
-        while not self._ended.wait(_HEARTBEAT):
-            beat += 1
-            try:
+        with contextlib.suppress(RuntimeError, MemoryError):  # the store is gone, or this worker has no memory
+            while not self._ended.wait(_HEARTBEAT) and not self._store.check([_MISSING]):
+                beat += 1
                 self._store.set(f"{_ALIVE}/{self._rank}", str(beat))
-            except RuntimeError:  # the store is gone, and with it the run
-                return
+        if not self._ended.is_set():
+            self._lost()
 
 
 class World:
@@ -123,6 +125,7 @@ class World:
         connections: Connections | None = None,
         store: dist.Store | None = None,
         of_devices: Connections | None = None,
+        resort: LastResort | None = None,
     ) -> None:
         """`connections`: carry what is in host memory; None: torch.distributed does, or there is no other worker.
 
@@ -134,7 +137,7 @@ class World:
         self.meter, self.traffic = Meter(), Traffic(size)
         self._heartbeats, self._timeout = heartbeats, timedelta(seconds=timeout)
         self._connections, self._of_devices, self._store, self._compared = connections, of_devices, store, 0
-        self._doing = "the start"
+        self._doing, self._resort = "the start", resort or LastResort(timeout)
         self.carrier = "gloo" if connections is None else connections.name  # of rows in host memory
 
     @classmethod
@@ -161,7 +164,9 @@ class World:
         try:
             own = transport == "sockets"
             connections = SocketConnections(place, store, timeout, secret, ports, encryption) if own else None
-            return cls(rank, size, hosts, Heartbeats(store, rank, size), timeout, connections, store)
+            resort = LastResort(timeout)
+            heartbeats = Heartbeats(store, rank, size, resort.lost)
+            return cls(rank, size, hosts, heartbeats, timeout, connections, store, resort=resort)
         except RuntimeError as error:
             raise ClusterError(
                 f"worker 0 (host {hosts[0]}) stopped answering during the start; look at its output, and start all anew"
@@ -235,7 +240,8 @@ class World:
     def during(self, what: str) -> Iterator[None]:
         """What all workers do meanwhile: said if one of them is lost, so it stays after a failure."""
         before, self._doing = self._doing, what
-        yield
+        with self._resort.watched():
+            yield
         self._doing = before
 
     def explain(self, error: Exception) -> Exception:
@@ -246,7 +252,8 @@ class World:
                 f"{own} ran out of memory during {self._doing}: give it more, lower batch_size or hidden, or set --memory "
                 f"or --micro-batches; then go on from the last checkpoint with --resume"
             )
-        missing = [] if self._heartbeats is None else self._heartbeats.missing()
+        with self._resort.watched():
+            missing = [] if self._heartbeats is None else self._heartbeats.missing()
         if not missing:
             return error
         workers = ", ".join(f"worker {rank} (host {self.hosts[rank]})" for rank in missing)
