@@ -145,7 +145,7 @@ def pyg(graphs):
     return found
 
 
-DECOUPLED = ("sage-mean", "gcn", "gcn-weights", "gin", "gat", "deep")
+DECOUPLED = ("sage-mean", "gcn", "gcn-weights", "gin", "gat", "deep", "rgcn", "rgcn-types")
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +153,9 @@ def pyg_decoupled(graphs):
     """What a plain module makes of each model's decoupled variant."""
     found = {}
     for model in DECOUPLED:
-        graph = Graph.open(graphs / f"{'weights' if model.endswith('weights') else 'plain'}-1")
-        found[model] = by_pyg(graph, Decoupled(full_model(model, graph.num_features, graph.num_classes, 0.0)))
+        graph = Graph.open(graphs / f"{kind_of(model)}-1")
+        plain = full_model(model, graph.num_features, graph.num_classes, 0.0, graph.feature_widths)
+        found[model] = by_pyg(graph, Decoupled(plain))
     return found
 
 

@@ -7,6 +7,7 @@ from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
     from weft.nn.block_model import BlockModel, check_adds_up, convolution_of, convolve, takes_types
+    from weft.nn.coefficients import shares
     from weft.nn.conv import BlackBox, MessageConvolution, Split, check_split
     from weft.nn.convolution import Convolution
     from weft.nn.costs import crossing_costs, kept_of_edges, needs, row_costs

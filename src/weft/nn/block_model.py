@@ -54,7 +54,7 @@ class BlockModel:
             return convolve(conv, rows, depth, program, run, given, self._convolutions.get(conv))
 
         available = {name: getattr(graph, name, None) is not None for name in EDGE_ARGUMENTS}
-        out, depth = call_model(self.model, x, run, on_block, available, _types_of(program))
+        out, depth = call_model(self.model, x, run, on_block, available, types_of(program))
         if depth != len(layers):
             raise ModelError(_depth_message(depth, len(layers)))
         return out
@@ -145,7 +145,7 @@ def takes_types(model: nn.Module) -> bool:
     return "edge_type" in inspect.signature(model.forward).parameters
 
 
-def _types_of(program: Program) -> Tensor | None:
+def types_of(program: Program) -> Tensor | None:
     """The type of each input row's vertex, where the graph knows types of vertices."""
     types = getattr(program.graph, "vertex_type", None)
     if types is None:

@@ -29,7 +29,7 @@ class Sizes:
     kept: int  # bytes that dense layers keep a row for their gradients
     depth: int
     number: int  # bytes of a number
-    heads: int  # of attention; 0: none
+    attention: tuple[int, ...]  # heads of each mixing by it
     learned: bool  # is anything of the mixing learned?
     mixed_inputs: bool = False  # are the inputs kept as they are mixed, too?
     beside: bool = False  # are rows added to what comes of the mixing?
@@ -40,6 +40,13 @@ class Sizes:
     def width(self) -> int:
         """Columns of a slice."""
         return -(-self.columns // self.apart // self.workers)
+
+    @property
+    def weighings(self) -> int:
+        """How many different weights an edge has: of an attention one for each head that is mixed apart, or their mean."""
+        return sum(self.apart if heads == self.apart else 1 for heads in self.attention) + (
+            len(self.attention) < self.depth - self.mixed_inputs
+        )
 
 
 @dataclass(frozen=True)
@@ -68,18 +75,19 @@ def needs(sizes: Sizes, fit: Fit, range_bytes: int = 0) -> dict[str, int]:
     travels = 0 if s.workers == 1 else number * (s.own * s.columns // s.apart + s.vertices * s.width) // fit.rounds
     entering = 2 * number * s.vertices * -(-s.inputs // s.workers) if s.mixed_inputs and not fit.mapped else 0
     dense += s.kept * rows if fit.activations == "again" else 0
+    at_once = max((1 if heads == s.apart else heads for heads in s.attention), default=0)
     found = {
         "inputs": (2 if s.mixed_inputs else 1) * number * s.own * s.inputs,
         "graph": 8 * (s.vertices + 1) + 4 * s.edges + 8 * (s.workers + 1) * s.own + 8 * 6 * s.vertices,
         "activations": kept,
-        "attention": number * (8 * s.heads * s.vertices + s.heads // s.apart * s.edges),
+        "attention": number * (8 * sum(s.attention) * s.vertices + at_once * s.edges),
         "passing": max(6 * results, entering - kept, around + travels + range_bytes, 2 * ends + dense),
     }
     if fit.mapped:
         return found
     slices = (s.apart + 1) * (s.depth - s.mixed_inputs) + 1 if s.learned else 2
     found["turned"] = 8 * (s.vertices + 1) + 8 * s.edges
-    found["weights"] = s.apart * number * (2 * s.edges + s.vertices)
+    found["weights"] = s.weighings * number * (2 * s.edges + s.vertices)
     return found | {"slices": slices * number * s.vertices * s.width}
 
 

@@ -1,5 +1,6 @@
 """What rows count for when the decoupled model's aggregations mix them: its own, and each neighbour's."""
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +11,8 @@ from torch_geometric.nn import GATConv
 
 from weft.exchange import Communicator
 from weft.nn import functional, plain
-from weft.nn.decoupled import Dense, Step
+from weft.nn.conv.relations import relation_slots
+from weft.nn.decoupled import Dense, Step, shares_sent
 from weft.nn.operations import Kept, operations
 from weft.nn.propagate import Mix, room_like
 from weft.nn.rows import Pass, edge_keys
@@ -36,12 +38,24 @@ class Coefficients:
 
     def mixes(self, dense: Dense, run: Pass) -> list[list[Mix]]:
         """By head of the rows, one for each step; steps that are alike share theirs."""
-        attention = [] if dense.scores is None else self._by_attention(dense.attended, dense.scores, dense.heads, run)
+        scores: Iterable[Tensor] = ()
+        if dense.scores is not None:  # every worker hears all vertices' scores, once
+            scores = self._span.to_all.pull(dense.scores, self._comm).split(dense.score_widths, 1)
+        heard = iter(scores)
         each = [
-            attention if step.kind == "attention" else [self._alike(step, dense.rows.dtype)] * dense.heads
+            self._by_attention(step.conv, next(heard), dense.heads, run)
+            if step.kind == "attention"
+            else [self._alike(step, dense.rows.dtype)] * dense.heads
             for step in dense.steps
         ]
         return [[of_heads[head] for of_heads in each] for head in range(dense.heads)]
+
+    def sends(self, relations: int) -> Tensor:
+        """Of each own vertex the share of each relation among those that it is a source in, [own vertices, relations]."""
+        first, end = self._span.bounds[self._span.rank : self._span.rank + 2]
+        src, types = self.lists.other, self._edge_type
+        own = (src >= first) & (src < end)
+        return shares_sent(src[own].long() - first, types[own], end - first, relations)
 
     def _alike(self, step: Step, dtype: torch.dtype) -> Mix:
         """The same for all heads."""
@@ -57,13 +71,26 @@ class Coefficients:
 
     def _constant(self, step: Step, dtype: torch.dtype) -> Mix:
         conv = step.conv
-        if step.kind in ("mean", "each"):
-            options: tuple[object, ...] = (step.kind, dtype)
-        else:
-            options = (step.kind, conv.normalize, conv.improved, conv.add_self_loops, step.weighted, dtype)
+        options: tuple[object, ...] = (step.kind, dtype)
+        if step.kind == "gcn":
+            options += (conv.normalize, conv.improved, conv.add_self_loops, step.weighted)
         if options not in self._made:
-            self._made[options] = self._gcn(step, dtype) if step.kind == "gcn" else self._mean(step, dtype)
+            makers = {"gcn": self._gcn, "relations": self._by_relation}
+            self._made[options] = makers.get(step.kind, self._mean)(step, dtype)
         return self._made[options]
+
+    def _by_relation(self, step: Step, dtype: torch.dtype) -> Mix:
+        """The mean over a vertex's relations of the mean over a relation's neighbours."""
+        relations, types = step.conv.num_relations, self._edge_type
+        weight = room_like(types.new_empty(0, dtype=dtype), self._new, len(types))
+        for vertices, edges, dst in self.lists.pieces():
+            count, own = vertices.stop - vertices.start, dst - vertices.start
+            pairs, pair, each = relation_slots(own, types[edges], count, relations).unique(
+                return_inverse=True, return_counts=True
+            )
+            of_vertex = torch.bincount(pairs % count, minlength=count)
+            weight[edges] = (each[pair] * of_vertex[own]).to(dtype).reciprocal()
+        return Mix(weight, None)
 
     def _mean(self, step: Step, dtype: torch.dtype) -> Mix:
         """The neighbours' mean; `each`: the mean of the own row and theirs."""
@@ -98,22 +125,28 @@ class Coefficients:
         assert self._graph.edge_weight is not None
         return torch.from_numpy(np.array(self._graph.edge_weight)).to(self.lists.other.device)
 
+    @property
+    def _edge_type(self) -> Tensor:
+        assert self._graph.edge_type is not None
+        return torch.from_numpy(np.array(self._graph.edge_type)).to(self.lists.other.device)
+
     def _by_attention(self, conv: GATConv, scores: Tensor, heads: int, run: Pass) -> list[Mix]:
-        """Every worker hears all vertices' scores, once, and takes the soft-max for itself: of each head, or their mean."""
-        whole = self._span.to_all.pull(scores, self._comm)
+        """Every worker takes the soft-max of all edges for itself: of each head, or the mean where rows have others."""
+        mixes = heads if conv.heads == heads else 1
 
         def apart(x: Tensor) -> list[Tensor]:
-            return [part.contiguous() for part in x.chunk(heads, 1)]
+            return [part.contiguous() for part in x.chunk(mixes, 1)]
 
-        keep: list[tuple[Tensor, Tensor] | None] = [None] * heads
+        keep: list[tuple[Tensor, Tensor] | None] = [None] * mixes
         if conv.training and conv.dropout:
-            keep = list(zip(*map(apart, self._kept(conv.heads, conv.dropout, run, whole)), strict=True))
-        a_src, a_dst = map(apart, whole.chunk(2, 1))
+            keep = list(zip(*map(apart, self._kept(conv.heads, conv.dropout, run, scores)), strict=True))
+        a_src, a_dst = map(apart, scores.chunk(2, 1))
         options = (conv.negative_slope, conv.add_self_loops)
-        return [
+        found = [
             Mix(*shares(self.lists, self.turned, src, dst, *options, kept))
             for src, dst, kept in zip(a_src, a_dst, keep, strict=True)
         ]
+        return found * (heads // mixes)
 
     def _kept(self, heads: int, p: float, run: Pass, like: Tensor) -> tuple[Tensor, Tensor]:
         """Dropout of edges and own rows, keyed by vertex and place in its list: the same on all workers."""

@@ -3,35 +3,39 @@
 A convolution maps rows and mixes them with their neighbours'. Decoupled, the maps come first, each vertex by itself, and the
 last convolution's rows are then mixed as many times as there were convolutions (APPNP and NeutronTP's decoupled training).
 Where the first convolution gets the inputs as they are, its mixing is not put off: inputs don't change, so they are mixed
-once, in the first epoch, and only the other convolutions' mixing is left for the end. A first attention, which would be
-learned, is taken to be even there, if there are others behind it.
+once, in the first epoch, and only the other convolutions' mixing is left for the end. What learns its mixing (attention), or
+maps rows before it (relations' matrices), leaves all of it for the end.
 
 | convolution | its dense part, row by row | how it mixes rows h |
 |---|---|---|
 | GCNConv | lin(x) + bias | D^-1/2 (A + I) D^-1/2 h |
 | SAGEConv (mean) | lin_l(x) + lin_r(x) | mean over neighbours; the last one's lin_r(x) is not mixed, but added in the end |
 | GINConv | nn(x) | ((1 + eps) h + sum over neighbours) / (1 + neighbours); inputs without the division |
-| GATConv | lin(x), + bias; the last one's heads stay apart | heads each by the last one's attention; inputs evenly |
+| GATConv | lin(x), + bias; the last one's heads stay apart | by the attention of lin(x), of each GATConv its own |
+| RGCNConv (mean) | x root + bias + the mean of x by the matrix of each relation that the vertex sends along | the mean over
+relations of the mean over a relation's neighbours; the last one's x root + bias are not mixed, but added in the end |
 
-The last convolution's heads are joined or averaged, and its bias is added, after the mixing, as a GATConv does. If another
-convolution follows the last GATConv, its rows have no heads: they are mixed by the mean of the heads' attention.
+So each aggregation weighs edges by what its own convolution makes of its own rows, as NeutronTP has it. The last
+convolution's heads are joined or averaged, and its bias is added, after the mixing, as a GATConv does. Each of its heads is
+mixed by one head of every attention; by the mean over an attention's heads where these are not as many.
 
 What a model does between its convolutions (activations, dropout, normalisation, residuals) is done between their dense
 parts; what it does after the last one is done with the mixed rows.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, MessagePassing, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, MessagePassing, RGCNConv, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops, scatter, softmax
 
 from weft.errors import ModelError
 from weft.nn.block_model import convolution_of
+from weft.nn.conv.relations import matrices_of, relation_slots
 from weft.nn.depths import walk
 from weft.nn.links import LinkPredictor
 from weft.nn.rows import forwards_replaced
@@ -42,7 +46,7 @@ class Step:
     """One aggregation: the convolution that it was taken from, how it mixes, and whether by the graph's edge weights."""
 
     conv: MessagePassing
-    kind: str  # gcn, mean, sum or attention; each: the mean of the own row and the neighbours'
+    kind: str  # gcn, mean, sum, attention or relations; each: the mean of the own row and the neighbours'
     weighted: bool
     first: bool = False  # are these the inputs, mixed before the dense layers?
 
@@ -53,11 +57,15 @@ class Dense:
 
     rows: Tensor  # to be mixed
     steps: list[Step]
-    attended: GATConv | None = None  # where a step is by attention: whose that is,
-    scores: Tensor | None = None  # [rows, 2 x heads] and what it is made of: a number for each end and head
+    scores: Tensor | None = None  # [rows, ...] what attention is made of: of each step by it, what `score_widths` says
     beside: Tensor | None = None  # to be added to what comes of the mixing
     heads: int = 1  # that the rows are made of, each to be mixed by its own attention
     averaged: bool = False  # are mixed heads averaged, or joined?
+
+    @property
+    def score_widths(self) -> list[int]:
+        """Columns of scores of each step by attention: a number for each end and head."""
+        return [2 * step.conv.heads for step in self.steps if step.kind == "attention"]
 
     def tensors(self) -> tuple[Tensor, ...]:
         """What there is of its rows, scores, and rows beside."""
@@ -83,8 +91,13 @@ class Dense:
         return out if self.beside is None else out + self.beside
 
 
-Propagate = Callable[[Dense], Tensor]  # rows after all steps, with what is beside
-Enter = Callable[[Step], Tensor]  # the inputs, mixed by a step of which nothing is learned
+@dataclass(frozen=True)
+class Surroundings:
+    """What dense layers are told of the graph."""
+
+    propagate: Callable[[Dense], Tensor]  # rows after all steps, with what is beside
+    enter: Callable[[Step], Tensor]  # the inputs, mixed by a step of which nothing is learned
+    sends: Callable[[int], Tensor]  # [rows, relations]: the share of each relation that the row's vertex sends along
 
 
 class Decoupled(nn.Module):
@@ -99,11 +112,12 @@ class Decoupled(nn.Module):
         found = walk(model)
         self.depth = max(found)  # aggregations
         first, last = found[1][0], found[self.depth][0]
+        self.attentions = tuple(conv.heads for _, (conv, _, _) in sorted(found.items()) if isinstance(conv, GATConv))
         self.heads = last.heads if isinstance(last, GATConv) else 1  # that they mix by themselves
         self.averaged = isinstance(last, GATConv) and not last.concat
         self.columns = found[self.depth][2] * (self.heads if self.averaged else 1)
         step = Step(first, kind_of(first), False)
-        self.enters = entering(step, self.depth) is not None  # are inputs mixed once, if it gets them as they are?
+        self.enters = entering(step) is not None  # are inputs mixed once, if it gets them as they are?
         self.kinds = {kind_of(conv) for conv in model.modules() if isinstance(conv, MessagePassing)}
 
     @classmethod
@@ -113,26 +127,37 @@ class Decoupled(nn.Module):
             return LinkPredictor(cls.of(model.encoder), model.decoder)
         return model if isinstance(model, cls) else cls(model)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        edge_type: Tensor | None = None,
+        node_type: Tensor | None = None,
+    ) -> Tensor:
         """Rows for the rows of all vertices, in one process."""
 
         def propagate(dense: Dense) -> Tensor:
-            return mixed(dense, edge_index, edge_weight)
+            return mixed(dense, edge_index, edge_weight, edge_type)
 
-        return self.run(x, edge_index, edge_weight, propagate, lambda step: propagate(Dense(x, [step])))
+        def sends(relations: int) -> Tensor:
+            assert edge_type is not None
+            return shares_sent(edge_index[0], edge_type, len(x), relations).to(x.dtype)
 
-    def run(
-        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, propagate: Propagate, enter: Enter
-    ) -> Tensor:
-        """The model's forward, its convolutions answered by dense parts; the last one's rows go through `propagate`.
+        around = Surroundings(propagate, lambda step: propagate(Dense(x, [step])), sends)
+        given = {"edge_weight": edge_weight, "edge_type": edge_type, "node_type": node_type}
+        return self.run(x, edge_index, given, around)
 
-        A first convolution that gets the inputs as they are takes them mixed, from `enter`.
+    def run(self, x: Tensor, edge_index: Tensor, given: Mapping[str, Tensor | None], around: Surroundings) -> Tensor:
+        """The model's forward, its convolutions answered by dense parts; the last one's rows are propagated.
+
+        A first convolution that gets the inputs as they are takes them mixed. `given`: what there is for the model to take.
         """
-        takes = "edge_weight" in inspect.signature(self.model.forward).parameters
-        given = {"edge_weight": edge_weight} if takes and edge_weight is not None else {}
-        answers = _Answers(self.depth, x, propagate, enter)
+        takes = inspect.signature(self.model.forward).parameters
+        others = {name: value for name, value in given.items() if value is not None and name in takes}
+        answers = _Answers(self.depth, x, around)
         with forwards_replaced(self.model, lambda conv: _stand_in(conv, answers)):
-            return self.model(x, edge_index, **given)
+            return self.model(x, edge_index, **others)
 
     def extra_repr(self) -> str:
         """How many aggregations are apart from the dense layers."""
@@ -146,18 +171,18 @@ def kind_of(conv: MessagePassing, name: str = "") -> str:
         return kind
     raise ModelError(
         f"{name + ': ' if name else ''}{conv} can't be decoupled into a map of rows and a linear mixing of them: train with "
-        f"plan tp or halo, or use GCNConv, SAGEConv (mean), GINConv or GATConv (without edge features)"
+        f"plan tp or halo, or use GCNConv, SAGEConv (mean), GINConv, GATConv (without edge features) or RGCNConv (mean)"
     )
 
 
 class _Answers:
     """What the convolutions of one forward pass give."""
 
-    def __init__(self, depth: int, inputs: Tensor, propagate: Propagate, enter: Enter) -> None:
-        self._depth, self._inputs, self._propagate, self._enter = depth, inputs, propagate, enter
+    def __init__(self, depth: int, inputs: Tensor, around: Surroundings) -> None:
+        self._depth, self._inputs, self._around = depth, inputs, around
         self._called = 0
         self._steps: list[Step] = []
-        self._attended: tuple[GATConv, Tensor] | None = None
+        self._scores: list[Tensor] = []  # of steps by attention
 
     def answer(self, conv: MessagePassing, x: Tensor, weighted: bool) -> Tensor:
         """The convolution's dense part; after the last one's, all the mixing."""
@@ -168,28 +193,32 @@ class _Answers:
             )
         self._called += 1
         step = Step(conv, kind_of(conv), weighted)
-        first = entering(step, self._depth) if self._called == 1 and x is self._inputs and not x.requires_grad else None
+        first = entering(step) if self._called == 1 and x is self._inputs and not x.requires_grad else None
         if first is not None:
-            rows = self._enter(first)
+            rows = self._around.enter(first)
         else:
             rows = x
             self._steps.append(step)
         last = self._called == self._depth
         if step.kind == "mean":
             return self._mean(conv, rows, x, last)
+        if step.kind == "relations":
+            return self._by_relation(conv, rows, last)
         dense = _dense_part(conv, step.kind, rows)
         if isinstance(conv, GATConv):
-            self._attended = conv, dense
-            if last:
-                return self._by_heads(conv, dense, x)
-            dense = _joined(conv, dense, x)
-        return self._propagate(Dense(dense, self._steps, *self._scores())) if last else dense
+            self._scores.append(torch.cat([(dense * conv.att_src).sum(-1), (dense * conv.att_dst).sum(-1)], 1))
+            return self._by_heads(conv, dense, x) if last else _joined(conv, dense, x)
+        return self._propagate(dense) if last else dense
+
+    def _propagate(self, rows: Tensor, beside: Tensor | None = None, heads: int = 1, averaged: bool = False) -> Tensor:
+        scores = torch.cat(self._scores, 1) if self._scores else None
+        return self._around.propagate(Dense(rows, self._steps, scores, beside, heads, averaged))
 
     def _by_heads(self, conv: GATConv, dense: Tensor, x: Tensor) -> Tensor:
         rows = dense.flatten(1)
         residual = None if conv.res is None else conv.res(x)
         beside = _beside(residual, conv.bias, rows if conv.concat else dense[:, 0])
-        return self._propagate(Dense(rows, self._steps, *self._scores(), beside, conv.heads, not conv.concat))
+        return self._propagate(rows, beside, conv.heads, not conv.concat)
 
     def _mean(self, conv: SAGEConv, x: Tensor, x_own: Tensor, last: bool) -> Tensor:
         x = conv.lin(x).relu() if conv.project else x
@@ -198,14 +227,21 @@ class _Answers:
             out = conv.lin_l(x) if root is None else conv.lin_l(x) + root
         else:  # the bias, too, is not mixed: vertices without neighbours have it
             rows = nn.functional.linear(x, conv.lin_l.weight)
-            out = self._propagate(Dense(rows, self._steps, *self._scores(), _beside(root, conv.lin_l.bias, rows)))
+            out = self._propagate(rows, _beside(root, conv.lin_l.bias, rows))
         return nn.functional.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
-    def _scores(self) -> tuple[GATConv | None, Tensor | None]:
-        if self._attended is None or all(step.kind != "attention" for step in self._steps):
-            return None, None
-        conv, rows = self._attended
-        return conv, torch.cat([(rows * conv.att_src).sum(-1), (rows * conv.att_dst).sum(-1)], 1)
+    def _by_relation(self, conv: RGCNConv, x: Tensor, last: bool) -> Tensor:
+        """Each row by the matrices of the relations that its vertex sends along, for its neighbours will get it by these."""
+        rows = x.new_zeros(len(x), conv.out_channels)
+        shares = self._around.sends(conv.num_relations)
+        for share, matrix in zip(shares.unbind(1), matrices_of(conv), strict=True):
+            at = share.nonzero().flatten()
+            rows = rows.index_add(0, at, (share[at, None] * x[at]) @ matrix)
+        root = None if conv.root is None else x @ conv.root
+        beside = _beside(root, conv.bias, rows)
+        if last:
+            return self._propagate(rows, beside)
+        return rows if beside is None else rows + beside
 
 
 def _beside(root: Tensor | None, bias: Tensor | None, like: Tensor) -> Tensor | None:
@@ -215,13 +251,11 @@ def _beside(root: Tensor | None, bias: Tensor | None, like: Tensor) -> Tensor | 
     return bias.expand_as(like) if root is None else root + bias
 
 
-def entering(step: Step, depth: int) -> Step | None:
-    """How a first convolution's inputs are mixed once, for all epochs; None where that is learned."""
+def entering(step: Step) -> Step | None:
+    """How a first convolution's inputs are mixed once, for all epochs; None where that is learned, or comes behind a map."""
     conv = step.conv
-    if step.kind == "attention":
-        return Step(conv, "each" if conv.add_self_loops else "mean", False, first=True) if depth > 1 else None
     learned = conv.eps.requires_grad if step.kind == "sum" else step.kind == "mean" and conv.project
-    return None if learned else replace(step, first=True)
+    return None if learned or step.kind in ("attention", "relations") else replace(step, first=True)
 
 
 def _stand_in(conv: MessagePassing, answers: _Answers) -> Callable[..., Tensor]:
@@ -253,29 +287,48 @@ def _joined(conv: GATConv, rows: Tensor, x: Tensor) -> Tensor:
     return out if conv.bias is None else out + conv.bias
 
 
-def mixed(dense: Dense, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+def shares_sent(src: Tensor, types: Tensor, vertices: int, relations: int) -> Tensor:
+    """Of each vertex the share of each relation among those that it is a source in, [vertices, relations]."""
+    there = torch.zeros(relations * vertices, dtype=torch.float64, device=src.device)
+    there[relation_slots(src, types, vertices, relations)] = 1
+    there = there.view(relations, vertices).T
+    return there / there.sum(1, keepdim=True).clamp(min=1)
+
+
+def mixed(
+    dense: Dense, edge_index: Tensor, edge_weight: Tensor | None = None, edge_type: Tensor | None = None
+) -> Tensor:
     """All steps on the rows of all vertices, with PyG's own functions: slow, obvious, on any device."""
-    attended, shares = edge_index, dense.rows
-    if dense.scores is not None:
-        attended, shares = _attention(dense.attended, dense.scores, edge_index)
-        shares = shares if dense.heads > 1 else shares.mean(1, keepdim=True)
+    scores = iter(() if dense.scores is None else dense.scores.split(dense.score_widths, 1))
+    attended = [
+        _attention(step.conv, next(scores), edge_index) if step.kind == "attention" else None for step in dense.steps
+    ]
     parts = []
     for head, rows in enumerate(dense.by_head()):
-        for step in dense.steps:
-            if step.kind == "attention":
-                rows = _sum(rows, attended, shares[:, head])
+        for step, attention in zip(dense.steps, attended, strict=True):
+            if attention is None:
+                rows = _mixed_by(step, rows, edge_index, edge_weight if step.weighted else None, edge_type)
             else:
-                rows = _mixed_by(step, rows, edge_index, edge_weight if step.weighted else None)
+                edges, shares = attention
+                rows = _sum(rows, edges, shares[:, head] if step.conv.heads == dense.heads else shares.mean(1))
         parts.append(rows)
     return dense.whole(parts)
 
 
-def _mixed_by(step: Step, rows: Tensor, edge_index: Tensor, weight: Tensor | None) -> Tensor:
+def _mixed_by(step: Step, rows: Tensor, edge_index: Tensor, weight: Tensor | None, edge_type: Tensor | None) -> Tensor:
     """One step of which no attention is learned."""
     if step.kind == "gcn":
         return _sum(rows, *_gcn_edges(step.conv, rows, edge_index, weight))
     if step.kind == "mean":
         return scatter(rows[edge_index[0]], edge_index[1], 0, len(rows), "mean")
+    if step.kind == "relations":
+        means = [
+            scatter(rows[edge_index[0, of]], edge_index[1, of], 0, len(rows), "mean")
+            for of in (edge_type == relation for relation in range(step.conv.num_relations))
+        ]
+        there = torch.zeros(len(rows), step.conv.num_relations, dtype=rows.dtype, device=rows.device)
+        there[edge_index[1], edge_type] = 1
+        return sum(means) / there.sum(1, keepdim=True).clamp(min=1)
     own = 1 + step.conv.eps if step.kind == "sum" else 1
     rows = own * rows + _sum(rows, edge_index, None)
     if step.kind == "each" or not step.first:  # sums of sums would grow with the depth, bounded by nothing

@@ -12,13 +12,13 @@ from weft.exchange import Background, Communicator
 from weft.meter import Meter
 from weft.nn import budget as memory
 from weft.nn.activations import Spilled, again, by_rows, kept_by
-from weft.nn.block_model import BlockModel
+from weft.nn.block_model import BlockModel, types_of
 from weft.nn.coefficients import Coefficients
-from weft.nn.decoupled import Decoupled, Dense, Propagate, Step
+from weft.nn.decoupled import Decoupled, Dense, Step, Surroundings
 from weft.nn.depths import edge_arguments
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
-from weft.nn.rows import Handle, Pass, Rows, without_depth
+from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, Rows, without_depth
 from weft.placements import ROUNDS, EdgeLists, Layer, Program, Rounds, SliceLayer
 
 _SAMPLE = 512  # rows of which it is seen what dense layers keep
@@ -52,6 +52,7 @@ class DecoupledModel:
         self._spilled: Spilled | None = None
         self._entered: Tensor | None = None  # the inputs, mixed
         self._enter: Callable[[Step], Tensor] | None = None  # makes them; None before there is a program
+        self._sends: dict[int, Tensor] = {}  # by the number of relations: shares of those that own vertices send along
 
     def __call__(self, x: Tensor, program: Program, key: int | None = None) -> Tensor:
         """The model's rows for this worker's vertices; `key` is the epoch's key, from which dropout is drawn."""
@@ -98,16 +99,34 @@ class DecoupledModel:
             course.leave()
         return self._entered
 
-    def _run(self, x: Tensor, program: Program, run: Pass, through: Propagate, first: int = 0) -> Tensor:
+    def _run(
+        self, x: Tensor, program: Program, run: Pass, through: Callable[[Dense], Tensor], first: int = 0
+    ) -> Tensor:
         """The dense layers on rows x, which begin with this worker's row `first`."""
-        weighted = getattr(program.graph, "edge_weight", None) is not None
-        weight = Handle.of("edge_weight") if weighted else None
+        there = [name for name in EDGE_ARGUMENTS if getattr(program.graph, name, None) is not None]
+        given: dict[str, Tensor] = {name: Handle.of(name) for name in there}
+        some = slice(first, first + len(x))
+        kinds = types_of(program)
+        if kinds is not None:
+            given["node_type"] = Rows.of(kinds[some].long(), 0, run)
 
         def enter(step: Step) -> Tensor:
-            mixed = x if self._enter is None else self._enter(step)[first : first + len(x)]
-            return Rows.of(mixed, 0, run)
+            return Rows.of(x if self._enter is None else self._enter(step)[some], 0, run)
 
-        return self.model.run(Rows.of(x, 0, run), Handle.of("edge_index"), weight, through, enter)
+        def sends(relations: int) -> Tensor:
+            return self._shares(relations, program)[some].to(x.dtype)
+
+        around = Surroundings(through, enter, sends)
+        return self.model.run(Rows.of(x, 0, run), Handle.of("edge_index"), given, around)
+
+    def _shares(self, relations: int, program: Program) -> Tensor:
+        """Of own vertices, the shares of relations that they send along; made once."""
+        if relations not in self._sends:
+            assert program.graph is not None
+            layer = _sliced(program)
+            lists = EdgeLists(layer.here.block.indptr, layer.here.block.src)
+            self._sends[relations] = Coefficients(program.graph, layer.span, program.comm, lists).sends(relations)
+        return self._sends[relations]
 
     def _some_at_a_time(self, x: Tensor, program: Program, run: Pass) -> Dense:
         """The dense layers' results for all rows, of which nothing is kept."""
@@ -137,7 +156,7 @@ class DecoupledModel:
         """What is made once for a program, and for those that differ in what becomes of its rows alone."""
         if self._made is None or self._made[0] is not program.layers:
             self.close()
-            self._entered = self._enter = None
+            self._entered, self._enter, self._sends = None, None, {}
             self._made = program.layers, *self._make(program, x)
         return self._made[1:]
 
@@ -172,7 +191,7 @@ class DecoupledModel:
     def _sizes(self, program: Program, x: Tensor) -> memory.Sizes:
         layer, model = _sliced(program), self.model
         block = layer.here.block
-        matrices = [p for p in model.parameters() if p.dim() > 1]
+        matrices = [p for p in model.parameters() if p.dim() == 2]
         epsilons = [getattr(module, "eps", None) for module in model.modules()]
         return memory.Sizes(
             vertices=block.num_src,
@@ -187,9 +206,9 @@ class DecoupledModel:
             kept=self._kept_a_row(program, x),
             depth=model.depth,
             number=x.element_size(),
-            heads=max(getattr(m, "heads", 0) for m in model.modules()) if "attention" in model.kinds else 0,
+            attention=model.attentions,
             mixed_inputs=model.enters,
-            beside="mean" in model.kinds or "attention" in model.kinds,
+            beside=not model.kinds.isdisjoint({"mean", "attention", "relations"}),
             learned="attention" in model.kinds or any(isinstance(e, Tensor) and e.requires_grad for e in epsilons),
         )
 

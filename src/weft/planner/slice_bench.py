@@ -12,8 +12,8 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.exchange import Background, Communicator
 from weft.graph import Graph
-from weft.nn import functional
-from weft.placements import Layer, SliceLayer, SliceSpan, WholeLayer, everyones
+from weft.nn import functional, shares
+from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.loads import SlicedPart
 from weft.planner.messages import Recorded, Recorder, dtype_of, run_layer
 from weft.planner.model_cost import FEW, MOST, LayerCost, random_block, timed
@@ -61,6 +61,21 @@ def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:
 
     def time_of(block: Block) -> float:
         return timed(lambda: functional.aggregate(block, x).sum().backward())
+
+    by_row = time_of(random_block(rows, rows, 0))
+    return by_row / rows, max(0.0, time_of(random_block(rows, rows, edges)) - by_row) / max(1, edges)
+
+
+def attending(graph: Graph) -> tuple[float, float]:
+    """What a row and an edge take where attention weighs them, of one head, forward and backward, in pieces of work."""
+    rows = max(FEW, min(MOST, graph.num_vertices))
+    edges = min(_EDGES, rows * graph.num_edges // max(1, graph.num_vertices))
+    a_src, a_dst = (torch.ones(rows, 1, requires_grad=True) for _ in range(2))
+
+    def time_of(block: Block) -> float:
+        lists = EdgeLists(block.indptr, block.src)
+        turned = lists.turned()
+        return timed(lambda: shares(lists, turned, a_src, a_dst, 0.2, loops=False)[0].sum().backward())
 
     by_row = time_of(random_block(rows, rows, 0))
     return by_row / rows, max(0.0, time_of(random_block(rows, rows, edges)) - by_row) / max(1, edges)

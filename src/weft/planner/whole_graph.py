@@ -24,7 +24,7 @@ from weft.planner.counts import HOME, CountedBatch, Counts, Key, ways
 from weft.planner.dry_run import Members, RowCosts, Traversal
 from weft.planner.loads import PlanLayer, PlanPart, SlicedPart, layers_of
 from weft.planner.model_cost import LayerCost
-from weft.planner.slice_bench import merges_once, mixing, sliced
+from weft.planner.slice_bench import attending, merges_once, mixing, sliced
 from weft.planner.space import Space
 from weft.planner.task import Choices, Options, Task, Workers
 from weft.plugins import PLACEMENTS
@@ -56,7 +56,9 @@ class WholeGraph(Space):
 
     def learn(self, model: nn.Module) -> None:
         graph, size = self.graph, self.size
-        model, heads, self._trained = _coupled(model)
+        self._trained = isinstance(model, Decoupled)  # is it the decoupled variant that is trained?
+        variant = _variant(model)
+        model = model.model if isinstance(model, Decoupled) else model
         costs = row_costs(model, graph.num_features)
         again = size > 1 and "replicated" in self.choices["topology"]  # may near halos be computed again?
         epochs = {False: 0} | ({True: self.task.epochs} if again else {})
@@ -66,14 +68,15 @@ class WholeGraph(Space):
         self.once_of_inputs = (*_READY_ONCE, "exchange", "compute") if keeps else _READY_ONCE
         super().learn(model)
         layers = [self._sliced(depth, *conv) if size > 1 else None for depth, conv in enumerate(convolutions)]
-        mixes = self.workers.agreed(mixing(graph, self.model.widths[-1], size))
+        columns = variant.columns // variant.heads if variant else self.model.widths[-1]
+        heads = sum(variant.attentions) if variant else 0
+        mixes = self.workers.agreed((*mixing(graph, columns, size), *(attending(graph) if heads else (0.0, 0.0))))
         needed = needs(model, graph.num_features, graph.num_edges, self.workers.owners.bounds.tolist(), self.item)
         chunked = needed.lists + needed.slices + needed.rows, needed.edges
-        mixings = self.depth - _enters(model)
         self._ways: dict[tuple[bool, bool], _Way] = {  # by: on slices of the columns? Decoupled?
             (False, False): _AtOwners(self, keeps, kept_of_edges(model, graph.num_features, self.item)),
             (True, False): _Sliced(self, layers, chunked),
-            (True, True): _Decoupled(self, chunked, mixings, heads, *mixes),
+            (True, True): _Decoupled(self, chunked, variant, columns, *mixes),
         }
         self._layers = layers
 
@@ -195,28 +198,39 @@ class _Decoupled(_Sliced):
     """Dense layers on own rows, rows to slices, mixings (of inputs that stay one is made once), and rows again."""
 
     def __init__(
-        self, space: WholeGraph, chunked: tuple[float, float], mixings: int, heads: int, row: float, edge: float
+        self,
+        space: WholeGraph,
+        chunked: tuple[float, float],
+        variant: Decoupled | None,
+        columns: int,
+        row: float,
+        edge: float,
+        attended_row: float,
+        attended_edge: float,
     ) -> None:
-        """`row` and `edge`: what each takes in a mixing."""
+        """`columns`: that are mixed at a time. What each row and edge take in a mixing, and in a head's attention."""
         super().__init__(space, [], chunked)
         model, size = space.model, space.size
+        mixings = space.depth - (variant.enters if variant else 0)
+        times = mixings * (variant.heads if variant else 1)
+        attended = (
+            sum(variant.attentions) if variant else 0
+        )  # heads, of which every worker takes the soft-max of all edges
         dense = sum(cost.source + cost.destination for cost in model.layers)
         fixed = sum(cost.fixed for cost in model.layers)
-        mixed = edge * mixings * heads
+        mixed = edge * times
         self._meanwhile = mixed * min(0.5, 1 / max(mixings, 1))  # of the first mixing forward, and of the last one
-        cost = LayerCost(fixed, dense, row * mixings * heads, mixed)
-        messages = (model.widths[-1] * space.item / size,) * (4 * heads if size > 1 and mixings else 0)
+        cost = LayerCost(fixed, dense, row * times + attended_row * attended, mixed + attended_edge * attended)
+        messages: tuple[float, ...] = ()
+        if size > 1 and mixings:
+            messages = (columns * space.item / size,) * (4 * times // mixings)
+            messages += (2.0 * attended * space.item,) * (2 if attended else 0)  # to all, and their gradients back
         self._part = SlicedPart(0, cost, messages)
 
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         """The layers are not priced one by one."""
         hidden = self._meanwhile * plan.overlap
         return [replace(self._part, cost=replace(self._part.cost, meanwhile=hidden, meanwhile_back=hidden))]
-
-
-def _coupled(model: nn.Module) -> tuple[nn.Module, int, bool]:
-    """The model itself, the heads that are mixed one after another, and: is it the decoupled variant that is trained?"""
-    return (model.model, model.heads, True) if isinstance(model, Decoupled) else (model, 1, False)
 
 
 def _at_owners(name: str) -> bool:
@@ -230,12 +244,12 @@ def _whole(name: str) -> bool:
     return _at_owners(name) and not placement_named(name).splits
 
 
-def _enters(model: nn.Module) -> bool:
-    """Would the model's decoupled variant mix its inputs once, and that many fewer times in the end?"""
+def _variant(model: nn.Module) -> Decoupled | None:
+    """The model's decoupled variant; None where it has none."""
     try:
-        return Decoupled(model).enters
-    except ModelError:  # it has none
-        return False
+        return model if isinstance(model, Decoupled) else Decoupled(model)
+    except ModelError:
+        return None
 
 
 def count_graph(graph: Graph, workers: Workers, costs: RowCosts, epochs: int = 0) -> Counts:

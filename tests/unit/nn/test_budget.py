@@ -24,7 +24,7 @@ SIZES = Sizes(
     kept=4096,
     depth=3,
     number=4,
-    heads=0,
+    attention=(),
     learned=False,
 )
 
@@ -63,12 +63,20 @@ def test_then_slices_and_edges_in_as_few_rounds_as_fit():
 
 
 def test_heads_that_are_mixed_apart_each_keep_slices():
-    gat = replace(SIZES, columns=4 * 47, heads=4, apart=4, averaged=True, learned=True, beside=True)
-    one = replace(gat, columns=47, heads=1, apart=1, averaged=False)
+    gat = replace(SIZES, columns=4 * 47, attention=(4,) * 3, apart=4, averaged=True, learned=True, beside=True)
+    one = replace(gat, columns=47, attention=(1,) * 3, apart=1, averaged=False)
     assert gat.width == one.width
     four, single = (needs(sizes, Fit()) for sizes in (gat, one))
     assert four["slices"] == single["slices"] / 7 * 16  # 3 of each head, 3 of one that goes backward, and a result
     assert four["weights"] == 4 * single["weights"]
+
+
+def test_each_attention_weighs_edges_and_all_else_does_so_once():
+    weights = needs(SIZES, Fit())["weights"]
+    gat = replace(SIZES, attention=(4, 1, 1))
+    assert gat.weighings == 3  # the first one's mean over its heads
+    assert replace(gat, depth=4).weighings == replace(gat, attention=(4, 1), depth=4).weighings + 1 == 4
+    assert needs(gat, Fit())["weights"] == 3 * weights
 
 
 def test_too_little_is_refused_with_what_it_needs():

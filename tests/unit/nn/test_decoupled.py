@@ -1,13 +1,16 @@
 """The decoupled variant as a module: dense layers, then mixing as PyG's convolutions themselves do it."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, RGCNConv, SAGEConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.errors import ModelError
 from weft.nn import Decoupled
+from weft.nn.conv.relations import matrices_of
 
 VERTICES, WIDTH, CLASSES = 40, 6, 3
 
@@ -95,55 +98,114 @@ def test_gin(graph, learned):
     torch.testing.assert_close(Decoupled(model)(x, edge_index), h, atol=1e-12, rtol=0)
 
 
-def evenly(x, edge_index, loops):
-    """The mean over neighbours, and with loops the vertex itself."""
-    if not loops:
-        return mean_of(x.shape[1])(x, edge_index)
-    each = torch.bincount(edge_index[1], minlength=VERTICES)[:, None] + 1
-    return (x + torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])) / each
+def attention(conv, x, edge_index):
+    """Edges, and what each counts for by a GATConv's attention on rows x, by head."""
+    _, ((src, dst), shares) = conv(x, edge_index, return_attention_weights=True)
+    return src, dst, shares
+
+
+def mixed_by(rows, src, dst, shares):
+    """Rows [vertices, heads, columns], by head."""
+    return torch.zeros_like(rows).index_add(0, dst, rows[src] * shares[:, :, None])
 
 
 @pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("residual", [True, False])
-def test_gat_with_two_layers_is_the_last_convolution_itself_on_even_inputs(graph, loops, residual):
-    x, edge_index, _ = graph
-    model = GAT(WIDTH, 8, 2, CLASSES, heads=4, add_self_loops=loops, residual=residual).double()
-    first, last = model.convs
-    h = first.lin(evenly(x, edge_index, loops)) + first.bias
-    h = (h + first.res(x) if residual else h).relu()
-    torch.testing.assert_close(Decoupled(model)(x, edge_index), last(h, edge_index), atol=1e-12, rtol=0)
-
-
 @pytest.mark.parametrize("concat", [True, False])
-def test_gat_with_three_layers_mixes_its_last_heads_twice(graph, concat):
+def test_gat_mixes_its_last_heads_by_the_attention_of_every_layer(graph, loops, residual, concat):
+    """Each layer's is made of its own rows, before anything is mixed."""
     x, edge_index, _ = graph
-    model = GAT(WIDTH, 8, 3, CLASSES, heads=4).double()
+    options = {"heads": 4, "add_self_loops": loops, "residual": residual}
+    model = GAT(WIDTH, 8, 3, CLASSES, **options).double()
     if concat:
-        model.convs[2] = GATConv(8, 2, heads=4).double()
-    first, second, last = model.convs
-    h = (first.lin(evenly(x, edge_index, True)) + first.bias).relu()
-    h = (second.lin(h) + second.bias).relu()
-    _, ((src, dst), shares) = last(h, edge_index, return_attention_weights=True)
-    rows = last.lin(h).view(VERTICES, 4, -1)
-    for _ in range(2):
-        rows = torch.zeros_like(rows).index_add(0, dst, rows[src] * shares[:, :, None])
-    wanted = (rows.flatten(1) if concat else rows.mean(1)) + last.bias
+        model.convs[2] = GATConv(8, 2, **options).double()
+    h, attentions = x, []
+    for number, conv in enumerate(model.convs):
+        attentions.append(attention(conv, h, edge_index))
+        rows, own = conv.lin(h).view(VERTICES, 4, -1), conv.bias + (conv.res(h) if residual else 0)
+        h = (rows.flatten(1) + own).relu() if number < 2 else h
+    for one in attentions:
+        rows = mixed_by(rows, *one)
+    wanted = (rows.flatten(1) if concat else rows.mean(1)) + own
     torch.testing.assert_close(Decoupled(model)(x, edge_index), wanted, atol=1e-12, rtol=0)
 
 
-def test_rows_that_follow_attention_are_mixed_by_its_mean_over_heads(graph):
+@pytest.mark.parametrize("last", [GCNConv(8, CLASSES), GATConv(8, CLASSES, heads=2, concat=False)])
+def test_rows_of_other_heads_are_mixed_by_an_attentions_mean_over_its_own(graph, last):
     x, edge_index, _ = graph
     model = GAT(WIDTH, 8, 2, CLASSES, heads=4).double()
-    model.convs[1] = GCNConv(8, CLASSES).double()
-    model.convs.insert(0, GATConv(WIDTH, WIDTH).double())
-    model.num_layers, model.norms = 3, nn.ModuleList(nn.Identity() for _ in range(3))
-    entered, attends, last = model.convs
-    h = (entered.lin(evenly(x, edge_index, True)) + entered.bias).relu()
-    _, ((src, dst), shares) = attends(h, edge_index, return_attention_weights=True)
-    h = last.lin((attends.lin(h) + attends.bias).relu()) + last.bias
-    h = torch.zeros_like(h).index_add(0, dst, h[src] * shares.mean(1, keepdim=True))
-    wanted = identity(GCNConv(CLASSES, CLASSES))(h, edge_index)
+    model.convs[1] = last.double()
+    first = model.convs[0]
+    src, dst, shares = attention(first, x, edge_index)
+    h = (first.lin(x) + first.bias).relu()
+    heads = getattr(last, "heads", 1)
+    rows = (last.lin(h) + (last.bias if heads == 1 else 0)).view(VERTICES, heads, -1)
+    rows = mixed_by(rows, src, dst, shares.mean(1, keepdim=True))
+    if heads == 1:
+        wanted = identity(GCNConv(CLASSES, CLASSES))(rows.flatten(1), edge_index)
+    else:
+        wanted = mixed_by(rows, *attention(last, h, edge_index)).mean(1) + last.bias
     torch.testing.assert_close(Decoupled(model)(x, edge_index), wanted, atol=1e-12, rtol=0)
+
+
+def relations_by_hand(edge_index, edge_type):
+    """Of each vertex, by relation: the neighbours that it gets rows of; and the relations that it sends along."""
+    gets = [{} for _ in range(VERTICES)]
+    sends = [set() for _ in range(VERTICES)]
+    for src, dst, relation in zip(*edge_index.tolist(), edge_type.tolist(), strict=True):
+        gets[dst].setdefault(relation, []).append(src)
+        sends[src].add(relation)
+    return gets, sends
+
+
+@pytest.mark.parametrize("options", [{}, {"num_bases": 2}, {"num_blocks": 2}, {"root_weight": False, "bias": False}])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_rgcn(graph, options, layers):
+    """Vertex by vertex, relation by relation."""
+    x, edge_index, _ = graph
+    edge_type = torch.arange(edge_index.shape[1]) % 3
+    sizes = [WIDTH, 8, 4, 4][: layers + 1]
+    model = Sequence([RGCNConv(*pair, num_relations=4, **options) for pair in pairwise(sizes)]).double()
+    gets, sends = relations_by_hand(edge_index, edge_type)
+    h, own = x, 0
+    for number, conv in enumerate(model.convs):
+        matrices = matrices_of(conv)
+        rows = torch.stack(
+            [
+                sum(row @ matrices[r] for r in of) / len(of) if of else 0 * (row @ matrices[0])
+                for row, of in zip(h, sends, strict=True)
+            ]
+        )
+        own = (0 if conv.root is None else h @ conv.root) + (0 if conv.bias is None else conv.bias)
+        h = (rows + own).relu() if number < layers - 1 else rows
+    for _ in range(layers):
+        means = [[h[of].mean(0) for of in by_relation.values()] for by_relation in gets]
+        h = torch.stack([sum(each) / len(each) if each else 0 * h[0] for each in means])
+    torch.testing.assert_close(Decoupled(model)(x, edge_index, edge_type=edge_type), h + own, atol=1e-12, rtol=0)
+
+
+def test_rgcn_whose_vertices_send_along_one_relation_and_get_by_one_is_the_coupled_layer(graph):
+    x, _, _ = graph
+    half = VERTICES // 2
+    edge_index = torch.randint(half, (2, 90), generator=torch.Generator().manual_seed(1))
+    edge_index[:, 45:] += half
+    edge_type = (torch.arange(90) >= 45).long()
+    model = Sequence([RGCNConv(WIDTH, CLASSES, 2)]).double()
+    wanted = model(x, edge_index, edge_type)
+    torch.testing.assert_close(Decoupled(model)(x, edge_index, edge_type=edge_type), wanted, atol=1e-12, rtol=0)
+
+
+class Sequence(nn.Module):
+    """Convolutions over relations, one after another."""
+
+    def __init__(self, convs):
+        super().__init__()
+        self.convs = nn.ModuleList(convs)
+
+    def forward(self, x, edge_index, edge_type):
+        for conv in self.convs[:-1]:
+            x = conv(x, edge_index, edge_type).relu()
+        return self.convs[-1](x, edge_index, edge_type)
 
 
 @pytest.mark.parametrize("heads", [1, 3])
@@ -198,6 +260,7 @@ def test_it_is_another_model_with_the_same_parameters(graph):
         lambda a, b: SAGEConv(a, b, aggr="max"),
         lambda a, b: GATConv(a, b, edge_dim=2),
         lambda a, b: GINConv(nn.Linear(a, b), aggr="max"),
+        lambda a, b: RGCNConv(a, b, 2, aggr="add"),
     ],
 )
 def test_what_cannot_be_decoupled_is_named(conv):

@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,26 @@ from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.exchange import Communicator, Owners
-from weft.nn import Decoupled, DecoupledModel, activations
+from weft.nn import Decoupled, DecoupledModel, activations, build
 from weft.nn.budget import Fit
 from weft.placements import Cooperation
 from weft.plan import tp_decoupled
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_tensor import BOUNDS, CLASSES, EVEN, VERTICES, WIDTH, Weighted, made, of, on_workers, parameters
+from test_tensor import (
+    BOUNDS,
+    CLASSES,
+    EVEN,
+    RELATIONS,
+    VERTICES,
+    WIDTH,
+    Relational,
+    Weighted,
+    made,
+    of,
+    on_workers,
+    parameters,
+)
 
 
 class GatThenGcn(nn.Module):
@@ -33,6 +47,17 @@ class GatThenGcn(nn.Module):
         for conv in self.convs[:-1]:
             x = conv(x, edge_index).relu()
         return self.convs[-1](x, edge_index)
+
+
+class OtherHeads(nn.Module):
+    """The last rows have other heads than the attention before."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList([GATConv(WIDTH, 2, heads=4), GATConv(8, CLASSES, heads=2, concat=False)])
+
+    def forward(self, x, edge_index):
+        return self.convs[1](self.convs[0](x, edge_index).relu(), edge_index)
 
 
 MODELS = {
@@ -49,13 +74,17 @@ MODELS = {
     "gat one head": of(GAT, 7, heads=1, add_self_loops=False),
     "gat residual": of(GAT, 15, heads=3, residual=True),
     "gat then gcn": GatThenGcn,
+    "gat other heads": OtherHeads,
+    "rgcn": lambda: Relational(6),
+    "rgcn bases": lambda: Relational(6, num_bases=2, root_weight=False),
+    "rgcn vertex types": lambda: build("rgcn", WIDTH, 6, CLASSES, 3, relations=RELATIONS, widths=(WIDTH, 4, 0)),
 }
 
 
 @pytest.fixture(scope="module")
 def graph():
-    """With hubs, repeated edges, self-loops, isolated vertices and edge weights."""
-    return made("edge_weight")
+    """With hubs, repeated edges, self-loops, isolated vertices, edge weights and types of both."""
+    return replace(made("edge_weight", "edge_type"), vertex_type=np.arange(VERTICES) % 3)
 
 
 def model_for(name):
@@ -69,12 +98,13 @@ def by_one_process(graph, name, steps=3):
     dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
     edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
     weight = torch.from_numpy(graph.edge_weight).double()
+    types = [torch.from_numpy(of.astype(np.int64)) for of in (graph.edge_type, graph.vertex_type)]
     x, labels = torch.from_numpy(np.array(graph.features)).double(), torch.from_numpy(graph.labels.astype(np.int64))
     seeds = torch.from_numpy(graph.seeds("train").astype(np.int64))
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x, edge_index, weight)[seeds], labels[seeds], reduction="sum") / len(seeds)
+        loss = F.cross_entropy(model(x, edge_index, weight, *types)[seeds], labels[seeds], reduction="sum") / len(seeds)
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
@@ -149,6 +179,7 @@ def test_equals_one_process(graph, name):
         ("sage jk", Fit("files", 0, False, 2)),
         ("gat", Fit("again", 11, True, 4)),
         ("gat residual", Fit("files", 0, True, 1)),
+        ("rgcn vertex types", Fit("again", 6, True, 3)),
     ],
 )
 def test_what_is_computed_again_or_in_files_changes_nothing(graph, name, how, monkeypatch):
@@ -178,7 +209,7 @@ def test_the_comparison_can_fail(graph):
     assert (one - other).abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("name", ["gcn", "sage", "gin", "gat", "gat one head"])
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin", "gat", "gat one head", "rgcn vertex types"])
 def test_dropout_is_the_same_on_any_number_of_workers(graph, name):
     model = Decoupled(model_for(name))
     for module in model.modules():
@@ -237,10 +268,17 @@ def test_bytes_are_the_formulas(graph, kind, size, layers):
 
 
 def test_bytes_of_attention(graph):
-    """Two numbers a vertex and head go to all others, once, and their gradients back; each head's rows; the inputs, once."""
-    model = Decoupled(GAT(WIDTH, 8, 2, 8, heads=2).double())
+    """Two numbers a vertex, layer and head go to all others, once, and their gradients back; and each head's rows."""
+    model = Decoupled(GAT(WIDTH, 8, 3, 8, heads=2).double())
     sent = on_workers(lambda rank, comm, ahead: Worker(graph, model, EVEN[4], comm).gradients()[2], EVEN[4])
-    assert sum(sent) == VERTICES * 3 / 4 * (4 * 8 * 2 + 2 * WIDTH) + 2 * 3 * 2 * 2 * VERTICES
+    assert sum(sent) == VERTICES * 3 / 4 * 4 * 8 * 2 + 2 * 3 * 2 * 2 * VERTICES * 3
+
+
+def test_bytes_of_relations(graph):
+    """Four exchanges, as without types."""
+    model = Decoupled(Relational(8, 8).double())
+    sent = on_workers(lambda rank, comm, ahead: Worker(graph, model, EVEN[4], comm).gradients()[2], EVEN[4])
+    assert sum(sent) == VERTICES * 3 / 4 * 4 * 8
 
 
 def test_results_alone_need_no_gradient(graph):

@@ -60,6 +60,18 @@ def test_the_decoupled_model_is_told_but_not_chosen(near):
     assert all(told[name].excluded is None for name in ("halo", "tp"))
 
 
+@pytest.mark.parametrize(("model", "heads"), [("gcn", 0), ("gat", 4)])
+def test_what_the_decoupled_model_sends_is_its_formula(near, model, heads):
+    """Rows to slices and back, forward and backward, a head after the other; two numbers a vertex, layer and head to all."""
+    graph, settings = near._graph, near._settings.changed(model=model, plan="tp-decoupled")
+    told = {p.name: p for p in WhatIf(graph, settings).answer(cluster(1e6)).predictions}
+    assert told["tp-decoupled"].excluded is None and "decoupled" in told["tp"].excluded
+    rows = graph.num_vertices * 2 / 3 * 4 * graph.num_classes * max(heads, 1)
+    assert told["tp-decoupled"].sent["exchange"] == pytest.approx(
+        4 * (rows + 2 * 2 * 2 * graph.num_vertices * 3 * heads)
+    )
+
+
 def test_long_runs_compute_near_halos_again(near):
     planner = near.planner(cluster(1e5), 1)
     halo = planner.space.named["halo"]
@@ -71,8 +83,10 @@ def test_long_runs_compute_near_halos_again(near):
 def test_models_over_relations_are_planned_too(tmp_path):
     graph = communities(tmp_path / "g", vertices=600, edges=6000, width=6, classes=3, train=0.4, block=60)
     typed = replace(graph, edge_type=np.arange(graph.num_edges, dtype=np.int32) % 3)
-    told = {p.name: p for p in what_if(typed, tmp_path, model="rgat", hidden=8).answer(cluster(1e6)).predictions}
-    assert all(told[name].excluded is None and told[name].seconds > 0 for name in ("halo", "tp"))
+    for model, plan, names in (("rgat", "auto", ("halo", "tp")), ("rgcn", "tp-decoupled", ("tp-decoupled",))):
+        asked = what_if(typed, tmp_path / model, model=model, hidden=8, plan=plan)
+        told = {p.name: p for p in asked.answer(cluster(1e6)).predictions}
+        assert all(told[name].excluded is None and told[name].seconds > 0 for name in names)
 
 
 def test_rows_travel_while_others_are_summed(near):

@@ -71,7 +71,7 @@ def _whole(weight: Tensor) -> Tensor:
     return weight if weight.dim() == 3 else torch.stack([torch.block_diag(*blocks) for blocks in weight])
 
 
-def _slots(ends: Tensor, types: Tensor, count: int, relations: int) -> Tensor:
+def relation_slots(ends: Tensor, types: Tensor, count: int, relations: int) -> Tensor:
     """The pair of each edge's relation and one of its ends, relations first, [num_edges] int64."""
     if len(types) and not 0 <= int(types.min()) <= int(types.max()) < relations:
         raise ModelError(
@@ -83,7 +83,7 @@ def _slots(ends: Tensor, types: Tensor, count: int, relations: int) -> Tensor:
 
 def _by_destination(block: Block, types: Tensor, relations: int) -> ByDestination:
     count = block.num_dst
-    slots = _slots(block.dst(), types, count, relations)
+    slots = relation_slots(block.dst(), types, count, relations)
     if relations * count < 1 << 31:  # sorted by counting: as a block whose sources are the pairs
         offsets, _, edges = Block(block.indptr, slots.int(), relations * count).transposed()
         lengths, edges = offsets.diff(), edges.long()
@@ -104,7 +104,7 @@ def _by_destination(block: Block, types: Tensor, relations: int) -> ByDestinatio
 
 def _by_source(block: Block, types: Tensor, relations: int) -> BySource:
     count = block.num_src
-    slots = _slots(block.src, types, count, relations)
+    slots = relation_slots(block.src, types, count, relations)
     there = slots.new_zeros(relations * count, dtype=torch.bool)
     there[slots] = True
     pairs = there.nonzero().flatten()

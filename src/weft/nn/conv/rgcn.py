@@ -41,6 +41,10 @@ class Rgcn(Convolution):
     module: ClassVar[type] = RGCNConv
     typed: ClassVar[bool] = True
 
+    def __init__(self, conv: RGCNConv) -> None:
+        super().__init__(conv)
+        self.mixing = "relations" if conv.aggr == "mean" else None
+
     @classmethod
     def serves(cls, conv: RGCNConv) -> bool:
         return isinstance(conv.in_channels, int) and conv.aggr in ("add", "sum", "mean")
