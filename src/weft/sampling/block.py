@@ -63,6 +63,11 @@ class Block(Movable):
         make = _transpose if self.src.is_cpu else _transpose_anywhere
         return self.remembered("transposed", lambda: make(self))
 
+    def relabelled(self, place: np.ndarray, num_src: int) -> "Block":
+        """The same edges, source i now at place[i]."""
+        src = torch.from_numpy(place[self.src.numpy()])
+        return Block(self.indptr, src, num_src, self.edge_ids, self.positions, self.values)
+
     def with_self_loops(self) -> "Block":
         """The block with each destination last among its own sources, once: existing self-loops are dropped."""
         return self.remembered("looped", lambda: self.from_host(_self_loops))

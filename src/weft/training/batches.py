@@ -140,8 +140,10 @@ class Schedule:
         self, examples: Examples, part: int, team: TrainingTeam, lane: int, when: When
     ) -> tuple[Program, Targets]:
         """What this worker computes of a part of a batch of all workers' examples. All workers call this together."""
-        places = np.array_split(np.arange(examples.size), self.count(examples))[part]
-        return team.share(examples, places, when, lane)
+        count = self.count(examples)
+        if count > 1:
+            examples = examples.take(np.array_split(np.arange(examples.size), count)[part])
+        return team.share(examples, when, lane)
 
     def before(self, part: int) -> None:
         """Called before each part of a batch is computed."""
@@ -199,8 +201,7 @@ class Feed(ABC):
         """End all threads after a failure."""
 
     def _batch(self, when: When, examples: Examples, count: int, parts: Iterator[Part]) -> Batch:
-        terms = self.objective.terms(examples.size)
-        return Batch(when.epoch, when.batch, examples.size, terms, count, parts)
+        return Batch(when.epoch, when.batch, examples.size, examples.terms, count, parts)
 
     def _dropout_key(self, when: When) -> int | None:
         return key(Stream.DROPOUT, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None

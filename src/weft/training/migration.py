@@ -138,7 +138,7 @@ class Migration(Schedule):
         """The examples at home here of the model that is here in this part."""
         homes = self._homes(examples.roots)
         own = self.steps.own(np.arange(examples.size), homes, self._comm.rank, part)
-        return team.alone(examples, own, when, lane)
+        return team.alone(examples.take(own), when, lane)
 
     def before(self, part: int) -> None:
         """Each model goes on to where it is in this part."""

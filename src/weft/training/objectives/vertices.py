@@ -35,7 +35,7 @@ class VertexExamples(Examples):
 
     def __init__(self, seeds: np.ndarray) -> None:
         self.vertices = self.roots = seeds
-        self.size = len(seeds)
+        self.size = self.terms = len(seeds)
 
     def take(self, chosen: np.ndarray) -> Self:
         return type(self)(self.roots[chosen])
