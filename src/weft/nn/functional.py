@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.nn.operations import Terms, operations
+from weft.operations import JoinedTerms, Lists, Terms, Turned, operations_for
 from weft.placements import EdgeLists
 from weft.sampling import Block
 
@@ -36,7 +36,7 @@ def sums(
 ) -> Tensor:
     """Weighted sums (means) of source rows x [num_src, columns] by destination; without a gradient."""
     out = x.new_empty(len(block.indptr) - 1, x.shape[1])
-    operations(x).sum_rows(block.indptr, block.src, None, weight, x, out, mean, False, threads)
+    operations_for(x).sum_rows(_lists(block), weight, x, out, mean, threads=threads)
     return out
 
 
@@ -48,20 +48,20 @@ def merged(block: Block, x: Tensor, reduce: str, weight: Tensor | None = None) -
 def sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, onto: Tensor | None = None) -> Tensor:
     """The gradient of `sums` by its rows: sums of g by source; added to `onto`, where that is given."""
     gx = g.new_empty(block.num_src, g.shape[1]) if onto is None else onto
-    operations(g).sum_rows(*block.transposed(), weight, g, gx, False, onto is not None)
+    operations_for(g).sum_rows(block.transposed(), weight, g, gx, onto=onto is not None)
     return gx
 
 
 def sum_over(lists: EdgeLists, rows: slice, weight: Tensor | None, h: Tensor, to: Tensor, onto: bool) -> None:
     """to[i] (+)= sum over the edges of vertex rows[i] of weight x h[other end]."""
     edges = lists.edges_of(rows)
-    part = (lists.indptr[rows.start : rows.stop + 1] - edges.start, lists.other[edges])
-    operations(h).sum_rows(*part, None, None if weight is None else weight[edges], h, to, False, onto)
+    part = Lists(lists.indptr[rows.start : rows.stop + 1] - edges.start, lists.other[edges])
+    operations_for(h).sum_rows(part, None if weight is None else weight[edges], h, to, onto=onto)
 
 
 def edge_products(lists: EdgeLists, g: Tensor, h: Tensor) -> Tensor:
     """<g[vertex], h[other end]> for each edge: the gradient of what edges count for."""
-    return operations(g).edge_dot(lists.indptr, lists.other, g, h)
+    return operations_for(g).edge_dot(Lists(lists.indptr, lists.other), g, h)
 
 
 def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -102,25 +102,33 @@ def film(block: Block, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str = "me
 
 def largest(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:
     """The largest source value of each column, and how many edges attain it; without a gradient."""
-    return operations(x).max_rows(block.indptr, block.src, x)
+    return operations_for(x).max_rows(_lists(block), x)
 
 
 def largest_backward(block: Block, share: Tensor, best: Tensor, x: Tensor) -> Tensor:
     """The sources' gradient: `share` for each edge that attains `best`."""
-    return operations(x).max_rows_backward(block.transposed(), share, best, x)
+    return operations_for(x).max_rows_backward(block.transposed(), share, best, x)
 
 
 def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, dtype: torch.dtype) -> Tensor:
     """Zeros with probability p, else 1 / (1 - p): each a function of (key, the row's key, the column) alone."""
     out = torch.empty(rows, columns, dtype=dtype, device=row_keys.device)
     scale = 1 / (1 - p) if p < 1 else 0.0
-    operations(row_keys).dropout_mask(key, row_keys, round(p * 2**32), scale, out)
+    operations_for(row_keys).dropout_mask(key, row_keys, round(p * 2**32), scale, out)
     return out
 
 
 def inverse(degrees: Tensor, like: Tensor) -> Tensor:
     """One over each degree, as a column; one where there are no edges."""
     return degrees.clamp(min=1).to(like.dtype).reciprocal()[:, None]
+
+
+def _lists(block: Block) -> Lists:
+    return Lists(block.indptr, block.src)
+
+
+def _both(block: Block) -> tuple[Lists, Turned]:
+    return _lists(block), block.transposed()
 
 
 class _Sum(torch.autograd.Function):
@@ -152,7 +160,7 @@ class _Sum(torch.autograd.Function):
             if g_own is not None:
                 gx[: len(g_own)] += g_own
         if x is not None:
-            g_weight = operations(g).edge_dot(block.indptr, block.src, g, x)
+            g_weight = operations_for(g).edge_dot(_lists(block), g, x)
         return None, gx, g_weight, None
 
 
@@ -188,29 +196,21 @@ class _Attention(torch.autograd.Function):
         slope: float,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        terms = (a_src, a_dst, edges)
-        out, lse, saved = operations(x).attend(block.indptr, block.src, x, terms, keep, slope)
+        terms = Terms(a_src, a_dst, edges, slope)
+        out, lse, saved = operations_for(x).attend(_lists(block), x, terms, keep)
         ctx.block, ctx.slope = block, slope
-        ctx.save_for_backward(x, *terms, keep, *saved)
+        ctx.save_for_backward(x, a_src, a_dst, edges, keep, *saved)
         return out, lse
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor, g_lse: Tensor | None) -> tuple[Tensor | None, ...]:
         x, a_src, a_dst, edges, keep, *saved = ctx.saved_tensors
-        terms = (a_src, a_dst, edges)
-        gx, g_src, g_dst, g_edges = _attend_backward(ctx, x, terms, keep, saved, g, g_lse)
+        given = (*_both(ctx.block), x, Terms(a_src, a_dst, edges, ctx.slope), keep, tuple(saved))
+        gx, g_src, g_dst, g_edges = operations_for(x).attend_backward(*given, g, g_lse)
         if edges is not None:
             return None, gx, None, None, g_edges, None, None
         return None, gx, g_src, g_dst, None, None, None
-
-
-def _attend_backward(
-    ctx: Any, x: Tensor, terms: Terms, keep: Tensor | None, saved: list[Tensor], g: Tensor, g_lse: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    block = ctx.block
-    edges = (block.indptr, block.src, block.transposed())
-    return operations(x).attend_backward(*edges, x, terms, keep, ctx.slope, tuple(saved), g, g_lse)
 
 
 class _Gat(torch.autograd.Function):
@@ -220,9 +220,9 @@ class _Gat(torch.autograd.Function):
     def forward(
         ctx: Any, block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, keep: Tensor | None, slope: float
     ) -> Tensor:
-        device = operations(x)
+        device = operations_for(x)
         a_src, a_dst = device.head_terms(x, att_src, len(x)), device.head_terms(x, att_dst, block.num_dst)
-        out, _, saved = device.attend(block.indptr, block.src, x, (a_src, a_dst, None), keep, slope)
+        out, _, saved = device.attend(_lists(block), x, Terms(a_src, a_dst, None, slope), keep)
         ctx.block, ctx.slope = block, slope
         ctx.save_for_backward(x, att_src, att_dst, a_src, a_dst, keep, *saved)
         return out
@@ -231,9 +231,11 @@ class _Gat(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, att_src, att_dst, a_src, a_dst, keep, *saved = ctx.saved_tensors
-        gx, g_src, g_dst, _ = _attend_backward(ctx, x, (a_src, a_dst, None), keep, saved, g)
+        given = (*_both(ctx.block), x, Terms(a_src, a_dst, None, ctx.slope), keep, tuple(saved))
+        device = operations_for(x)
+        gx, g_src, g_dst, _ = device.attend_backward(*given, g, None)
         pairs = ((att_src, g_src), (att_dst, g_dst))
-        return None, gx, *(operations(x).head_terms_backward(x, att, part, gx) for att, part in pairs), None, None
+        return None, gx, *(device.head_terms_backward(x, att, part, gx) for att, part in pairs), None, None
 
 
 class _AttentionV2(torch.autograd.Function):
@@ -243,7 +245,7 @@ class _AttentionV2(torch.autograd.Function):
     def forward(
         ctx: Any, block: Block, xl: Tensor, xr: Tensor, att: Tensor, keep: Tensor | None, slope: float
     ) -> Tensor:
-        out, saved = operations(xl).attend_v2(block.indptr, block.src, xl, xr, att, keep, slope)
+        out, saved = operations_for(xl).attend_v2(_lists(block), JoinedTerms(xl, xr, att, slope), keep)
         ctx.block, ctx.slope = block, slope
         ctx.save_for_backward(xl, xr, att, keep, *saved)
         return out
@@ -252,9 +254,8 @@ class _AttentionV2(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         xl, xr, att, keep, *saved = ctx.saved_tensors
-        block = ctx.block
-        edges = (block.indptr, block.src, block.transposed())
-        gradients = operations(xl).attend_v2_backward(*edges, xl, xr, att, keep, ctx.slope, tuple(saved), g)
+        given = (*_both(ctx.block), JoinedTerms(xl, xr, att, ctx.slope), keep, tuple(saved))
+        gradients = operations_for(xl).attend_v2_backward(*given, g)
         return None, *gradients, None, None
 
 
@@ -265,7 +266,7 @@ class _Film(torch.autograd.Function):
     def forward(ctx: Any, block: Block, x: Tensor, gamma: Tensor, beta: Tensor, mean: bool) -> Tensor:
         ctx.block, ctx.mean = block, mean
         ctx.save_for_backward(x, gamma, beta)
-        return operations(x).film(block.indptr, block.src, x, gamma, beta, mean)
+        return operations_for(x).film(_lists(block), x, gamma, beta, mean)
 
     @staticmethod
     @once_differentiable
@@ -273,5 +274,4 @@ class _Film(torch.autograd.Function):
         block = ctx.block
         x, gamma, beta = ctx.saved_tensors
         scaled = g * inverse(block.indptr.diff(), g) if ctx.mean else g
-        edges = (block.indptr, block.src, block.transposed())
-        return None, *operations(x).film_backward(*edges, x, gamma, beta, scaled), None
+        return None, *operations_for(x).film_backward(*_both(block), x, gamma, beta, scaled), None
