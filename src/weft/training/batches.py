@@ -354,9 +354,6 @@ class WholeGraphFeed(Feed):
                 )
 
     def _part(self, examples: Examples, when: When) -> Part:
-        owners, comm = self.team.owners, self.team.comm
-        first, end = owners.bounds[comm.rank : comm.rank + 2]
-        own = np.flatnonzero((examples.roots >= first) & (examples.roots < end))
-        targets = examples.take(own).owned(owners, comm).to(self.device)
+        targets = examples.owned(self.team.owners, self.team.comm).to(self.device)
         torch_key = (Stream.TORCH, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
         return Part(self.program, self._rows, targets, self.objective.labels, self._dropout_key(when), torch_key)

@@ -52,10 +52,7 @@ class Examples(ABC):
 
     @abstractmethod
     def owned(self, owners: Owners, comm: Communicator) -> Targets:
-        """All of them, where every worker computes the vertices it owns, and these are the ones whose roots this one owns.
-
-        All workers of the comm call this together.
-        """
+        """Those whose roots this worker owns, where every worker computes the vertices it owns; all call it together."""
 
 
 class Objective(ABC):

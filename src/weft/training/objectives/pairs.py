@@ -99,7 +99,8 @@ class PairExamples(Examples):
 
     def owned(self, owners: Owners, comm: Communicator) -> PairTargets:
         first, end = owners.bounds[comm.rank : comm.rank + 2].tolist()
-        return pair_targets(self.pairs, lambda ids: ids.astype(np.int64) - first, end - first, owners.member_of, comm)
+        pairs = self.take((self.roots >= first) & (self.roots < end)).pairs
+        return pair_targets(pairs, lambda ids: ids.astype(np.int64) - first, end - first, owners.member_of, comm)
 
 
 Places = Callable[[np.ndarray], np.ndarray]  # of vertices, among the rows of one worker
