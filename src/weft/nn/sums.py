@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.exchange import add_rows, gather_rows
+from weft.exchange import Communicator, Portion, Route, add_rows, gather_rows
 from weft.nn.convolution import REDUCE
 from weft.nn.propagate import sum_on_slices
-from weft.operations import Lists, operations_for
+from weft.operations import Lists, Turned, operations_for
 from weft.placements import ColumnLayer, Edges, Merge, SliceLayer, SplitLayer
 from weft.sampling import Block
 
@@ -39,13 +39,25 @@ def aggregate_with_own(
     return _Sum.apply(block, x, weight, reduce == "mean")
 
 
+def summed(
+    lists: Lists | Turned,
+    x: Tensor,
+    weight: Tensor | None = None,
+    mean: bool = False,
+    threads: int | None = None,
+    onto: Tensor | None = None,
+) -> Tensor:
+    """Weighted sums (means) of rows by lists, added to `onto` where that is given; without a gradient."""
+    out = x.new_empty(len(lists.indptr) - 1, x.shape[1]) if onto is None else onto
+    operations_for(x).sum_rows(lists, weight, x, out, mean, onto is not None, threads)
+    return out
+
+
 def block_sums(
     block: Block, x: Tensor, weight: Tensor | None = None, mean: bool = False, threads: int | None = None
 ) -> Tensor:
     """Weighted sums (means) of source rows x [num_src, columns] by destination; without a gradient."""
-    out = x.new_empty(len(block.indptr) - 1, x.shape[1])
-    operations_for(x).sum_rows(Lists(block.indptr, block.src), weight, x, out, mean, threads=threads)
-    return out
+    return summed(Lists(block.indptr, block.src), x, weight, mean, threads)
 
 
 def merged(block: Block, x: Tensor, reduce: str, weight: Tensor | None = None) -> Tensor:
@@ -55,9 +67,7 @@ def merged(block: Block, x: Tensor, reduce: str, weight: Tensor | None = None) -
 
 def block_sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, onto: Tensor | None = None) -> Tensor:
     """The gradient of `block_sums` by its rows: sums of g by source; added to `onto`, where that is given."""
-    gx = g.new_empty(block.num_src, g.shape[1]) if onto is None else onto
-    operations_for(g).sum_rows(block.transposed(), weight, g, gx, onto=onto is not None)
-    return gx
+    return summed(block.transposed(), g, weight, onto=onto)
 
 
 def inverse(degrees: Tensor, like: Tensor) -> Tensor:
@@ -227,21 +237,17 @@ class _SplitSum(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, layer: SplitLayer, weight: Tensor | None, push_weight: Tensor | None, mean: bool
     ) -> tuple[Tensor, Tensor]:
-        pulls, home, comm = layer.pulls, layer.home, layer.comm
         ctx.set_materialize_grads(False)
         ctx.layer, ctx.weights, ctx.mean = layer, (weight, push_weight), mean
-        parts = [(block_sums(layer.there.block, x, push_weight), home.receive_counts, home.send_counts)]
-        if pulls is not None:
-            parts.append((gather_rows(x, pulls.send), pulls.send_counts, pulls.receive_counts))
-        wait = comm.together(parts, "exchange")
-        if pulls is None:
+        partial = block_sums(layer.there.block, x, push_weight)
+        arrive = _crossing(layer.comm, None if layer.pulls is None else (layer.pulls, x), (layer.home, partial))
+        if layer.pulls is None:
             total = block_sums(layer.here.block, x, weight)
-            (theirs,) = wait()
+            _, add = arrive()
         else:
-            theirs, pulled = wait()
+            pulled, add = arrive()
             total = block_sums(layer.here.block, torch.cat([x, *pulled]), weight)
-        for rows, at in zip(theirs, home.send.split(home.send_counts), strict=True):
-            add_rows(total, at, rows)
+        add(total)
         if mean:
             total *= inverse(layer.degrees, total)
         return total, x[: layer.num_dst]
@@ -250,25 +256,50 @@ class _SplitSum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor | None, g_own: Tensor | None) -> tuple[Tensor | None, ...]:
         layer, (weight, push_weight) = ctx.layer, ctx.weights
-        pulls, home, comm = layer.pulls, layer.home, layer.comm
         if g is None:
             assert g_own is not None
             g = torch.zeros_like(g_own)
         g = (g * inverse(layer.degrees, g) if ctx.mean else g).contiguous()
-        parts = [(gather_rows(g, home.send), home.send_counts, home.receive_counts)]
-        if pulls is None:
-            wait = comm.together(parts, "exchange")
+        if layer.pulls is None:
+            arrive = _crossing(layer.comm, (layer.home, g), None)
             gx = block_sums_backward(layer.here.block, g, weight)
-            (back,) = wait()
+            back, _ = arrive()
         else:
-            gx, pulled = block_sums_backward(layer.here.block, g, weight).tensor_split([pulls.num_here])
-            back, returned = comm.together([*parts, (pulled, pulls.receive_counts, pulls.send_counts)], "exchange")()
-            for rows, at in zip(returned, pulls.send.split(pulls.send_counts), strict=True):
-                add_rows(gx, at, rows)
+            gx, pulled = block_sums_backward(layer.here.block, g, weight).tensor_split([layer.pulls.num_here])
+            back, add = _crossing(layer.comm, (layer.home, g), (layer.pulls, pulled))()
+            add(gx)
         block_sums_backward(layer.there.block, torch.cat(back), push_weight, onto=gx)
         if g_own is not None:
             gx[: layer.num_dst] += g_own
         return gx, None, None, None, None
+
+
+def _crossing(
+    comm: Communicator, copied: tuple[Route, Tensor] | None, added: tuple[Route, Tensor] | None
+) -> Callable[[], tuple[tuple[Tensor, ...], Callable[[Tensor], None]]]:
+    """In one message: the rows here that a route copies, and the rows there that a route brings back.
+
+    The result waits: for the copies, by sender, and for what adds the others to the rows that they belong to.
+    """
+    parts: list[Portion] = []
+    if added is not None:
+        parts.append((added[1], added[0].receive_counts, added[0].send_counts))
+    if copied is not None:
+        route, x = copied
+        parts.append((gather_rows(x, route.send), route.send_counts, route.receive_counts))
+    wait = comm.together(parts, "exchange")
+
+    def arrive() -> tuple[tuple[Tensor, ...], Callable[[Tensor], None]]:
+        back, *copies = wait() if added is not None else [(), *wait()]
+
+        def add(total: Tensor) -> None:
+            places = () if added is None else added[0].send.split(added[0].send_counts)
+            for rows, at in zip(back, places, strict=True):
+                add_rows(total, at, rows)
+
+        return copies[0] if copies else (), add
+
+    return arrive
 
 
 class _SplitMax(torch.autograd.Function):
