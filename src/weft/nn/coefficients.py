@@ -15,7 +15,7 @@ from weft.nn.conv.relations import relation_slots
 from weft.nn.decoupled import Dense, Step, shares_sent
 from weft.nn.propagate import Mix, room_like
 from weft.nn.rows import Pass, edge_keys
-from weft.operations import Kept, Lists, Scores, Turned, ends, operations_for
+from weft.operations import Lists, Scores, Turned, ends, operations_for
 from weft.placements import EdgeLists, New, SliceSpan
 from weft.sampling import Topology
 from weft.threads import cached_property
@@ -191,11 +191,11 @@ class _Shares(torch.autograd.Function):
         a_dst: Tensor,
         slope: float,
         loops: bool,
-        keep: Kept,
+        keep: tuple[Tensor | None, Tensor | None],
     ) -> tuple[Tensor, Tensor]:
         ctx.lists, ctx.turned, ctx.slope, ctx.loops, ctx.keep = lists, turned, slope, loops, keep
-        edges, scores = Lists(lists.indptr, lists.other), Scores(a_src, a_dst, slope, loops)
-        out, own, saved = operations_for(a_src).edge_shares(edges, scores, keep)
+        edges, scores = Lists(lists.indptr, lists.other), Scores(a_src, a_dst, *keep, slope, loops)
+        out, own, saved = operations_for(a_src).edge_shares(edges, scores)
         ctx.save_for_backward(a_src, a_dst, *saved)
         return out, own
 
@@ -205,6 +205,7 @@ class _Shares(torch.autograd.Function):
         a_src, a_dst, *saved = ctx.saved_tensors
         lists, turned = ctx.lists, ctx.turned
         edges = (Lists(lists.indptr, lists.other), Turned(turned.indptr, turned.other, turned.edge))
-        scores = Scores(a_src, a_dst, ctx.slope, ctx.loops)
-        gradients = operations_for(a_src).edge_shares_backward(*edges, scores, ctx.keep, tuple(saved), g, g_own)
+        of_edges, of_own = ctx.keep
+        scores = Scores(a_src, a_dst, of_edges, of_own, ctx.slope, ctx.loops)
+        gradients = operations_for(a_src).edge_shares_backward(*edges, scores, tuple(saved), g, g_own)
         return None, None, *gradients, None, None, None

@@ -75,8 +75,7 @@ class _Attention(torch.autograd.Function):
         slope: float,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        terms = Terms(a_src, a_dst, edges, slope)
-        out, lse, saved = operations_for(x).attend(_lists(block), x, terms, keep)
+        out, lse, saved = operations_for(x).attend(_lists(block), x, Terms(a_src, a_dst, edges, keep, slope))
         ctx.block, ctx.slope = block, slope
         ctx.save_for_backward(x, a_src, a_dst, edges, keep, *saved)
         return out, lse
@@ -85,7 +84,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor, g_lse: Tensor | None) -> tuple[Tensor | None, ...]:
         x, a_src, a_dst, edges, keep, *saved = ctx.saved_tensors
-        given = (*_both(ctx.block), x, Terms(a_src, a_dst, edges, ctx.slope), keep, tuple(saved))
+        given = (*_both(ctx.block), x, Terms(a_src, a_dst, edges, keep, ctx.slope), tuple(saved))
         gx, g_src, g_dst, g_edges = operations_for(x).attend_backward(*given, g, g_lse)
         if edges is not None:
             return None, gx, None, None, g_edges, None, None
@@ -101,7 +100,7 @@ class _Gat(torch.autograd.Function):
     ) -> Tensor:
         device = operations_for(x)
         a_src, a_dst = device.head_terms(x, att_src, len(x)), device.head_terms(x, att_dst, block.num_dst)
-        out, _, saved = device.attend(_lists(block), x, Terms(a_src, a_dst, None, slope), keep)
+        out, _, saved = device.attend(_lists(block), x, Terms(a_src, a_dst, None, keep, slope))
         ctx.block, ctx.slope = block, slope
         ctx.save_for_backward(x, att_src, att_dst, a_src, a_dst, keep, *saved)
         return out
@@ -110,7 +109,7 @@ class _Gat(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, att_src, att_dst, a_src, a_dst, keep, *saved = ctx.saved_tensors
-        given = (*_both(ctx.block), x, Terms(a_src, a_dst, None, ctx.slope), keep, tuple(saved))
+        given = (*_both(ctx.block), x, Terms(a_src, a_dst, None, keep, ctx.slope), tuple(saved))
         device = operations_for(x)
         gx, g_src, g_dst, _ = device.attend_backward(*given, g, None)
         pairs = ((att_src, g_src), (att_dst, g_dst))
@@ -124,7 +123,7 @@ class _AttentionV2(torch.autograd.Function):
     def forward(
         ctx: Any, block: Block, xl: Tensor, xr: Tensor, att: Tensor, keep: Tensor | None, slope: float
     ) -> Tensor:
-        out, saved = operations_for(xl).attend_v2(_lists(block), JoinedTerms(xl, xr, att, slope), keep)
+        out, saved = operations_for(xl).attend_v2(_lists(block), JoinedTerms(xl, xr, att, keep, slope))
         ctx.block, ctx.slope = block, slope
         ctx.save_for_backward(xl, xr, att, keep, *saved)
         return out
@@ -133,6 +132,6 @@ class _AttentionV2(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         xl, xr, att, keep, *saved = ctx.saved_tensors
-        given = (*_both(ctx.block), JoinedTerms(xl, xr, att, ctx.slope), keep, tuple(saved))
+        given = (*_both(ctx.block), JoinedTerms(xl, xr, att, keep, ctx.slope), tuple(saved))
         gradients = operations_for(xl).attend_v2_backward(*given, g)
         return None, *gradients, None, None

@@ -44,7 +44,7 @@ def summed(
     x: Tensor,
     weight: Tensor | None = None,
     mean: bool = False,
-    threads: int | None = None,
+    threads: int = 0,
     onto: Tensor | None = None,
 ) -> Tensor:
     """Weighted sums (means) of rows by lists, added to `onto` where that is given; without a gradient."""
@@ -53,9 +53,7 @@ def summed(
     return out
 
 
-def block_sums(
-    block: Block, x: Tensor, weight: Tensor | None = None, mean: bool = False, threads: int | None = None
-) -> Tensor:
+def block_sums(block: Block, x: Tensor, weight: Tensor | None = None, mean: bool = False, threads: int = 0) -> Tensor:
     """Weighted sums (means) of source rows x [num_src, columns] by destination; without a gradient."""
     return summed(Lists(block.indptr, block.src), x, weight, mean, threads)
 

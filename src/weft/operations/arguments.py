@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-Kept = tuple[Tensor | None, Tensor | None]  # what dropout leaves of edges [edges, heads], and of own rows [rows, heads]
 Saved = tuple[Tensor, ...]  # what gradients need of the way there
 
 
@@ -29,6 +28,7 @@ class Terms(NamedTuple):
     of_sources: Tensor | None
     of_destinations: Tensor | None
     of_edges: Tensor | None
+    keep: Tensor | None  # [edges, heads]: what dropout leaves of the soft-max
     slope: float
 
 
@@ -38,6 +38,7 @@ class JoinedTerms(NamedTuple):
     of_sources: Tensor
     of_destinations: Tensor
     vector: Tensor  # [heads, columns]
+    keep: Tensor | None
     slope: float
 
 
@@ -49,5 +50,7 @@ class Scores(NamedTuple):
 
     of_sources: Tensor
     of_destinations: Tensor
+    keep: Tensor | None  # of edges,
+    own_keep: Tensor | None  # and of own rows
     slope: float
     loops: bool

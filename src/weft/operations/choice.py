@@ -7,7 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from weft.operations import compiled, plain
-from weft.operations.arguments import JoinedTerms, Kept, Lists, Saved, Scores, Terms, Turned
+from weft.operations.arguments import JoinedTerms, Lists, Saved, Scores, Terms, Turned
 
 
 class Operations(Protocol):
@@ -19,13 +19,13 @@ class Operations(Protocol):
         weight: Tensor | None,
         x: Tensor,
         out: Tensor,
-        mean: bool = False,
-        onto: bool = False,
-        threads: int | None = None,
+        mean: bool,
+        onto: bool,
+        threads: int = 0,
     ) -> None:
         """out[i] = the sum (mean) over i's edges of weight[edge] x[other]; `onto`: added to what is there.
 
-        `threads`: of the CPU, if not as many as torch's.
+        `threads`: of the CPU; 0: as many as torch's.
         """
 
     def edge_dot(self, lists: Lists, g: Tensor, x: Tensor) -> Tensor:
@@ -37,22 +37,14 @@ class Operations(Protocol):
     def max_rows_backward(self, turned: Turned, share: Tensor, best: Tensor, x: Tensor) -> Tensor:
         """By source: the sum of `share` over its edges to where it attains `best`."""
 
-    def attend(self, lists: Lists, x: Tensor, terms: Terms, keep: Tensor | None) -> tuple[Tensor, Tensor, Saved]:
-        """Rows x [sources, heads, columns], summed by the soft-max over edges, times `keep` [edges, heads].
+    def attend(self, lists: Lists, x: Tensor, terms: Terms) -> tuple[Tensor, Tensor, Saved]:
+        """Rows x [sources, heads, columns], summed by the soft-max over edges, times `keep`.
 
         Then the log of the sum of exponentials [rows, heads] (-1e30 without edges), and what the gradients need again.
         """
 
     def attend_backward(
-        self,
-        lists: Lists,
-        turned: Turned,
-        x: Tensor,
-        terms: Terms,
-        keep: Tensor | None,
-        saved: Saved,
-        g: Tensor,
-        g_lse: Tensor | None,
+        self, lists: Lists, turned: Turned, x: Tensor, terms: Terms, saved: Saved, g: Tensor, g_lse: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Gradients of x through the sum, of what sources and destinations add to logits, and of logits before leaky."""
 
@@ -62,22 +54,22 @@ class Operations(Protocol):
     def head_terms_backward(self, x: Tensor, att: Tensor, g: Tensor, gx: Tensor) -> Tensor:
         """The gradient of `att`; that of x is added to gx."""
 
-    def attend_v2(self, lists: Lists, terms: JoinedTerms, keep: Tensor | None) -> tuple[Tensor, Saved]:
+    def attend_v2(self, lists: Lists, terms: JoinedTerms) -> tuple[Tensor, Saved]:
         """`attend` of the sources' terms, without the log."""
 
     def attend_v2_backward(
-        self, lists: Lists, turned: Turned, terms: JoinedTerms, keep: Tensor | None, saved: Saved, g: Tensor
+        self, lists: Lists, turned: Turned, terms: JoinedTerms, saved: Saved, g: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of the terms: of sources, of destinations, and the vector."""
 
-    def edge_shares(self, lists: Lists, scores: Scores, keep: Kept) -> tuple[Tensor, Tensor, Saved]:
+    def edge_shares(self, lists: Lists, scores: Scores) -> tuple[Tensor, Tensor, Saved]:
         """The mean over heads of the soft-max over a row's edges, times `keep`.
 
         Of edges [edges], and of own rows [rows, 1] (0 without loops). Then what the gradients need again.
         """
 
     def edge_shares_backward(
-        self, lists: Lists, turned: Turned, scores: Scores, keep: Kept, saved: Saved, g: Tensor, g_own: Tensor
+        self, lists: Lists, turned: Turned, scores: Scores, saved: Saved, g: Tensor, g_own: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Gradients of what sources and destinations add to logits."""
 

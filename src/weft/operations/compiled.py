@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from weft import _kernels
-from weft.operations.arguments import JoinedTerms, Kept, Lists, Saved, Scores, Terms, Turned
+from weft.operations.arguments import JoinedTerms, Lists, Saved, Scores, Terms, Turned
 
 Array = np.ndarray | None
 
@@ -24,13 +24,7 @@ def array(x: Tensor | None) -> np.ndarray | None:
 
 
 def sum_rows(
-    lists: Lists | Turned,
-    weight: Tensor | None,
-    x: Tensor,
-    out: Tensor,
-    mean: bool = False,
-    onto: bool = False,
-    threads: int | None = None,
+    lists: Lists | Turned, weight: Tensor | None, x: Tensor, out: Tensor, mean: bool, onto: bool, threads: int = 0
 ) -> None:
     numbers = lists.edge.numpy() if isinstance(lists, Turned) and weight is not None else None
     arrays = (*_arrays(lists), numbers, array(weight), array(x), out.numpy())
@@ -56,29 +50,22 @@ def max_rows_backward(turned: Turned, share: Tensor, best: Tensor, x: Tensor) ->
     return gx
 
 
-def attend(lists: Lists, x: Tensor, terms: Terms, keep: Tensor | None) -> tuple[Tensor, Tensor, Saved]:
+def attend(lists: Lists, x: Tensor, terms: Terms) -> tuple[Tensor, Tensor, Saved]:
     """What is saved: the probabilities [edges, heads]."""
     rows, heads = len(lists.indptr) - 1, x.shape[1]
     p, out, lse = x.new_empty(len(lists.other), heads), x.new_empty(rows, *x.shape[1:]), x.new_empty(rows, heads)
-    arrays = (*_arrays(lists), *_of_logits(terms, keep), array(x), p.numpy(), out.numpy(), lse.numpy())
+    arrays = (*_arrays(lists), *_of_logits(terms), array(x), p.numpy(), out.numpy(), lse.numpy())
     _kernels.gat(*arrays, terms.slope, torch.get_num_threads())
     return out, lse, (p,)
 
 
 def attend_backward(
-    lists: Lists,
-    turned: Turned,
-    x: Tensor,
-    terms: Terms,
-    keep: Tensor | None,
-    saved: Saved,
-    g: Tensor,
-    g_lse: Tensor | None,
+    lists: Lists, turned: Turned, x: Tensor, terms: Terms, saved: Saved, g: Tensor, g_lse: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Between the passes by destination and by source, edges hold pairs: p keep, and the gradient of the sum in leaky."""
     threads, gradient, (p,) = torch.get_num_threads(), array(g), saved
     shares, g_dst = x.new_empty(len(p), 2, x.shape[1]), x.new_empty(len(g), x.shape[1])
-    given = (*_arrays(lists), *_of_logits(terms, keep), array(x), array(p), gradient, array(g_lse))
+    given = (*_arrays(lists), *_of_logits(terms), array(x), array(p), gradient, array(g_lse))
     _kernels.gat_backward_dst(*given, shares.numpy(), g_dst.numpy(), terms.slope, threads)
     gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
     outputs = (shares.numpy(), gradient, gx.numpy(), g_src.numpy())
@@ -100,9 +87,9 @@ def head_terms_backward(x: Tensor, att: Tensor, g: Tensor, gx: Tensor) -> Tensor
     return sums.sum(0).view_as(att)
 
 
-def attend_v2(lists: Lists, terms: JoinedTerms, keep: Tensor | None) -> tuple[Tensor, Saved]:
+def attend_v2(lists: Lists, terms: JoinedTerms) -> tuple[Tensor, Saved]:
     """What is saved: the probabilities [edges, heads]."""
-    xl, xr, att, slope = terms
+    xl, xr, att, keep, slope = terms
     p, out = xl.new_empty(len(lists.other), xl.shape[1]), xl.new_empty(len(lists.indptr) - 1, *xl.shape[1:])
     arrays = (*_arrays(lists), array(xl), array(xr), array(att), array(keep), p.numpy(), out.numpy())
     _kernels.gatv2(*arrays, slope, torch.get_num_threads())
@@ -110,9 +97,9 @@ def attend_v2(lists: Lists, terms: JoinedTerms, keep: Tensor | None) -> tuple[Te
 
 
 def attend_v2_backward(
-    lists: Lists, turned: Turned, terms: JoinedTerms, keep: Tensor | None, saved: Saved, g: Tensor
+    lists: Lists, turned: Turned, terms: JoinedTerms, saved: Saved, g: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    (xl, xr, att, slope), (p,), threads, gradient = terms, saved, torch.get_num_threads(), array(g)
+    (xl, xr, att, keep, slope), (p,), threads, gradient = terms, saved, torch.get_num_threads(), array(g)
     rows = (array(xl), array(xr), array(att), array(keep), array(p))
     d_logit, g_xr, g_xl = torch.empty_like(p), xr.new_empty(xr.shape), xl.new_empty(xl.shape)
     g_att = xl.new_empty(_pieces(len(g)), att.numel())
@@ -123,25 +110,25 @@ def attend_v2_backward(
     return g_xl, g_xr, g_att.sum(0).view_as(att)
 
 
-def edge_shares(lists: Lists, scores: Scores, keep: Kept) -> tuple[Tensor, Tensor, Saved]:
-    a_src, a_dst, slope, loops = scores
+def edge_shares(lists: Lists, scores: Scores) -> tuple[Tensor, Tensor, Saved]:
+    a_src, a_dst, keep, own_keep, slope, loops = scores
     out, own = a_src.new_empty(len(lists.other)), a_src.new_zeros(len(lists.indptr) - 1, 1)
-    given = (*_arrays(lists), array(a_src), array(a_dst), array(keep[0]), array(keep[1]))
+    given = (*_arrays(lists), array(a_src), array(a_dst), array(keep), array(own_keep))
     _kernels.edge_shares(*given, out.numpy(), own.numpy(), slope, loops, torch.get_num_threads())
     return out, own, ()
 
 
 def edge_shares_backward(
-    lists: Lists, turned: Turned, scores: Scores, keep: Kept, saved: Saved, g: Tensor, g_own: Tensor
+    lists: Lists, turned: Turned, scores: Scores, saved: Saved, g: Tensor, g_own: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Through the soft-max again; sources' gradients are summed by turned lists."""
-    a_src, a_dst, slope, loops = scores
+    a_src, a_dst, keep, own_keep, slope, loops = scores
     g_edge = a_src.new_empty(len(lists.other), a_src.shape[1])
     g_dst, g_src = torch.empty_like(a_dst), torch.zeros_like(a_src)
-    given = (*_arrays(lists), array(a_src), array(a_dst), array(keep[0]), array(keep[1]), array(g), array(g_own))
+    given = (*_arrays(lists), array(a_src), array(a_dst), array(keep), array(own_keep), array(g), array(g_own))
     arrays = (*given, g_edge.numpy(), g_dst.numpy(), g_src.numpy())
     _kernels.edge_shares_backward(*arrays, slope, loops, torch.get_num_threads())
-    sum_rows(Lists(turned.indptr, turned.edge), None, g_edge, g_src, onto=True)
+    sum_rows(Lists(turned.indptr, turned.edge), None, g_edge, g_src, False, True)
     return g_src, g_dst
 
 
@@ -170,8 +157,8 @@ def _arrays(lists: Lists | Turned) -> tuple[np.ndarray, np.ndarray]:
     return lists.indptr.numpy(), lists.other.numpy()
 
 
-def _of_logits(terms: Terms, keep: Tensor | None) -> tuple[Array, Array, Array, Array]:
-    return array(terms.of_sources), array(terms.of_destinations), array(terms.of_edges), array(keep)
+def _of_logits(terms: Terms) -> tuple[Array, Array, Array, Array]:
+    return array(terms.of_sources), array(terms.of_destinations), array(terms.of_edges), array(terms.keep)
 
 
 def _pieces(rows: int) -> int:

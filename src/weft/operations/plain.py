@@ -4,19 +4,13 @@ import torch
 from torch import Tensor
 
 from weft.keys import signed
-from weft.operations.arguments import JoinedTerms, Kept, Lists, Saved, Scores, Terms, Turned
+from weft.operations.arguments import JoinedTerms, Lists, Saved, Scores, Terms, Turned
 
 _NO_EDGES = -1e30  # the log of a sum of nothing, finite so that differences are
 
 
 def sum_rows(
-    lists: Lists | Turned,
-    weight: Tensor | None,
-    x: Tensor,
-    out: Tensor,
-    mean: bool = False,
-    onto: bool = False,
-    threads: int | None = None,
+    lists: Lists | Turned, weight: Tensor | None, x: Tensor, out: Tensor, mean: bool, onto: bool, threads: int = 0
 ) -> None:
     rows = x[lists.other.long()]
     if weight is not None:
@@ -43,27 +37,20 @@ def max_rows_backward(turned: Turned, share: Tensor, best: Tensor, x: Tensor) ->
     return _by_row(torch.where(x[ends(turned)] == best[dst], share[dst], 0), turned)
 
 
-def attend(lists: Lists, x: Tensor, terms: Terms, keep: Tensor | None) -> tuple[Tensor, Tensor, Saved]:
+def attend(lists: Lists, x: Tensor, terms: Terms) -> tuple[Tensor, Tensor, Saved]:
     """What is saved: the probabilities [edges, heads]."""
     p, lse = _soft_max(lists, _leaky(_raw(lists, x, terms), terms.slope))
-    return _by_row(x[lists.other.long()] * _kept(p, keep)[:, :, None], lists).to(x.dtype), lse, (p,)
+    return _by_row(x[lists.other.long()] * _kept(p, terms.keep)[:, :, None], lists).to(x.dtype), lse, (p,)
 
 
 def attend_backward(
-    lists: Lists,
-    turned: Turned,
-    x: Tensor,
-    terms: Terms,
-    keep: Tensor | None,
-    saved: Saved,
-    g: Tensor,
-    g_lse: Tensor | None,
+    lists: Lists, turned: Turned, x: Tensor, terms: Terms, saved: Saved, g: Tensor, g_lse: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     (p,) = saved
-    d_edge = _of_logits(lists, x, keep, p, g, g_lse)
+    d_edge = _of_logits(lists, x, terms.keep, p, g, g_lse)
     d_edge = torch.where(_raw(lists, x, terms) > 0, d_edge, terms.slope * d_edge)
     edge = turned.edge.long()
-    gx = _by_row(g[turned.other.long()] * _kept(p, keep)[edge][:, :, None], turned)
+    gx = _by_row(g[turned.other.long()] * _kept(p, terms.keep)[edge][:, :, None], turned)
     return gx, _by_row(d_edge[edge], turned), _by_row(d_edge, lists), d_edge
 
 
@@ -76,18 +63,18 @@ def head_terms_backward(x: Tensor, att: Tensor, g: Tensor, gx: Tensor) -> Tensor
     return torch.einsum("nh,nhf->hf", g.to(x.dtype), x[: len(g)]).to(att.dtype)
 
 
-def attend_v2(lists: Lists, terms: JoinedTerms, keep: Tensor | None) -> tuple[Tensor, Saved]:
+def attend_v2(lists: Lists, terms: JoinedTerms) -> tuple[Tensor, Saved]:
     """What is saved: the probabilities [edges, heads]."""
-    xl, xr, att, slope = terms
+    xl, xr, att, keep, slope = terms
     rows = xl[lists.other.long()]
     p, _ = _soft_max(lists, (_leaky(rows + xr[ends(lists)], slope) * att).sum(-1))
     return _by_row(rows * _kept(p, keep)[:, :, None], lists).to(xl.dtype), (p,)
 
 
 def attend_v2_backward(
-    lists: Lists, turned: Turned, terms: JoinedTerms, keep: Tensor | None, saved: Saved, g: Tensor
+    lists: Lists, turned: Turned, terms: JoinedTerms, saved: Saved, g: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    (xl, xr, att, slope), (p,) = terms, saved
+    (xl, xr, att, keep, slope), (p,) = terms, saved
     d_logit = _of_logits(lists, xl, keep, p, g, None)[:, :, None]
     joined = xl[lists.other.long()] + xr[ends(lists)]
     d_joined = torch.where(joined > 0, d_logit * att, slope * d_logit * att)
@@ -96,21 +83,20 @@ def attend_v2_backward(
     return g_xl, _by_row(d_joined, lists), (d_logit * _leaky(joined, slope)).sum(0)
 
 
-def edge_shares(lists: Lists, scores: Scores, keep: Kept) -> tuple[Tensor, Tensor, Saved]:
+def edge_shares(lists: Lists, scores: Scores) -> tuple[Tensor, Tensor, Saved]:
     """What is saved: the probabilities of edges, and of own rows."""
-    a_src, a_dst, slope, loops = scores
+    a_src, a_dst, keep, own_keep, slope, loops = scores
     raw, own = a_src[lists.other.long()] + a_dst[ends(lists)], a_src + a_dst
     p, p_own = _with_loops(lists, raw, own, slope) if loops else (_soft_max(lists, _leaky(raw, slope))[0], 0 * own)
-    return _kept(p, keep[0]).mean(1), _kept(p_own, keep[1]).mean(1, keepdim=True), (p, p_own)
+    return _kept(p, keep).mean(1), _kept(p_own, own_keep).mean(1, keepdim=True), (p, p_own)
 
 
 def edge_shares_backward(
-    lists: Lists, turned: Turned, scores: Scores, keep: Kept, saved: Saved, g: Tensor, g_own: Tensor
+    lists: Lists, turned: Turned, scores: Scores, saved: Saved, g: Tensor, g_own: Tensor
 ) -> tuple[Tensor, Tensor]:
-    (a_src, a_dst, slope, _), (p, p_own), row = scores, saved, ends(lists)
-    dp, dp_own = (
-        _kept(part.view(-1, 1).expand(-1, p.shape[1]) / p.shape[1], k) for part, k in zip((g, g_own), keep, strict=True)
-    )
+    (a_src, a_dst, keep, own_keep, slope, _), (p, p_own), row = scores, saved, ends(lists)
+    dp, dp_own = (part.view(-1, 1).expand(-1, p.shape[1]) / p.shape[1] for part in (g, g_own))
+    dp, dp_own = _kept(dp, keep), _kept(dp_own, own_keep)
     inner = _by_row(p * dp, lists) + p_own * dp_own
     of_edges, of_own = p * (dp - inner[row]), p_own * (dp_own - inner)
     of_edges = torch.where(a_src[lists.other.long()] + a_dst[row] > 0, of_edges, slope * of_edges)

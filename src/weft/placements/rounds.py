@@ -83,7 +83,7 @@ class EdgeLists:
         """to[i] (+)= sum over the edges of vertex rows[i] of weight x h[other end]."""
         edges = self.edges_of(rows)
         part = Lists(self.indptr[rows.start : rows.stop + 1] - edges.start, self.other[edges])
-        operations_for(h).sum_rows(part, None if weight is None else weight[edges], h, to, onto=onto)
+        operations_for(h).sum_rows(part, None if weight is None else weight[edges], h, to, False, onto)
 
     def products(self, g: Tensor, h: Tensor) -> Tensor:
         """<g[vertex], h[other end]> for each edge: the gradient of what edges count for."""

@@ -18,7 +18,7 @@ from weft.triton_kernels.tiles import some_heads
 _AHEAD = 4  # edges whose rows are on their way at once
 
 
-def attend(lists: Lists, x: Tensor, terms: Terms, keep: Tensor | None) -> tuple[Tensor, Tensor, Saved]:
+def attend(lists: Lists, x: Tensor, terms: Terms) -> tuple[Tensor, Tensor, Saved]:
     """Rows summed by the soft-max times `keep`, the log of the sum of exponentials, and what is saved.
 
     Saved are the result, and each row's largest logit and sum of exponentials.
@@ -27,20 +27,13 @@ def attend(lists: Lists, x: Tensor, terms: Terms, keep: Tensor | None) -> tuple[
     out = x.new_empty(rows, heads, columns)
     lse, top, total = (x.new_empty(rows, heads, dtype=sums_dtype(x)) for _ in range(3))
     grid, tiles = head_tiles(rows, heads, columns)
-    given = (*lists, *map(contiguous, (*terms[:3], keep, x)), out, lse, top, total)
+    given = (*lists, *map(contiguous, (*terms[:4], x)), out, lse, top, total)
     launch(_attend, grid, *given, SLOPE=terms.slope, HEADS=heads, COLUMNS=columns, ACC=sums_in(x), U=_AHEAD, **tiles)
     return out, lse, (out, top, total)
 
 
 def attend_backward(
-    lists: Lists,
-    turned: Turned,
-    x: Tensor,
-    terms: Terms,
-    keep: Tensor | None,
-    saved: Saved,
-    g: Tensor,
-    g_lse: Tensor | None,
+    lists: Lists, turned: Turned, x: Tensor, terms: Terms, saved: Saved, g: Tensor, g_lse: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x through the sum, of what sources and destinations add to logits, and of logits before leaky."""
     out, top, total = saved
@@ -49,7 +42,7 @@ def attend_backward(
     gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
     of_edges, g_dst = inner.new_empty(len(lists.other), heads), x.new_empty(len(g), heads)
     grid, tiles = head_tiles(len(x), heads, columns)
-    given = (*turned, *map(contiguous, (*terms[:3], keep, x, g)), top, total, inner, gx, g_src, of_edges)
+    given = (*turned, *map(contiguous, (*terms[:4], x, g)), top, total, inner, gx, g_src, of_edges)
     how = {"SLOPE": terms.slope, "HEADS": heads, "COLUMNS": columns, "ACC": sums_in(x), "U": _AHEAD}
     launch(_attend_by_source, grid, *given, **how, **tiles)
     sum_edges(lists.indptr, of_edges, g_dst)

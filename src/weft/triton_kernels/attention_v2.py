@@ -21,20 +21,20 @@ _AHEAD = 4  # edges whose rows are on their way at once
 _ROWS = 16  # of a program, where something is summed over all rows
 
 
-def attend_v2(lists: Lists, terms: JoinedTerms, keep: Tensor | None) -> tuple[Tensor, Saved]:
+def attend_v2(lists: Lists, terms: JoinedTerms) -> tuple[Tensor, Saved]:
     """Rows summed by the soft-max times `keep`; saved are the result, each row's largest logit and sum of exponentials."""
     xl, rows = terms.of_sources, len(lists.indptr) - 1
     heads, columns = xl.shape[1:]
     out = xl.new_empty(rows, heads, columns)
     top, total = (out.new_empty(rows, heads, dtype=sums_dtype(xl)) for _ in range(2))
     grid, tiles = head_tiles(rows, heads, columns)
-    given = (*lists, *map(contiguous, (*terms[:3], keep)), out, top, total)
+    given = (*lists, *map(contiguous, terms[:4]), out, top, total)
     launch(_attend, grid, *given, SLOPE=terms.slope, HEADS=heads, COLUMNS=columns, ACC=sums_in(xl), U=_AHEAD, **tiles)
     return out, (out, top, total)
 
 
 def attend_v2_backward(
-    lists: Lists, turned: Turned, terms: JoinedTerms, keep: Tensor | None, saved: Saved, g: Tensor
+    lists: Lists, turned: Turned, terms: JoinedTerms, saved: Saved, g: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of xl, xr and att: by source, and by destination with what that left for each edge."""
     out, top, total = saved
@@ -45,7 +45,7 @@ def attend_v2_backward(
     of_edges = inner.new_empty(len(lists.other), heads)
     how = {"SLOPE": terms.slope, "HEADS": heads, "COLUMNS": columns, "ACC": sums_in(g_xl), "U": _AHEAD}
     grid, tiles = head_tiles(len(g_xl), heads, columns)
-    given = (*turned, *joined, contiguous(keep), g, top, total, inner, g_xl, of_edges)
+    given = (*turned, *joined, contiguous(terms.keep), g, top, total, inner, g_xl, of_edges)
     launch(_by_source, grid, *given, **how, **tiles)
     pieces = cdiv(rows, _ROWS)
     sums = inner.new_empty(pieces, heads, columns)

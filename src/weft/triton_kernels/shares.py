@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language import constexpr
 
-from weft.operations import Kept, Lists, Saved, Scores, Turned
+from weft.operations import Lists, Saved, Scores, Turned
 from weft.triton_kernels.attention import contiguous, kept
 from weft.triton_kernels.launch import launch, sums_dtype, sums_in
 from weft.triton_kernels.sums import sum_rows
@@ -14,31 +14,31 @@ from weft.triton_kernels.sums import sum_rows
 _EDGES = 16  # gone over at once
 
 
-def edge_shares(lists: Lists, scores: Scores, keep: Kept) -> tuple[Tensor, Tensor, Saved]:
+def edge_shares(lists: Lists, scores: Scores) -> tuple[Tensor, Tensor, Saved]:
     """Shares of edges [edges] and own rows [rows, 1]; each row's largest logit and sum of exponentials are saved."""
-    a_src, a_dst = scores.of_sources, scores.of_destinations
+    a_src = scores.of_sources
     out, own = a_src.new_empty(len(lists.other)), a_src.new_empty(len(a_src), 1)
     top, total = (torch.empty_like(a_src, dtype=sums_dtype(a_src)) for _ in range(2))
-    given = (*lists, *map(contiguous, (a_src, a_dst, *keep)), out, own, top, total)
+    given = (*lists, *map(contiguous, scores[:4]), out, own, top, total)
     launch(_shares, (len(a_src),), *given, **_how(scores))
     return out, own, (top, total)
 
 
 def edge_shares_backward(
-    lists: Lists, turned: Turned, scores: Scores, keep: Kept, saved: Saved, g: Tensor, g_own: Tensor
+    lists: Lists, turned: Turned, scores: Scores, saved: Saved, g: Tensor, g_own: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of what rows add to logits as sources, and as destinations."""
     a_src, a_dst = scores.of_sources, scores.of_destinations
     g_edge = saved[0].new_empty(len(lists.other), a_src.shape[1])
     g_src, g_dst = torch.empty_like(a_src), torch.empty_like(a_dst)
-    given = (*lists, *map(contiguous, (a_src, a_dst, *keep)), *saved, g.contiguous(), g_own.contiguous())
+    given = (*lists, *map(contiguous, scores[:4]), *saved, g.contiguous(), g_own.contiguous())
     launch(_shares_backward, (len(a_src),), *given, g_edge, g_src, g_dst, **_how(scores))
-    sum_rows(Lists(turned.indptr, turned.edge), None, g_edge, g_src, onto=True)
+    sum_rows(Lists(turned.indptr, turned.edge), None, g_edge, g_src, False, True)
     return g_src, g_dst
 
 
 def _how(scores: Scores) -> dict[str, object]:
-    a_src, _, slope, loops = scores
+    a_src, *_, slope, loops = scores
     heads = a_src.shape[1]
     tiles = {"E": _EDGES, "H": triton.next_power_of_2(max(heads, 1)), "num_warps": 1}
     return {"SLOPE": slope, "LOOPS": loops, "HEADS": heads, "ACC": sums_in(a_src), **tiles}

@@ -14,13 +14,7 @@ _EDGES = 32  # of a program, where each edge has one number
 
 
 def sum_rows(
-    lists: Lists | Turned,
-    weight: Tensor | None,
-    x: Tensor,
-    out: Tensor,
-    mean: bool = False,
-    onto: bool = False,
-    threads: int | None = None,
+    lists: Lists | Turned, weight: Tensor | None, x: Tensor, out: Tensor, mean: bool, onto: bool, threads: int = 0
 ) -> None:
     """out[i] = the sum (mean) over i's edges of weight[edge] x[other]."""
     numbers = lists.edge if isinstance(lists, Turned) and weight is not None else None

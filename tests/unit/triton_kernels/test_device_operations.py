@@ -114,8 +114,8 @@ def test_parts_of_attention(on_device, block, slope):
 
 def test_the_log_of_no_edges(on_device):
     lists = Lists(torch.zeros(3, dtype=torch.int64), torch.zeros(0, dtype=torch.int32))
-    x, terms = torch.zeros(2, 1, 4), Terms(None, None, torch.zeros(0, 1), 0.2)
-    rows, lse, _ = on_device(operations_for, x).attend(lists, x, terms, None)
+    x, terms = torch.zeros(2, 1, 4), Terms(None, None, torch.zeros(0, 1), None, 0.2)
+    rows, lse, _ = on_device(operations_for, x).attend(lists, x, terms)
     assert not rows.any()
     assert (lse == -1e30).all()
 
@@ -168,8 +168,8 @@ def test_dropout_has_the_same_bits(on_device, columns, p, dtype):
 
 def test_ids_of_64_bits(block):
     x, out, wide = rand(block.num_src, 3), *(rand(block.num_dst, 3) for _ in range(2))
-    triton_kernels.sum_rows(Lists(block.indptr, block.src), None, x, out)
-    triton_kernels.sum_rows(Lists(block.indptr, block.src.long()), None, x, wide)
+    triton_kernels.sum_rows(Lists(block.indptr, block.src), None, x, out, False, False)
+    triton_kernels.sum_rows(Lists(block.indptr, block.src.long()), None, x, wide, False, False)
     assert torch.equal(out, wide)
 
 
@@ -181,7 +181,7 @@ def test_ranges_of_rows_are_added_to(on_device, block):
         out = rand(block.num_dst, 3, seed=1)
         indptr = block.indptr[some.start : some.stop + 1]
         part = Lists(indptr - indptr[0], block.src[indptr[0] :])
-        run(operations_for, x).sum_rows(part, None, x, out[some], onto=True)
+        run(operations_for, x).sum_rows(part, None, x, out[some], False, True)
         outs.append(out)
     torch.testing.assert_close(outs[1], outs[0], rtol=1e-12, atol=1e-12)
 
