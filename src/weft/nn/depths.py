@@ -1,4 +1,4 @@
-"""A model's convolutions, found by a walk through it: how deep each lies, and its widths."""
+"""A model's convolutions, found by a walk through it: how deep each lies, and its widths; and what it does between them."""
 
 import inspect
 from collections.abc import Callable
@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, call_model
+from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, Rows, alike, call_model
+
+_SOME = 8  # rows on which a model is tried
 
 
 def walk(model: nn.Module, width: int | None = None) -> dict[int, tuple[MessagePassing, int, int]]:
@@ -33,35 +35,82 @@ def edge_arguments(model: nn.Module, width: int | None = None) -> set[str]:
     return used
 
 
+def check_rows(model: nn.Module, width: int | None = None) -> None:
+    """Refuse a model that mixes rows elsewhere than in convolutions: it would be another with other rows beside them.
+
+    Tried in eval mode on a few rows and on fewer of them, with products by random matrices in place of convolutions.
+    """
+    for (name, whole), (_, half) in zip(*(_outputs(model, width, rows) for rows in (_SOME, _SOME // 2)), strict=True):
+        if not alike(whole[-len(half) :], half):
+            raise ModelError(
+                f"{name} mixes the rows of different vertices, so that a vertex's results would hang on what else is in its "
+                f"batch: normalise by vertex (LayerNorm(mode='node')) or by BatchNorm, or set full_graph = true with one "
+                f"worker"
+            )
+
+
+def _outputs(model: nn.Module, width: int | None, count: int) -> list[tuple[str, Tensor]]:
+    """What each of the model's modules, and at last the model, gives for the last of some random rows, which get smaller."""
+    found: list[tuple[str, Tensor]] = []
+
+    def note(name: str, module: nn.Module, out: object) -> None:
+        if isinstance(out, Rows):
+            found.append((f"{name} ({module})" if name else f"{type(model).__name__}.forward", out.plain()))
+
+    def random(like: Tensor, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(like)
+
+    def product(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
+        return x @ random(x, x.shape[-1], _output_width(conv, x, given))
+
+    hooks = [
+        module.register_forward_hook(lambda module, _, out, name=name: note(name, module, out))
+        for name, module in model.named_modules()
+    ]
+    try:
+        smaller = torch.arange(_SOME, 0, -1)[:, None]
+        _forward(model, width, lambda like, wide: (random(like, _SOME, wide) * smaller.to(like))[-count:], product)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
 # Told of each convolution: the depth of its results, the widths of its rows, and the named arguments it is given.
 Meet = Callable[[MessagePassing, int, tuple[int, int], dict[str, object]], None]
 
 
 def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
     """The depth of the model's results, by a forward whose convolutions do nothing but pass their depth on."""
-    none = next((p.detach().flatten()[:0] for p in model.parameters() if p.dim() > 1), torch.empty(0))
-    ids = none.to(torch.int64)
-    run = Pass([0] * 1000, [ids] * 1000, 0)
 
     def count(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         sizes = (0, *x.shape[1:-1], _output_width(conv, x, given))
         meet(conv, depth + 1, (x.shape[-1], sizes[-1]), given)
-        return none.new_empty(sizes)
+        return x.new_empty(sizes)
 
-    training = model.training
+    return _forward(model, width, lambda like, wide: like.new_empty(0, wide), count)
+
+
+def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], Tensor], answer: Convolve) -> int:
+    """The depth of the model's results: its forward on rows, which are made like a parameter, with answered convolutions."""
+    like = next((p.detach().flatten()[:0] for p in model.parameters() if p.dim() > 1), torch.empty(0))
+    modes = {module: module.training for module in model.modules()}
     try:
         with torch.no_grad():
             width = width or _input_width(model)
             model.eval()
-            x, everything = none.new_empty(0, width), dict.fromkeys(EDGE_ARGUMENTS, True)
-            _, deepest = call_model(model, x, run, count, everything, ids)
+            x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
+            types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+            run = Pass([len(x)] * 1000, [types] * 1000, 0)
+            _, deepest = call_model(model, x, run, answer, everything, types)
     except RuntimeError as error:
         raise ModelError(
             f"{type(model).__name__} does not run on rows of {width} features: build it for as many as the graph has "
             f"({error})"
         ) from error
     finally:
-        model.train(training)
+        for module, training in modes.items():
+            module.training = training
     return deepest
 
 

@@ -132,6 +132,12 @@ def without_depth(x: Tensor) -> Tensor:
     return x.plain() if isinstance(x, Rows) else x
 
 
+def alike(x: Tensor, y: Tensor) -> bool:
+    """Are they the same but for rounding?"""
+    x, y = x.double(), y.double()
+    return torch.allclose(x, y, rtol=0.0, atol=1e-3 * float(x.nan_to_num().abs().max()), equal_nan=True)
+
+
 EDGE_ARGUMENTS = ("edge_weight", "edge_type")
 
 # What answers in a convolution's place: (module, rows, their depth, named arguments) -> rows one deeper.
@@ -156,6 +162,11 @@ def call_model(
     }
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
+    if len(accepted) < 2 and not any(one.kind is one.VAR_POSITIONAL for one in accepted.values()):
+        raise ModelError(
+            f"{type(model).__name__}.forward takes no edge_index besides the vertices' rows: torch_geometric.nn.Sequential "
+            f"hands it to convolutions"
+        )
     named = [one for one in [*accepted.values()][2:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     if missing := [one.name for one in named if one.default is one.empty and one.name not in given]:
         raise ModelError(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from weft.exchange import Communicator, Owners
 from weft.features import gather
 from weft.graph import Features, Graph, vertex_ranges
-from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending
+from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending, check_rows
 from weft.placements import Cooperation
 from weft.plan import tp_decoupled
 from weft.sampling import NeighborSampler
@@ -49,6 +49,8 @@ def infer(
         if isinstance(model, Decoupled):
             with torch.no_grad():
                 return _infer_decoupled(model, graph, features, dtype)
+        if graph.num_vertices > _ROWS:
+            check_rows(model, graph.num_features)
         with torch.inference_mode():
             store = _Store(graph.num_vertices, memory, scratch)
             return _Layerwise(model, graph, features, dtype, threads, store).infer()

@@ -15,6 +15,7 @@ from weft.nn import (
     Decoupled,
     build,
     check_adds_up,
+    check_rows,
     convolution_of,
     encoder_of,
     forward_of,
@@ -48,15 +49,17 @@ def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
 def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
     """Refuse what workers would refuse, before they are started."""
     model = encoder_of(model)
-    check_sampler(settings, model)
+    check_model(settings, model, graph.num_features, settings.parallel.workers)
     owners_of(graph, settings.parallel.workers, settings.parallel.min_workers)
     plan_for(settings, model, len(settings.fanouts_for(forward_of(model, graph.num_features).depth)))
 
 
-def check_sampler(settings: Settings, model: nn.Module) -> None:
-    """Refuse a model that the sampler can't serve."""
+def check_model(settings: Settings, model: nn.Module, width: int, workers: int) -> None:
+    """Refuse a model that is another one in batches, or on several workers; or that the sampler can't serve."""
     if not SAMPLERS.get(settings.sampling.sampler).equal_edges:
         check_adds_up(model)
+    if workers > 1 or not settings.sampling.full_graph:
+        check_rows(model, width)
 
 
 def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph) -> None:

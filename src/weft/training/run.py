@@ -14,7 +14,7 @@ from weft.plan import Plan, check_device
 from weft.training.batches import Batch, Part
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
-from weft.training.models import check_sampler, variant_of
+from weft.training.models import check_model, variant_of
 from weft.training.staging import name_of
 
 _UNUSED = {
@@ -42,6 +42,7 @@ class Run:
     def __init__(self, model: nn.Module, loader: Loader, plan: Plan | None = None, reads: Reads | None = None) -> None:
         self.loader, self.settings, self.objective = loader, loader.settings, loader.objective
         self.world, self.comm, self.meter, self.dtype = loader.world, loader.comm, loader.world.meter, loader.mode.dtype
+        check_model(self.settings, encoder_of(model), loader.graph.num_features, self.world.size)
         self.model = self.objective.wrapped(variant_of(model, self.settings), self.settings).to(self.dtype)
         self.device = loader.device
         check_device(self.settings, self.device.type)
@@ -49,7 +50,6 @@ class Run:
             torch.set_float32_matmul_precision("high")
         self.model.to(self.device)
         self.encoder = encoder_of(self.model)
-        check_sampler(self.settings, self.encoder)
         self.forward = forward_of(self.encoder, loader.graph.num_features)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
@@ -64,7 +64,7 @@ class Run:
         """
         self.loader.place(self.model, self.forward.depth, plan, self._reads)
         team = self.loader.feed.team
-        self.plan, self.plan_name = team.plan, str(team.plan)
+        self.plan = team.plan
         self.forward.use(team.background, self.meter, self.settings.budget)
 
     def __call__(self, batch: Batch | Part) -> Tensor:

@@ -18,7 +18,9 @@ from torch_geometric.nn import (
     GINConv,
     GINEConv,
     GraphConv,
+    LayerNorm,
     MessagePassing,
+    PairNorm,
     ResGatedGraphConv,
     SAGEConv,
     Sequential,
@@ -30,7 +32,7 @@ from torch_geometric.utils import add_self_loops, degree
 
 from weft.errors import ConfigError, ModelError
 from weft.graph import Graph, SelfLoops
-from weft.nn import BlockModel, build
+from weft.nn import BlockModel, build, check_rows
 from weft.sampling import NeighborSampler
 
 WIDTH, CLASSES = 9, 5
@@ -265,10 +267,73 @@ def test_convolutions_with_other_rows_and_models_with_other_arguments_are_refuse
         def forward(self, x, edge_index, edge_attr):
             return self.conv(x, edge_index, edge_attr)
 
+    with pytest.raises(ModelError, match=r"Sequential.forward takes no edge_index"):
+        _ = BlockModel(nn.Sequential(SAGEConv(WIDTH, CLASSES))).depth
     with pytest.raises(ModelError, match=r"given other rows besides those that it convolves \(x_0\)"):
         _ = BlockModel(Initial()).depth
     with pytest.raises(ModelError, match=r"OfEdges.forward asks for edge_attr: .* give what else it takes a default"):
         _ = BlockModel(OfEdges()).depth
+
+
+class Between(nn.Module):
+    """Something between two convolutions."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.first, self.between, self.last = SAGEConv(WIDTH, 8), between, GATConv(8, CLASSES)
+
+    def forward(self, x, edge_index):
+        return self.last(self.between(self.first(x, edge_index)), edge_index)
+
+
+class Does(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+MIXES = {
+    "graph norm": LayerNorm(8),
+    "pair norm": PairNorm(),
+    "mean": Does(lambda x: x - x.mean(0)),
+    "soft-max": Does(lambda x: x.softmax(0)),
+    "maximum": Does(lambda x: x / x.abs().max()),
+    "first": Does(lambda x: x + x[0]),
+    "cumulative": Does(lambda x: x.cumsum(0)),
+    "products": Does(lambda x: x @ (x.t() @ x)),
+}
+
+
+@pytest.mark.parametrize("mixes", MIXES)
+def test_models_that_mix_rows_between_convolutions_are_refused(mixes):
+    """What they compute of a vertex would hang on which others are in its batch; the module at fault is named."""
+    model = Between(MIXES[mixes]).train()
+    model.last.eval()
+    with pytest.raises(ModelError, match=r"^between \((LayerNorm|PairNorm|Does)\(.*\)\) mixes the rows of"):
+        check_rows(model, WIDTH)
+    assert model.training and model.first.training and not model.last.training
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        LayerNorm(8, mode="node"),
+        nn.BatchNorm1d(8),
+        nn.LayerNorm(8),
+        nn.Dropout(0.5),
+        Does(lambda x: 0.0 * x),
+        nn.ReLU(),
+    ],
+    ids=str,
+)
+def test_rows_by_themselves_are_not_mixed(between):
+    check_rows(Between(between), WIDTH)
 
 
 def test_a_convolution_may_ask_for_numbers():
