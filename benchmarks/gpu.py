@@ -25,7 +25,7 @@ from epoch import HIDDEN, export
 
 from weft import triton_kernels
 from weft.graph import Graph, communities, rmat
-from weft.nn import functional
+from weft.nn import functional, sums
 from weft.sampling import Block, NeighborSampler
 
 PARTS = ("kernels", "draws", "epoch")
@@ -106,7 +106,7 @@ def of_kernel(name: str, block: Block, width: int, repeats: int) -> list[Timed]:
 
     def forward() -> torch.Tensor:
         if atts is None:
-            return functional.aggregate(there, x, reduce=name)
+            return sums.aggregate(there, x, reduce=name)
         return functional.gat(there, heads, atts[0], atts[1], 0.2)
 
     out = forward()

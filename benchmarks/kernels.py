@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from weft import _kernels
 from weft.features import gather
-from weft.nn import functional
+from weft.nn import functional, sums
 from weft.sampling import Block
 
 ROUNDS = 9
@@ -72,11 +72,9 @@ def aggregation(threads, limit):
 
     def train():
         leaf.grad = None
-        functional.aggregate(block, leaf, reduce="mean").sum().backward()
+        sums.aggregate(block, leaf, reduce="mean").sum().backward()
 
-    show(
-        "mean 611k edges x 100", threads, median(lambda: functional.aggregate(block, x, reduce="mean")), touched, limit
-    )
+    show("mean 611k edges x 100", threads, median(lambda: sums.aggregate(block, x, reduce="mean")), touched, limit)
     show("  torch.sparse.mm", threads, median(lambda: torch.sparse.mm(csr, x, reduce="mean")), touched, limit)
     show("  gather, index_add", threads, median(scatter), touched, limit)
     show("mean, with backward", threads, median(train), 3 * touched, limit)

@@ -20,7 +20,7 @@ from allocation import real
 from cluster import distdgl, every_epoch, graphs, spread
 
 from weft.graph import Graph
-from weft.nn import functional
+from weft.nn import sums
 from weft.sampling import Block
 
 
@@ -110,7 +110,7 @@ def accuracy(graph, weights, layers):
             torch.from_numpy(weights[f"convs.{layer}.{name}"])
             for name in ("fc_self.weight", "fc_neigh.weight", "fc_self.bias")
         )
-        x = x @ own.T + functional.aggregate(block, x, None, "mean") @ neighbours.T + bias
+        x = x @ own.T + sums.aggregate(block, x, None, "mean") @ neighbours.T + bias
         x = x.relu() if layer + 1 < layers else x
     asked = torch.from_numpy(graph.seeds("validation")).long()
     labels = torch.from_numpy(np.array(graph.labels)).long()

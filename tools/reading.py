@@ -57,9 +57,11 @@ def report():
     jumps = {(a, b) for a, b in edges if a[0] and a[0] != b[0]}
     folders = [1 for a, b in jumps if of(a[0]).split(os.sep)[0] != of(b[0]).split(os.sep)[0]]
     print(len({b[0] for _, b in edges}), len(jumps), len(folders))
-    if "-v" in sys.argv:
-        for file in sorted({of(b[0]) for _, b in edges}):
-            print("   ", file)
+    for file in sorted({of(b[0]) for _, b in edges}) if "-v" in sys.argv or "-vv" in sys.argv else []:
+        into = sorted(f"{of(a[0])} {a[1]} -> {b[1]}" for a, b in jumps if of(b[0]) == file)
+        print(f"    {len(into):2} {file}")
+        for jump in into if "-vv" in sys.argv else []:
+            print("          ", jump)
 """
 
 BATCH = """
@@ -148,9 +150,9 @@ def main() -> None:
     """Run and count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, default=ROOT / "src")
-    parser.add_argument("-v", action="store_true", help="name the files")
+    parser.add_argument("-v", action="count", default=0, help="name the files; -vv: and the jumps into each")
     args = parser.parse_args()
-    verbose = ["-v"] if args.v else []
+    verbose = ["-" + "v" * args.v] if args.v else []
     with tempfile.TemporaryDirectory() as folder:
         graph, cluster = str(Path(folder) / "graph"), str(Path(folder) / "cluster.toml")
         run(MAKE, [graph, cluster], args.source, 1)

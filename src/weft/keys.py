@@ -75,6 +75,11 @@ def seed_torch(*parts: int) -> None:
             torch.cuda.manual_seed_all(key(*parts))
 
 
+def hashes(ids: np.ndarray, *parts: int) -> np.ndarray:
+    """A hash of (the parts' key, id) for each id, [n] uint64."""
+    return mix64_array(key(*parts), ids)
+
+
 def mix64_array(key: int, ids: np.ndarray) -> np.ndarray:
     """A hash of (key, id) for each id, [n] uint64: a rank to shuffle by."""
     return mix64(np.uint64(key) ^ mix64(ids.astype(np.int64).view(np.uint64)))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from weft import _kernels, triton_kernels
-from weft.nn import BlockModel, build, functional
+from weft.nn import BlockModel, build, functional, sums
 from weft.placements import Program
 from weft.sampling import Block, Sample
 
@@ -31,8 +31,8 @@ def test_aggregation(reduce):
     block, x = random_block(50, 90, 600), torch.randn(90, 7, dtype=torch.float64)
     here, there = x.clone().requires_grad_(), x.cuda().requires_grad_()
     outs = (
-        functional.aggregate(block, here, reduce=reduce),
-        functional.aggregate(block.to("cuda"), there, reduce=reduce),
+        sums.aggregate(block, here, reduce=reduce),
+        sums.aggregate(block.to("cuda"), there, reduce=reduce),
     )
     for out in outs:
         out.square().sum().backward()
@@ -90,7 +90,7 @@ def test_the_same_bits_each_time():
 
     def step():
         leaves = [t.clone().requires_grad_() for t in (x, *atts)]
-        out = functional.gat(block, *leaves, 0.2) + functional.aggregate(block, leaves[0], reduce="mean")
+        out = functional.gat(block, *leaves, 0.2) + sums.aggregate(block, leaves[0], reduce="mean")
         return [out, *torch.autograd.grad(out.square().sum(), leaves)]
 
     first = step()

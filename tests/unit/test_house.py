@@ -48,6 +48,7 @@ LEAVES = {
     "scratch",
     "devices",
     "_kernels",
+    "operations",
     "triton_kernels",
 }  # anyone's
 TOP = {"__init__", "api", "cli"}  # what users and the command line come in by

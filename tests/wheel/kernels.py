@@ -10,7 +10,8 @@ import torch
 
 from weft import _kernels
 from weft.graph import Graph, rmat
-from weft.nn import functional
+from weft.nn import functional, sums
+from weft.nn.conv import film
 from weft.placements import cheapest_cover
 from weft.sampling import Block, NeighborSampler
 
@@ -34,15 +35,15 @@ def merges(dtype):
     for width in (1, 7, 16, 33, 100):
         x, weight = randn(900, width), randn(4000)
         for reduce in ("sum", "mean", "max"):
-            out = functional.aggregate(block, x, reduce=reduce)
+            out = sums.aggregate(block, x, reduce=reduce)
             out.square().sum().backward()
             keep(f"{dtype} {reduce} {width}", out, x.grad)
             x.grad = None
-        out = functional.aggregate(block, x, weight)
+        out = sums.aggregate(block, x, weight)
         out.square().sum().backward()
         keep(f"{dtype} weighted {width}", out, x.grad, weight.grad)
         x, gamma, beta = randn(900, width), randn(300, width), randn(300, width)
-        out = functional.film(block, x, gamma, beta)
+        out = film.film(block, x, gamma, beta)
         out.square().sum().backward()
         keep(f"{dtype} film {width}", out, x.grad, gamma.grad, beta.grad)
     for heads, columns in ((4, 8), (1, 16), (3, 5), (2, 33)):

@@ -115,14 +115,13 @@ class Communicator:
         transport = self._transport if x.is_cpu else self._device
         assert self.size == 1 or transport is not None, f"there is no way for rows on {x.device}"
         if transport is not None:
-            with self._meter.stage(stage):
-                arrived = transport.start(y, send, out, receive)
             width = math.prod(y.shape[1:]) * y.element_size()
-            self._count(stage, [rows * width for rows in send])
+            with self._measured(stage, [rows * width for rows in send]):
+                arrived = transport.start(y, send, out, receive)
 
         def wait() -> Tensor:
             if transport is not None:
-                with self._meter.stage(stage):
+                with self._measured(stage):
                     arrived()
             return out.float() if half else out
 
@@ -160,9 +159,8 @@ class Communicator:
                 whole = [counts[peer], *(a[s:e] for (a, _), s, e in zip(parts, starts[peer], ends, strict=True))]
                 pieces += [array.view(np.uint8) for array in whole]
                 sizes[peer] = sum(array.nbytes for array in whole)
-        with self._meter.stage(stage):
+        with self._measured(stage, sizes):
             arrived = self._transport.start_any(np.concatenate(pieces), sizes)()
-        self._count(stage, sizes)
         theirs, found = np.zeros_like(counts), [[array[:0].view(np.uint8)] for array, _ in parts]
         for peer, message in enumerate(arrived):
             if peer != self.rank:
@@ -233,7 +231,11 @@ class Communicator:
         parts[self.rank] = own
         return parts
 
-    def _count(self, stage: str, sizes: Sequence[int]) -> None:
+    @contextmanager
+    def _measured(self, stage: str, sizes: Sequence[int] = ()) -> Iterator[None]:
+        """Counts seconds, and the bytes that go to each worker, towards a stage."""
+        with self._meter.stage(stage):
+            yield
         header = 0 if self._transport is None else self._transport.header
         for peer, size in enumerate(sizes):
             if peer != self.rank and self.size > 1:

@@ -137,7 +137,8 @@ class World:
         self.meter, self.traffic = Meter(), Traffic(size)
         self._heartbeats, self._timeout = heartbeats, timedelta(seconds=timeout)
         self._connections, self._of_devices, self._store, self._compared = connections, of_devices, store, 0
-        self._doing, self._resort = "the start", resort or LastResort(timeout)
+        self._doing: str | Callable[[], str] = "the start"
+        self._resort = resort or LastResort(timeout)
         self.carrier = "gloo" if connections is None else connections.name  # of rows in host memory
 
     @classmethod
@@ -237,8 +238,8 @@ class World:
         return [list(ranks) for ranks in group]
 
     @contextmanager
-    def during(self, what: str) -> Iterator[None]:
-        """What all workers do meanwhile: said if one of them is lost, so it stays after a failure."""
+    def during(self, what: str | Callable[[], str]) -> Iterator[None]:
+        """What all workers do meanwhile (or what says it): said if one of them is lost, so it stays after a failure."""
         before, self._doing = self._doing, what
         with self._resort.watched():
             yield
@@ -246,10 +247,11 @@ class World:
 
     def explain(self, error: Exception) -> Exception:
         """The error, with the workers named that are missing, or this one if it has no memory; and what was done then."""
+        doing = self._doing if isinstance(self._doing, str) else self._doing()
         if is_shortage(error):
             own = f"worker {self.rank} (host {self.hosts[self.rank]})"
             return ClusterError(
-                f"{own} ran out of memory during {self._doing}: give it more, lower batch_size or hidden, or set --memory "
+                f"{own} ran out of memory during {doing}: give it more, lower batch_size or hidden, or set --memory "
                 f"or --micro-batches; then go on from the last checkpoint with --resume"
             )
         with self._resort.watched():
@@ -258,7 +260,7 @@ class World:
             return error
         workers = ", ".join(f"worker {rank} (host {self.hosts[rank]})" for rank in missing)
         return ClusterError(
-            f"{workers} stopped answering during {self._doing}; look at its output, then go on from the last checkpoint "
+            f"{workers} stopped answering during {doing}; look at its output, then go on from the last checkpoint "
             f"with --resume"
         )
 

@@ -53,10 +53,10 @@ ProgressCallback = Callable[[str, int, int], None]  # stage, done, total (0: not
 EdgeReader = Callable[[], Iterator[EdgeChunk]]  # reads all edges, from the beginning, each time it is called
 
 
-Lists = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]  # lengths, sources, weights, types
+CsrColumns = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]  # lengths, sources, weights, types
 
 
-def csr_in_memory(edges: EdgeReader, vertices: int, options: EdgeOptions) -> Lists:
+def csr_in_memory(edges: EdgeReader, vertices: int, options: EdgeOptions) -> CsrColumns:
     """indptr, indices, weights and types, all at once."""
     lengths, indices, weight, kind = _ListsMaker(edges, vertices, options).make(0, vertices)
     return running_sum(lengths), indices, weight, kind
@@ -155,7 +155,7 @@ class _ListsMaker:
         room = max(memory - 40 * vertices, memory // 8) // 2
         return list(vertex_ranges(running_sum(self._degrees + 1), room // bytes_an_edge))
 
-    def make(self, first: int, end: int, report: Callable[[int], None] | None = None) -> Lists:
+    def make(self, first: int, end: int, report: Callable[[int], None] | None = None) -> CsrColumns:
         """The lists of some destinations, in input order, cleaned as the options say."""
         offsets = running_sum(self._degrees[first:end])
         place, seen = offsets[:-1].copy(), 0

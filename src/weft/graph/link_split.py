@@ -14,7 +14,7 @@ from weft.errors import ConfigError, InputError
 from weft.graph.csr import running_sum, vertex_ranges
 from weft.graph.graph import SPLITS, Graph
 from weft.graph.importing import split_shares
-from weft.keys import Stream, key, mix64_array
+from weft.keys import Stream, hashes
 
 _CHUNK = 1 << 22  # edges
 _HELD = ("validation", "test")
@@ -92,7 +92,7 @@ def _pairs(one: np.ndarray, other: np.ndarray, vertices: int) -> np.ndarray:
 
 def _part(pairs: np.ndarray, ends: np.ndarray, seed: int) -> np.ndarray:
     """The split of each pair, as SPLITS numbers them."""
-    drawn = (mix64_array(key(Stream.LINKS, seed), pairs) >> np.uint64(11)) * 2.0**-53
+    drawn = (hashes(pairs, Stream.LINKS, seed) >> np.uint64(11)) * 2.0**-53
     return np.minimum(np.searchsorted(ends, drawn, side="right"), SPLITS["test"]).astype(np.uint8)
 
 

@@ -10,12 +10,12 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import GATConv
 
 from weft.exchange import Communicator
-from weft.nn import functional, plain
+from weft.nn import functional
 from weft.nn.conv.relations import relation_slots
 from weft.nn.decoupled import Dense, Step, shares_sent
-from weft.nn.operations import Kept, operations
 from weft.nn.propagate import Mix, room_like
 from weft.nn.rows import Pass, edge_keys
+from weft.operations import Lists, Scores, Turned, ends, operations_for
 from weft.placements import EdgeLists, New, SliceSpan
 from weft.sampling import Topology
 from weft.threads import cached_property
@@ -152,7 +152,7 @@ class Coefficients:
         """Dropout of edges and own rows, keyed by vertex and place in its list: the same on all workers."""
         key, keys, indptr = run.next_dropout(), self._span.keys, self.lists.indptr
         ids = torch.arange(len(keys), device=keys.device)
-        dst = plain.ends(indptr, len(self.lists.other))
+        dst = ends(Lists(indptr, self.lists.other))
         places = torch.arange(len(dst), device=dst.device) - indptr[dst]
         both = ((dst, places), (ids, torch.full_like(ids, -1)))
         of_edges, of_own = (
@@ -191,11 +191,11 @@ class _Shares(torch.autograd.Function):
         a_dst: Tensor,
         slope: float,
         loops: bool,
-        keep: Kept,
+        keep: tuple[Tensor | None, Tensor | None],
     ) -> tuple[Tensor, Tensor]:
         ctx.lists, ctx.turned, ctx.slope, ctx.loops, ctx.keep = lists, turned, slope, loops, keep
-        device = operations(a_src)
-        out, own, saved = device.edge_shares(lists.indptr, lists.other, a_src, a_dst, keep, slope, loops)
+        edges, scores = Lists(lists.indptr, lists.other), Scores(a_src, a_dst, *keep, slope, loops)
+        out, own, saved = operations_for(a_src).edge_shares(edges, scores)
         ctx.save_for_backward(a_src, a_dst, *saved)
         return out, own
 
@@ -204,7 +204,8 @@ class _Shares(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor, g_own: Tensor) -> tuple[Tensor | None, ...]:
         a_src, a_dst, *saved = ctx.saved_tensors
         lists, turned = ctx.lists, ctx.turned
-        edges = (lists.indptr, lists.other, (turned.indptr, turned.other, turned.edge))
-        how = (ctx.keep, ctx.slope, ctx.loops, tuple(saved))
-        gradients = operations(a_src).edge_shares_backward(*edges, a_src, a_dst, *how, g, g_own)
+        edges = (Lists(lists.indptr, lists.other), Turned(turned.indptr, turned.other, turned.edge))
+        of_edges, of_own = ctx.keep
+        scores = Scores(a_src, a_dst, of_edges, of_own, ctx.slope, ctx.loops)
+        gradients = operations_for(a_src).edge_shares_backward(*edges, scores, tuple(saved), g, g_own)
         return None, None, *gradients, None, None, None

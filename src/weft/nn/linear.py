@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import Linear
 
 from weft import _kernels
-from weft.nn.compiled import array
+from weft.operations import array
 
 _MANY_ROWS = 512  # for fewer, a general library's product is as good
 

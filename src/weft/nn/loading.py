@@ -9,7 +9,6 @@ from torch import Tensor
 
 from weft.errors import StorageError
 from weft.exchange import gather_rows
-from weft.nn import functional
 from weft.placements import EdgeLists, Rounds
 from weft.scratch import scratch_array
 
@@ -59,8 +58,8 @@ class Loaded:
         out = h.new_empty(rows.stop - rows.start, h.shape[1])
         if loops is not None:
             torch.mul(h[rows], loops if len(loops) == 1 else loops[rows], out=out)
-        everything = slice(0, len(out))
-        functional.sum_over(near, everything, loaded, gather_rows(h, self._needs[rows.start]), out, loops is not None)
+        needed = gather_rows(h, self._needs[rows.start])
+        near.sum_onto(out, slice(0, len(out)), loaded, needed, loops is not None)
         to[rows] = out
 
     def _number(self, lists: EdgeLists, rows: slice, place: Tensor, files: Files) -> Tensor:

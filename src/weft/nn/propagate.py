@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from weft.exchange import Background, Communicator, SliceLayout, send_rows, send_slices
-from weft.nn import functional
 from weft.nn.loading import Files, Loaded
 from weft.placements import EdgeLists, New, Round, Rounds, SliceLayer
 
@@ -61,7 +60,7 @@ def mix(lists: EdgeLists, rows: slice, weight: Tensor | None, loops: Tensor | No
     to = out[rows]
     if loops is not None:
         torch.mul(h[rows], loops if len(loops) == 1 else loops[rows], out=to)
-    functional.sum_over(lists, rows, weight, h, to, loops is not None)
+    lists.sum_onto(to, rows, weight, h, loops is not None)
 
 
 class Course:
@@ -73,6 +72,7 @@ class Course:
         """`files`: where slices are, and what there is an edge of; None: in memory."""
         self.there, self._make_back, self.background, self.files = there, back, background, files
         self._back: Rounds | None = None
+        self._spreads: dict[int, SliceLayout] = {}
         self._rooms: dict[tuple[object, ...], Tensor] = {}
         self._loaded: dict[int, Loaded] = {}
         self.mixes: list[Mix] = []  # that are remembered
@@ -86,8 +86,10 @@ class Course:
 
     def spread(self, total: int) -> SliceLayout:
         """Whose are which of so many columns."""
-        bounds = self.there.bounds
-        return SliceLayout(bounds, self.there.rank, len(bounds) - 1, total)
+        if total not in self._spreads:
+            bounds = self.there.bounds
+            self._spreads[total] = SliceLayout(bounds, self.there.rank, len(bounds) - 1, total)
+        return self._spreads[total]
 
     def room(self, number: int, like: Tensor, spread: SliceLayout) -> Tensor:
         """Room for a slice of all rows; padding is zero, and stays so."""
@@ -175,7 +177,7 @@ class _Propagate(torch.autograd.Function):
         gradients: list[Tensor | None] = [None] * len(flat)
         for number, (h, g_out) in enumerate(zip(ctx.entered, came[::-1], strict=True)):
             if ctx.needs_input_grad[3 + 2 * number]:
-                gradients[2 * number] = functional.edge_products(course.there.lists, g_out, h)
+                gradients[2 * number] = course.there.lists.products(g_out, h)
             if ctx.needs_input_grad[4 + 2 * number]:
                 of_rows = (g_out * h).sum(1, keepdim=True)
                 gradients[2 * number + 1] = of_rows.sum_to_size(loops[number].shape)

@@ -1,5 +1,6 @@
-"""Sums, means and maxima over edges.
+"""Sums, means and maxima over edges, with their gradients, on one block or wherever a layer's edges are.
 
+Forward passes go by destination; gradients of sources go over the transposed block, so that each row is written by one.
 Partial sums travel as sums, a mean is divided once by the true count; a maximum travels as its value, and how many edges
 attain it.
 """
@@ -11,14 +12,75 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.exchange import add_rows, gather_rows
-from weft.nn import functional
+from weft.exchange import Communicator, Portion, Route, add_rows, gather_rows
 from weft.nn.convolution import REDUCE
 from weft.nn.propagate import sum_on_slices
+from weft.operations import Lists, Turned, operations_for
 from weft.placements import ColumnLayer, Edges, Merge, SliceLayer, SplitLayer
 from weft.sampling import Block
 
 Weigh = Callable[[Edges], Tensor | None]
+
+
+def aggregate(block: Block, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
+    """Sum, mean or max of the sources' rows [num_src, ...] into [num_dst, ...]; no edges give zero. No weights for max."""
+    assert weight is None or reduce != "max"
+    rows = x.reshape(len(x), x[:0].flatten(1).shape[1])
+    out = _Max.apply(block, rows) if reduce == "max" else _Sum.apply(block, rows, weight, reduce == "mean")[0]
+    return out.view(len(out), *x.shape[1:])
+
+
+def aggregate_with_own(
+    block: Block, x: Tensor, weight: Tensor | None = None, reduce: str = "sum"
+) -> tuple[Tensor, Tensor]:
+    """`aggregate`, and the destinations' own rows: together, for their gradients meet in one tensor without a detour."""
+    if reduce == "max" or x.dim() != 2:
+        return aggregate(block, x, weight, reduce), x[: block.num_dst]
+    return _Sum.apply(block, x, weight, reduce == "mean")
+
+
+def summed(
+    lists: Lists | Turned,
+    x: Tensor,
+    weight: Tensor | None = None,
+    mean: bool = False,
+    threads: int = 0,
+    onto: Tensor | None = None,
+) -> Tensor:
+    """Weighted sums (means) of rows by lists, added to `onto` where that is given; without a gradient."""
+    out = x.new_empty(len(lists.indptr) - 1, x.shape[1]) if onto is None else onto
+    operations_for(x).sum_rows(lists, weight, x, out, mean, onto is not None, threads)
+    return out
+
+
+def block_sums(block: Block, x: Tensor, weight: Tensor | None = None, mean: bool = False, threads: int = 0) -> Tensor:
+    """Weighted sums (means) of source rows x [num_src, columns] by destination; without a gradient."""
+    return summed(Lists(block.indptr, block.src), x, weight, mean, threads)
+
+
+def merged(block: Block, x: Tensor, reduce: str, weight: Tensor | None = None) -> Tensor:
+    """Weighted sum or mean of source rows by destination, by one thread; without a gradient."""
+    return block_sums(block, x, weight, reduce == "mean", threads=1)
+
+
+def block_sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, onto: Tensor | None = None) -> Tensor:
+    """The gradient of `block_sums` by its rows: sums of g by source; added to `onto`, where that is given."""
+    return summed(block.transposed(), g, weight, onto=onto)
+
+
+def inverse(degrees: Tensor, like: Tensor) -> Tensor:
+    """One over each degree, as a column; one where there are no edges."""
+    return degrees.clamp(min=1).to(like.dtype).reciprocal()[:, None]
+
+
+def largest(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest source value of each column, and how many edges attain it; without a gradient."""
+    return operations_for(x).max_rows(Lists(block.indptr, block.src), x)
+
+
+def largest_backward(block: Block, share: Tensor, best: Tensor, x: Tensor) -> Tensor:
+    """The sources' gradient: `share` for each edge that attains `best`."""
+    return operations_for(x).max_rows_backward(block.transposed(), share, best, x)
 
 
 class Sums(Merge):
@@ -31,22 +93,20 @@ class Sums(Merge):
         self.key = (reduce,) if weigh is None else None
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-        return (functional.aggregate(edges.block, sources, self._weights(edges, sources), "sum"),)
+        return (aggregate(edges.block, sources, self._weights(edges, sources), "sum"),)
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
         """A mean is divided by all edges of a destination."""
         total = here[0] + layer.summed(there[0])
-        return total * functional.inverse(layer.degrees, total) if self._mean else total
+        return total * inverse(layer.degrees, total) if self._mean else total
 
     def over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
-        return self._divided(
-            edges, functional.aggregate(edges.block, sources, self._weights(edges, sources), self._way(edges))
-        )
+        return self._divided(edges, aggregate(edges.block, sources, self._weights(edges, sources), self._way(edges)))
 
     def whole_with_own(self, edges: Edges, sources: Tensor) -> tuple[Tensor, Tensor]:
         """Both by one function, for their gradients meet in one tensor without a detour."""
         weight = self._weights(edges, sources)
-        total, own = functional.aggregate_with_own(edges.block, sources, weight, self._way(edges))
+        total, own = aggregate_with_own(edges.block, sources, weight, self._way(edges))
         return self._divided(edges, total), own
 
     def split(self, layer: SplitLayer, x: Tensor) -> Tensor:
@@ -64,12 +124,12 @@ class Sums(Merge):
         """In rounds, so that rows travel while others are summed."""
         rows = x.flatten(1)
         merged = sum_on_slices(layer, rows, self._weights(layer.here, rows))
-        merged = merged * functional.inverse(layer.degrees, merged) if self._mean else merged
+        merged = merged * inverse(layer.degrees, merged) if self._mean else merged
         return merged.view(-1, *x.shape[1:])
 
     def ahead(self, edges: Edges, rows: Tensor) -> Tensor:
         weight = None if edges.drawn is None else edges.times(None, rows)
-        return self._divided(edges, functional.merged(edges.block, rows, self._way(edges), weight))
+        return self._divided(edges, merged(edges.block, rows, self._way(edges), weight))
 
     def _apply(self, layer: SplitLayer, x: Tensor) -> tuple[Tensor, Tensor]:
         weights = (self._weights(edges, x) for edges in (layer.here, layer.there))
@@ -86,7 +146,7 @@ class Sums(Merge):
     def _divided(self, edges: Edges, total: Tensor) -> Tensor:
         if not self._mean or edges.drawn is None:
             return total
-        return total * functional.inverse(edges.block.remembered("totals", lambda: edges.totals), total)
+        return total * inverse(edges.block.remembered("totals", lambda: edges.totals), total)
 
 
 class Largest(Merge):
@@ -95,7 +155,7 @@ class Largest(Merge):
     columnwise = True
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-        return (functional.aggregate(edges.block, sources, None, "max"),)
+        return (aggregate(edges.block, sources, None, "max"),)
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
         """Parts are joined as they are made (`split`), for ties count over all of them."""
@@ -115,6 +175,56 @@ def split_max(layer: SplitLayer, sources: Tensor, x: Tensor, here: Block, there:
     return _SplitMax.apply(sources, x, layer, here, there)
 
 
+class _Sum(torch.autograd.Function):
+    """Forward: sum (mean) of weighted source rows by destination, and the destinations' own rows.
+
+    Backward: the same sum over the transposed block, plus the gradient of the own rows.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, block: Block, x: Tensor, weight: Tensor | None, mean: bool) -> tuple[Tensor, Tensor]:
+        ctx.block, ctx.mean = block, mean
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x if weight is not None and ctx.needs_input_grad[2] else None, weight)
+        out = block_sums(block, x, weight, mean)
+        return out, x[: len(out)]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor | None, g_own: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        block = ctx.block
+        if g is None:
+            assert g_own is not None
+            g = g_own.new_zeros(g_own.shape)
+        g = (g * inverse(block.indptr.diff(), g) if ctx.mean else g).contiguous()
+        gx = g_weight = None
+        if ctx.needs_input_grad[1]:
+            gx = block_sums_backward(block, g, weight)
+            if g_own is not None:
+                gx[: len(g_own)] += g_own
+        if x is not None:
+            g_weight = operations_for(g).edge_dot(Lists(block.indptr, block.src), g, x)
+        return None, gx, g_weight, None
+
+
+class _Max(torch.autograd.Function):
+    """Forward: the largest source value of each column. Backward: edges that attain it share the gradient evenly."""
+
+    @staticmethod
+    def forward(ctx: Any, block: Block, x: Tensor) -> Tensor:
+        out, ties = largest(block, x)
+        ctx.block = block
+        ctx.save_for_backward(x, out, ties)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, out, ties = ctx.saved_tensors
+        return None, largest_backward(ctx.block, g / ties, out, x)
+
+
 class _SplitSum(torch.autograd.Function):
     """Forward: the sum (mean) over edges here and pushed ones; and the destinations' own rows, where those come first.
 
@@ -125,48 +235,69 @@ class _SplitSum(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, layer: SplitLayer, weight: Tensor | None, push_weight: Tensor | None, mean: bool
     ) -> tuple[Tensor, Tensor]:
-        pulls, home, comm = layer.pulls, layer.home, layer.comm
         ctx.set_materialize_grads(False)
         ctx.layer, ctx.weights, ctx.mean = layer, (weight, push_weight), mean
-        parts = [(functional.sums(layer.there.block, x, push_weight), home.receive_counts, home.send_counts)]
-        if pulls is not None:
-            parts.append((gather_rows(x, pulls.send), pulls.send_counts, pulls.receive_counts))
-        wait = comm.together(parts, "exchange")
-        if pulls is None:
-            total = functional.sums(layer.here.block, x, weight)
-            (theirs,) = wait()
+        partial = block_sums(layer.there.block, x, push_weight)
+        arrive = _crossing(layer.comm, None if layer.pulls is None else (layer.pulls, x), (layer.home, partial))
+        if layer.pulls is None:
+            total = block_sums(layer.here.block, x, weight)
+            _, add = arrive()
         else:
-            theirs, pulled = wait()
-            total = functional.sums(layer.here.block, torch.cat([x, *pulled]), weight)
-        for rows, at in zip(theirs, home.send.split(home.send_counts), strict=True):
-            add_rows(total, at, rows)
+            pulled, add = arrive()
+            total = block_sums(layer.here.block, torch.cat([x, *pulled]), weight)
+        add(total)
         if mean:
-            total *= functional.inverse(layer.degrees, total)
+            total *= inverse(layer.degrees, total)
         return total, x[: layer.num_dst]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor | None, g_own: Tensor | None) -> tuple[Tensor | None, ...]:
         layer, (weight, push_weight) = ctx.layer, ctx.weights
-        pulls, home, comm = layer.pulls, layer.home, layer.comm
         if g is None:
             assert g_own is not None
             g = torch.zeros_like(g_own)
-        g = (g * functional.inverse(layer.degrees, g) if ctx.mean else g).contiguous()
-        parts = [(gather_rows(g, home.send), home.send_counts, home.receive_counts)]
-        if pulls is None:
-            wait = comm.together(parts, "exchange")
-            gx = functional.sums_backward(layer.here.block, g, weight)
-            (back,) = wait()
+        g = (g * inverse(layer.degrees, g) if ctx.mean else g).contiguous()
+        if layer.pulls is None:
+            arrive = _crossing(layer.comm, (layer.home, g), None)
+            gx = block_sums_backward(layer.here.block, g, weight)
+            back, _ = arrive()
         else:
-            gx, pulled = functional.sums_backward(layer.here.block, g, weight).tensor_split([pulls.num_here])
-            back, returned = comm.together([*parts, (pulled, pulls.receive_counts, pulls.send_counts)], "exchange")()
-            for rows, at in zip(returned, pulls.send.split(pulls.send_counts), strict=True):
-                add_rows(gx, at, rows)
-        functional.sums_backward(layer.there.block, torch.cat(back), push_weight, onto=gx)
+            gx, pulled = block_sums_backward(layer.here.block, g, weight).tensor_split([layer.pulls.num_here])
+            back, add = _crossing(layer.comm, (layer.home, g), (layer.pulls, pulled))()
+            add(gx)
+        block_sums_backward(layer.there.block, torch.cat(back), push_weight, onto=gx)
         if g_own is not None:
             gx[: layer.num_dst] += g_own
         return gx, None, None, None, None
+
+
+def _crossing(
+    comm: Communicator, copied: tuple[Route, Tensor] | None, added: tuple[Route, Tensor] | None
+) -> Callable[[], tuple[tuple[Tensor, ...], Callable[[Tensor], None]]]:
+    """In one message: the rows here that a route copies, and the rows there that a route brings back.
+
+    The result waits: for the copies, by sender, and for what adds the others to the rows that they belong to.
+    """
+    parts: list[Portion] = []
+    if added is not None:
+        parts.append((added[1], added[0].receive_counts, added[0].send_counts))
+    if copied is not None:
+        route, x = copied
+        parts.append((gather_rows(x, route.send), route.send_counts, route.receive_counts))
+    wait = comm.together(parts, "exchange")
+
+    def arrive() -> tuple[tuple[Tensor, ...], Callable[[Tensor], None]]:
+        back, *copies = wait() if added is not None else [(), *wait()]
+
+        def add(total: Tensor) -> None:
+            places = () if added is None else added[0].send.split(added[0].send_counts)
+            for rows, at in zip(back, places, strict=True):
+                add_rows(total, at, rows)
+
+        return copies[0] if copies else (), add
+
+    return arrive
 
 
 class _SplitMax(torch.autograd.Function):
@@ -174,9 +305,9 @@ class _SplitMax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, sources: Tensor, x: Tensor, layer: SplitLayer, here: Block, there: Block) -> Tensor:
-        best, ties = functional.largest(here, sources)
+        best, ties = largest(here, sources)
         best[here.indptr.diff() == 0] = -torch.inf
-        theirs, their_ties = layer.carried(torch.cat(functional.largest(there, x), 1)).chunk(2, 1)
+        theirs, their_ties = layer.carried(torch.cat(largest(there, x), 1)).chunk(2, 1)
         at = layer.at
         highest = best.scatter_reduce(0, at[:, None].expand_as(theirs), theirs, "amax")
         ties = ties * (best == highest)
@@ -193,5 +324,5 @@ class _SplitMax(torch.autograd.Function):
         here, there = ctx.blocks
         share = g / ties.clamp(min=1)
         share_there, best_there = ctx.layer.to_others(torch.cat([share, best], 1)).chunk(2, 1)
-        of_sources = functional.largest_backward(here, share, best, sources)
-        return of_sources, functional.largest_backward(there, share_there, best_there, x), None, None, None, None
+        of_sources = largest_backward(here, share, best, sources)
+        return of_sources, largest_backward(there, share_there, best_there, x), None, None, None, None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.graph import Graph
-from weft.keys import Stream, key, mix64_array
+from weft.keys import Stream, hashes
 from weft.partition.goal import PartitionGoal
 from weft.partition.undirected import undirected_graph
 
@@ -49,4 +49,4 @@ def keyed_order(graph: Graph, seed: int) -> np.ndarray:
 def keyed_ranks(graph: Graph, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Original ids, and a random number for each, [vertices] both."""
     ids = np.arange(graph.num_vertices) if graph.original_ids is None else np.asarray(graph.original_ids)
-    return ids, mix64_array(key(Stream.PARTITION, seed), ids)
+    return ids, hashes(ids, Stream.PARTITION, seed)

@@ -24,7 +24,7 @@ from weft.placements.moves import Moves, View
 from weft.placements.placement import Placement
 from weft.placements.slices import build_slices
 from weft.placements.split import PartialWays
-from weft.placements.team import INPUT, OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team, relabelled
+from weft.placements.team import INPUT, OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team
 from weft.sampling import Block, edge_values, keys_of
 
 
@@ -157,7 +157,7 @@ class Columns(Placement):
             own_at=torch.from_numpy(their_at.astype(np.int64)),
         )
         here = ColumnEdges(
-            relabelled(block, own, len(needed)),
+            block.relabelled(own, len(needed)),
             src_ids=src_ids,
             dst_ids=torch.from_numpy(hop.destinations),
             own_at=torch.from_numpy(own[:destinations].astype(np.int64)),

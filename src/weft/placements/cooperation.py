@@ -78,15 +78,17 @@ class Cooperation:
         self._id = graph.indices.dtype
         self.evenness = SeedBalance()
 
-    def homes(self, seeds: np.ndarray) -> np.ndarray:
-        """The owner of each seed."""
-        return self.team.owners.member_of(seeds.astype(self._id))
+    def share(
+        self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE
+    ) -> tuple[Program, np.ndarray]:
+        """This worker's program for its part of the seeds that the group got, and the worker of each of them."""
+        workers = self._workers(seeds, epoch, batch, stream)
+        return self.program(seeds[workers == self.team.comm.rank], epoch, batch, stream), workers
 
-    def workers(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> np.ndarray:
-        """The worker of each seed that the group got."""
+    def _workers(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream) -> np.ndarray:
         if self.plan.seeds == "spread":
             return dealt(len(seeds), self.team.owners.shares)
-        shares = homes = self.homes(seeds)
+        shares = homes = self.team.owners.member_of(seeds.astype(self._id))
         if self.placements[-1].leaves == {REQUEST}:  # whoever holds a seed asks for what it needs
             most = seed_limits(len(seeds), self.team.owners.shares, self.plan.slack)
             known = of_full_homes(homes, most)
@@ -178,7 +180,7 @@ class Cooperation:
     def _placed(self, hop: Hop, index: int) -> tuple[Layer, np.ndarray]:
         layer, needed = self.placements[index].build(hop, self._positions[index], self.team)
         number = len(self.placements) - 1 - index
-        of_drawn = self._sampler.source_weights(number, hop.vertices)
+        of_drawn = None if self._sampler.equal_edges else self._sampler.source_weights(number, hop.vertices)
         if of_drawn is not None:  # it depends on sources alone, so whoever has an edge can tell what it counts for
             layer.weigh(
                 hop.block, of_drawn, lambda ids: cast(Tensor, self._sampler.source_weights(number, ids.numpy()))

@@ -36,7 +36,7 @@ class Cover(Placement):
         member = team.member(hop.vertices, position.index)
         pull, push = team.costs[position.index]
         pulled = cheapest_cover(hop.block, member, team.comm.rank, team.comm.size, pull, push, _limit(position))
-        return build_split(hop, position, team, pulled)
+        return build_split(hop, position, team, pulled, member)
 
     def count(self, view: View, position: Position) -> Moves:
         """Of each source its row, or partial rows of its edges, whichever is cheaper; and what it takes to find that out."""

@@ -12,7 +12,7 @@ from weft.exchange import Route
 from weft.placements.layer import WholeLayer
 from weft.placements.moves import Moves, View, whole_moves
 from weft.placements.placement import Placement
-from weft.placements.team import INPUT, OWNER, Hop, Position, Team, long, relabelled
+from weft.placements.team import INPUT, OWNER, Hop, Position, Team, long
 
 
 class Pull(Placement):
@@ -41,7 +41,7 @@ class Pull(Placement):
         total = len(here) + len(remote)
         route = Route(len(here), total, long(slots[2]), request_counts, ask_counts, None, None)
         sources = torch.from_numpy(np.concatenate([here, hop.vertices[remote]]))
-        return WholeLayer(relabelled(hop.block, place, total), sources, route, comm=team.compute), here
+        return WholeLayer(hop.block.relabelled(place, total), sources, route, comm=team.compute), here
 
     def count(self, view: View, position: Position) -> Moves:
         return whole_moves(view, position)

@@ -17,7 +17,7 @@ from weft.graph import running_sum
 from weft.placements.edges import Edges, EdgesById, OthersEdges
 from weft.placements.layer import Layer
 from weft.placements.merge import Merge
-from weft.placements.team import OWNER, RELATION_COUNT, Hop, Position, Team, long, relabelled
+from weft.placements.team import OWNER, RELATION_COUNT, Hop, Position, Team, long
 from weft.sampling import Block, edge_values, keys_of
 
 
@@ -120,18 +120,19 @@ class ArrivedEdges:
 
 
 def build_split(
-    hop: Hop, position: Position, team: Team, pulled: np.ndarray | None = None
+    hop: Hop, position: Position, team: Team, pulled: np.ndarray | None = None, member: np.ndarray | None = None
 ) -> tuple[SplitLayer, np.ndarray]:
     """Edges at the owners of their sources, and the ids of the rows needed here.
 
-    `pulled`: [sources] uint8, those whose rows come here instead; all workers give it, or none does.
+    `pulled`: [sources] uint8, those whose rows come here instead; all workers give it, or none does. `member`: who has
+    each source's row, where that is known.
     """
     inputs = position.index == 0
     pulls = pulled is not None and not inputs  # inputs are fetched by the feature store
     pulled = np.zeros(len(hop.vertices), dtype=np.uint8) if pulled is None else pulled
     comm, rank, size = team.comm, team.comm.rank, team.comm.size
     at_owner = position.above == OWNER
-    member = team.member(hop.vertices, position.index)
+    member = team.member(hop.vertices, position.index) if member is None else member
     if RELATION_COUNT in team.sent_with_edges:
         mark_relations(hop.block, edge_values(team.graph, "edge_type", hop.block))
     kept, edges = cut(hop.block, member, pulled, rank, size, team.places or hop.block.edge_ids is not None)
@@ -157,7 +158,7 @@ def build_split(
     place[own] = slots[1]
     place[fetched] = len(here) + np.arange(len(fetched))
     vertices = np.concatenate([here, hop.vertices[fetched]])
-    src_ids, block = torch.from_numpy(vertices), relabelled(kept, place, total)
+    src_ids, block = torch.from_numpy(vertices), kept.relabelled(place, total)
     there = _others_edges(arrived, slots[2], total if inputs else len(here), src_ids, team)
     ways = PartialWays.of(len(hop.destinations), long(edges.pair_dst), edges.pair_counts, arrived.pair_counts)
     pull_route = Route(len(here), total, long(slots[3]), request_counts, fetch_counts, None, None) if pulls else None

@@ -57,7 +57,8 @@ class Team:
     background: Background | None = None  # does what slices can do meanwhile; None: nothing is done so
 
     def __post_init__(self) -> None:
-        self._numbering = Numbering(len(self.graph.indptr) - 1, self.graph.indices.dtype)
+        # The distinct ids of all parts, in order of appearance; and each part's places among them.
+        self.number = Numbering(len(self.graph.indptr) - 1, self.graph.indices.dtype).number
 
     def member(self, vertices: np.ndarray, index: int) -> np.ndarray:
         """Who has each vertex's row before a layer: its owner, or this worker."""
@@ -75,10 +76,6 @@ class Team:
     def ask(self, ids: np.ndarray, counts: list[int]) -> tuple[np.ndarray, list[int]]:
         """Ids go to their owners, in this order; what others ask of this worker comes back, by asker."""
         return self.comm.arrays([(ids, counts)], "sample")[0]
-
-    def number(self, *parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The distinct ids of all parts, in order of appearance; and each part's places among them."""
-        return self._numbering.number(*parts)
 
     def routes_from_owners(self, ids: np.ndarray, first: int) -> tuple[Route, Route, np.ndarray]:
         """Rows of distinct ids from their owners, in this order; of the first ones only; and whose rows that needs here."""
@@ -122,9 +119,3 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     ends = np.cumsum(lengths, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
-
-
-def relabelled(block: Block, place: np.ndarray, num_src: int) -> Block:
-    """The same edges, source i now at place[i]."""
-    src = torch.from_numpy(place[block.src.numpy()])
-    return Block(block.indptr, src, num_src, block.edge_ids, block.positions, block.values)

@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.exchange import Background, Communicator
 from weft.graph import Graph
-from weft.nn import functional, shares
+from weft.nn import shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.loads import SlicedPart
 from weft.planner.messages import Recorded, Recorder, dtype_of, run_layer
@@ -60,7 +60,7 @@ def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:
     x = torch.ones(rows, max(1, -(-width // workers)), requires_grad=True)
 
     def time_of(block: Block) -> float:
-        return timed(lambda: functional.aggregate(block, x).sum().backward())
+        return timed(lambda: sums.aggregate(block, x).sum().backward())
 
     by_row = time_of(random_block(rows, rows, 0))
     return by_row / rows, max(0.0, time_of(random_block(rows, rows, edges)) - by_row) / max(1, edges)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from weft.keys import Stream, key, mix64_array
+from weft.keys import Stream, hashes
 
 
 def dealt(count: int, shares: np.ndarray) -> np.ndarray:
@@ -53,7 +53,7 @@ class Batches:
         return self._made[epoch]
 
     def _cut(self, epoch: int) -> list[np.ndarray]:
-        rank = mix64_array(key(Stream.PERMUTE, self._seed, epoch), self._ids)
+        rank = hashes(self._ids, Stream.PERMUTE, self._seed, epoch)
         order = np.lexsort((self._ids, rank))
         shuffled = self._seeds[order]
         return [shuffled[first : first + self._batch_size] for first in range(0, len(shuffled), self._batch_size)]

@@ -12,6 +12,7 @@ from torch import Tensor
 from weft import _kernels
 from weft.devices import Movable
 from weft.graph import Importance, SelfLoops
+from weft.operations import Turned
 
 T = TypeVar("T")
 
@@ -58,10 +59,15 @@ class Block(Movable):
         """The local destination of each edge, [num_edges] int32."""
         return self.remembered("dst", lambda: _destinations(self))
 
-    def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The edges by source, in edge order: indptr [num_src + 1] int64, then destinations and positions, int32."""
+    def transposed(self) -> Turned:
+        """The edges by source, in edge order."""
         make = _transpose if self.src.is_cpu else _transpose_anywhere
         return self.remembered("transposed", lambda: make(self))
+
+    def relabelled(self, place: np.ndarray, num_src: int) -> "Block":
+        """The same edges, source i now at place[i]."""
+        src = torch.from_numpy(place[self.src.numpy()])
+        return Block(self.indptr, src, num_src, self.edge_ids, self.positions, self.values)
 
     def with_self_loops(self) -> "Block":
         """The block with each destination last among its own sources, once: existing self-loops are dropped."""
@@ -165,18 +171,18 @@ def _destinations(block: Block) -> Tensor:
     return dst
 
 
-def _transpose(block: Block) -> tuple[Tensor, Tensor, Tensor]:
+def _transpose(block: Block) -> Turned:
     indptr = torch.empty(block.num_src + 1, dtype=torch.int64)
     dst, edge = torch.empty_like(block.src), torch.empty_like(block.src)
     arrays = (block.indptr.numpy(), block.src.numpy(), indptr.numpy(), dst.numpy(), edge.numpy())
     _kernels.transpose(*arrays, torch.get_num_threads())
-    return indptr, dst, edge
+    return Turned(indptr, dst, edge)
 
 
-def _transpose_anywhere(block: Block) -> tuple[Tensor, Tensor, Tensor]:
+def _transpose_anywhere(block: Block) -> Turned:
     src, edge = torch.sort(block.src, stable=True)
     ends = torch.arange(block.num_src + 1, dtype=src.dtype, device=src.device)
-    return torch.searchsorted(src, ends), block.dst()[edge], edge.int()
+    return Turned(torch.searchsorted(src, ends), block.dst()[edge], edge.int())
 
 
 def _self_loops(block: Block) -> Block:

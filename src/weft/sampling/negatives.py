@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from weft.graph import Links, running_sum
-from weft.keys import Stream, key, mix64_array
+from weft.keys import Stream, hashes
 
 _TRIES = 16
 
@@ -55,7 +55,7 @@ def uniform_negatives(
     draws = (at[:, None] * each + np.arange(each)).ravel()
 
     def candidates(attempt: int, where: np.ndarray) -> np.ndarray:
-        random = mix64_array(key(stream, *when, attempt), draws[where])
+        random = hashes(draws[where], stream, *when, attempt)
         return _below(random, links.vertices) if alike is None else alike.drawn(random, tails[where])
 
     return _drawn(candidates, np.repeat(heads, each), known).reshape(len(at), each)
@@ -72,7 +72,7 @@ def batch_negatives(
     draws = (batch[chosen][:, None] * each + np.arange(each)).ravel()
 
     def candidates(attempt: int, where: np.ndarray) -> np.ndarray:
-        step = 1 + _below(mix64_array(key(Stream.NEGATIVE, *when, attempt), draws[where]), others)
+        step = 1 + _below(hashes(draws[where], Stream.NEGATIVE, *when, attempt), others)
         return links.ends(batch[(places[where] + step) % len(batch)])[1]
 
     return _drawn(candidates, np.repeat(heads, each), known).reshape(len(chosen), each)

@@ -140,8 +140,10 @@ class Schedule:
         self, examples: Examples, part: int, team: TrainingTeam, lane: int, when: When
     ) -> tuple[Program, Targets]:
         """What this worker computes of a part of a batch of all workers' examples. All workers call this together."""
-        places = np.array_split(np.arange(examples.size), self.count(examples))[part]
-        return team.share(examples, places, when, lane)
+        count = self.count(examples)
+        if count > 1:
+            examples = examples.take(np.array_split(np.arange(examples.size), count)[part])
+        return team.share(examples, when, lane)
 
     def before(self, part: int) -> None:
         """Called before each part of a batch is computed."""
@@ -199,8 +201,7 @@ class Feed(ABC):
         """End all threads after a failure."""
 
     def _batch(self, when: When, examples: Examples, count: int, parts: Iterator[Part]) -> Batch:
-        terms = self.objective.terms(examples.size)
-        return Batch(when.epoch, when.batch, examples.size, terms, count, parts)
+        return Batch(when.epoch, when.batch, examples.size, examples.terms, count, parts)
 
     def _dropout_key(self, when: When) -> int | None:
         return key(Stream.DROPOUT, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
@@ -353,9 +354,6 @@ class WholeGraphFeed(Feed):
                 )
 
     def _part(self, examples: Examples, when: When) -> Part:
-        owners, comm = self.team.owners, self.team.comm
-        first, end = owners.bounds[comm.rank : comm.rank + 2]
-        own = np.flatnonzero((examples.roots >= first) & (examples.roots < end))
-        targets = examples.take(own).owned(owners, comm).to(self.device)
+        targets = examples.owned(self.team.owners, self.team.comm).to(self.device)
         torch_key = (Stream.TORCH, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
         return Part(self.program, self._rows, targets, self.objective.labels, self._dropout_key(when), torch_key)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from weft.exchange import Communicator
-from weft.keys import Stream, key, mix64_array
+from weft.keys import Stream, hashes
 from weft.placements import Program
 from weft.training.batches import Schedule, ScheduleState
 from weft.training.gradients import pack, split_like, unpack
@@ -91,7 +91,7 @@ class Merging:
         elif self._by == "fewest":
             self.steps.dropped.append(min(kept, key=lambda step: (seeds[step], step)))
         else:
-            ranks = mix64_array(key(Stream.MERGE, self._seed, len(kept)), np.array(kept))
+            ranks = hashes(np.array(kept), Stream.MERGE, self._seed, len(kept))
             self.steps.dropped.append(kept[int(ranks.argmin())])
 
     def state(self) -> ScheduleState:
@@ -138,7 +138,7 @@ class Migration(Schedule):
         """The examples at home here of the model that is here in this part."""
         homes = self._homes(examples.roots)
         own = self.steps.own(np.arange(examples.size), homes, self._comm.rank, part)
-        return team.alone(examples, own, when, lane)
+        return team.alone(examples.take(own), when, lane)
 
     def before(self, part: int) -> None:
         """Each model goes on to where it is in this part."""

@@ -64,7 +64,7 @@ class Run:
         """
         self.loader.place(self.model, self.forward.depth, plan, self._reads)
         team = self.loader.feed.team
-        self.plan = team.plan
+        self.plan, self.plan_name = team.plan, str(team.plan)
         self.forward.use(team.background, self.meter, self.settings.budget)
 
     def __call__(self, batch: Batch | Part) -> Tensor:

@@ -39,6 +39,10 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
     merging: ScheduleState | None = None  # which time steps of migrating models are dropped
 
+    def place(self) -> str:
+        """The batch that is next, in words."""
+        return f"epoch {self.epoch + 1}, batch {self.batch + 1}"
+
     @classmethod
     def read(cls, said: Mapping[str, Any]) -> Self:
         """As a checkpoint says it; a ValueError where that can't be."""
@@ -67,6 +71,7 @@ class RunState:
         self._folder = run.settings.checkpoint.folder
         self._written = self._folder if run.comm.rank == 0 else None  # by this worker
         self._writer = checkpoint.Writer()
+        self.check = self._writer.check  # raises what a write has failed with, if one has
         self._times, self._bytes = 0, 0  # checkpoints, and the size of the last one
         self._stopped = 0.0  # seconds that training stopped for them
 
@@ -75,10 +80,6 @@ class RunState:
 
     def __exit__(self, *_: object) -> None:
         self._writer.close()
-
-    def check(self) -> None:
-        """Raise what a write has failed with, if one has."""
-        self._writer.check()
 
     def keep_best(self) -> None:
         """The model as it is now is the best so far."""
@@ -163,7 +164,7 @@ class RunState:
             checkpoint.unpack_optimizer(self._optimizer, found.tensors)
             self._loader.restore_schedule(progress.merging)
         problems = f"{'; '.join(found.problems)}: " if found.problems else ""
-        where = f"epoch {progress.epoch + 1}, batch {progress.batch + 1}"
+        where = progress.place()
         if progress.stopped or progress.epoch == self._settings.optimisation.epochs:
             why = "patience ended it: give more" if progress.stopped else "more epochs train it longer"
             where = f"trained to its end, after epoch {progress.epoch}; {why}"

@@ -48,12 +48,12 @@ class TrainingTeam(ABC):
     begin_thread: Callable[[], None] | None = None  # called by each thread that prepares batches
 
     @abstractmethod
-    def share(self, examples: Examples, places: np.ndarray, when: When, lane: int) -> tuple[Program, Targets]:
-        """What this worker computes of examples at some places of a batch. All workers call this together."""
+    def share(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
+        """What this worker computes of a batch's examples. All workers call this together."""
 
     @abstractmethod
-    def alone(self, examples: Examples, places: np.ndarray, when: When, lane: int) -> tuple[Program, Targets]:
-        """What it computes if those are all its own. All workers call this together, each with other places."""
+    def alone(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
+        """What it computes if those are all its own. All workers call this together, each with other ones."""
 
     def evenness(self) -> SeedBalance:
         """How even the seeds at home were so far."""
@@ -100,11 +100,10 @@ class OneWorker(TrainingTeam):
             for _ in range(lanes)
         ]
 
-    def share(self, examples: Examples, places: np.ndarray, when: When, lane: int) -> tuple[Program, Targets]:
-        own = examples.take(places)
-        program = Program.of(self._samplers[lane].sample(own.vertices, *when))
+    def share(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
+        program = Program.of(self._samplers[lane].sample(examples.vertices, *when))
         program.here = True
-        return program, _all_of(own)
+        return program, _all_of(examples)
 
     alone = share
 
@@ -197,18 +196,16 @@ class ManyWorkers(TrainingTeam):
             team.besides = vertices_to_replicate(graph, (first, end), team.costs, epochs)
         return found
 
-    def share(self, examples: Examples, places: np.ndarray, when: When, lane: int) -> tuple[Program, Targets]:
+    def share(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
         """Examples are dealt to groups; within this one, their vertices to whoever is to compute them."""
-        cooperation, comm = self._cooperations[lane], self._ahead[lane]
-        of_group = examples.take(places[dealt(len(places), self._shares) == self._group])
-        workers = cooperation.workers(of_group.vertices, *when)
-        program = cooperation.program(of_group.vertices[workers == comm.rank], *when)
-        return program, of_group.dealt(workers, comm)
+        if len(self._shares) > 1:
+            examples = examples.take(dealt(examples.size, self._shares) == self._group)
+        program, workers = self._cooperations[lane].share(examples.vertices, *when)
+        return program, examples.dealt(workers, self._ahead[lane])
 
-    def alone(self, examples: Examples, places: np.ndarray, when: When, lane: int) -> tuple[Program, Targets]:
+    def alone(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
         """Others may still be asked for neighbours."""
-        own = examples.take(places)
-        return self._cooperations[lane].program(own.vertices, *when), _all_of(own)
+        return self._cooperations[lane].program(examples.vertices, *when), _all_of(examples)
 
     def evenness(self) -> SeedBalance:
         return sum((cooperation.evenness for cooperation in self._cooperations), SeedBalance())

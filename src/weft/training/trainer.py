@@ -69,8 +69,7 @@ class Trainer:
         self.progress = Progress()
         self._batches, self._validates = len(loader), self.objective.count("validation") > 0
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
-        self._seconds: list[float] = []  # of each batch of the present epoch,
-        self._before: dict[str, float] = {}  # and by stage, of all that came before it
+        self._seconds: list[float] = []  # of each batch of the present epoch
         self._optimizer = make_optimizer(self.model.parameters(), settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
 
@@ -100,18 +99,17 @@ class Trainer:
         self._tell(Started(self.run.describe(), self.settings.flat(), epochs, batches, p.epoch, p.batch))
         for text in self.run.notices():
             self._notice(text)
-        while p.epoch < epochs and not p.stopped:
-            with self.world.during(f"epoch {p.epoch + 1}"):
+        with self.world.during(p.place):
+            while p.epoch < epochs and not p.stopped:
                 self._epoch(interrupts)
         self._evaluate_at_end()
         self._saved.finish(p)
 
     def _epoch(self, interrupts: Interrupts) -> None:
-        p, s = self.progress, self.settings
+        p, s, before = self.progress, self.settings, self.meter.seconds()
         self.model.train()
         for batch in self._epoch_from(p.batch):
-            with self.world.during(f"epoch {p.epoch + 1}, batch {p.batch + 1}"):
-                loss, edges, signum = self._step(batch, interrupts.signum)
+            loss, edges, signum = self._step(batch, interrupts.signum)
             p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.terms, p.batch + 1, p.step + 1
             self._tell(Stepped(p.epoch, p.batch, loss / batch.terms, batch.size, edges))
             self._saved.check()
@@ -121,12 +119,13 @@ class Trainer:
             if signum:
                 self._saved.finish(p)
                 raise Interrupted(signum, self._saved.told_to_stop(p, self._batches))
-        self._end_epoch(sum(self._seconds))
+        stages = {stage: took - before.get(stage, 0.0) for stage, took in self.meter.seconds().items()}
+        self._tell(self._end_epoch(sum(self._seconds), stages))
         self._look()
 
     def _epoch_from(self, first: int) -> Iterator[Batch]:
         """The present epoch's batches from one on. Between two of them the plan may change, where several are tried."""
-        self._seconds, self._before, epoch = [], self.meter.seconds(), self.progress.epoch
+        self._seconds, epoch = [], self.progress.epoch
         while first < self._batches:
             if self.watch is not None:
                 self.watch.begins()
@@ -187,22 +186,20 @@ class Trainer:
             self._optimizer.step()
         return loss_of_all, int(edges_of_all), next((one for one, times in zip(SIGNALS, sent, strict=True) if times), 0)
 
-    def _end_epoch(self, seconds: float) -> None:
-        """Evaluate, remember the best model, decide whether to go on, checkpoint."""
+    def _end_epoch(self, seconds: float, stages: dict[str, float]) -> EpochEnded:
+        """Evaluate, remember the best model, decide whether to go on, checkpoint; what to tell of the epoch."""
         p, every = self.progress, self.settings.evaluation.every
         epoch, loss, best = p.epoch, p.loss / p.seeds, False
         p.history.append({"epoch": epoch, "loss": loss, "validation": None, "figures": {}})
         p.epoch, p.batch, p.loss, p.seeds = epoch + 1, 0, 0.0, 0
-        before, now = self._before, self.meter.seconds()
-        stages = {stage: took - before.get(stage, 0.0) for stage, took in now.items()}
         if every and p.epoch % every == 0:
             best = self._evaluate()
         self._saved.save(p)
         if p.epoch == self.settings.optimisation.epochs:
             best = self._evaluate_at_end() or best
         evaluated = p.history[-1]
-        validation, plan = evaluated["validation"], str(self.parallel)
-        self._tell(EpochEnded(epoch, loss, seconds, validation, best, evaluated["figures"], plan, stages))
+        validation, plan = evaluated["validation"], self.run.plan_name
+        return EpochEnded(epoch, loss, seconds, validation, best, evaluated["figures"], plan, stages)
 
     def _evaluate(self) -> bool:
         """Evaluate after an epoch: is it the best one?"""
@@ -228,16 +225,12 @@ class Trainer:
 
     def _look(self) -> None:
         """After an epoch: plan again, if it did not take what was expected."""
-        p, s, feed = self.progress, self.settings, self.loader.feed
-        if (
-            self.watch is None
-            or not s.parallel.watch
-            or not feed.schedule.settled
-            or p.stopped
-            or p.epoch == s.optimisation.epochs
-        ):
+        p, s = self.progress, self.settings
+        if self.watch is None or not s.parallel.watch or p.stopped or p.epoch == s.optimisation.epochs:
             return
-        self._change(self.watch.look(p.epoch, feed.seconds, self._batches, self.run.comm, feed.rest))
+        feed = self.loader.feed
+        if feed.schedule.settled:
+            self._change(self.watch.look(p.epoch, feed.seconds, self._batches, self.run.comm, feed.rest))
 
     def _finish(self) -> Result:
         self._saved.take_best()

@@ -1,4 +1,4 @@
-"""Kernels in Triton: on a device, what the compiled ones (`_kernels`) do on the CPU; by the names of `nn/operations.py`.
+"""Kernels in Triton: on a device, what the compiled ones (`_kernels`) do on the CPU; by the names of `operations/choice.py`.
 
 Each is tested against its CPU twin by Triton's interpreter, without a device, and compiled for the devices that it is for.
 What comes out does not hang on which thread is first: a row is written by one program in the order of its edges, gradients
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.triton_kernels.attention import attend, attend_backward, head_terms, head_terms_backward
+    from weft.operations import head_terms, head_terms_backward
+    from weft.triton_kernels.attention import attend, attend_backward
     from weft.triton_kernels.attention_v2 import attend_v2, attend_v2_backward
     from weft.triton_kernels.draws import draw, sample
     from weft.triton_kernels.dropout import dropout_mask

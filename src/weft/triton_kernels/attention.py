@@ -5,76 +5,48 @@ logit and sum of exponentials; what its logit's gradient needs of the other edge
 pass by source is all that reads rows, and what it leaves for each edge is added up by destination.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language import constexpr
 
+from weft.operations import Lists, Saved, Terms, Turned
 from weft.triton_kernels.launch import head_tiles, launch, sums_dtype, sums_in
-from weft.triton_kernels.sums import sum_rows
+from weft.triton_kernels.sums import sum_edges
 from weft.triton_kernels.tiles import some_heads
 
 _AHEAD = 4  # edges whose rows are on their way at once
 
 
-def attend(
-    indptr: Tensor,
-    src: Tensor,
-    x: Tensor,
-    terms: tuple[Tensor | None, Tensor | None, Tensor | None],
-    keep: Tensor | None,
-    slope: float,
-) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+def attend(lists: Lists, x: Tensor, terms: Terms) -> tuple[Tensor, Tensor, Saved]:
     """Rows summed by the soft-max times `keep`, the log of the sum of exponentials, and what is saved.
 
     Saved are the result, and each row's largest logit and sum of exponentials.
     """
-    rows, heads, columns = len(indptr) - 1, *x.shape[1:]
-    x, (a_src, a_dst, edges), keep = x.contiguous(), map(_contiguous, terms), _contiguous(keep)
+    rows, heads, columns = len(lists.indptr) - 1, *x.shape[1:]
     out = x.new_empty(rows, heads, columns)
     lse, top, total = (x.new_empty(rows, heads, dtype=sums_dtype(x)) for _ in range(3))
     grid, tiles = head_tiles(rows, heads, columns)
-    given = (indptr, src, a_src, a_dst, edges, keep, x, out, lse, top, total)
-    launch(_attend, grid, *given, SLOPE=slope, HEADS=heads, COLUMNS=columns, ACC=sums_in(x), U=_AHEAD, **tiles)
+    given = (*lists, *map(contiguous, (*terms[:4], x)), out, lse, top, total)
+    launch(_attend, grid, *given, SLOPE=terms.slope, HEADS=heads, COLUMNS=columns, ACC=sums_in(x), U=_AHEAD, **tiles)
     return out, lse, (out, top, total)
 
 
 def attend_backward(
-    indptr: Tensor,
-    src: Tensor,
-    turned: tuple[Tensor, Tensor, Tensor],
-    x: Tensor,
-    terms: tuple[Tensor | None, Tensor | None, Tensor | None],
-    keep: Tensor | None,
-    slope: float,
-    saved: tuple[Tensor, ...],
-    g: Tensor,
-    g_lse: Tensor | None,
+    lists: Lists, turned: Turned, x: Tensor, terms: Terms, saved: Saved, g: Tensor, g_lse: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x through the sum, of what sources and destinations add to logits, and of logits before leaky."""
     out, top, total = saved
     heads, columns = x.shape[1:]
-    x, g, (a_src, a_dst, edges), keep = x.contiguous(), g.contiguous(), map(_contiguous, terms), _contiguous(keep)
     inner = inner_products(g, out, g_lse)
     gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
-    of_edges, g_dst = inner.new_empty(len(src), heads), x.new_empty(len(indptr) - 1, heads)
+    of_edges, g_dst = inner.new_empty(len(lists.other), heads), x.new_empty(len(g), heads)
     grid, tiles = head_tiles(len(x), heads, columns)
-    given = (*turned, a_src, a_dst, edges, keep, x, g, top, total, inner, gx, g_src, of_edges)
-    how = {"SLOPE": slope, "HEADS": heads, "COLUMNS": columns, "ACC": sums_in(x), "U": _AHEAD}
+    given = (*turned, *map(contiguous, (*terms[:4], x, g)), top, total, inner, gx, g_src, of_edges)
+    how = {"SLOPE": terms.slope, "HEADS": heads, "COLUMNS": columns, "ACC": sums_in(x), "U": _AHEAD}
     launch(_attend_by_source, grid, *given, **how, **tiles)
-    sum_rows(indptr, None, None, None, of_edges, g_dst, False, False)
+    sum_edges(lists.indptr, of_edges, g_dst)
     return gx, g_src, g_dst, of_edges.to(x.dtype)
-
-
-def head_terms(x: Tensor, att: Tensor, rows: int) -> Tensor:
-    """<att[head], x[row, head]> of the first rows, [rows, heads]."""
-    return torch.einsum("nhf,hf->nh", x[:rows], att.to(x.dtype))
-
-
-def head_terms_backward(x: Tensor, att: Tensor, g: Tensor, gx: Tensor) -> Tensor:
-    """The gradient of `att`; that of x is added to gx."""
-    gx[: len(g)].addcmul_(g[:, :, None], att.to(gx.dtype))
-    return torch.einsum("nh,nhf->hf", g.to(x.dtype), x[: len(g)]).to(att.dtype)
 
 
 def inner_products(g: Tensor, out: Tensor, g_lse: Tensor | None) -> Tensor:
@@ -83,8 +55,53 @@ def inner_products(g: Tensor, out: Tensor, g_lse: Tensor | None) -> Tensor:
     return inner if g_lse is None else inner - g_lse
 
 
-def _contiguous(x: Tensor | None) -> Tensor | None:
+def contiguous(x: Tensor | None) -> Tensor | None:
+    """As kernels read it, if it is there."""
     return None if x is None else x.contiguous()
+
+
+@triton.jit
+def kept(share, keep, at, known, ACC: constexpr):
+    """Shares of edges, less what dropout took."""
+    if keep is not None:
+        share *= tl.load(keep + at, mask=known, other=0).to(ACC)
+    return share
+
+
+@triton.jit
+def add_edge(logit, values, keep, at, known, top, total, sums, ACC: constexpr):
+    """One more edge of a soft-max and the sum weighted by it: the largest logit, the sum of exponentials, and of rows."""
+    larger = tl.maximum(top, logit)
+    scale, share = tl.exp(top - larger), tl.exp(logit - larger)
+    total = total * scale + share
+    return larger, total, sums * scale[:, None] + kept(share, keep, at, known, ACC)[:, None] * values
+
+
+@triton.jit
+def store_attended(out, top_out, total_out, cells_at, cells, heads_at, known, some, top, total, sums):
+    """A row's result, largest logit and sum of exponentials; without edges 0, 0 and 1."""
+    top, total = tl.where(some, top, 0.0), tl.where(some, total, 1.0)
+    tl.store(out + cells_at, (sums / total[:, None]).to(out.dtype.element_ty), mask=cells)
+    tl.store(top_out + heads_at, top, mask=known)
+    tl.store(total_out + heads_at, total, mask=known)
+    return top, total
+
+
+@triton.jit
+def turned_edge(dst, edge, at, stop, head, known, HEADS: constexpr):
+    """An edge of a source: is it there, also of each head; and the places of its destination's heads and of its own."""
+    live = at < stop
+    to = tl.load(dst + at, mask=live, other=0).to(tl.int64) * HEADS + head
+    return live, known & live, to, tl.load(edge + at, mask=live, other=0).to(tl.int64) * HEADS + head
+
+
+@triton.jit
+def of_logit(logit, gradient, values, keep, e, there, to, top, total, inner, ACC: constexpr):
+    """What an edge counts for, dropout taken off, and the gradient of its logit."""
+    p = tl.exp(logit - tl.load(top + to, mask=there, other=0)) / tl.load(total + to, mask=there, other=1)
+    p = tl.where(there, p, 0.0)
+    dp = kept(tl.sum(gradient * values, axis=1), keep, e, there, ACC)
+    return kept(p, keep, e, there, ACC), p * (dp - tl.load(inner + to, mask=there, other=0))
 
 
 @triton.jit
@@ -100,20 +117,21 @@ def _attend(
     lse,
     top_out,
     total_out,
-    SLOPE: tl.constexpr,
-    HEADS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    ACC: tl.constexpr,
-    U: tl.constexpr,
-    H: tl.constexpr,
-    F: tl.constexpr,
+    SLOPE: constexpr,
+    HEADS: constexpr,
+    COLUMNS: constexpr,
+    ACC: constexpr,
+    U: constexpr,
+    H: constexpr,
+    F: constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     head, _, known, cells, within = some_heads(HEADS, COLUMNS, H, F)
     first, stop = tl.load(indptr + row), tl.load(indptr + row + 1)
+    heads_at = row * HEADS + head
     own = tl.zeros([H], dtype=ACC)
     if a_dst is not None:
-        own = tl.load(a_dst + row * HEADS + head, mask=known, other=0).to(ACC)
+        own = tl.load(a_dst + heads_at, mask=known, other=0).to(ACC)
     top = tl.full([H], float("-inf"), dtype=ACC)
     total = tl.zeros([H], dtype=ACC)
     sums = tl.zeros([H, F], dtype=ACC)
@@ -129,19 +147,11 @@ def _attend(
                 logit += tl.load(edges + e * HEADS + head, mask=known & live, other=0).to(ACC)
             logit = tl.where(live, tl.where(logit > 0, logit, logit * SLOPE), float("-inf"))
             values = tl.load(x + source * (HEADS * COLUMNS) + within, mask=cells & live, other=0).to(ACC)
-            larger = tl.maximum(top, logit)
-            scale, share = tl.exp(top - larger), tl.exp(logit - larger)
-            top, total = larger, total * scale + share
-            if keep is not None:
-                share *= tl.load(keep + e * HEADS + head, mask=known & live, other=0).to(ACC)
-            sums = sums * scale[:, None] + share[:, None] * values
-    some = stop > first
-    top, total = tl.where(some, top, 0.0), tl.where(some, total, 1.0)
-    tl.store(out + row * (HEADS * COLUMNS) + within, (sums / total[:, None]).to(out.dtype.element_ty), mask=cells)
+            top, total, sums = add_edge(logit, values, keep, e * HEADS + head, known & live, top, total, sums, ACC)
+    cells_at, some = row * (HEADS * COLUMNS) + within, stop > first
+    top, total = store_attended(out, top_out, total_out, cells_at, cells, heads_at, known, some, top, total, sums)
     log = tl.where(some, top + tl.log(total), -1e30)
-    tl.store(lse + row * HEADS + head, log.to(lse.dtype.element_ty), mask=known)
-    tl.store(top_out + row * HEADS + head, top, mask=known)
-    tl.store(total_out + row * HEADS + head, total, mask=known)
+    tl.store(lse + heads_at, log.to(lse.dtype.element_ty), mask=known)
 
 
 @triton.jit
@@ -161,13 +171,13 @@ def _attend_by_source(
     gx,
     g_src,
     of_edges,
-    SLOPE: tl.constexpr,
-    HEADS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    ACC: tl.constexpr,
-    U: tl.constexpr,
-    H: tl.constexpr,
-    F: tl.constexpr,
+    SLOPE: constexpr,
+    HEADS: constexpr,
+    COLUMNS: constexpr,
+    ACC: constexpr,
+    U: constexpr,
+    H: constexpr,
+    F: constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     head, column, known, cells, within = some_heads(HEADS, COLUMNS, H, F)
@@ -180,24 +190,15 @@ def _attend_by_source(
     of_own = tl.zeros([H], dtype=ACC)
     for at in range(first, stop, U):
         for ahead in tl.static_range(U):
-            live = at + ahead < stop
-            there = known & live
-            to = tl.load(dst + at + ahead, mask=live, other=0).to(tl.int64) * HEADS + head
-            e = tl.load(edge + at + ahead, mask=live, other=0).to(tl.int64) * HEADS + head
+            live, there, to, e = turned_edge(dst, edge, at + ahead, stop, head, known, HEADS)
             raw = own
             if a_dst is not None:
                 raw += tl.load(a_dst + to, mask=there, other=0).to(ACC)
             if edges is not None:
                 raw += tl.load(edges + e, mask=there, other=0).to(ACC)
-            logit = tl.where(raw > 0, raw, raw * SLOPE) - tl.load(top + to, mask=there, other=0)
-            p = tl.where(there, tl.exp(logit) / tl.load(total + to, mask=there, other=1), 0.0)
+            logit = tl.where(raw > 0, raw, raw * SLOPE)
             gradient = tl.load(g + to[:, None] * COLUMNS + column[None, :], mask=cells & live, other=0).to(ACC)
-            dp = tl.sum(gradient * values, axis=1)
-            share = p
-            if keep is not None:
-                kept = tl.load(keep + e, mask=there, other=0).to(ACC)
-                dp, share = dp * kept, share * kept
-            of_raw = p * (dp - tl.load(inner + to, mask=there, other=0))
+            share, of_raw = of_logit(logit, gradient, values, keep, e, there, to, top, total, inner, ACC)
             of_raw = tl.where(raw > 0, of_raw, of_raw * SLOPE)
             of_values += share[:, None] * gradient
             of_own += of_raw

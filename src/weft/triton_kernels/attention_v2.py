@@ -3,8 +3,17 @@
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language import constexpr
 
-from weft.triton_kernels.attention import inner_products
+from weft.operations import JoinedTerms, Lists, Saved, Turned
+from weft.triton_kernels.attention import (
+    add_edge,
+    contiguous,
+    inner_products,
+    of_logit,
+    store_attended,
+    turned_edge,
+)
 from weft.triton_kernels.launch import cdiv, head_tiles, launch, sums_dtype, sums_in
 from weft.triton_kernels.tiles import some_heads
 
@@ -12,54 +21,37 @@ _AHEAD = 4  # edges whose rows are on their way at once
 _ROWS = 16  # of a program, where something is summed over all rows
 
 
-def attend_v2(
-    indptr: Tensor, src: Tensor, xl: Tensor, xr: Tensor, att: Tensor, keep: Tensor | None, slope: float
-) -> tuple[Tensor, tuple[Tensor, ...]]:
+def attend_v2(lists: Lists, terms: JoinedTerms) -> tuple[Tensor, Saved]:
     """Rows summed by the soft-max times `keep`; saved are the result, each row's largest logit and sum of exponentials."""
-    rows, heads, columns = len(indptr) - 1, *xl.shape[1:]
-    xl, xr, att, keep = _contiguous(xl, xr, att, keep)
+    xl, rows = terms.of_sources, len(lists.indptr) - 1
+    heads, columns = xl.shape[1:]
     out = xl.new_empty(rows, heads, columns)
     top, total = (out.new_empty(rows, heads, dtype=sums_dtype(xl)) for _ in range(2))
     grid, tiles = head_tiles(rows, heads, columns)
-    given = (indptr, src, xl, xr, att, keep, out, top, total)
-    launch(_attend, grid, *given, SLOPE=slope, HEADS=heads, COLUMNS=columns, ACC=sums_in(xl), U=_AHEAD, **tiles)
+    given = (*lists, *map(contiguous, terms[:4]), out, top, total)
+    launch(_attend, grid, *given, SLOPE=terms.slope, HEADS=heads, COLUMNS=columns, ACC=sums_in(xl), U=_AHEAD, **tiles)
     return out, (out, top, total)
 
 
 def attend_v2_backward(
-    indptr: Tensor,
-    src: Tensor,
-    turned: tuple[Tensor, Tensor, Tensor],
-    xl: Tensor,
-    xr: Tensor,
-    att: Tensor,
-    keep: Tensor | None,
-    slope: float,
-    saved: tuple[Tensor, ...],
-    g: Tensor,
+    lists: Lists, turned: Turned, terms: JoinedTerms, saved: Saved, g: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of xl, xr and att: by source, and by destination with what that left for each edge."""
     out, top, total = saved
     rows, heads, columns = g.shape
-    xl, xr, att, keep, g = *_contiguous(xl, xr, att, keep), g.contiguous()
+    joined, g = [x.contiguous() for x in terms[:3]], g.contiguous()
     inner = inner_products(g, out, None)
-    g_xl, g_xr, of_edges = xl.new_empty(xl.shape), xr.new_empty(xr.shape), inner.new_empty(len(src), heads)
-    how = {"SLOPE": slope, "HEADS": heads, "COLUMNS": columns, "ACC": sums_in(xl), "U": _AHEAD}
-    grid, tiles = head_tiles(len(xl), heads, columns)
-    given = (*turned, xl, xr, att, keep, g, top, total, inner, g_xl, of_edges)
+    g_xl, g_xr = (x.new_empty(x.shape) for x in terms[:2])
+    of_edges = inner.new_empty(len(lists.other), heads)
+    how = {"SLOPE": terms.slope, "HEADS": heads, "COLUMNS": columns, "ACC": sums_in(g_xl), "U": _AHEAD}
+    grid, tiles = head_tiles(len(g_xl), heads, columns)
+    given = (*turned, *joined, contiguous(terms.keep), g, top, total, inner, g_xl, of_edges)
     launch(_by_source, grid, *given, **how, **tiles)
     pieces = cdiv(rows, _ROWS)
     sums = inner.new_empty(pieces, heads, columns)
     grid, tiles = head_tiles(pieces, heads, columns)
-    by_destination = (indptr, src, xl, xr, att, of_edges, g_xr, sums, rows)
-    launch(_by_destination, grid, *by_destination, ROWS=_ROWS, **how, **tiles)
-    return g_xl, g_xr, sums.sum(0).to(att.dtype)
-
-
-def _contiguous(
-    xl: Tensor, xr: Tensor, att: Tensor, keep: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    return xl.contiguous(), xr.contiguous(), att.contiguous(), None if keep is None else keep.contiguous()
+    launch(_by_destination, grid, *lists, *joined, of_edges, g_xr, sums, rows, ROWS=_ROWS, **how, **tiles)
+    return g_xl, g_xr, sums.sum(0).to(terms.vector.dtype)
 
 
 @triton.jit
@@ -73,18 +65,19 @@ def _attend(
     out,
     top_out,
     total_out,
-    SLOPE: tl.constexpr,
-    HEADS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    ACC: tl.constexpr,
-    U: tl.constexpr,
-    H: tl.constexpr,
-    F: tl.constexpr,
+    SLOPE: constexpr,
+    HEADS: constexpr,
+    COLUMNS: constexpr,
+    ACC: constexpr,
+    U: constexpr,
+    H: constexpr,
+    F: constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     head, _, known, cells, within = some_heads(HEADS, COLUMNS, H, F)
     first, stop = tl.load(indptr + row), tl.load(indptr + row + 1)
-    own = tl.load(xr + row * (HEADS * COLUMNS) + within, mask=cells, other=0).to(ACC)
+    cells_at, heads_at = row * (HEADS * COLUMNS) + within, row * HEADS + head
+    own = tl.load(xr + cells_at, mask=cells, other=0).to(ACC)
     vector = tl.load(att + within, mask=cells, other=0).to(ACC)
     top = tl.full([H], float("-inf"), dtype=ACC)
     total = tl.zeros([H], dtype=ACC)
@@ -98,17 +91,8 @@ def _attend(
             joined = values + own
             logit = tl.sum(vector * tl.where(joined > 0, joined, joined * SLOPE), axis=1)
             logit = tl.where(live, logit, float("-inf"))
-            larger = tl.maximum(top, logit)
-            scale, share = tl.exp(top - larger), tl.exp(logit - larger)
-            top, total = larger, total * scale + share
-            if keep is not None:
-                share *= tl.load(keep + e * HEADS + head, mask=known & live, other=0).to(ACC)
-            sums = sums * scale[:, None] + share[:, None] * values
-    some = stop > first
-    top, total = tl.where(some, top, 0.0), tl.where(some, total, 1.0)
-    tl.store(out + row * (HEADS * COLUMNS) + within, (sums / total[:, None]).to(out.dtype.element_ty), mask=cells)
-    tl.store(top_out + row * HEADS + head, top, mask=known)
-    tl.store(total_out + row * HEADS + head, total, mask=known)
+            top, total, sums = add_edge(logit, values, keep, e * HEADS + head, known & live, top, total, sums, ACC)
+    store_attended(out, top_out, total_out, cells_at, cells, heads_at, known, stop > first, top, total, sums)
 
 
 @triton.jit
@@ -126,13 +110,13 @@ def _by_source(
     inner,
     g_xl,
     of_edges,
-    SLOPE: tl.constexpr,
-    HEADS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    ACC: tl.constexpr,
-    U: tl.constexpr,
-    H: tl.constexpr,
-    F: tl.constexpr,
+    SLOPE: constexpr,
+    HEADS: constexpr,
+    COLUMNS: constexpr,
+    ACC: constexpr,
+    U: constexpr,
+    H: constexpr,
+    F: constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     head, column, known, cells, within = some_heads(HEADS, COLUMNS, H, F)
@@ -142,25 +126,15 @@ def _by_source(
     of_values = tl.zeros([H, F], dtype=ACC)
     for at in range(first, stop, U):
         for ahead in tl.static_range(U):
-            live = at + ahead < stop
-            there = known & live
-            to = tl.load(dst + at + ahead, mask=live, other=0).to(tl.int64) * HEADS + head
-            e = tl.load(edge + at + ahead, mask=live, other=0).to(tl.int64) * HEADS + head
+            live, there, to, e = turned_edge(dst, edge, at + ahead, stop, head, known, HEADS)
             rows = to[:, None] * COLUMNS + column[None, :]
             joined = values + tl.load(xr + rows, mask=cells & live, other=0).to(ACC)
             slanted = tl.where(joined > 0, vector, vector * SLOPE)
             logit = tl.sum(slanted * joined, axis=1)
-            p = tl.exp(logit - tl.load(top + to, mask=there, other=0)) / tl.load(total + to, mask=there, other=1)
-            p = tl.where(there, p, 0.0)
             gradient = tl.load(g + rows, mask=cells & live, other=0).to(ACC)
-            dp = tl.sum(gradient * values, axis=1)
-            share = p
-            if keep is not None:
-                kept = tl.load(keep + e, mask=there, other=0).to(ACC)
-                dp, share = dp * kept, share * kept
-            of_logit = p * (dp - tl.load(inner + to, mask=there, other=0))
-            of_values += share[:, None] * gradient + of_logit[:, None] * slanted
-            tl.store(of_edges + e, of_logit, mask=there)
+            share, of_joined = of_logit(logit, gradient, values, keep, e, there, to, top, total, inner, ACC)
+            of_values += share[:, None] * gradient + of_joined[:, None] * slanted
+            tl.store(of_edges + e, of_joined, mask=there)
     tl.store(g_xl + row * (HEADS * COLUMNS) + within, of_values.to(g_xl.dtype.element_ty), mask=cells)
 
 
@@ -175,14 +149,14 @@ def _by_destination(
     g_xr,
     g_att,
     rows,
-    SLOPE: tl.constexpr,
-    HEADS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    ACC: tl.constexpr,
-    U: tl.constexpr,
-    H: tl.constexpr,
-    F: tl.constexpr,
+    SLOPE: constexpr,
+    HEADS: constexpr,
+    COLUMNS: constexpr,
+    ROWS: constexpr,
+    ACC: constexpr,
+    U: constexpr,
+    H: constexpr,
+    F: constexpr,
 ):
     piece = tl.program_id(0).to(tl.int64)
     head, _, known, cells, within = some_heads(HEADS, COLUMNS, H, F)
@@ -198,9 +172,9 @@ def _by_destination(
                 live = e < stop
                 source = tl.load(src + e, mask=live, other=0).to(tl.int64)
                 joined = own + tl.load(xl + source * (HEADS * COLUMNS) + within, mask=cells & live, other=0).to(ACC)
-                of_logit = tl.load(of_edges + e * HEADS + head, mask=known & live, other=0)[:, None]
-                of_logit = tl.where(joined > 0, of_logit, of_logit * SLOPE)
-                of_own += of_logit * vector
-                of_vector += of_logit * joined
+                of_joined = tl.load(of_edges + e * HEADS + head, mask=known & live, other=0)[:, None]
+                of_joined = tl.where(joined > 0, of_joined, of_joined * SLOPE)
+                of_own += of_joined * vector
+                of_vector += of_joined * joined
         tl.store(g_xr + row * (HEADS * COLUMNS) + within, of_own.to(g_xr.dtype.element_ty), mask=cells)
     tl.store(g_att + piece * (HEADS * COLUMNS) + within, of_vector, mask=cells)

@@ -3,42 +3,44 @@
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language import constexpr
 
+from weft.operations import Lists, Turned
 from weft.triton_kernels.launch import launch, row_tiles, sums_in
-from weft.triton_kernels.tiles import some_rows
+from weft.triton_kernels.tiles import other_ends, some_rows
 
 _AHEAD = 4  # edges whose rows are on their way at once
 
 
-def film(indptr: Tensor, src: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, mean: bool) -> Tensor:
+def film(lists: Lists, x: Tensor, gamma: Tensor, beta: Tensor, mean: bool) -> Tensor:
     """The sum (mean) over edges of relu(gamma[row] x[source] + beta[row])."""
-    rows, width = len(indptr) - 1, x.shape[1]
+    rows, width = len(lists.indptr) - 1, x.shape[1]
     out = x.new_empty(rows, width)
     grid, tiles = row_tiles(rows, width)
-    given = (indptr, src, x.contiguous(), gamma.contiguous(), beta.contiguous(), out, rows)
+    given = (*lists, x.contiguous(), gamma.contiguous(), beta.contiguous(), out, rows)
     launch(_film, grid, *given, WIDTH=width, MEAN=mean, ACC=sums_in(x), U=_AHEAD, **tiles)
     return out
 
 
 def film_backward(
-    indptr: Tensor,
-    src: Tensor,
-    turned: tuple[Tensor, Tensor, Tensor],
-    x: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    g: Tensor,
+    lists: Lists, turned: Turned, x: Tensor, gamma: Tensor, beta: Tensor, g: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, gamma and beta; g is divided by degrees already where the mean was taken."""
-    rows, width = len(indptr) - 1, x.shape[1]
+    rows, width = len(lists.indptr) - 1, x.shape[1]
     x, gamma, beta, g = x.contiguous(), gamma.contiguous(), beta.contiguous(), g.contiguous()
     gx, g_gamma, g_beta = (t.new_empty(t.shape) for t in (x, gamma, beta))
     how = {"WIDTH": width, "ACC": sums_in(x), "U": _AHEAD}
     grid, tiles = row_tiles(rows, width)
-    launch(_film_by_row, grid, indptr, src, x, gamma, beta, g, g_gamma, g_beta, rows, **how, **tiles)
+    launch(_film_by_row, grid, *lists, x, gamma, beta, g, g_gamma, g_beta, rows, **how, **tiles)
     grid, tiles = row_tiles(len(x), width)
     launch(_film_by_source, grid, *turned[:2], x, gamma, beta, g, gx, len(x), **how, **tiles)
     return gx, g_gamma, g_beta
+
+
+@triton.jit
+def _affine(gamma, beta, at, cells, ACC: constexpr):
+    """What rows are multiplied with, and what is added."""
+    return tl.load(gamma + at, mask=cells, other=0).to(ACC), tl.load(beta + at, mask=cells, other=0).to(ACC)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -50,25 +52,20 @@ def _film(
     beta,
     out,
     rows,
-    WIDTH: tl.constexpr,
-    MEAN: tl.constexpr,
-    ACC: tl.constexpr,
-    U: tl.constexpr,
-    R: tl.constexpr,
-    C: tl.constexpr,
+    WIDTH: constexpr,
+    MEAN: constexpr,
+    ACC: constexpr,
+    U: constexpr,
+    R: constexpr,
+    C: constexpr,
 ):
-    row, column, here, within, first, stop = some_rows(indptr, rows, WIDTH, R, C)
-    places, own = row[:, None] * WIDTH + column[None, :], here[:, None] & within
-    scale = tl.load(gamma + places, mask=own, other=0).to(ACC)
-    shift = tl.load(beta + places, mask=own, other=0).to(ACC)
+    places, own, column, within, first, stop = some_rows(indptr, rows, WIDTH, R, C)
+    scale, shift = _affine(gamma, beta, places, own, ACC)
     total = tl.zeros([R, C], dtype=ACC)
     for at in range(0, tl.max(stop - first), U):
         for ahead in tl.static_range(U):
-            e = first + (at + ahead)
-            live = e < stop
-            source = tl.load(src + e, mask=live, other=0).to(tl.int64)
-            cells = live[:, None] & within
-            value = tl.load(x + source[:, None] * WIDTH + column[None, :], mask=cells, other=0).to(ACC)
+            live, there, cells = other_ends(src, first + (at + ahead), stop, column, within, WIDTH)
+            value = tl.load(x + there, mask=cells, other=0).to(ACC)
             value = scale * value + shift
             total += tl.where(live[:, None] & (value > 0), value, 0.0)
     if MEAN:
@@ -87,26 +84,21 @@ def _film_by_row(
     g_gamma,
     g_beta,
     rows,
-    WIDTH: tl.constexpr,
-    ACC: tl.constexpr,
-    U: tl.constexpr,
-    R: tl.constexpr,
-    C: tl.constexpr,
+    WIDTH: constexpr,
+    ACC: constexpr,
+    U: constexpr,
+    R: constexpr,
+    C: constexpr,
 ):
-    row, column, here, within, first, stop = some_rows(indptr, rows, WIDTH, R, C)
-    places, own = row[:, None] * WIDTH + column[None, :], here[:, None] & within
-    scale = tl.load(gamma + places, mask=own, other=0).to(ACC)
-    shift = tl.load(beta + places, mask=own, other=0).to(ACC)
+    places, own, column, within, first, stop = some_rows(indptr, rows, WIDTH, R, C)
+    scale, shift = _affine(gamma, beta, places, own, ACC)
     gradient = tl.load(g + places, mask=own, other=0).to(ACC)
     of_scale = tl.zeros([R, C], dtype=ACC)
     of_shift = tl.zeros([R, C], dtype=ACC)
     for at in range(0, tl.max(stop - first), U):
         for ahead in tl.static_range(U):
-            e = first + (at + ahead)
-            live = e < stop
-            source = tl.load(src + e, mask=live, other=0).to(tl.int64)
-            cells = live[:, None] & within
-            value = tl.load(x + source[:, None] * WIDTH + column[None, :], mask=cells, other=0).to(ACC)
+            live, there, cells = other_ends(src, first + (at + ahead), stop, column, within, WIDTH)
+            value = tl.load(x + there, mask=cells, other=0).to(ACC)
             passed = tl.where(live[:, None] & (scale * value + shift > 0), gradient, 0.0)
             of_scale += passed * value
             of_shift += passed
@@ -116,32 +108,15 @@ def _film_by_row(
 
 @triton.jit(do_not_specialize=["rows"])
 def _film_by_source(
-    indptr,
-    dst,
-    x,
-    gamma,
-    beta,
-    g,
-    gx,
-    rows,
-    WIDTH: tl.constexpr,
-    ACC: tl.constexpr,
-    U: tl.constexpr,
-    R: tl.constexpr,
-    C: tl.constexpr,
+    indptr, dst, x, gamma, beta, g, gx, rows, WIDTH: constexpr, ACC: constexpr, U: constexpr, R: constexpr, C: constexpr
 ):
-    row, column, here, within, first, stop = some_rows(indptr, rows, WIDTH, R, C)
-    places, own = row[:, None] * WIDTH + column[None, :], here[:, None] & within
+    places, own, column, within, first, stop = some_rows(indptr, rows, WIDTH, R, C)
     value = tl.load(x + places, mask=own, other=0).to(ACC)
     total = tl.zeros([R, C], dtype=ACC)
     for at in range(0, tl.max(stop - first), U):
         for ahead in tl.static_range(U):
-            e = first + (at + ahead)
-            live = e < stop
-            to = tl.load(dst + e, mask=live, other=0).to(tl.int64)
-            there, cells = to[:, None] * WIDTH + column[None, :], live[:, None] & within
-            scale = tl.load(gamma + there, mask=cells, other=0).to(ACC)
-            shift = tl.load(beta + there, mask=cells, other=0).to(ACC)
+            _, there, cells = other_ends(dst, first + (at + ahead), stop, column, within, WIDTH)
+            scale, shift = _affine(gamma, beta, there, cells, ACC)
             gradient = tl.load(g + there, mask=cells, other=0).to(ACC)
             total += tl.where(scale * value + shift > 0, scale * gradient, 0.0)
     tl.store(gx + places, total.to(gx.dtype.element_ty), mask=own)

@@ -1,80 +1,86 @@
 """Sums of rows along edges, and the products that their weights' gradients are."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language import constexpr
 
+from weft.operations import Lists, Turned, ends
 from weft.triton_kernels.launch import cdiv, launch, row_tiles, sums_in
-from weft.triton_kernels.tiles import some_rows
+from weft.triton_kernels.tiles import other_ends, some_rows
 
 _AHEAD = 8  # edges whose rows are on their way at once
 _EDGES = 32  # of a program, where each edge has one number
 
 
 def sum_rows(
+    lists: Lists | Turned, weight: Tensor | None, x: Tensor, out: Tensor, mean: bool, onto: bool, threads: int = 0
+) -> None:
+    """out[i] = the sum (mean) over i's edges of weight[edge] x[other]."""
+    numbers = lists.edge if isinstance(lists, Turned) and weight is not None else None
+    given = (lists.indptr, lists.other, numbers, None if weight is None else weight.contiguous(), x.contiguous(), out)
+    _sum(*given, MEAN=mean, ONTO=onto)
+
+
+def sum_edges(indptr: Tensor, x: Tensor, out: Tensor) -> None:
+    """out[i] = the sum over i's edges, each of which has a row of x, in order."""
+    _sum(indptr, None, None, None, x, out, MEAN=False, ONTO=False)
+
+
+def _sum(
     indptr: Tensor,
     other: Tensor | None,
     edge: Tensor | None,
     weight: Tensor | None,
     x: Tensor,
     out: Tensor,
-    mean: bool,
-    onto: bool,
-    threads: int | None = None,
+    **how: bool,
 ) -> None:
-    """out[i] = the sum (mean) over i's edges of weight[edge] x[other]; other None: x has a row for each edge, in order."""
     rows, width = len(indptr) - 1, x.shape[1]
     grid, tiles = row_tiles(rows, width)
-    numbers = edge if weight is not None else None
-    given = (indptr, other, numbers, weight if weight is None else weight.contiguous(), x.contiguous(), out, rows)
-    launch(_sum_rows, grid, *given, WIDTH=width, MEAN=mean, ONTO=onto, ACC=sums_in(x), U=_AHEAD, **tiles)
+    given = (indptr, other, edge, weight, x, out, rows)
+    launch(_sum_rows, grid, *given, WIDTH=width, ACC=sums_in(x), U=_AHEAD, **how, **tiles)
 
 
-def edge_dot(indptr: Tensor, other: Tensor, g: Tensor, x: Tensor) -> Tensor:
+def edge_dot(lists: Lists, g: Tensor, x: Tensor) -> Tensor:
     """<g[row], x[other]> of each edge."""
-    out = g.new_empty(len(other))
-    rows = torch.arange(len(indptr) - 1, dtype=torch.int32, device=g.device)
-    row = rows.repeat_interleave(indptr.diff(), output_size=len(other))
-    width = x.shape[1]
+    edges, width = len(lists.other), x.shape[1]
+    out = g.new_empty(edges)
     columns = min(triton.next_power_of_2(max(width, 1)), 64)
-    given = (row, other, g.contiguous(), x.contiguous(), out, len(other))
-    launch(_edge_dot, (cdiv(len(other), _EDGES),), *given, WIDTH=width, ACC=sums_in(x), E=_EDGES, C=columns)
+    given = (ends(lists), lists.other, g.contiguous(), x.contiguous(), out, edges)
+    launch(_edge_dot, (cdiv(edges, _EDGES),), *given, WIDTH=width, ACC=sums_in(x), E=_EDGES, C=columns)
     return out
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _sum_rows(
     indptr,
-    other,
+    lists,
     edge,
     weight,
     x,
     out,
     rows,
-    WIDTH: tl.constexpr,
-    MEAN: tl.constexpr,
-    ONTO: tl.constexpr,
-    ACC: tl.constexpr,
-    U: tl.constexpr,
-    R: tl.constexpr,
-    C: tl.constexpr,
+    WIDTH: constexpr,
+    MEAN: constexpr,
+    ONTO: constexpr,
+    ACC: constexpr,
+    U: constexpr,
+    R: constexpr,
+    C: constexpr,
 ):
-    row, column, here, within, first, stop = some_rows(indptr, rows, WIDTH, R, C)
-    places = out + row[:, None] * WIDTH + column[None, :]
+    places, own, column, within, first, stop = some_rows(indptr, rows, WIDTH, R, C)
     total = tl.zeros([R, C], dtype=ACC)
     if ONTO:
-        total = tl.load(places, mask=here[:, None] & within, other=0).to(ACC)
+        total = tl.load(out + places, mask=own, other=0).to(ACC)
     for at in range(0, tl.max(stop - first), U):
         for ahead in tl.static_range(U):
             e = first + (at + ahead)
             live = e < stop
-            source = e
-            if other is not None:
-                source = tl.load(other + e, mask=live, other=0).to(tl.int64)
-            row_of = tl.load(x + source[:, None] * WIDTH + column[None, :], mask=live[:, None] & within, other=0).to(
-                ACC
-            )
+            there, cells = e[:, None] * WIDTH + column[None, :], live[:, None] & within
+            if lists is not None:
+                live, there, cells = other_ends(lists, e, stop, column, within, WIDTH)
+            row_of = tl.load(x + there, mask=cells, other=0).to(ACC)
             if weight is not None:
                 number = e
                 if edge is not None:
@@ -83,15 +89,15 @@ def _sum_rows(
             total += row_of
     if MEAN:
         total /= tl.maximum(stop - first, 1).to(ACC)[:, None]
-    tl.store(places, total.to(out.dtype.element_ty), mask=here[:, None] & within)
+    tl.store(out + places, total.to(out.dtype.element_ty), mask=own)
 
 
 @triton.jit(do_not_specialize=["edges"])
-def _edge_dot(row, other, g, x, out, edges, WIDTH: tl.constexpr, ACC: tl.constexpr, E: tl.constexpr, C: tl.constexpr):
+def _edge_dot(row, lists, g, x, out, edges, WIDTH: constexpr, ACC: constexpr, E: constexpr, C: constexpr):
     e = tl.program_id(0).to(tl.int64) * E + tl.arange(0, E)
     live = e < edges
     to = tl.load(row + e, mask=live, other=0).to(tl.int64)
-    source = tl.load(other + e, mask=live, other=0).to(tl.int64)
+    source = tl.load(lists + e, mask=live, other=0).to(tl.int64)
     total = tl.zeros([E], dtype=ACC)
     for start in range(0, WIDTH, C):
         column = start + tl.arange(0, C)

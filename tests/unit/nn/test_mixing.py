@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from weft.nn import coefficients, functional, propagate
+from weft.nn import coefficients, propagate
 from weft.placements import EdgeLists, Rounds
 
 VERTICES = 50
@@ -49,7 +49,7 @@ def test_mixing_is_a_matrix_and_turned_its_transpose(owned):
 def test_gradients_of_edges():
     of, g, h = lists(), *torch.randn(2, VERTICES, 5, dtype=torch.float64)
     dst = torch.arange(VERTICES).repeat_interleave(of.indptr.diff())
-    torch.testing.assert_close(functional.edge_products(of, g, h), (g[dst] * h[of.other.long()]).sum(1))
+    torch.testing.assert_close(of.products(g, h), (g[dst] * h[of.other.long()]).sum(1))
 
 
 @pytest.mark.parametrize("heads", [1, 3])

@@ -11,7 +11,7 @@ from scipy import stats
 from weft.errors import ConfigError
 from weft.graph import Graph, Importance
 from weft.keys import Stream, key
-from weft.nn import functional
+from weft.nn import sums
 from weft.partition import allocate, write_partitioned
 from weft.placements import Program
 from weft.sampling import LaborSampler, LayerSampler, NeighborSampler, make_sampler
@@ -250,17 +250,17 @@ def estimates(rounds, budget):
     dst = torch.arange(120).repeat_interleave(degrees)
     full = torch.zeros(120, 1, dtype=x.dtype).index_add_(0, dst, x[torch.from_numpy(graph.indices).long()])
     layers = [Program.of(sample).layers[0] for sample in samples]
-    sums = [
-        functional.aggregate(layer.here.block, x[sample.vertices.long()], layer.here.drawn)
+    totals = [
+        sums.aggregate(layer.here.block, x[sample.vertices.long()], layer.here.drawn)
         for layer, sample in zip(layers, samples, strict=True)
     ]
-    means = [total / layer.degrees.clamp(min=1)[:, None] for total, layer in zip(sums, layers, strict=True)]
-    return full, degrees[:, None], torch.stack(sums), torch.stack(means)
+    means = [total / layer.degrees.clamp(min=1)[:, None] for total, layer in zip(totals, layers, strict=True)]
+    return full, degrees[:, None], torch.stack(totals), torch.stack(means)
 
 
 def test_weighed_sums_are_unbiased():
-    full, _, sums, _ = estimates(3000, 40)
-    error = (sums.mean(0) - full) / (sums.std(0) / 3000**0.5 + 1e-9)
+    full, _, totals, _ = estimates(3000, 40)
+    error = (totals.mean(0) - full) / (totals.std(0) / 3000**0.5 + 1e-9)
     assert error.abs().max() < 5
 
 

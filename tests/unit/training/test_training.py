@@ -18,7 +18,7 @@ from torch_geometric.nn.models import GraphSAGE
 import weft
 from weft.errors import ConfigError, InputError, ModelError, StorageError, TrainingError
 from weft.graph import communities
-from weft.nn import functional
+from weft.nn import sums
 from weft.plan import Settings
 from weft.sampling import Batches, NeighborSampler
 from weft.training import EpochEnded, Finished, Notice, Started, Stepped, Trainer, check_plan, infer, make_model
@@ -121,8 +121,8 @@ def test_inputs_merged_ahead_are_those_that_the_model_merges(graph, change, samp
         model = Convs(graph.num_features, graph.num_classes, change)
         return state(Trainer(graph, model, Settings.of(**sampling, batch_size=32, epochs=2, threads=1)).fit().model)
 
-    calls, original = [], functional.merged
-    monkeypatch.setattr(functional, "merged", lambda *given: calls.append(given) or original(*given))
+    calls, original = [], sums.merged
+    monkeypatch.setattr(sums, "merged", lambda *given: calls.append(given) or original(*given))
     ahead = train()
     assert bool(calls) is not change  # changed inputs are not what was fetched
     monkeypatch.setattr(

@@ -19,6 +19,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from weft import triton_kernels as kernels
+from weft.operations import JoinedTerms, Lists, Scores, Terms
 
 FLOAT_ATOMICS = re.compile(r"\b(atom|red)\.\S*\.(f16|bf16|f32|f64|f16x2|bf16x2)\b")
 TYPES = {torch.int32: "*i32", torch.int64: "*i64", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
@@ -70,24 +71,25 @@ def told(made):
 def call_all(dtype):
     """Each operation once, forward and backward, in this type."""
     block = random_block(20, 40, 150)
-    edges, turned = (block.indptr, block.src), block.transposed()
+    lists, turned = Lists(block.indptr, block.src), block.transposed()
     x, g, weight = torch.zeros(40, 128, dtype=dtype), torch.zeros(20, 128, dtype=dtype), torch.zeros(150, dtype=dtype)
-    kernels.sum_rows(*edges, None, weight, x, g, True, False)
-    kernels.sum_rows(*turned, weight, g, x, False, True)
-    kernels.edge_dot(*edges, g, x)
-    kernels.max_rows_backward(turned, *kernels.max_rows(*edges, x), x)
-    kernels.film(*edges, x, g, g, True)
-    kernels.film_backward(*edges, turned, x, g, g, g)
-    shares = torch.zeros(40, 8, dtype=dtype), torch.zeros(40, 8, dtype=dtype), (None, None), 0.2, True
-    lists = (torch.zeros(41, dtype=torch.int64), block.src)
-    *of, saved = kernels.edge_shares(*lists, *shares)
-    kernels.edge_shares_backward(*lists, turned, *shares, saved, *of)
+    kernels.sum_rows(lists, weight, x, g, True, False)
+    kernels.sum_rows(turned, weight, g, x, False, True)
+    kernels.edge_dot(lists, g, x)
+    kernels.max_rows_backward(turned, *kernels.max_rows(lists, x), x)
+    kernels.film(lists, x, g, g, True)
+    kernels.film_backward(lists, turned, x, g, g, g)
+    scores = Scores(torch.zeros(40, 8, dtype=dtype), torch.zeros(40, 8, dtype=dtype), None, None, 0.2, True)
+    square = Lists(torch.zeros(41, dtype=torch.int64), block.src)
+    *of, saved = kernels.edge_shares(square, scores)
+    kernels.edge_shares_backward(square, turned, scores, saved, *of)
     x, keep, att = x.view(40, 8, 16), torch.zeros(150, 8, dtype=dtype), torch.zeros(8, 16, dtype=dtype)
-    terms = (torch.zeros(40, 8, dtype=dtype), torch.zeros(20, 8, dtype=dtype), None)
-    out, _, saved = kernels.attend(*edges, x, terms, keep, 0.2)
-    kernels.attend_backward(*edges, turned, x, terms, keep, 0.2, saved, out, None)
-    out, saved = kernels.attend_v2(*edges, x, out, att, keep, 0.2)
-    kernels.attend_v2_backward(*edges, turned, x, out, att, keep, 0.2, saved, out)
+    terms = Terms(torch.zeros(40, 8, dtype=dtype), torch.zeros(20, 8, dtype=dtype), None, keep, 0.2)
+    out, _, saved = kernels.attend(lists, x, terms)
+    kernels.attend_backward(lists, turned, x, terms, saved, out, None)
+    joined = JoinedTerms(x, out, att, keep, 0.2)
+    out, saved = kernels.attend_v2(lists, joined)
+    kernels.attend_v2_backward(lists, turned, joined, saved, out)
 
 
 def call_once():

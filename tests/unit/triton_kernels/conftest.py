@@ -4,7 +4,7 @@ import pytest
 from small_blocks import BLOCKS, random_block
 
 from weft import triton_kernels
-from weft.nn import operations, plain
+from weft.operations import choice, plain
 
 
 @pytest.fixture(params=BLOCKS)
@@ -19,7 +19,7 @@ def on_device(request, monkeypatch):
 
     def run(function, *args, **options):
         with monkeypatch.context() as patch:
-            patch.setattr(operations, "compiled", there)
+            patch.setattr(choice, "compiled", there)
             return function(*args, **options)
 
     return run

@@ -6,8 +6,9 @@ from small_blocks import random_block
 
 from weft import triton_kernels
 from weft.keys import key
-from weft.nn import coefficients, functional
-from weft.nn.operations import Operations
+from weft.nn import coefficients, functional, sums
+from weft.nn.conv import film
+from weft.operations import Lists, Operations, Terms, operations_for
 from weft.placements import EdgeLists
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
@@ -39,7 +40,8 @@ def results(function, block, inputs, options):
 
 
 def check(on_device, name, block, *inputs, **options):
-    function, dtype = getattr(functional, name), inputs[0].dtype
+    home = next(module for module in (functional, sums, film) if hasattr(module, name))
+    function, dtype = getattr(home, name), inputs[0].dtype
     exact = {k: v.double() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
     want = results(function, block, [x.double() for x in inputs], exact)
     got = on_device(results, function, block, inputs, options)
@@ -111,9 +113,9 @@ def test_parts_of_attention(on_device, block, slope):
 
 
 def test_the_log_of_no_edges(on_device):
-    block = torch.zeros(3, dtype=torch.int64), torch.zeros(0, dtype=torch.int32)
-    x, terms, keep = torch.zeros(2, 1, 4), (None, None, torch.zeros(0, 1)), None
-    rows, lse, _ = on_device(functional.operations, x).attend(*block, x, terms, keep, 0.2)
+    lists = Lists(torch.zeros(3, dtype=torch.int64), torch.zeros(0, dtype=torch.int32))
+    x, terms = torch.zeros(2, 1, 4), Terms(None, None, torch.zeros(0, 1), None, 0.2)
+    rows, lse, _ = on_device(operations_for, x).attend(lists, x, terms)
     assert not rows.any()
     assert (lse == -1e30).all()
 
@@ -166,8 +168,8 @@ def test_dropout_has_the_same_bits(on_device, columns, p, dtype):
 
 def test_ids_of_64_bits(block):
     x, out, wide = rand(block.num_src, 3), *(rand(block.num_dst, 3) for _ in range(2))
-    triton_kernels.sum_rows(block.indptr, block.src, None, None, x, out, False, False)
-    triton_kernels.sum_rows(block.indptr, block.src.long(), None, None, x, wide, False, False)
+    triton_kernels.sum_rows(Lists(block.indptr, block.src), None, x, out, False, False)
+    triton_kernels.sum_rows(Lists(block.indptr, block.src.long()), None, x, wide, False, False)
     assert torch.equal(out, wide)
 
 
@@ -177,10 +179,9 @@ def test_ranges_of_rows_are_added_to(on_device, block):
     outs = []
     for run in (lambda function, *args: function(*args), on_device):
         out = rand(block.num_dst, 3, seed=1)
-        operations = run(functional.operations, x)
         indptr = block.indptr[some.start : some.stop + 1]
-        part = (indptr - indptr[0], block.src[indptr[0] :], None, None, x, out[some])
-        operations.sum_rows(*part, False, True)
+        part = Lists(indptr - indptr[0], block.src[indptr[0] :])
+        run(operations_for, x).sum_rows(part, None, x, out[some], False, True)
         outs.append(out)
     torch.testing.assert_close(outs[1], outs[0], rtol=1e-12, atol=1e-12)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import ProgressCallback
-from weft.keys import Stream, generator, key, mix64_array
+from weft.keys import Stream, generator, hashes
 from weft.lab.adagl.options import SearchOptions
 from weft.partition import UndirectedGraph, unheard
 
@@ -59,7 +59,7 @@ def greedy_allocations(
     ids = np.arange(undirected.num_vertices)
     orders = np.empty((count, undirected.num_vertices), dtype=undirected.neighbours.dtype)
     for number in range(count):
-        rank = mix64_array(key(Stream.PARTITION, seed, 2, number), ids)
+        rank = hashes(ids, Stream.PARTITION, seed, 2, number)
         orders[number] = np.lexsort((rank, -undirected.vertices))
     owners = np.empty((count, undirected.num_vertices), dtype=np.int32)
     _kernels.greedy(*undirected.lists, coefficients, orders, np.ascontiguousarray(targets), owners, threads)

@@ -1,17 +1,19 @@
 """GNN-FiLM: neighbours' rows, each scaled and shifted as their destination says, then averaged."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch_geometric.nn import FiLMConv
 
 from weft.exchange import to_columns, to_owners
-from weft.nn import functional
+from weft.nn import sums
 from weft.nn.convolution import REDUCE, Call, Convolution, Sliced
 from weft.nn.linear import dense
+from weft.operations import Lists, operations_for
 from weft.placements import Edges, Merge, SliceLayer, SplitLayer, in_ranges, pieces_of
-from weft.sampling import BlockRange
+from weft.sampling import Block, BlockRange
 
 
 class Film(Convolution):
@@ -53,15 +55,15 @@ class _Modulated(Merge):
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
         gamma, beta = (part.contiguous() for part in given.chunk(2, 1))
-        return (functional.film(edges.block, sources, gamma, beta, "sum"),)
+        return (film(edges.block, sources, gamma, beta, "sum"),)
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
         """Sums add up; a mean is divided by all edges of a destination."""
         total = here[0] + layer.summed(there[0])
-        return total * functional.inverse(layer.degrees, total) if self._reduce == "mean" else total
+        return total * sums.inverse(layer.degrees, total) if self._reduce == "mean" else total
 
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
-        return functional.film(edges.block, sources, self._gamma, self._beta, self._reduce)
+        return film(edges.block, sources, self._gamma, self._beta, self._reduce)
 
     def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
         """Rows, scales and shifts move to slices."""
@@ -69,6 +71,30 @@ class _Modulated(Merge):
         columns = [to_columns(part, spread, layer.comm) for part in (x, self._gamma, self._beta)]
 
         def modulated(piece: BlockRange, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-            return functional.film(piece.block, x, gamma[piece.rows], beta[piece.rows], self._reduce)
+            return film(piece.block, x, gamma[piece.rows], beta[piece.rows], self._reduce)
 
         return to_owners(in_ranges(pieces_of(layer, x), modulated, *columns), spread, layer.comm)
+
+
+def film(block: Block, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str = "mean") -> Tensor:
+    """Mean or sum over edges of relu(gamma[destination] x[source] + beta[destination])."""
+    return _Film.apply(block, x, gamma, beta, reduce == "mean")
+
+
+class _Film(torch.autograd.Function):
+    """Forward: sum (mean) of relu(gamma x + beta). Backward: gamma and beta by destination, x by source."""
+
+    @staticmethod
+    def forward(ctx: Any, block: Block, x: Tensor, gamma: Tensor, beta: Tensor, mean: bool) -> Tensor:
+        ctx.block, ctx.mean = block, mean
+        ctx.save_for_backward(x, gamma, beta)
+        return operations_for(x).film(Lists(block.indptr, block.src), x, gamma, beta, mean)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        block = ctx.block
+        x, gamma, beta = ctx.saved_tensors
+        scaled = g * sums.inverse(block.indptr.diff(), g) if ctx.mean else g
+        lists, turned = Lists(block.indptr, block.src), block.transposed()
+        return None, *operations_for(x).film_backward(lists, turned, x, gamma, beta, scaled), None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from weft.nn import functional
+from weft.nn import functional, sums
 from weft.nn.attention import join_by_softmax
 from weft.nn.convolution import Call, Convolution
 from weft.nn.sums import split_max
@@ -78,7 +78,7 @@ class _Messages(Merge):
         """Of some edges: their sum; or with soft-max their mean, and the log of its sum."""
         said, ends, each = self._said(edges.block, sources, given)
         if self._of.join != "softmax":
-            return (functional.aggregate(each, said, edges.times(None, said), "sum"),)
+            return (sums.aggregate(each, said, edges.times(None, said), "sum"),)
         scores = self._of.score(*ends)
         return functional.attention_part(each, said.view(len(said), scores.shape[1], -1), scores, 1.0)
 
@@ -86,7 +86,7 @@ class _Messages(Merge):
         given = self.given(own)
         if self._of.join == "max":
             said, _, each = self._said(edges.block, sources, given)
-            return functional.aggregate(each, said, None, "max")
+            return sums.aggregate(each, said, None, "max")
         rows = self.partial(edges, sources, given)[0]
         return self._divided(rows.flatten(1), edges.totals)
 
@@ -114,4 +114,4 @@ class _Messages(Merge):
         return self._of.message(*ends), ends, each
 
     def _divided(self, rows: Tensor, counts: Tensor) -> Tensor:
-        return rows * functional.inverse(counts, rows) if self._of.join == "mean" else rows
+        return rows * sums.inverse(counts, rows) if self._of.join == "mean" else rows

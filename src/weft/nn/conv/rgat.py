@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.nn import RGATConv
 
 from weft.exchange import SliceLayout, to_columns
-from weft.nn import functional
+from weft.nn import functional, sums
 from weft.nn.attention import AttentionConvolution, AttentionRun, LinearAttention
 from weft.nn.conv.relations import BySource, by_source, matrices_of, products, source_pairs
 from weft.nn.convolution import Call
@@ -85,7 +85,7 @@ class _RelationAttention(LinearAttention):
         conv = self.call.conv
         block, span, relations = layer.here.block, layer.span, self._relations
         types, mapping = self.call.types(block), source_pairs(block, span, self.call.types, relations)
-        own = products(functional.aggregate(mapping.rows, x), self._matrices, mapping.matrices)
+        own = products(sums.aggregate(mapping.rows, x), self._matrices, mapping.matrices)
         columns = to_columns(own, SliceLayout(mapping.bounds, span.rank, span.size, own.shape[1]), layer.comm)
         a_src = mapping.to_all.pull(own @ conv.k, layer.comm)
         to = _terms(x, self._matrices, conv.q)
@@ -108,7 +108,7 @@ class _RelationAttention(LinearAttention):
     def _rows(self, block: Block, x: Tensor, matrices: Tensor) -> tuple[BySource, Tensor]:
         """Each source's row by the matrix of each relation that it has edges of."""
         pairs = by_source(block, self.call.types, len(matrices))
-        return pairs, products(functional.aggregate(pairs.rows, x), matrices, pairs.bounds)
+        return pairs, products(sums.aggregate(pairs.rows, x), matrices, pairs.bounds)
 
     def _to_edges(self, block: Block, terms: Tensor) -> Tensor:
         """Of each edge: its destination's term in its relation, [num_edges, heads]."""

@@ -19,7 +19,7 @@ from torch_geometric.nn import RGCNConv
 
 from weft.devices import Movable
 from weft.exchange import SliceLayout, to_columns, to_owners
-from weft.nn import functional
+from weft.nn import sums
 from weft.nn.conv.relations import (
     ByDestination,
     SourcePairs,
@@ -101,9 +101,7 @@ class _RelationSums(Merge):
         if layer.inputs.stay(x) or merged <= mapped:
             name = f"{self._conv.aggr} of {relations} relations"
             (rows,) = layer.inputs.once(name, x, lambda: (self._merge_slices(layer, merging, x),))
-            return self._rooted(
-                functional.aggregate(merging.own.join, products(rows, self._matrices, merging.own.bounds)), x
-            )
+            return self._rooted(sums.aggregate(merging.own.join, products(rows, self._matrices, merging.own.bounds)), x)
         return self._rooted(self._sum_products(layer, merging, mapping, x), x)
 
     def _products(self, edges: Edges, sources: Tensor, matrices: Tensor) -> Tensor:
@@ -117,12 +115,12 @@ class _RelationSums(Merge):
         def merged() -> Tensor:
             counted = block.values.get(RELATION_COUNT)
             if counted is None or self._reduce != "mean":
-                return functional.aggregate(pairs.block, sources, reduce=self._reduce)
-            return functional.aggregate(pairs.block, sources, counted[pairs.edges].to(sources.dtype).reciprocal())
+                return sums.aggregate(pairs.block, sources, reduce=self._reduce)
+            return sums.aggregate(pairs.block, sources, counted[pairs.edges].to(sources.dtype).reciprocal())
 
         name = f"{self._conv.aggr} of {relations} relations over {id(edges)}"
         (rows,) = self._call.layer.inputs.once(name, sources, lambda: (merged(),))
-        return functional.aggregate(pairs.join, products(rows, matrices, pairs.bounds))
+        return sums.aggregate(pairs.join, products(rows, matrices, pairs.bounds))
 
     def _rooted(self, out: Tensor, own: Tensor) -> Tensor:
         return out if self._conv.root is None else linear(own, self._conv.root.T, None, out)
@@ -131,19 +129,19 @@ class _RelationSums(Merge):
         """A row for each own pair of a relation and a destination, whole."""
         span, wide = layer.span, x.shape[1]
         columns = to_columns(x, span.spread(wide), layer.comm)
-        rows = functional.aggregate(merging.pairs.block, columns, reduce=self._reduce)
+        rows = sums.aggregate(merging.pairs.block, columns, reduce=self._reduce)
         spread = SliceLayout(merging.bounds, span.rank, span.size, wide)
         return to_owners(rows.index_select(0, merging.order), spread, layer.comm).index_select(0, merging.back)
 
     def _sum_products(self, layer: SliceLayer, merging: "_Merging", mapping: SourcePairs, x: Tensor) -> Tensor:
         """Products of own rows, summed on slices."""
         span = layer.span
-        own = products(functional.aggregate(mapping.rows, x), self._matrices, mapping.matrices)
+        own = products(sums.aggregate(mapping.rows, x), self._matrices, mapping.matrices)
         spread = SliceLayout(mapping.bounds, span.rank, span.size, own.shape[1])
         weight = _shares(layer.here.block, merging.pairs).to(own.dtype) if self._reduce == "mean" else None
         columns = to_columns(own, spread, layer.comm)
-        sums = _SumsInRanges.apply(columns, weight, mapping.block.ranges(span.chunks))
-        return to_owners(sums, span.spread(own.shape[1]), layer.comm)
+        merged = _SumsInRanges.apply(columns, weight, mapping.block.ranges(span.chunks))
+        return to_owners(merged, span.spread(own.shape[1]), layer.comm)
 
 
 @dataclass(frozen=True)
@@ -196,7 +194,7 @@ class _SumsInRanges(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, pieces: list[BlockRange]) -> Tensor:
         ctx.pieces = pieces
         ctx.save_for_backward(weight)
-        return torch.cat([functional.sums(piece.block, x, _of(weight, piece)) for piece in pieces])
+        return torch.cat([sums.block_sums(piece.block, x, _of(weight, piece)) for piece in pieces])
 
     @staticmethod
     @once_differentiable
@@ -205,7 +203,7 @@ class _SumsInRanges(torch.autograd.Function):
         gx = None
         for piece in ctx.pieces:
             part = g[piece.rows].contiguous()
-            gx = functional.sums_backward(piece.block, part, _of(weight, piece), onto=gx)
+            gx = sums.block_sums_backward(piece.block, part, _of(weight, piece), onto=gx)
         return gx, None, None
 
 

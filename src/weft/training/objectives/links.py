@@ -69,12 +69,6 @@ class LinkObjective(Objective):
         links = np.arange(self.count("train"))
         return WholeBatch(links) if size is None else Batches(links, None, size, self._settings.optimisation.seed)
 
-    def terms(self, links: int) -> int:
-        """How many terms the loss of a batch of so many links has: it is divided by that."""
-        s = self._settings
-        each = 0 if s.task.negatives == "batch" and links == 1 else s.task.num_negatives
-        return max(1, loss_terms(links, each, s.task.loss))
-
     def pairs(self, batch: np.ndarray, epoch: int, number: int, chosen: np.ndarray | None = None) -> Pairs:
         """The pairs of a batch of all workers, or of the links at some places in it."""
         s, train = self._settings, self._links.parts["train"]
@@ -90,8 +84,10 @@ class LinkObjective(Objective):
 
     def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> PairExamples:
         """The links of a batch, whose negatives are drawn for those that are needed."""
-        heads = self._ids(self._links.parts["train"].ends(chosen)[0])
-        return PairExamples(heads, partial(self.pairs, chosen, epoch, batch))
+        heads, task = self._ids(self._links.parts["train"].ends(chosen)[0]), self._settings.task
+        each = 0 if task.negatives == "batch" and len(chosen) == 1 else task.num_negatives
+        terms = max(1, loss_terms(len(chosen), each, task.loss))
+        return PairExamples(heads, terms, partial(self.pairs, chosen, epoch, batch))
 
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """The loss of this worker's pairs of a batch, summed over its terms."""

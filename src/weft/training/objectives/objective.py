@@ -38,6 +38,7 @@ class Examples(ABC):
     """Some examples of a batch: all workers make the same ones, and agree on who computes which vertices."""
 
     size: int  # how many there are
+    terms: int  # of the whole batch's loss: what it is divided by
     roots: np.ndarray  # a vertex of each: where that is at home, the example is at home
     vertices: np.ndarray  # whose rows they need, each once
 
@@ -51,10 +52,7 @@ class Examples(ABC):
 
     @abstractmethod
     def owned(self, owners: Owners, comm: Communicator) -> Targets:
-        """All of them, where every worker computes the vertices it owns, and these are the ones whose roots this one owns.
-
-        All workers of the comm call this together.
-        """
+        """Those whose roots this worker owns, where every worker computes the vertices it owns; all call it together."""
 
 
 class Objective(ABC):
@@ -99,10 +97,6 @@ class Objective(ABC):
     def computed(self, size: int) -> list[np.ndarray]:
         """The vertices that each batch of the first epoch computes, for planning."""
         return [self.examples(chosen, 0, at).vertices for at, chosen in enumerate(self.batches(size).of(0))]
-
-    def terms(self, size: int) -> int:
-        """What the loss of a batch of so many examples is divided by."""
-        return size
 
     @abstractmethod
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:

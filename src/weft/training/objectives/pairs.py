@@ -65,15 +65,15 @@ class PairExamples(Examples):
     """Links of a batch; their negatives are drawn when they are needed."""
 
     def __init__(
-        self, heads: np.ndarray, draw: Callable[[np.ndarray], Pairs], chosen: np.ndarray | None = None
+        self, heads: np.ndarray, terms: int, draw: Callable[[np.ndarray], Pairs], chosen: np.ndarray | None = None
     ) -> None:
         """`heads`: of the whole batch. `draw`: the pairs of links at some places in it. `chosen`: the places of these."""
-        self._heads, self._draw = heads, draw
+        self._heads, self.terms, self._draw = heads, terms, draw
         self._chosen = np.arange(len(heads)) if chosen is None else chosen
         self.roots, self.size = heads if chosen is None else heads[chosen], len(self._chosen)
 
     def take(self, chosen: np.ndarray) -> Self:
-        return type(self)(self._heads, self._draw, self._chosen[chosen])
+        return type(self)(self._heads, self.terms, self._draw, self._chosen[chosen])
 
     @cached_property
     def pairs(self) -> Pairs:
@@ -99,7 +99,8 @@ class PairExamples(Examples):
 
     def owned(self, owners: Owners, comm: Communicator) -> PairTargets:
         first, end = owners.bounds[comm.rank : comm.rank + 2].tolist()
-        return pair_targets(self.pairs, lambda ids: ids.astype(np.int64) - first, end - first, owners.member_of, comm)
+        pairs = self.take((self.roots >= first) & (self.roots < end)).pairs
+        return pair_targets(pairs, lambda ids: ids.astype(np.int64) - first, end - first, owners.member_of, comm)
 
 
 Places = Callable[[np.ndarray], np.ndarray]  # of vertices, among the rows of one worker

@@ -35,7 +35,7 @@ class VertexExamples(Examples):
 
     def __init__(self, seeds: np.ndarray) -> None:
         self.vertices = self.roots = seeds
-        self.size = len(seeds)
+        self.size = self.terms = len(seeds)
 
     def take(self, chosen: np.ndarray) -> Self:
         return type(self)(self.roots[chosen])
@@ -44,7 +44,8 @@ class VertexExamples(Examples):
         return VertexTargets(self.roots[workers == comm.rank])
 
     def owned(self, owners: Owners, comm: Communicator) -> VertexTargets:
-        return VertexTargets(self.roots, int(owners.bounds[comm.rank]))
+        first, end = owners.bounds[comm.rank : comm.rank + 2].tolist()
+        return VertexTargets(self.roots[(self.roots >= first) & (self.roots < end)], first)
 
 
 class VertexObjective(Objective):

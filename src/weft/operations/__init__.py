@@ -1,0 +1,13 @@
+"""What convolutions ask of a device's kernels, edge by edge; and those for the CPU, and for devices without Triton."""
+
+from typing import TYPE_CHECKING
+
+from weft.lazy import lazy_face
+
+if TYPE_CHECKING:
+    from weft.operations.arguments import JoinedTerms, Lists, Saved, Scores, Terms, Turned
+    from weft.operations.choice import Operations, operations_for
+    from weft.operations.compiled import array
+    from weft.operations.plain import ends, head_terms, head_terms_backward
+else:
+    __getattr__ = lazy_face(__name__)

@@ -1,0 +1,165 @@
+"""The operations of `choice.py` on the CPU: the compiled kernels, which take arrays."""
+
+from typing import overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft import _kernels
+from weft.operations.arguments import JoinedTerms, Lists, Saved, Scores, Terms, Turned
+
+Array = np.ndarray | None
+
+
+@overload
+def array(x: Tensor) -> np.ndarray: ...
+@overload
+def array(x: None) -> None: ...
+@overload
+def array(x: Tensor | None) -> np.ndarray | None: ...
+def array(x: Tensor | None) -> np.ndarray | None:
+    """A tensor as the kernels take it."""
+    return None if x is None else x.detach().contiguous().numpy()
+
+
+def sum_rows(
+    lists: Lists | Turned, weight: Tensor | None, x: Tensor, out: Tensor, mean: bool, onto: bool, threads: int = 0
+) -> None:
+    numbers = lists.edge.numpy() if isinstance(lists, Turned) and weight is not None else None
+    arrays = (*_arrays(lists), numbers, array(weight), array(x), out.numpy())
+    _kernels.sum_rows(*arrays, mean, onto, threads or torch.get_num_threads())
+
+
+def edge_dot(lists: Lists, g: Tensor, x: Tensor) -> Tensor:
+    out = g.new_empty(len(lists.other))
+    _kernels.edge_dot(*_arrays(lists), array(g), array(x), out.numpy(), torch.get_num_threads())
+    return out
+
+
+def max_rows(lists: Lists, x: Tensor) -> tuple[Tensor, Tensor]:
+    out, ties = (x.new_empty(len(lists.indptr) - 1, x.shape[1]) for _ in range(2))
+    _kernels.max_rows(*_arrays(lists), array(x), out.numpy(), ties.numpy(), torch.get_num_threads())
+    return out, ties
+
+
+def max_rows_backward(turned: Turned, share: Tensor, best: Tensor, x: Tensor) -> Tensor:
+    gx = torch.empty_like(x, memory_format=torch.contiguous_format)
+    arrays = (*_arrays(turned), array(share), array(best), array(x), gx.numpy())
+    _kernels.max_rows_backward(*arrays, torch.get_num_threads())
+    return gx
+
+
+def attend(lists: Lists, x: Tensor, terms: Terms) -> tuple[Tensor, Tensor, Saved]:
+    """What is saved: the probabilities [edges, heads]."""
+    rows, heads = len(lists.indptr) - 1, x.shape[1]
+    p, out, lse = x.new_empty(len(lists.other), heads), x.new_empty(rows, *x.shape[1:]), x.new_empty(rows, heads)
+    arrays = (*_arrays(lists), *_of_logits(terms), array(x), p.numpy(), out.numpy(), lse.numpy())
+    _kernels.gat(*arrays, terms.slope, torch.get_num_threads())
+    return out, lse, (p,)
+
+
+def attend_backward(
+    lists: Lists, turned: Turned, x: Tensor, terms: Terms, saved: Saved, g: Tensor, g_lse: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Between the passes by destination and by source, edges hold pairs: p keep, and the gradient of the sum in leaky."""
+    threads, gradient, (p,) = torch.get_num_threads(), array(g), saved
+    shares, g_dst = x.new_empty(len(p), 2, x.shape[1]), x.new_empty(len(g), x.shape[1])
+    given = (*_arrays(lists), *_of_logits(terms), array(x), array(p), gradient, array(g_lse))
+    _kernels.gat_backward_dst(*given, shares.numpy(), g_dst.numpy(), terms.slope, threads)
+    gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
+    outputs = (shares.numpy(), gradient, gx.numpy(), g_src.numpy())
+    _kernels.gat_backward_src(*_arrays(turned), turned.edge.numpy(), *outputs, threads)
+    return gx, g_src, g_dst, shares[:, 1]
+
+
+def head_terms(x: Tensor, att: Tensor, rows: int) -> Tensor:
+    out = x.new_empty(rows, x.shape[1])
+    _kernels.head_terms(array(x), array(att), out.numpy(), torch.get_num_threads())
+    return out
+
+
+def head_terms_backward(x: Tensor, att: Tensor, g: Tensor, gx: Tensor) -> Tensor:
+    """The sums for `att` are made piece by piece of rows, so that no bit depends on the number of threads."""
+    sums = x.new_empty(_pieces(len(g)), att.numel())
+    arrays = (array(x), array(att), g.numpy(), gx.numpy(), sums.numpy())
+    _kernels.head_terms_backward(*arrays, torch.get_num_threads())
+    return sums.sum(0).view_as(att)
+
+
+def attend_v2(lists: Lists, terms: JoinedTerms) -> tuple[Tensor, Saved]:
+    """What is saved: the probabilities [edges, heads]."""
+    xl, xr, att, keep, slope = terms
+    p, out = xl.new_empty(len(lists.other), xl.shape[1]), xl.new_empty(len(lists.indptr) - 1, *xl.shape[1:])
+    arrays = (*_arrays(lists), array(xl), array(xr), array(att), array(keep), p.numpy(), out.numpy())
+    _kernels.gatv2(*arrays, slope, torch.get_num_threads())
+    return out, (p,)
+
+
+def attend_v2_backward(
+    lists: Lists, turned: Turned, terms: JoinedTerms, saved: Saved, g: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    (xl, xr, att, keep, slope), (p,), threads, gradient = terms, saved, torch.get_num_threads(), array(g)
+    rows = (array(xl), array(xr), array(att), array(keep), array(p))
+    d_logit, g_xr, g_xl = torch.empty_like(p), xr.new_empty(xr.shape), xl.new_empty(xl.shape)
+    g_att = xl.new_empty(_pieces(len(g)), att.numel())
+    of_rows = (*_arrays(lists), *rows, gradient, d_logit.numpy(), g_xr.numpy(), g_att.numpy())
+    _kernels.gatv2_backward_dst(*of_rows, slope, threads)
+    of_sources = (*_arrays(turned), turned.edge.numpy(), *rows, d_logit.numpy(), gradient, g_xl.numpy())
+    _kernels.gatv2_backward_src(*of_sources, slope, threads)
+    return g_xl, g_xr, g_att.sum(0).view_as(att)
+
+
+def edge_shares(lists: Lists, scores: Scores) -> tuple[Tensor, Tensor, Saved]:
+    a_src, a_dst, keep, own_keep, slope, loops = scores
+    out, own = a_src.new_empty(len(lists.other)), a_src.new_zeros(len(lists.indptr) - 1, 1)
+    given = (*_arrays(lists), array(a_src), array(a_dst), array(keep), array(own_keep))
+    _kernels.edge_shares(*given, out.numpy(), own.numpy(), slope, loops, torch.get_num_threads())
+    return out, own, ()
+
+
+def edge_shares_backward(
+    lists: Lists, turned: Turned, scores: Scores, saved: Saved, g: Tensor, g_own: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Through the soft-max again; sources' gradients are summed by turned lists."""
+    a_src, a_dst, keep, own_keep, slope, loops = scores
+    g_edge = a_src.new_empty(len(lists.other), a_src.shape[1])
+    g_dst, g_src = torch.empty_like(a_dst), torch.zeros_like(a_src)
+    given = (*_arrays(lists), array(a_src), array(a_dst), array(keep), array(own_keep), array(g), array(g_own))
+    arrays = (*given, g_edge.numpy(), g_dst.numpy(), g_src.numpy())
+    _kernels.edge_shares_backward(*arrays, slope, loops, torch.get_num_threads())
+    sum_rows(Lists(turned.indptr, turned.edge), None, g_edge, g_src, False, True)
+    return g_src, g_dst
+
+
+def film(lists: Lists, x: Tensor, gamma: Tensor, beta: Tensor, mean: bool) -> Tensor:
+    out = x.new_empty(len(lists.indptr) - 1, x.shape[1])
+    arrays = (array(x), array(gamma), array(beta), out.numpy())
+    _kernels.film(*_arrays(lists), *arrays, mean, torch.get_num_threads())
+    return out
+
+
+def film_backward(
+    lists: Lists, turned: Turned, x: Tensor, gamma: Tensor, beta: Tensor, g: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    threads, given = torch.get_num_threads(), (array(x), array(gamma), array(beta), array(g))
+    gx, g_gamma, g_beta = (t.new_empty(t.shape) for t in (x, gamma, beta))
+    _kernels.film_backward_dst(*_arrays(lists), *given, g_gamma.numpy(), g_beta.numpy(), threads)
+    _kernels.film_backward_src(*_arrays(turned), *given, gx.numpy(), threads)
+    return gx, g_gamma, g_beta
+
+
+def dropout_mask(key: int, row_keys: Tensor, threshold: int, scale: float, out: Tensor) -> None:
+    _kernels.dropout_mask(key, array(row_keys), threshold, scale, out.numpy(), torch.get_num_threads())
+
+
+def _arrays(lists: Lists | Turned) -> tuple[np.ndarray, np.ndarray]:
+    return lists.indptr.numpy(), lists.other.numpy()
+
+
+def _of_logits(terms: Terms) -> tuple[Array, Array, Array, Array]:
+    return array(terms.of_sources), array(terms.of_destinations), array(terms.of_edges), array(terms.keep)
+
+
+def _pieces(rows: int) -> int:
+    return -(-rows // _kernels.ROWS_A_PIECE)
