@@ -4,4 +4,4 @@
 commit, prints the paper's claim, Weft's figure and whether the shape holds, and builds docs/papers.md from the records.
 """
 
-PAPERS = ("apt", "gsplit", "adagl", "leapgnn", "neutrontp")
+PAPERS = ("apt", "gsplit", "adagl", "leapgnn", "neutrontp", "beyond")  # the last one: what none of them has

@@ -19,28 +19,32 @@ from weft.training import WhatIf, make_model
 _WORK = dict.fromkeys(KINDS, 1e-9) | {"busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}  # whatever work takes
 
 
-def hosts(count: int, link: str) -> Cluster:
-    """Hosts with a worker each and links of a rate; work takes next to nothing."""
+def hosts(count: int, link: str, work: Mapping[str, float] = _WORK) -> Cluster:
+    """Hosts with a worker each and links of a rate; work takes next to nothing, unless it is said what."""
     rate = bandwidth_of(link)
     if rate is None:
         raise ConfigError(f"link {link!r} is not a rate: give it as 100mbit or 1gbit")
     each = tuple(Host(f"h{number + 1}", rate, 1e12) for number in range(count))
-    return Cluster(each, 1e-4, 1e-5, 1e12, _WORK)
+    return Cluster(each, 1e-4, 1e-5, 1e12, dict(work))
 
 
 def foreseen(
     parts: Path, settings: Mapping[str, Any], plans: Mapping[str, Plan], cluster: Cluster
 ) -> dict[str, Prediction]:
     """An epoch by each plan on a partitioned graph; plans that can't be are refused."""
-    told, graph = Settings.of(**settings), Graph.open(parts)
-    sampled = {name: value for name, value in settings.items() if name not in ("model", "hidden", "heads")}
-    counted = _counted(parts, Settings.of(**sampled), cluster.workers)
-    planner = counted.of(encoder_of(make_model(told, graph)))
+    planner = planner_of(parts, settings, cluster.workers)
     found = {name: planner.predict(plan, cluster, name) for name, plan in plans.items()}
     for name, one in found.items():
         if one.excluded is not None:
             raise ConfigError(f"plan {name} {one.excluded}")
     return found
+
+
+def planner_of(parts: Path, settings: Mapping[str, Any], workers: int) -> Planner:
+    """A planner for a model on a partitioned graph; batches are counted once for all models of a depth."""
+    sampled = {name: value for name, value in settings.items() if name not in ("model", "hidden", "heads")}
+    model = make_model(Settings.of(**settings), Graph.open(parts))
+    return _counted(parts, Settings.of(**sampled), workers).of(encoder_of(model))
 
 
 @lru_cache(maxsize=2)

@@ -1,13 +1,14 @@
 """docs/papers.md and a page with plots, built from the records and nothing else."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from papers import PAPERS
 from papers.bench import QUICK, WHOLE
 from papers.records import Record, Records
 from papers.run import findings, measured, sheets_of
-from papers.sheet import Chart, Finding, Sheet
+from papers.sheet import Chart, Finding, Picture, Sheet
 from weft.report.formats import figure
 from weft.report.html import document, element, row, section, table, text
 from weft.report.sweep_chart import can_draw, chart
@@ -19,6 +20,7 @@ _TITLES = {
     "adagl": "AdaGL: allocation for the communication of training",
     "leapgnn": "LeapGNN: the model goes to the features",
     "neutrontp": "NeutronTP: features split in place of the graph",
+    "beyond": "Beyond: which plan wins where",
 }
 _HEAD = """# The papers' evaluations on this machine
 
@@ -42,9 +44,21 @@ def markdown(folder: Path) -> str:
         shown = [
             _sheet_text(sheet, records) for sheet in sheets_of(paper) if records.of(sheet.name, size_of(sheet, records))
         ]
+        drawn = [f"![{name}](pictures/{name}.svg)\n" for name in pictures(paper, folder)]
         if shown:
-            parts += [f"## {_TITLES[paper]}\n", *shown]
+            parts += [f"## {_TITLES[paper]}\n", *drawn, *shown]
     return "\n".join(parts)
+
+
+def pictures(paper: str, folder: Path) -> Mapping[str, str]:
+    """What is drawn of a paper's records, by name; nothing, where the first sheet of a picture has none."""
+    known: Mapping[str, Picture] = getattr(import_module(f"papers.{paper}"), "PICTURES", {})
+    records, found = Records(paper, folder), {}
+    for name, picture in known.items():
+        of_sheets = [measured(sheet, records, size_of(sheet, records)) for sheet in picture.sheets]
+        if of_sheets[0]:
+            found[name] = picture.draw(*of_sheets)
+    return found
 
 
 def terminal(sheet: Sheet, records: Records, size: str) -> str:
@@ -68,8 +82,9 @@ def html(folder: Path) -> str:
         shown = [
             _sheet_html(sheet, records) for sheet in sheets_of(paper) if records.of(sheet.name, size_of(sheet, records))
         ]
+        drawn = [element("figure", drawing) for drawing in pictures(paper, folder).values()]
         if shown:
-            parts.append(section(text(_TITLES[paper]), "".join(shown)))
+            parts.append(section(text(_TITLES[paper]), "".join([*drawn, *shown])))
     return document("The papers’ evaluations", *parts)
 
 

@@ -3,6 +3,9 @@
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
 
 from papers.bench import Bench
 from weft.errors import ConfigError
@@ -41,6 +44,21 @@ class Sheet:
     compare: Callable[[Measured], Iterable[Finding]]
     charts: Callable[[Measured], Iterable[Chart]] = lambda measured: ()
     root: bool = False  # are its hosts network namespaces?
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An SVG that is drawn of some sheets' figures."""
+
+    sheets: tuple[Sheet, ...]
+    draw: Callable[..., str]  # of what is measured of each of them; of some there may be nothing
+
+
+def grid(
+    run: Callable[..., Figures], bench: Bench, name: str, *axes: Iterable[Any]
+) -> Mapping[str, Callable[[], Figures]]:
+    """A case for each point of some axes: run(bench, *point), by `name`, a format of the point's values."""
+    return {name.format(*point): partial(run, bench, *point) for point in product(*axes)}
 
 
 def check_rights(paper: str, sheets: Iterable[Sheet]) -> None:

@@ -1,13 +1,19 @@
 """What sheets count: misses and gathering of micrographs, what plans would send, what full-graph workers send."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from papers.adagl.task import busiest
 from papers.apt import figure11
 from papers.bench import Bench
 from papers.draws import Draws
 from papers.foreseen import foreseen, hosts, megabytes
+from papers.gsplit import table4
 from papers.leapgnn import figure14, figure16
 from papers.leapgnn.task import micrographs
+from papers.neutrontp import figure5
+from papers.neutrontp import table4 as epoch_parts
 from papers.neutrontp.task import WORKERS, sent
 
 from weft.errors import ConfigError
@@ -77,6 +83,49 @@ def test_a_random_partition_is_no_worse_for_data_parallelism(small):
     assert found["random"]["gdp"] == pytest.approx(found["metis"]["gdp"], rel=0.05)
     assert found["random"]["snp"] > found["metis"]["snp"]
     assert len([*figure11.SHEET.compare(found)]) == 1
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_dependences_are_counted_vertex_by_vertex(small, layers):
+    """Vertices of others that a worker needs, and the edges of those that it would compute itself."""
+    counted = figure5._counted(small, 2, layers)
+    graph = Graph.open(small.parts(figure5.GRAPH, 2))
+
+    def beyond(known):
+        return known | {int(u) for v in known for u in graph.indices[graph.indptr[v] : graph.indptr[v + 1]]}
+
+    again = rows = 0
+    for first, end in pairwise(graph.bounds.tolist()):
+        own = set(range(first, end))
+        known = beyond(own)
+        rows += layers * (len(known) - len(own))
+        for _ in range(layers - 1):
+            again += sum(int(graph.indptr[v + 1] - graph.indptr[v]) for v in known - own)
+            known = beyond(known)
+    assert counted[figure5.CACHED] * 1e6 == pytest.approx(again)
+    assert counted[figure5.COMMUNICATED] * 1e6 == pytest.approx(rows)
+
+
+def test_splits_of_a_sample_are_its_destinations_by_owner(graph):
+    (sample,), owners = [*Draws(graph, (3, 3), 64, most=1).whole()], np.arange(800) % 4
+    for block, parts in zip(sample.blocks, table4._split(sample, owners), strict=True):
+        ids = sample.vertices.numpy()
+        assert sorted(np.concatenate(parts)) == list(range(block.num_dst))
+        assert all((owners[ids[part]] == number).all() for number, part in enumerate(parts))
+
+
+def test_the_busiest_server_is_who_gets_most_by_its_link():
+    rows = np.array([[[9, 4, 0], [1, 9, 2], [3, 0, 9]], [[9, 0, 0], [2, 9, 2], [1, 0, 9]]])
+    assert busiest(rows) == (3 + 4) / 2
+    assert busiest(rows, np.array([1, 1, 0.2])) == (3 + 1) / 0.2 / 2
+
+
+def test_an_epoch_of_links_is_taken_apart(small, monkeypatch):
+    monkeypatch.setattr(epoch_parts, "GRAPH", "communities")
+    found = {task: epoch_parts._measured(small, task, "DTP") for task in epoch_parts.TASKS}
+    for one in found.values():
+        assert min(one.values()) > 0
+    assert found["links"][epoch_parts.TOTAL] > found["classes"][epoch_parts.TOTAL]
 
 
 @pytest.mark.parametrize("layers", [2, 3])

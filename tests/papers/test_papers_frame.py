@@ -8,6 +8,9 @@ from itertools import count
 import numpy as np
 import pytest
 from papers import PAPERS, bench, page, records, run, sheet
+from papers.beyond import map as told
+from papers.beyond import measured as clock
+from papers.beyond import picture
 from papers.draws import Draws, hottest
 from papers.gsplit import table1, table2, table5
 
@@ -125,6 +128,40 @@ def test_pages_are_made_of_records_alone(small, tmp_path, monkeypatch):
     assert "MB an epoch" in markup
 
 
+def test_a_grid_has_a_case_for_each_point(small):
+    cases = sheet.grid(lambda bench, a, b: {"x": a * b}, small, "{} by {}", (1, 2), (3,))
+    assert {case: run()["x"] for case, run in cases.items()} == {"1 by 3": 3, "2 by 3": 6}
+
+
+def test_the_map_names_the_fastest_plan_of_each_point(tmp_path):
+    case = told.NAME.format("rmat", 100, "10,5", 32)
+    seconds = {"gdp": (4.0, 1.0), "snp": (2.0, 3.0), "mix": (1.0, 1.0)}
+    links = ("100mbit", "1gbit")
+    predicted = {
+        case: {told.at(plan, link): took for plan, of in seconds.items() for link, took in zip(links, of, strict=True)}
+    }
+    assert [told.winner(predicted[case], link) for link in links] == ["snp", "gdp"]
+    predicted[case] |= {told.at(plan, link): 1.0 for plan in seconds for link in told.LINKS[2:]}
+    measured = {clock.NAME.format("rmat", 100, "10,5", 32, "1gbit"): {"gdp": 2.0, "leap": 1.0}}
+    drawn = picture.draw(predicted, measured)
+    tags = Tags()
+    tags.feed(drawn)
+    assert tags.open == []
+    assert drawn.count("<rect") == len(told.LINKS)
+    assert [word in drawn for word in (">2.00x<", ">snp<", ">saw leap<", ">dnp<")] == [True, True, True, False]
+
+
+def test_pictures_are_of_records(tmp_path, monkeypatch):
+    told_of = made(name="Map")
+    monkeypatch.setattr(
+        "papers.beyond.PICTURES", {"drawn": sheet.Picture((told_of,), lambda found: f"<svg>{len(found)}</svg>")}
+    )
+    assert page.pictures("beyond", tmp_path) == {}
+    run.measure(told_of, bench.Bench(True, tmp_path, tmp_path), records.Records("beyond", tmp_path), "make")
+    assert page.pictures("beyond", tmp_path) == {"drawn": "<svg>2</svg>"}
+    assert page.pictures("apt", tmp_path) == {}
+
+
 @pytest.mark.parametrize("paper", PAPERS)
 def test_sheets_say_what_their_records_show(paper):
     known = run.sheets_of(paper)
@@ -138,6 +175,8 @@ def test_sheets_say_what_their_records_show(paper):
 def test_the_page_in_docs_is_what_the_records_say():
     docs = bench.ROOT / "docs" / "papers.md"
     assert docs.read_text() == page.markdown(records.FOLDER), "run `python -m papers gsplit --report`"
+    for name, drawn in (one for paper in PAPERS for one in page.pictures(paper, records.FOLDER).items()):
+        assert (docs.parent / "pictures" / f"{name}.svg").read_text() == drawn
 
 
 def test_own_and_shared_caches_load_the_same_rows_where_there_is_none(small):

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from weft.graph import communities
 from weft.partition import allocate, write_partitioned
 from weft.planner import read_cluster
-from weft.planner.priors import reference
+from weft.planner.priors import reference_machine
 
 RUN = [
     "--hidden",
@@ -67,7 +67,7 @@ def notices(records):
 def test_it_says_what_it_goes_by_and_what_it_learned(runs):
     _, (first, second), _ = runs
     told = notices(first)
-    assert told[0].startswith(f"what work takes is not known here yet: taken from {reference().machine}, ")
+    assert told[0].startswith(f"what work takes is not known here yet: taken from {reference_machine().machine}, ")
     assert told[1].startswith("looked at links and processors, in all for ")
     (settled,) = (text for text in told if "what was learned is kept for later runs in " in text)
     assert settled.startswith("plan ") and " s predicted)" in settled
@@ -79,7 +79,7 @@ def test_it_says_what_it_goes_by_and_what_it_learned(runs):
 def test_what_it_learned_is_kept_and_learned_on(runs):
     _, _, (first, second) = runs
     assert first.rounds == second.rounds == 0
-    assert first.work != reference().work and second.work != first.work
+    assert first.work != reference_machine().work and second.work != first.work
     assert first.measured == second.measured
 
 

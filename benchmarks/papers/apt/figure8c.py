@@ -1,11 +1,10 @@
 """APT's Fig. 8c: the strategies by the size of the cache."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 from papers.apt.task import ABOUT, chart, volumes
 from papers.bench import Bench
-from papers.sheet import Chart, Figures, Finding, Measured, Sheet
+from papers.sheet import Chart, Figures, Finding, Measured, Sheet, grid
 from weft.plan import NAMED
 
 GRAPHS = ("rmat", "communities")  # skewed accesses, and even ones
@@ -14,9 +13,7 @@ _CACHED = ("gdp", "snp", "dnp")  # slices of all rows leave nothing to cache
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {
-        f"{graph}, cache {cache:.0%}": partial(_counted, bench, graph, cache) for graph in GRAPHS for cache in CACHES
-    }
+    return grid(_counted, bench, "{}, cache {:.0%}", GRAPHS, CACHES)
 
 
 def _counted(bench: Bench, graph: str, cache: float) -> Figures:

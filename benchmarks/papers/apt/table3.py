@@ -1,14 +1,13 @@
 """APT's Table 3: how much of all accesses the rows have that are accessed most."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from papers.bench import Bench
 from papers.draws import Draws, inputs
-from papers.sheet import Figures, Finding, Measured, Sheet
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
 
 RANKS = (0, 1, 5, 10, 20, 50, 100)  # percent of the vertices
 GRAPHS = ("debian", "facebook-johns", "communities", "rmat")
@@ -17,7 +16,7 @@ SEEDS = 8  # a batch: two at each worker, who then reach 1 to 4% of the vertices
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {graph: partial(_counted, bench, graph) for graph in GRAPHS}
+    return grid(_counted, bench, "{}", GRAPHS)
 
 
 def _counted(bench: Bench, name: str) -> Figures:

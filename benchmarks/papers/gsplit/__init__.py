@@ -1,5 +1,5 @@
 """GSplit: Scaling Graph Neural Network Training on Large Graphs via Split-Parallelism."""
 
-from papers.gsplit import table1, table2, table5
+from papers.gsplit import figure6, table1, table2, table4, table5
 
-SHEETS = (table1.SHEET, table2.SHEET, table5.SHEET)
+SHEETS = (table1.SHEET, table2.SHEET, table4.SHEET, table5.SHEET, *figure6.SHEETS)

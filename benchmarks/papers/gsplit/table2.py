@@ -1,18 +1,17 @@
 """GSplit's Table 2: edges computed again and again by data parallelism."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 from papers.bench import Bench
 from papers.draws import edges
 from papers.gsplit.task import GRAPHS, batch_size, draws
-from papers.sheet import Figures, Finding, Measured, Sheet
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
 
 MICRO, MINI, REDUNDANT = "4 micro-batches, M edges", "1 mini-batch, M edges", "redundancy, %"
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {graph: partial(_counted, bench, graph) for graph in GRAPHS}
+    return grid(_counted, bench, "{}", GRAPHS)
 
 
 def _counted(bench: Bench, graph: str) -> Figures:

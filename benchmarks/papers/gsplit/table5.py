@@ -1,14 +1,13 @@
 """GSplit's Table 5: how even splits are, and how many of their edges are local, by the offline partition."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 import numpy as np
 
 from papers.bench import Bench
 from papers.draws import count
 from papers.gsplit.task import FANOUTS, GRAPHS, PARTS, draws
-from papers.sheet import Figures, Finding, Measured, Sheet
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
 from weft.partition import BalanceWeights, TrainingTask, expected_draws
 from weft.sampling import Sample
 
@@ -18,12 +17,7 @@ MAPS = ("METIS", "METIS, presampled weights", "random")
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
     sizes = (64, 256) if bench.quick else (256, 1024, 4096)
-    return {
-        f"{graph}, {size} seeds, {name}": partial(_counted, bench, graph, size, name)
-        for graph in GRAPHS
-        for size in sizes
-        for name in MAPS
-    }
+    return grid(_counted, bench, "{}, {} seeds, {}", GRAPHS, sizes, MAPS)
 
 
 def _counted(bench: Bench, graph: str, size: int, name: str) -> Figures:

@@ -2,4 +2,11 @@
 
 from papers.leapgnn import figure11, figure13, figure14, figure16, figure23, table1
 
-SHEETS = (table1.SHEET, figure11.SHEET, figure13.SHEET, figure14.SHEET, figure16.SHEET, figure23.SHEET)
+SHEETS = (
+    table1.SHEET,
+    *figure11.SHEETS,
+    figure13.SHEET,
+    figure14.SHEET,
+    figure16.SHEET,
+    *figure23.SHEETS,
+)

@@ -1,20 +1,19 @@
 """LeapGNN's Fig. 14: local misses, model-centric and with micrographs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
 from papers.bench import Bench
 from papers.draws import inputs
 from papers.leapgnn.task import GRAPHS, SERVERS, draws, micrographs, missed
-from papers.sheet import Figures, Finding, Measured, Sheet
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
 
 DGL, MICROGRAPHS = "DGL, % missed", "+ micrographs, % missed"
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {graph: partial(_counted, bench, graph) for graph in GRAPHS}
+    return grid(_counted, bench, "{}", GRAPHS)
 
 
 def _counted(bench: Bench, graph: str) -> Figures:

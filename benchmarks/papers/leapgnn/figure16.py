@@ -1,20 +1,19 @@
 """LeapGNN's Fig. 16: what gathering once an iteration saves."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 import numpy as np
 
 from papers.bench import Bench
 from papers.leapgnn.task import GRAPHS, SERVERS, draws, micrographs
-from papers.sheet import Figures, Finding, Measured, Sheet
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
 
 REQUESTS, ROWS = "requests", "rows of others"
 STEP, ONCE = "each time step", "pre-gathered"
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {graph: partial(_counted, bench, graph) for graph in GRAPHS}
+    return grid(_counted, bench, "{}", GRAPHS)
 
 
 def _counted(bench: Bench, graph: str) -> Figures:

@@ -1,11 +1,10 @@
 """LeapGNN's Table 1: how local micrographs are, against subgraphs."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 from papers.bench import Bench
 from papers.leapgnn.task import GRAPHS, SEEDS
-from papers.sheet import Figures, Finding, Measured, Sheet
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
 from weft.lab import LocalityStudy, locality
 
 METHODS = {
@@ -18,12 +17,7 @@ MICRO, SUB = "R_micro, %", "R_sub, %"
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {
-        f"{graph}, {sampler}, {servers} servers": partial(_counted, bench, graph, sampler, servers)
-        for graph in GRAPHS
-        for sampler in SAMPLERS
-        for servers in SERVERS
-    }
+    return grid(_counted, bench, "{}, {}, {} servers", GRAPHS, SAMPLERS, SERVERS)
 
 
 def _counted(bench: Bench, graph: str, sampler: str, servers: int) -> Figures:

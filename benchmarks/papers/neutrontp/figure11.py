@@ -1,13 +1,12 @@
 """NeutronTP's Fig. 11: what tensor parallelism, decoupling, chunks and pipelining buy, on the clock."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from statistics import median
 from typing import Any
 
 from papers.bench import Bench
 from papers.neutrontp.task import WORKERS
-from papers.sheet import Figures, Finding, Measured, Sheet
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
 
 LADDER: Mapping[str, Mapping[str, Any]] = {
     "halo": {"plan": "halo"},
@@ -21,7 +20,7 @@ SECONDS, SENT = "seconds an epoch", "MB an epoch"
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {step: partial(_measured, bench, step) for step in LADDER}
+    return grid(_measured, bench, "{}", LADDER)
 
 
 def _measured(bench: Bench, step: str) -> Figures:

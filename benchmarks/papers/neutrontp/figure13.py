@@ -1,22 +1,17 @@
 """NeutronTP's Fig. 13: by the number of layers."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 from papers.bench import Bench
 from papers.neutrontp.task import ABOUT, SYSTEMS, TOTAL, of, placed, volumes
-from papers.sheet import Chart, Figures, Finding, Measured, Sheet
+from papers.sheet import Chart, Figures, Finding, Measured, Sheet, grid
 from weft.planner import Sweep
 
 GRAPH, LAYERS = "rmat", (2, 3, 4)
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {
-        f"{layers} layers, {system}": partial(_counted, bench, layers, system)
-        for layers in LAYERS
-        for system in SYSTEMS
-    }
+    return grid(_counted, bench, "{} layers, {}", LAYERS, SYSTEMS)
 
 
 def _counted(bench: Bench, layers: int, system: str) -> Figures:
@@ -29,7 +24,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
     yield Finding(
         "decoupled, an epoch has four exchanges however many layers there are",
         "DTP sends " + ", ".join(f"{value:.1f}" for value in decoupled) + " MB with "
-        "{', '.join(map(str, LAYERS))} layers",
+        f"{', '.join(map(str, LAYERS))} layers",
         max(decoupled) < 1.01 * min(decoupled),
     )
     gains = [sent[f"{layers} layers, halo"] / sent[f"{layers} layers, DTP"] for layers in LAYERS]

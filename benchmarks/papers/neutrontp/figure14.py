@@ -1,19 +1,16 @@
 """NeutronTP's Fig. 14: by the width of the features."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 from papers.bench import Bench
 from papers.neutrontp.task import ABOUT, SYSTEMS, of, placed, volumes
-from papers.sheet import Figures, Finding, Measured, Sheet
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
 
 GRAPH, WIDTHS = "rmat", (100, 400)
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {
-        f"{width} features, {system}": partial(_counted, bench, width, system) for width in WIDTHS for system in SYSTEMS
-    }
+    return grid(_counted, bench, "{} features, {}", WIDTHS, SYSTEMS)
 
 
 def _counted(bench: Bench, width: int, system: str) -> Figures:

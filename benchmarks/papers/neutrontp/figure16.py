@@ -1,12 +1,11 @@
 """NeutronTP's Fig. 16: test accuracy of models and of their decoupled variants."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from statistics import mean
 from typing import Any
 
 from papers.bench import Bench
-from papers.sheet import Figures, Finding, Measured, Sheet
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
 from weft.plan import Settings
 from weft.training import Trainer, make_model
 
@@ -20,7 +19,7 @@ PLANS = {"coupled, %": "halo", "decoupled, %": "tp-decoupled"}
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
     graphs, models = (("cora",), ("gcn", "gat")) if bench.quick else (HOW, ("gcn", "sage", "gin", "gat"))
-    return {f"{graph}, {model}": partial(_trained, bench, graph, model) for graph in graphs for model in models}
+    return grid(_trained, bench, "{}, {}", graphs, models)
 
 
 def _trained(bench: Bench, graph: str, model: str) -> Figures:

@@ -1,23 +1,17 @@
 """NeutronTP's Table 2: the busiest and the idlest worker's communication, by system."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 from papers.bench import Bench
 from papers.neutrontp.task import ABOUT, LEAST, MOST, SYSTEMS, TOTAL, placed, volumes
-from papers.sheet import Figures, Finding, Measured, Sheet
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
 
 GRAPHS = ("debian", "rmat")
 MODELS = ("gcn", "gat")
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {
-        f"{model}, {graph}, {system}": partial(_counted, bench, model, graph, system)
-        for model in MODELS
-        for graph in GRAPHS
-        for system in SYSTEMS
-    }
+    return grid(_counted, bench, "{}, {}, {}", MODELS, GRAPHS, SYSTEMS)
 
 
 def _counted(bench: Bench, model: str, graph: str, system: str) -> Figures:

@@ -26,18 +26,18 @@ ABOUT = (
 )
 
 
-def placed(bench: Bench, graph: str, system: str, width: int = 100) -> Graph:
+def placed(bench: Bench, graph: str, system: str, width: int = 100, workers: int = WORKERS) -> Graph:
     """A graph by METIS for halo; for others as it is, of which each worker takes as many vertices."""
-    return Graph.open(bench.parts(graph, WORKERS, "metis", width)) if system == "halo" else bench.graph(graph, width)
+    return Graph.open(bench.parts(graph, workers, "metis", width)) if system == "halo" else bench.graph(graph, width)
 
 
-def volumes(graph: Graph, system: str, **settings: Any) -> Figures:
+def volumes(graph: Graph, system: str, workers: int = WORKERS, **settings: Any) -> Figures:
     """What workers send in an epoch of a system."""
-    by_worker = sent(graph, {**settings, **SYSTEMS[system]}).sum(axis=1) / 1e6
+    by_worker = sent(graph, {**settings, **SYSTEMS[system]}, workers).sum(axis=1) / 1e6
     return {MOST: by_worker.max(), LEAST: by_worker.min(), TOTAL: by_worker.sum()}
 
 
-def sent(graph: Graph, settings: Mapping[str, Any]) -> np.ndarray:
+def sent(graph: Graph, settings: Mapping[str, Any], workers: int = WORKERS) -> np.ndarray:
     """Bytes from each worker to each other in the second epoch, [workers, workers]."""
     told = Settings.of(full_graph=True, threads=1, epochs=2, **settings)
 
@@ -53,7 +53,7 @@ def sent(graph: Graph, settings: Mapping[str, Any]) -> np.ndarray:
         trainer.close()
         return after - before
 
-    return np.array(simulate(WORKERS, work, timeout=600.0))
+    return np.array(simulate(workers, work, timeout=600.0))
 
 
 def of(measured: Measured, figure: str = TOTAL) -> dict[str, float]:

@@ -45,7 +45,7 @@ class Prior:
 
 
 @cache
-def reference() -> Reference:
+def reference_machine() -> Reference:
     """The machine that priors are of."""
     data = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     return Reference(data["machine"], data["rows"], data["work"])
@@ -53,7 +53,7 @@ def reference() -> Reference:
 
 def prior(world: World) -> Prior:
     """What work is taken to cost on these workers' machines; all of them call this together, and get the same."""
-    comm, of = world.communicator("all"), reference()
+    comm, of = world.communicator("all"), reference_machine()
     mine = torch.tensor([pace(), far_rows()], dtype=torch.float64)
     least, rows = torch.stack(comm.gather(mine)).min(0).values.tolist()
     comm.close()

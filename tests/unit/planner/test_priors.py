@@ -5,11 +5,11 @@ import itertools
 import pytest
 
 from weft.planner import KINDS, prior, priors
-from weft.planner.priors import far_rows, reference
+from weft.planner.priors import far_rows, reference_machine
 
 
 def test_the_reference_has_a_figure_for_every_kind_of_work():
-    of = reference()
+    of = reference_machine()
     assert of.machine and set(of.work) == set(KINDS) and 1e-12 < of.rows < 1e-8
     assert all(of.work[kind] > 0 for kind in ("pace", "step", "layers", "busy", "overlap", "gather", "carry"))
     assert all(rate >= 0 for rate in of.work.values())
@@ -17,7 +17,7 @@ def test_the_reference_has_a_figure_for_every_kind_of_work():
 
 
 def test_work_is_scaled_by_what_pieces_take_here(ranks, monkeypatch):
-    of = reference()
+    of = reference_machine()
     near, far = itertools.count(2), itertools.count(3)
     monkeypatch.setattr(priors, "pace", lambda: next(near) * of.work["pace"])
     monkeypatch.setattr(priors, "far_rows", lambda: next(far) * of.rows)

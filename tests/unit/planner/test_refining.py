@@ -9,7 +9,7 @@ from test_options import cluster, graph  # noqa: F401
 from weft.exchange import Owners
 from weft.plan import Settings
 from weft.planner import KINDS, Observation, Planner, Workers, refined
-from weft.planner.priors import reference
+from weft.planner.priors import reference_machine
 from weft.training import make_model
 from weft.training.planning import task_of
 
@@ -27,7 +27,7 @@ def planner(request):
 def truth(planner):
     """A cluster where work costs what it does on the reference machine, at the pace of now."""
     return replace(
-        cluster(1e8), work=reference().work | {"pace": planner.space.model.pace, "busy": 0.9, "overlap": 4.0}
+        cluster(1e8), work=reference_machine().work | {"pace": planner.space.model.pace, "busy": 0.9, "overlap": 4.0}
     )
 
 

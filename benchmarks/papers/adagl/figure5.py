@@ -1,0 +1,89 @@
+"""AdaGL's Fig. 5b and Table II: allocation methods on equal servers, and on unequal ones that some methods are told of."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from papers.adagl.task import ABOUT, GRAPHS, PARTS, TASK, WAITING, busiest, waiting
+from papers.bench import Bench
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
+from weft.partition import BalanceWeights, Traces, allocate
+
+METHODS = ("random", "metis", "blocks", "adagl", "evolution", "traffic")  # blocks: BGL's heuristic
+SHARES, BANDWIDTHS = (2, 2, 1, 1), (1, 1, 1, 0.2)  # of unequal servers: processors, and links
+TOLD: Mapping[str, Any] = {"shares": SHARES, "bandwidths": BANDWIDTHS, "balance": BalanceWeights(imbalance=0.1)}
+UNTOLD = ("random", "metis")
+
+
+def _equal(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
+    return grid(waiting, bench, "{}, {}", GRAPHS, METHODS)
+
+
+def _saved(measured: Measured, method: str, than: str) -> dict[str, float]:
+    return {
+        graph: 1 - measured[f"{graph}, {method}"][WAITING] / measured[f"{graph}, {than}"][WAITING] for graph in GRAPHS
+    }
+
+
+def _finding(measured: Measured, claim: str, method: str, than: str, why: str = "") -> Finding:
+    saved = _saved(measured, method, than)
+    told = ", ".join(f"{graph} {-part:+.0%}" for graph, part in saved.items())
+    return Finding(claim, f"{method}'s waiting in place of {than}'s: {told}", min(saved.values()) > 0, why)
+
+
+def _compare_equal(measured: Measured) -> Iterator[Finding]:
+    yield _finding(measured, "AdaGL is up to 1.78 times faster than a random allocation", "adagl", "random")
+    yield _finding(
+        measured, "30% less communication than BGL", "adagl", "blocks", "BGL's blocks follow training vertices as well"
+    )
+    yield _finding(
+        measured,
+        "less communication than METIS",
+        "adagl",
+        "metis",
+        "the authors' refining moves hardly any node on the finer levels, and finer moves are what METIS is good at; "
+        "evolution moves them on every level",
+    )
+    for ours in ("evolution", "traffic"):
+        yield _finding(measured, f"(not in the paper) Weft's {ours}, by the same simulator", ours, "metis")
+
+
+def _unequal(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
+    return grid(_on_unequal, bench, "{}, {}", GRAPHS, (*UNTOLD, "adagl", "evolution", "traffic"))
+
+
+def _on_unequal(bench: Bench, graph: str, method: str) -> Figures:
+    """A row on a link at a fifth counts as five."""
+    goal, opened = {} if method in UNTOLD else TOLD, bench.graph(graph)
+    owners = allocate(opened, PARTS, method, task=TASK, **goal)
+    rows = Traces(opened, TASK, batches=8).rows(owners, PARTS, shares=goal.get("shares"))
+    return {WAITING: busiest(rows, np.array(BANDWIDTHS))}
+
+
+def _compare_unequal(measured: Measured) -> Iterator[Finding]:
+    for method, claim in (
+        ("adagl", "33% faster than METIS on heterogeneous servers"),
+        ("evolution", "(not in the paper) Weft's own search"),
+        ("traffic", "(not in the paper) traffic, which minimises what training moves"),
+    ):
+        yield _finding(measured, claim, method, "metis")
+
+
+SHEETS = (
+    Sheet(
+        "Fig. 5",
+        "allocation methods on equal servers",
+        f"{ABOUT} `adagl` is the authors' algorithm, `evolution` and `traffic` are Weft's.",
+        _equal,
+        _compare_equal,
+    ),
+    Sheet(
+        "Table II",
+        "allocation methods on unequal servers",
+        f"{ABOUT} Two servers have twice the processors of the others, and the last one's link a fifth of their rate: a row "
+        "on it counts as five. METIS and random are not told of it.",
+        _unequal,
+        _compare_unequal,
+    ),
+)
