@@ -157,6 +157,8 @@ PARTITION_METHODS: "Door[type[PartitionMethod]]" = Door(
         "adagl": "weft.lab.adagl:AdaglMethod",
         "evolution": "weft.lab.adagl:EvolutionMethod",
         "traffic": "weft.partition.methods.traffic:TrafficMethod",
+        "range": "weft.partition.methods.range:RangeMethod",
+        "given": "weft.partition.methods.given:GivenMethod",
     },
 )
 OBJECTIVES: "Door[type[Objective]]" = Door(

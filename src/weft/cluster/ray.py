@@ -5,13 +5,10 @@ it starts each worker anew, where a host's are forked here from one process that
 with fewer workers need not divide the batch. So its part, reserving processors and telling of lost nodes, is Ray's core's.
 """
 
-import importlib
 import json
-import logging
 import os
 import shlex
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +22,7 @@ import weft.graph
 from weft.cluster import ray_host
 from weft.cluster.crew import GRACE
 from weft.cluster.launcher import Launcher, Request, started_again
+from weft.cluster.ray_joining import address_of, check_address, joined_ray
 from weft.cluster.ray_watch import Running, RunningHosts, first_line
 from weft.errors import ClusterError, ConfigError, WeftError
 from weft.exchange import new_secret
@@ -32,7 +30,6 @@ from weft.exchange import new_secret
 _RESERVE, _ANSWER = 6.0, 15.0  # seconds in which Ray must give processors, and start what runs on them
 _REPLACE = 60.0  # seconds in which Ray must give others: that a node is cut off it finds out in half of that
 _AGAIN = 4.0  # seconds between looks at the nodes meanwhile
-_CONNECT = 5.0  # seconds to reach an address
 
 T = TypeVar("T")
 
@@ -63,15 +60,15 @@ class Ray(Launcher):
 
     def submit(self, request: Request) -> int:
         """Run the workers, and tell how it goes; the exit code. Nothing stays allocated."""
-        _check_address(_address(request))  # sooner than what takes seconds to be imported
+        check_address(address_of(request))  # sooner than what takes seconds to be imported
         request.check()
-        with _joined(request) as ray:
+        with joined_ray(address_of(request)) as ray:
             return _run(ray, request, _Job())
 
     def call(self, request: Request, work: Callable[[dict[str, str]], T]) -> T:
         """As in `submit`. What is called and what it gives travel as Ray carries objects."""
         self.check(request)
-        with _joined(request) as ray:
+        with joined_ray(address_of(request)) as ray:
             job = _Job("weft.cluster.called", ray.cloudpickle.dumps(work))
             code = _run(ray, request, job)
             if code == 128 + signal.SIGINT:
@@ -218,63 +215,8 @@ def _cpus(request: Request) -> float:
     return cpus
 
 
-def _address(request: Request) -> str:
-    return request.option("address", os.environ.get("RAY_ADDRESS", "auto"))
-
-
 def _bundle(workers: int, cpus: float) -> dict[str, float]:
     return {"CPU": workers * cpus}
-
-
-@contextmanager
-def _joined(request: Request) -> Iterator[ModuleType]:
-    """The module of Ray, joined to the cluster at an address; a script's own connection is used, and stays."""
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError as error:
-        raise ClusterError(
-            f"Ray is not installed here ({error}): `pip install 'weft-gnn[ray]'`, on every node"
-        ) from None
-    if ray.is_initialized():
-        yield ray
-        return
-    address = _address(request)
-    _check_address(address)
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:  # there is no common class of what may be wrong
-        raise ClusterError(
-            f"no Ray cluster could be joined at {address} ({first_line(error)}): start it with `ray start --head`, run "
-            f"this on one of its nodes, and name its address in RAY_ADDRESS"
-        ) from None
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def _check_address(address: str) -> None:
-    """Refuse an address where nothing is, which Ray itself would try for a minute."""
-    if address == "auto":
-        return
-    if "://" in address:
-        raise ConfigError(
-            f"address = {address!r} is not possible: run this on a node of the cluster, and give HOST:PORT"
-        )
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigError(f"address = {address!r} is no address of Ray's: give HOST:PORT, such as 10.0.0.1:6379")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT).close()
-    except socket.gaierror:
-        raise ClusterError(
-            f"the name {host} of Ray's address does not resolve: give one that does, or a number"
-        ) from None
-    except OSError as error:
-        raise ClusterError(
-            f"there is no Ray at {address} ({error.strerror or error}): start it with `ray start --head`, or give another "
-            f"address"
-        ) from None
 
 
 def _start(cluster: _Cluster, job: _Job, request: Request, last: bool) -> tuple[int, int | None]:

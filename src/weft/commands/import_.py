@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
+import weft.cluster
 import weft.graph
 import weft.report
 from weft.commands.flags import add_number, words
-from weft.errors import ConfigError
+from weft.errors import ConfigError, WeftError
 from weft.quantities import size_of
 
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".zst")
@@ -23,7 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("out", type=Path, help="the graph directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
-    parser.add_argument("--memory", default="6GiB", help="how much memory the import may use (default 6GiB)")
+    parser.add_argument(
+        "--memory",
+        help="how much memory the import may use (default 6GiB); on Ray, each of its processes (default 1GiB)",
+    )
     edges = parser.add_argument_group("edges")
     edges.add_argument("--undirected", action="store_true", help="add every edge's reverse, each pair once")
     edges.add_argument(
@@ -37,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     edges.add_argument("--drop-duplicates", action="store_true", help="keep each edge once")
     tables = parser.add_argument_group("tables")
-    tables.add_argument("--nodes", type=Path, help="the vertex table; its order is the order of the vertices")
+    tables.add_argument("--nodes", help="the vertex table; its order is the order of the vertices")
     tables.add_argument("--src", default="src", help="edge table: the column of sources (default src)")
     tables.add_argument("--dst", default="dst", help="edge table: the column of destinations (default dst)")
     tables.add_argument("--weight", help="edge table: the column of edge weights")
@@ -48,6 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tables.add_argument("--split-column", help="vertex table: the column that says train, validation, test or unused")
     tables.add_argument("--ids", choices=("positions", "names"), help="integer ids: row numbers, or names to be kept")
     tables.add_argument("--vertices", type=int, help="how many vertices, if there is no vertex table")
+    spread = parser.add_argument_group("tables that outgrow a machine")
+    spread.add_argument(
+        "--on",
+        choices=("local", "ray"),
+        default="local",
+        help="ray: on the nodes of a Ray cluster, from Parquet (a file or a folder of them, by path or address)",
+    )
+    spread.add_argument("--parts", type=int, help="on Ray: owners, as `weft partition --method range` makes them")
+    spread.add_argument("--owner-column", help="on Ray, vertex table: the column of owners, in place of ranges of ids")
     rest = parser.add_argument_group("features and split")
     rest.add_argument(
         "--feature-dtype", choices=("float32", "float16"), default="float32", help="how features are stored"
@@ -62,17 +76,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Import, then show what was imported."""
-    memory = size_of(args.memory) or size_of(f"{args.memory}iB") or size_of(f"{args.memory}B")  # 6GiB, 6G or bytes
-    if not memory:
-        raise ConfigError(f"memory {args.memory!r} is not a size: write it like 6GiB or 500MB")
-    source = _source(args)
     if args.reverse_relations and args.undirected:
         raise ConfigError("--reverse-relations and --undirected are two ways to go back along edges: give one of them")
+    options = weft.graph.EdgeOptions(args.undirected, args.self_loops, args.drop_duplicates)
+    if args.on == "ray":
+        return _on_ray(args, options)
+    if args.parts is not None or args.owner_column:
+        raise ConfigError(
+            "--parts and --owner-column go with --on ray: on one machine, run `weft partition` afterwards"
+        )
+    source = _source(args)
     if args.reverse_relations:
         source = weft.graph.with_reverses(source)
     if args.self_relation:
         source = weft.graph.with_self_relation(source)
-    options = weft.graph.EdgeOptions(args.undirected, args.self_loops, args.drop_duplicates)
     with weft.report.StageProgress() as progress:
         weft.graph.import_graph(
             source,
@@ -81,12 +98,59 @@ def run(args: argparse.Namespace) -> int:
             feature_dtype=args.feature_dtype,
             split=args.split,
             seed=args.seed,
-            memory=int(memory),
+            memory=_memory(args, "6GiB"),
             overwrite=args.overwrite,
             progress=progress,
         )
     weft.report.print_graph(str(args.out), weft.graph.graph_statistics(weft.Graph.open(args.out)), source.left_out)
     return 0
+
+
+def _memory(args: argparse.Namespace, usual: str) -> int:
+    text = args.memory or usual
+    memory = size_of(text) or size_of(f"{text}iB") or size_of(f"{text}B")  # 6GiB, 6G or bytes
+    if not memory:
+        raise ConfigError(f"memory {text!r} is not a size: write it like 6GiB or 500MB")
+    return int(memory)
+
+
+def _on_ray(args: argparse.Namespace, options: weft.graph.EdgeOptions) -> int:
+    for flag, given in (
+        ("--split: random splits are drawn by one process: name a column with --split-column", args.split),
+        ("--reverse-relations: write the reverse edges into the table, with a type", args.reverse_relations),
+        ("--self-relation: write the loops into the table, with a type", args.self_relation),
+        ("--leave-out: of tables, only the columns that are named are imported", args.leave_out),
+    ):
+        if given:
+            raise ConfigError(f"--on ray does not know {flag}")
+    request = weft.graph.ShardRequest(
+        args.source,
+        args.nodes,
+        _columns(args),
+        args.ids,
+        args.vertices,
+        options,
+        args.feature_dtype,
+        args.parts,
+        args.owner_column,
+        _memory(args, "1GiB"),
+    )
+    weft.graph.DirectoryWriter(args.out, overwrite=args.overwrite).check()
+    with weft.cluster.tasks_on_ray(args.out, request.memory) as tasks, weft.report.StageProgress() as progress:
+        try:
+            made = weft.graph.make_shards(request, args.out, tasks, overwrite=args.overwrite, progress=progress)
+        except (KeyboardInterrupt, WeftError):
+            if weft.graph.steps_of(args.out):
+                print("weft: what is done is kept beside the graph to be: the same command goes on", file=sys.stderr)
+            raise
+    weft.report.print_sharded(str(args.out), made, args.parts)
+    return 0
+
+
+def _columns(args: argparse.Namespace) -> weft.graph.TableColumns:
+    return weft.graph.TableColumns(
+        args.src, args.dst, args.weight, args.type, args.id, args.features, args.label, args.split_column
+    )
 
 
 def _source(args: argparse.Namespace) -> weft.graph.Source:
@@ -95,10 +159,8 @@ def _source(args: argparse.Namespace) -> weft.graph.Source:
     if leave_out and tables:
         raise ConfigError("--leave-out is not for tables: of these, only the columns that are named are imported")
     if path.is_file() and path.suffix in _TABLES:
-        columns = weft.graph.TableColumns(
-            args.src, args.dst, args.weight, args.type, args.id, args.features, args.label, args.split_column
-        )
-        return weft.graph.source_from_tables(path, args.nodes, columns, args.ids, args.vertices)
+        nodes = None if args.nodes is None else Path(args.nodes)
+        return weft.graph.source_from_tables(path, nodes, _columns(args), args.ids, args.vertices)
     if args.nodes is not None:
         raise ConfigError(
             f"--nodes goes with a table of edges, and {args.source} is none: drop it, or give the edge table"

@@ -6,7 +6,7 @@ from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
     from weft.graph.checks import check_files
-    from weft.graph.csr import running_sum, sums_by_source, vertex_ranges
+    from weft.graph.csr import range_bounds, running_sum, sums_by_source, vertex_ranges
     from weft.graph.directory import MANIFEST, DirectoryWriter, read_manifest
     from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, ProgressCallback
     from weft.graph.folders import BUILT_IN, built_in_names, find_source, from_folder
@@ -18,10 +18,22 @@ if TYPE_CHECKING:
     from weft.graph.importing import import_graph
     from weft.graph.link_split import Links, split_links
     from weft.graph.self_loops import SelfLoops
+    from weft.graph.shards.making import ShardedGraph, make_shards
+    from weft.graph.shards.request import ShardRequest
+    from weft.graph.shards.stages import run_here, run_task
+    from weft.graph.shards.work import Runner, TaskResult
     from weft.graph.source import Source, edges_in_memory, features_in_memory, with_reverses, with_self_relation
     from weft.graph.statistics import GraphStatistics, SkewBin, graph_statistics, out_degrees
-    from weft.graph.storage import named_errors, remove_leftovers, remove_whole, written_beside
-    from weft.graph.tables import TableColumns, source_from_tables
+    from weft.graph.storage import (
+        forget_steps,
+        named_errors,
+        remove_leftovers,
+        remove_whole,
+        steps_folder,
+        steps_of,
+        written_beside,
+    )
+    from weft.graph.tables import TableColumns, owner_column, source_from_tables
     from weft.graph.vertex_names import arrays_of_names, text_column
 else:
     __getattr__ = lazy_face(__name__)

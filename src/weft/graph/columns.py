@@ -1,5 +1,6 @@
 """Columns of tables as ids, numbers, labels and splits; what can't be meant is refused, naming where it is."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,19 @@ def numbers_of(column: pa.Array, where: str) -> np.ndarray:
         return cast(column, pa.float32(), where).to_numpy(zero_copy_only=False)
 
 
-def feature_column(column: pa.Array, name: str, path: Path, row: int) -> np.ndarray:
+def owners_of(column: pa.Array, where: str, parts: int) -> np.ndarray:
+    """A column of owners, as int32; there must be one for each vertex, from 0 to below their number."""
+    column = decoded(column)
+    if column.null_count or not pa.types.is_integer(column.type):
+        missing = "lacks some" if column.null_count else f"holds {column.type}"
+        raise InputError(f"{where} {missing}: it must name each vertex's owner, from 0 to {parts - 1}")
+    owners = cast(column, pa.int64(), where).to_numpy(zero_copy_only=False)
+    if len(owners) and (owners.min() < 0 or owners.max() >= parts):
+        raise InputError(f"{where} runs from {owners.min()} to {owners.max()}: {parts} owners are 0 to {parts - 1}")
+    return owners.astype(np.int32)
+
+
+def feature_column(column: pa.Array, name: str, path: Path | str, row: int) -> np.ndarray:
     """One column of numbers, or a column of lists of equal length, as rows."""
     where = f"{path}: feature column {name}"
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type):
@@ -78,7 +91,10 @@ def feature_column(column: pa.Array, name: str, path: Path, row: int) -> np.ndar
     return numbers_of(column, where)[:, None]
 
 
-def labels_of(table: pa.Table | None, names: list[str], path: Path) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+def labels_of(
+    table: pa.Table | None, names: Sequence[str], path: Path | str, classes: Sequence[str] | None = None
+) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+    """Labels, and the classes' names if they have any; `classes`: those of words, if this is a piece of a table."""
     if table is None or not names:
         return None, None
     if len(names) > 1:
@@ -90,12 +106,23 @@ def labels_of(table: pa.Table | None, names: list[str], path: Path) -> tuple[np.
     if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
         return cast(column, pa.float64(), where).to_numpy(), None
     words = cast(column, pa.string(), where)
-    classes = sorted(word for word in pc.unique(words).to_pylist() if word)
+    classes = words_of(words) if classes is None else classes
     index = pc.index_in(words, pa.array(classes, pa.string())).fill_null(-1).to_numpy()
     return index.astype(np.int32), tuple(classes)
 
 
-def splits_of(column: pa.ChunkedArray, path: Path) -> np.ndarray:
+def are_words(kind: pa.DataType) -> bool:
+    """Are labels of this type names of classes?"""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def words_of(words: pa.Array | pa.ChunkedArray) -> list[str]:
+    """The classes that words name, in order."""
+    return sorted(word for word in pc.unique(words).to_pylist() if word)
+
+
+def splits_of(column: pa.ChunkedArray, path: Path | str) -> np.ndarray:
     where, column = f"{path}: the column of the split", decoded(column)
     if pa.types.is_integer(column.type):
         return cast(column, pa.int64(), where).fill_null(3).to_numpy()

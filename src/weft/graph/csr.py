@@ -22,6 +22,16 @@ def vertex_ranges(indptr: np.ndarray, edges: int, vertices: int | None = None) -
         first = end
 
 
+def range_bounds(vertices: int, parts: int, shares: np.ndarray | None = None) -> np.ndarray:
+    """Where each part begins and the last one ends if ids are cut into ranges, [parts + 1] int64.
+
+    `shares`: of the whole for each part, of sum 1; None: all the same.
+    """
+    if shares is None:
+        return np.array([vertices * part // parts for part in range(parts + 1)], dtype=np.int64)
+    return np.rint(np.append(0.0, np.cumsum(shares)) * vertices).astype(np.int64)
+
+
 def running_sum(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     """Where each of some pieces begins and the last one ends, [pieces + 1] int64."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])

@@ -22,7 +22,8 @@ from weft.graph.storage import named_errors, remove_leftovers, written_beside
 FORMAT = "weft-graph"
 VERSION = 1
 MANIFEST = "manifest.json"
-_HEADER = 128  # bytes of an .npy header, padded so that the shape can be filled in at the end
+HEADER = 128  # bytes of an .npy header, padded so that the shape can be filled in at the end
+_POLYNOMIAL = 0xEDB88320  # of the CRC-32, its bits reversed
 _CHUNK = 1 << 22  # bytes read or written at a time
 _NAMES = ("class_names", "vertex_type_names", "edge_type_names")
 _IDS = ("<i4", "<i8")
@@ -60,7 +61,7 @@ class ArrayEntry:
     @property
     def header(self) -> bytes:
         """What an .npy file of this shape and type begins with."""
-        size = _HEADER - 10
+        size = HEADER - 10
         text = f"{{'descr': '{self.dtype}', 'fortran_order': False, 'shape': {self.shape}, }}"
         return b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + text.ljust(size - 1).encode() + b"\n"
 
@@ -92,7 +93,7 @@ class ArrayWriter:
         self._rows, self._crc = 0, 0
         with named_errors(self._path, "writing"):
             self.file: BinaryIO = open(self._path, "wb")  # noqa: SIM115
-            self.file.write(b"\0" * _HEADER)
+            self.file.write(b"\0" * HEADER)
 
     def append(self, rows: np.ndarray) -> None:
         """Add rows; they must be of the right shape and convert safely to the type."""
@@ -119,7 +120,7 @@ class DirectoryWriter:
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self.path = Path(path)
         self._overwrite = overwrite
-        self._arrays: dict[str, ArrayWriter] = {}
+        self._arrays: dict[str, ArrayWriter | ArrayEntry] = {}
         self.facts = Facts()
 
     def check(self) -> None:
@@ -143,8 +144,8 @@ class DirectoryWriter:
     def array(self, name: str, dtype: np.dtype | type | str, row: tuple[int, ...] = ()) -> ArrayWriter:
         """A new array, to be appended to."""
         assert name not in self._arrays, name
-        self._arrays[name] = ArrayWriter(self.folder, name, dtype, row)
-        return self._arrays[name]
+        writer = self._arrays[name] = ArrayWriter(self.folder, name, dtype, row)
+        return writer
 
     def add(self, **arrays: np.ndarray | None) -> None:
         """Whole arrays, in pieces; None is left out."""
@@ -155,6 +156,10 @@ class DirectoryWriter:
                 for first in range(0, len(values), rows):
                     writer.append(values[first : first + rows])
 
+    def take(self, **entries: ArrayEntry) -> None:
+        """Arrays whose files others have written into the folder."""
+        self._arrays |= entries
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -164,16 +169,46 @@ class DirectoryWriter:
                     raise error
                 self._finish()
             finally:
-                for writer in self._arrays.values():
+                for array in self._arrays.values():
                     with contextlib.suppress(OSError):  # of a full disk, once more
-                        writer.file.close()
+                        if isinstance(array, ArrayWriter):
+                            array.file.close()
 
     def _finish(self) -> None:
-        arrays = {name: asdict(writer.close()) for name, writer in self._arrays.items()}
+        entries = {name: one.close() if isinstance(one, ArrayWriter) else one for name, one in self._arrays.items()}
+        arrays = {name: asdict(entry) for name, entry in entries.items()}
         facts = {name: value for name, value in asdict(self.facts).items() if value is not None}
         manifest = {"format": FORMAT, "version": VERSION, **facts, "arrays": arrays}
         manifest["crc32"] = _sum_of(json.loads(json.dumps(manifest)))
         (self.folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+
+
+def joined_sum(sums: Sequence[tuple[int, int]]) -> int:
+    """The CRC-32 of pieces in a row, by each piece's own and its number of bytes."""
+    found = 0
+    for crc, length in sums:
+        found = _after_zeros(found, length) ^ crc
+    return found
+
+
+def _after_zeros(crc: int, length: int) -> int:
+    """What a CRC-32 becomes by so many bytes of zeros, without its ones at the beginning and the end: a linear map."""
+    operator = [_POLYNOMIAL] + [1 << bit for bit in range(31)]  # of one bit, as what becomes of each bit
+    bits = 8 * length
+    while bits:
+        if bits & 1:
+            crc = _mapped(operator, crc)
+        operator = [_mapped(operator, column) for column in operator]
+        bits >>= 1
+    return crc
+
+
+def _mapped(operator: Sequence[int], vector: int) -> int:
+    found = 0
+    for bit, column in enumerate(operator):
+        if vector >> bit & 1:
+            found ^= column
+    return found
 
 
 def _sum_of(manifest: dict[str, object]) -> int:
@@ -263,7 +298,7 @@ def map_array(path: Path, name: str, entry: ArrayEntry) -> np.ndarray:
     """An array of a directory, memory-mapped, its size and header checked against the manifest."""
     file = path / f"{name}.npy"
     with named_errors(file, "reading"), open(file, "rb") as stream:
-        header, size, expected = stream.read(_HEADER), os.fstat(stream.fileno()).st_size, _HEADER + entry.nbytes
+        header, size, expected = stream.read(HEADER), os.fstat(stream.fileno()).st_size, HEADER + entry.nbytes
         if size != expected:
             raise GraphFormatError(
                 f"{file} has {size} bytes in place of {expected}: it is truncated or of another graph; import again"
@@ -274,7 +309,7 @@ def map_array(path: Path, name: str, entry: ArrayEntry) -> np.ndarray:
             )
         if not entry.nbytes:
             return np.empty(entry.shape, entry.dtype)
-        return np.memmap(stream, entry.dtype, "r", _HEADER, entry.shape)
+        return np.memmap(stream, entry.dtype, "r", HEADER, entry.shape)
 
 
 def check_array(
@@ -289,7 +324,7 @@ def check_array(
     row = entry.nbytes // max(1, entry.shape[0])
     buffer = np.empty(max(row, _CHUNK // max(1, row) * row), dtype=np.uint8)
     with named_errors(file, "reading"), open(file, "rb", buffering=0) as stream:
-        stream.seek(_HEADER)
+        stream.seek(HEADER)
         while count := _fill(stream, buffer):
             crc = zlib.crc32(buffer[:count].data, crc)
             if check and not wrong and count % row == 0:

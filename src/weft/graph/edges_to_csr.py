@@ -91,6 +91,15 @@ def write_csr(
     directory.add(indptr=running_sum(lengths))
 
 
+def lists_of(
+    edges: EdgeReader, vertices: int, span: tuple[int, int], options: EdgeOptions, memory: int
+) -> Iterator[CsrColumns]:
+    """The lists of some destinations, in pieces that take about `memory` bytes to make; the edges' ends are vertices."""
+    maker = _ListsMaker(edges, vertices, options, span=span)
+    for first, end in maker.ranges(memory):
+        yield maker.make(first, end)
+
+
 def _report(progress: ProgressCallback, before: int, total: int, placed: int) -> None:
     progress("placing edges", before + placed, total)
 
@@ -105,15 +114,18 @@ class _ListsMaker:
         options: EdgeOptions,
         progress: ProgressCallback | None = None,
         expected: int = 0,
+        span: tuple[int, int] | None = None,
     ) -> None:
+        """`span`: the destinations whose lists are made, where that are not all; edges were checked then."""
         if vertices < 1:
             raise InputError("the graph is empty: it needs at least one vertex")
-        if _BYTES_A_VERTEX * vertices > available_memory():
+        self._vertices, (self._first, end) = vertices, span or (0, vertices)
+        if _BYTES_A_VERTEX * (end - self._first) > available_memory():
             raise InputError(
                 f"{vertices:,} vertices need more memory than there is: if ids are not positions but names, say --ids names"
             )
         self._reader, self._options = reader, options
-        self._degrees = np.zeros(vertices, dtype=np.int64)  # edges that each destination gets, before cleaning
+        self._degrees = np.zeros(end - self._first, dtype=np.int64)  # edges that each destination gets, before cleaning
         self.edges, self.weighted, self.typed = 0, False, False  # in the input
         for chunk in reader():
             self._count(chunk)
@@ -121,8 +133,11 @@ class _ListsMaker:
                 progress("counting edges", self.edges, expected)
 
     def _count(self, chunk: EdgeChunk) -> None:
-        bad = _kernels.count_edges(*_ids(chunk), self._degrees, self._options.undirected)
-        if bad >= 0:
+        if len(self._degrees) < self._vertices:
+            for ends in (chunk.dst, chunk.src) if self._options.undirected else (chunk.dst,):
+                here = ends[(ends >= self._first) & (ends < self._first + len(self._degrees))]
+                self._degrees += np.bincount(here - self._first, minlength=len(self._degrees))
+        elif (bad := _kernels.count_edges(*_ids(chunk), self._degrees, self._options.undirected)) >= 0:
             raise InputError(
                 f"edge {self.edges + bad} goes from {chunk.src[bad]} to {chunk.dst[bad]}, but vertex ids are "
                 f"0 to {len(self._degrees) - 1}: correct the edge, or give the right number of vertices"
@@ -149,15 +164,16 @@ class _ListsMaker:
     def ranges(self, memory: int) -> list[tuple[int, int]]:
         """Ranges of destinations whose lists fit half of what degrees and lengths leave; edges are read in the rest."""
         vertices = len(self._degrees)
-        bytes_an_edge = np.dtype(id_type(vertices)).itemsize + 4 * self.weighted + 4 * self.typed
+        bytes_an_edge = np.dtype(id_type(self._vertices)).itemsize + 4 * self.weighted + 4 * self.typed
         if self._options.self_loops == "add":  # all other lists are cleaned where they are
             bytes_an_edge *= 2
         room = max(memory - 40 * vertices, memory // 8) // 2
-        return list(vertex_ranges(running_sum(self._degrees + 1), room // bytes_an_edge))
+        ranges = vertex_ranges(running_sum(self._degrees + 1), room // bytes_an_edge)
+        return [(self._first + first, self._first + end) for first, end in ranges]
 
     def make(self, first: int, end: int, report: Callable[[int], None] | None = None) -> CsrColumns:
         """The lists of some destinations, in input order, cleaned as the options say."""
-        offsets = running_sum(self._degrees[first:end])
+        offsets = running_sum(self._degrees[first - self._first : end - self._first])
         place, seen = offsets[:-1].copy(), 0
         indices, weight, type_ = arrays = self._arrays(int(offsets[-1]))
         for chunk in self._reader():
@@ -186,7 +202,7 @@ class _ListsMaker:
     def _arrays(self, room: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Sources, weights and types of so many edges."""
         return (
-            np.empty(room, dtype=id_type(len(self._degrees))),
+            np.empty(room, dtype=id_type(self._vertices)),
             np.empty(room, dtype=np.float32) if self.weighted else None,
             np.empty(room, dtype=np.int32) if self.typed else None,
         )

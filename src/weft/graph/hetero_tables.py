@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import InputError
+from weft.graph.columns import numbers_of
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.source import FeatureTable, Source, labels_of_one_type
 from weft.graph.storage import named_errors
-from weft.graph.tables import Table, TableColumns, VertexTable, edge_ends, edge_values
+from weft.graph.tables import Table, TableColumns, VertexTable, edge_ends
 from weft.graph.values import clean_types
 from weft.graph.vertex_names import joined_names
 
@@ -126,7 +127,11 @@ def _edges(
         ]
         count = len(ends[0])
         weights = (
-            edge_values(table, batch, weight) if weight else np.ones(count, dtype=np.float32) if weighted else None
+            numbers_of(batch.column(weight), f"{table.path}: column {weight}")
+            if weight
+            else np.ones(count, dtype=np.float32)
+            if weighted
+            else None
         )
         yield EdgeChunk(ends[0], ends[1], weights, np.full(count, number, dtype=np.int32))
         row += count

@@ -6,6 +6,8 @@ A crash or a full disk leaves the old one or none. What a writer that was killed
 import contextlib
 import ctypes
 import errno
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -80,6 +82,27 @@ def remove_whole(path: Path) -> None:
     """Remove a folder all or nothing: what is left of it after a kill has a hidden name, and the next writer removes it."""
     os.rename(path, _beside(path))
     _remove(_beside(path))
+
+
+def steps_folder(target: Path, inputs: object) -> Path:
+    """Where the steps towards a target are kept until it is there; a folder for each set of inputs."""
+    text = json.dumps(inputs, sort_keys=True, default=str)
+    return _steps(target, hashlib.sha256(text.encode()).hexdigest()[:16])
+
+
+def steps_of(target: Path) -> list[Path]:
+    """The folders of all steps towards a target."""
+    return list(target.parent.glob(_steps(target, "*").name))
+
+
+def forget_steps(target: Path) -> None:
+    """The target is there: drop the steps towards it, whatever the inputs."""
+    for folder in steps_of(target):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _steps(target: Path, key: str) -> Path:
+    return target.parent / f".{target.name}.steps-{key}"
 
 
 def _beside(path: Path) -> Path:

@@ -22,6 +22,7 @@ from weft.graph.columns import (
     is_string,
     labels_of,
     numbers_of,
+    owners_of,
     reason_of,
     splits_of,
 )
@@ -78,17 +79,7 @@ class Table:
 
     def match(self, wanted: str) -> list[str]:
         """The columns that a comma-separated list of names and patterns means, in the order given."""
-        there, found = self.columns(), []
-        for part in wanted.split(","):
-            names = [name for name in there if fnmatch.fnmatchcase(name, part.strip())]
-            if not names:
-                near = difflib.get_close_matches(part.strip(), there, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(there[:20])}"
-                raise InputError(f"{self.path} has no column {part.strip()!r}: {hint}")
-            if twice := [name for name in names if there.count(name) > 1]:
-                raise InputError(f"{self.path} has several columns {twice[0]!r}: rename all but one")
-            found += [name for name in names if name not in found]
-        return found
+        return matching(wanted, self.columns(), str(self.path))
 
     def others(self, used: Collection[str | None]) -> tuple[str, ...]:
         """The columns that are not used, with the table's name."""
@@ -114,6 +105,21 @@ class Table:
             ) from None
         except OSError as error:
             raise StorageError(f"reading {self.path} failed: {error}") from None
+
+
+def matching(wanted: str, there: Sequence[str], where: str) -> list[str]:
+    """The columns among those that are there that a comma-separated list of names and patterns means."""
+    found: list[str] = []
+    for part in wanted.split(","):
+        names = [name for name in there if fnmatch.fnmatchcase(name, part.strip())]
+        if not names:
+            near = difflib.get_close_matches(part.strip(), there, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(there[:20])}"
+            raise InputError(f"{where} has no column {part.strip()!r}: {hint}")
+        if twice := [name for name in names if list(there).count(name) > 1]:
+            raise InputError(f"{where} has several columns {twice[0]!r}: rename all but one")
+        found += [name for name in names if name not in found]
+    return found
 
 
 def source_from_tables(
@@ -240,22 +246,21 @@ def _edges(table: Table, wanted: list[str], extra: dict[str, str], names: _Ids |
         src, dst = (edge_ends(batch.column(name), names, table.path, row, name) for name in wanted)
         weight = kind = None
         if "weight" in extra:
-            weight = edge_values(table, batch, extra["weight"])
+            weight = numbers_of(batch.column(extra["weight"]), f"{table.path}: column {extra['weight']}")
         if "type" in extra:
-            column, where = batch.column(extra["type"]), f"{table.path}: column {extra['type']}"
-            if column.null_count or pa.types.is_boolean(column.type) or pa.types.is_temporal(column.type):
-                raise InputError(f"{where} does not hold each edge's type: they are whole numbers from 0 on")
-            kind = cast(column, pa.int64(), where).to_numpy(zero_copy_only=False)
+            kind = edge_kinds(batch.column(extra["type"]), f"{table.path}: column {extra['type']}")
         yield EdgeChunk(src, dst, weight, kind)
         row += len(src)
 
 
-def edge_values(table: Table, batch: pa.RecordBatch, name: str) -> np.ndarray:
-    """A column of numbers, such as the weights of edges."""
-    return numbers_of(batch.column(name), f"{table.path}: column {name}")
+def edge_kinds(column: pa.Array, where: str) -> np.ndarray:
+    """A column of the types of edges."""
+    if column.null_count or pa.types.is_boolean(column.type) or pa.types.is_temporal(column.type):
+        raise InputError(f"{where} does not hold each edge's type: they are whole numbers from 0 on")
+    return cast(column, pa.int64(), where).to_numpy(zero_copy_only=False)
 
 
-def edge_ends(column: pa.Array, names: _Ids | None, path: Path, row: int, name: str) -> np.ndarray:
+def edge_ends(column: pa.Array, names: _Ids | None, path: Path | str, row: int, name: str) -> np.ndarray:
     """The vertices that a column of an edge table names, from some row on."""
     where = f"{path}: column {name}"
     if names is None:
@@ -270,6 +275,15 @@ def edge_ends(column: pa.Array, names: _Ids | None, path: Path, row: int, name: 
             f"{path}, row {row + at}: {name} {column[at].as_py()!r} is not in the vertex table: add it, or drop the edge"
         )
     return ids
+
+
+def owner_column(path: Path, name: str, parts: int) -> np.ndarray:
+    """The owner of each vertex, of a column of their table."""
+    table, found = Table(path), [np.empty(0, dtype=np.int32)]
+    (column, *_) = table.match(name)
+    for batch in table.read([column]):
+        found.append(owners_of(batch.column(0), f"{path}: column {column}", parts))
+    return np.concatenate(found)
 
 
 def _names_of_edges(table: Table, wanted: list[str]) -> _Ids:

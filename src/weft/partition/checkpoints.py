@@ -1,10 +1,7 @@
 """Finished steps of a long job, kept beside its target until that is there, so that a job that was stopped goes on."""
 
 import copy
-import hashlib
 import io
-import json
-import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from weft.graph import named_errors, written_beside
+from weft.graph import forget_steps, named_errors, steps_folder, written_beside
 
 Once = Callable[[str, Callable[[], np.ndarray]], np.ndarray]  # what a step of that name gives, or gave before
 
@@ -27,9 +24,8 @@ class CheckpointedSteps:
 
     def __init__(self, target: Path, inputs: Any) -> None:
         """`inputs`: all that results depend on, as plain data."""
-        text = json.dumps(inputs, sort_keys=True, default=str)
         self._target = Path(target)
-        self._folder = self._hidden(hashlib.sha256(text.encode()).hexdigest()[:16])
+        self._folder = steps_folder(self._target, inputs)
         self._within = ""
         self.resumed: list[str] = []  # steps that were finished already
 
@@ -56,11 +52,7 @@ class CheckpointedSteps:
 
     def forget(self) -> None:
         """The target is there: drop the steps towards it, whatever the inputs."""
-        for folder in self._target.parent.glob(self._hidden("*").name):
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _hidden(self, key: str) -> Path:
-        return self._target.parent / f".{self._target.name}.steps-{key}"
+        forget_steps(self._target)
 
 
 def _read(file: Path) -> np.ndarray | None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         print_links,
         print_locality,
         print_partition,
+        print_sharded,
         print_traffic,
     )
     from weft.report.training_log import listener_for

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from weft.graph import GraphStatistics, SkewBin
+from weft.graph import GraphStatistics, ShardedGraph, SkewBin
 from weft.planner import NEVER, Cluster
 from weft.quantities import as_bits, as_seconds, as_size
 
@@ -22,10 +22,28 @@ _MOST = 10  # names of what was left out
 
 def print_graph(name: str, figures: GraphStatistics, left_out: Sequence[str] = ()) -> None:
     """Print what `weft info` shows, and what an import has left out."""
+    _print_rows(name, _graph_lines(figures), left_out)
+
+
+def print_sharded(name: str, made: ShardedGraph, parts: int | None) -> None:
+    """Print what tasks have made of tables; the graph itself is not read again, as it may outgrow this machine."""
+    rows = [
+        ("vertices", f"{made.vertices:,}" + (f" of {parts} owners" if parts else "")),
+        ("edges", f"{made.edges:,} directed"),
+        ("features", f"{made.width:,}" if made.width else "none"),
+        ("classes", f"{made.classes:,}" if made.classes else "none"),
+        ("largest process", human_bytes(made.peak)),
+    ]
+    if made.resumed:
+        rows.append(("done before", ", ".join(made.resumed)))
+    _print_rows(name, rows, made.left_out)
+
+
+def _print_rows(name: str, rows: Sequence[tuple[str, str]], left_out: Sequence[str]) -> None:
     table = Table(title=name, show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
-    for label, text in _graph_lines(figures):
+    for label, text in rows:
         table.add_row(label, text)
     if left_out:
         more = f" and {len(left_out) - _MOST} more" if len(left_out) > _MOST else ""

@@ -9,7 +9,12 @@ import numpy as np
 from weft.graph import SPLITS, Graph
 from weft.plugins import PARTITION_METHODS
 
-INSTALLED = [method for method in PARTITION_METHODS.names() if method != "mtkahypar" or find_spec("mtkahypar")]
+UNSEEING = ("range", "given")  # methods that do not look at the graph
+INSTALLED = [
+    method
+    for method in PARTITION_METHODS.names()
+    if method not in UNSEEING and (method != "mtkahypar" or find_spec("mtkahypar"))
+]
 
 
 def random_graph(seed, vertices=60, edges=300, training=0.3):

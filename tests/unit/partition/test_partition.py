@@ -8,7 +8,7 @@ import pytest
 from slow_partition import INSTALLED, NASTY
 
 from weft import cli
-from weft.errors import ConfigError, GraphFormatError
+from weft.errors import ConfigError, GraphFormatError, InputError
 from weft.graph import Graph, communities
 from weft.partition import BalanceWeights, PartitionGoal, allocate, measure, write_partitioned
 from weft.sampling import NeighborSampler
@@ -34,6 +34,35 @@ def test_parts_are_complete_balanced_and_repeatable(graph, method, parts):
     assert figures["balance"]["vertices"] < 1.25
     assert figures["balance"]["training"] < 1.25
     assert (allocate(graph, parts, method, seed=7) == owners).all()
+
+
+def test_ranges_follow_the_import(graph):
+    owners = allocate(graph, 3, "range")
+    assert (np.diff(owners) >= 0).all() and np.bincount(owners).tolist() == [1333, 1333, 1334]
+    assert np.bincount(allocate(graph, 3, "range", shares=(1, 2, 1))).tolist() == [1000, 2000, 1000]
+
+
+def test_ranges_of_a_renumbered_graph_are_those_of_the_import(graph, tmp_path):
+    write_partitioned(graph, allocate(graph, 5, "random"), 5, tmp_path / "parts")
+    renumbered = Graph.open(tmp_path / "parts")
+    assert (allocate(renumbered, 3, "range")[np.argsort(renumbered.original_ids)] == allocate(graph, 3, "range")).all()
+
+
+def test_owners_that_a_column_names(graph, tmp_path):
+    owners = np.random.default_rng(0).integers(0, 3, 4000)
+    (tmp_path / "nodes.csv").write_text("owner\n" + "\n".join(map(str, owners)))
+    options = {"table": str(tmp_path / "nodes.csv")}
+    write_partitioned(graph, allocate(graph, 5, "random"), 5, tmp_path / "parts")
+    renumbered = Graph.open(tmp_path / "parts")
+    assert (allocate(graph, 3, "given", options=options) == owners).all()
+    assert (allocate(renumbered, 3, "given", options=options) == owners[renumbered.original_ids]).all()
+    with pytest.raises(InputError, match="runs from 0 to 2: 2 owners are 0 to 1"):
+        allocate(graph, 2, "given", options=options)
+    with pytest.raises(ConfigError, match="needs the table"):
+        allocate(graph, 3, "given")
+    (tmp_path / "nodes.csv").write_text("owner\n0\n1\n")
+    with pytest.raises(ConfigError, match="names 2 owners for 4000 vertices"):
+        allocate(graph, 3, "given", options=options)
 
 
 def test_structure_is_found(graph):

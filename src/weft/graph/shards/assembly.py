@@ -1,0 +1,199 @@
+"""The parts that tasks have written, as the files of a graph directory.
+
+Each task copies a region that begins and ends with pages: hosts that write to one file on a network file system never share
+a page.
+"""
+
+import bisect
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.graph.csr import id_type, running_sum
+from weft.graph.directory import HEADER, ArrayEntry, joined_sum
+from weft.graph.shards.job import Job, Layout
+from weft.graph.shards.work import TaskResult, Work
+
+_REGION = 64 << 20  # bytes
+_CHUNK = 1 << 22
+_BY_RANGE = ("indices", "edge_weight", "edge_type")
+_IMPORTED = ("indices", "edge_weight", "edge_type", "indptr", "features", "labels", "split")  # in `weft import`'s order
+_PARTITIONED = ("indptr", "edge_weight", "edge_type", "indices", "features", "labels", "split", "original_ids")
+_NAMES = ("names", "names_text", "names_offsets")
+
+FilePart = tuple[str, int, int]  # a file in the job's folder, where in it, and how many bytes
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array of the graph to be: its shape and type, and what it is made of, in order."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    parts: Sequence[FilePart]
+
+    def entry(self, crc: int = 0) -> ArrayEntry:
+        return ArrayEntry(self.shape, self.dtype, crc)
+
+    @property
+    def regions(self) -> int:
+        return -(-(HEADER + self.entry().nbytes) // _REGION)
+
+
+def arrays_of(work: Work) -> list[dict[str, Any]]:
+    """What the graph's arrays are made of, as plain data, in the order of its manifest."""
+    job, layout, made = Job.of(work), Layout.of(work), _Made(work)
+    order = _IMPORTED if job.parts is None else _PARTITIONED
+    found = [made.array(name) for name in (*order, *_NAMES)]
+    assert layout.bounds is None or job.parts
+    return [vars(array) for array in found if array is not None]
+
+
+class _Made:
+    """Finds what tasks have made for an array."""
+
+    def __init__(self, work: Work) -> None:
+        self._work, self._job, self._layout = work, Job.of(work), Layout.of(work)
+
+    def array(self, name: str) -> _Array | None:
+        """An array of this name, if the graph has it."""
+        vertices, job = self._layout.vertices, self._job
+        ids = np.dtype(id_type(vertices)).str
+        edges = sum(one["edges"] for one in self._work.load("lists"))
+        written = self._work.load("vertices") or []
+        classes = max((one["classes"] for one in written), default=0)
+        width = max((one["width"] for one in written), default=0)
+        there = bool(job.edge_pieces)
+        shapes: dict[str, tuple[bool, tuple[int, ...], str]] = {
+            "indptr": (True, (vertices + 1,), "<i8"),
+            "indices": (True, (edges,), ids),
+            "edge_weight": (there and job.weight is not None, (edges,), "<f4"),
+            "edge_type": (there and job.type is not None, (edges,), "<i4"),
+            "features": (bool(job.features), (vertices, width), np.dtype(job.feature_dtype).str),
+            "labels": (bool(job.labels), (vertices,), "<i4"),
+            "split": (job.split is not None, (vertices,), "|u1"),
+            "original_ids": (job.parts is not None, (vertices,), "<i8"),
+            "names": (self._layout.keeps_names and not job.textual, (vertices,), "<i8"),
+            "names_offsets": (self._layout.keeps_names and job.textual, (vertices + 1,), "<i8"),
+            "names_text": (self._layout.keeps_names and job.textual, (0,), "|u1"),
+        }
+        if len(job.labels) > 1:
+            shapes["labels"] = (True, (vertices, classes), "|u1")
+        is_there, shape, dtype = shapes[name]
+        if not is_there:
+            return None
+        parts = self._parts(name, int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize)
+        if name == "names_text":
+            shape = (sum(size for _, _, size in parts),)
+        made = _Array(name, shape, dtype, parts)
+        assert sum(size for _, _, size in parts) == made.entry().nbytes, name
+        return made
+
+    def _parts(self, name: str, row: int) -> list[FilePart]:
+        if name in _BY_RANGE:
+            return self._files("lists", self._layout.ranges, name)
+        if name == "indptr" or (name == "original_ids" and not self._job.node_pieces):
+            return self._files("places", self._layout.ranges, name)
+        if not self._job.node_pieces:
+            return self._files("ranks", len(self._job.edge_pieces), name)
+        if name in _NAMES:
+            return self._files("vertices", len(self._job.node_pieces), name)
+        return self._runs(name, row)
+
+    def _files(self, stage: str, count: int, name: str) -> list[FilePart]:
+        """The files of all tasks of a stage, one after another."""
+        files = [self._work.place(stage, index) / name for index in range(count)]
+        return [(str(f.relative_to(self._work.folder)), 0, f.stat().st_size) for f in files if f.exists()]
+
+    def _runs(self, name: str, row: int) -> list[FilePart]:
+        """The rows of pieces of vertices, by owner and then in order."""
+        found: list[tuple[int, FilePart]] = []
+        for index, result in enumerate(self._work.load("vertices")):
+            begins = running_sum(result["counts"]).tolist()
+            for owner, count in enumerate(result["counts"]):
+                if count:
+                    first = self._layout.runs[index][owner]
+                    found.append((first, (f"vertices/{index}/{name}", begins[owner] * row, count * row)))
+        return [part for _, part in sorted(found)]
+
+
+def regions_of(arrays: Sequence[dict[str, Any]]) -> int:
+    """How many regions all arrays have."""
+    return sum(_Array(**array).regions for array in arrays)
+
+
+def make_files(folder: Path, arrays: Sequence[dict[str, Any]]) -> None:
+    """The files that regions are copied into, as long as they will be."""
+    for array in arrays:
+        with open(folder / f"{array['name']}.npy", "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, HEADER + _Array(**array).entry().nbytes)  # or the disk is full now
+
+
+def copied(work: Work, index: int, out: Path) -> TaskResult:
+    """Copy a region of an array, and tell its sum."""
+    kept, array, region = _region(work, index)
+    low, high = max(0, region * _REGION - HEADER), min(array.entry().nbytes, (region + 1) * _REGION - HEADER)
+    crc = 0
+    with open(Path(kept["folder"]) / f"{array.name}.npy", "r+b") as file:
+        if region == 0:
+            file.write(array.entry().header)
+        file.seek(HEADER + low)
+        for data in _read(work.folder, array, low, high):
+            crc = zlib.crc32(data, crc)
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"crc": crc, "bytes": high - low}
+
+
+def entries_of(work: Work, copies: Sequence[TaskResult]) -> dict[str, ArrayEntry]:
+    """What the manifest says of the arrays, once all regions are copied."""
+    found, first = {}, 0
+    for plain in work.load("arrays")["arrays"]:
+        array = _Array(**plain)
+        mine = copies[first : first + array.regions]
+        first += array.regions
+        found[array.name] = ArrayEntry(
+            tuple(array.shape), array.dtype, joined_sum([(one["crc"], one["bytes"]) for one in mine])
+        )
+    return found
+
+
+def _region(work: Work, index: int) -> tuple[dict[str, Any], _Array, int]:
+    kept = work.load("arrays")
+    for plain in kept["arrays"]:
+        array = _Array(**plain | {"shape": tuple(plain["shape"])})
+        if index < array.regions:
+            return kept, array, index
+        index -= array.regions
+    raise AssertionError(index)
+
+
+@lru_cache(maxsize=4)
+def _begins(sizes: tuple[int, ...]) -> list[int]:
+    return running_sum(sizes).tolist()
+
+
+def _read(folder: Path, array: _Array, low: int, high: int) -> Any:
+    """The bytes of an array from `low` to `high`, some at a time."""
+    begins = _begins(tuple(size for _, _, size in array.parts))
+    part = bisect.bisect_right(begins, low) - 1
+    while low < high:
+        name, offset, _ = array.parts[part]
+        with open(folder / name, "rb", buffering=0) as file:
+            file.seek(offset + low - begins[part])
+            end = min(high, begins[part + 1])
+            while low < end:
+                data = file.read(min(_CHUNK, end - low))
+                if not data:
+                    raise OSError(f"{folder / name} is shorter than it was")
+                yield data
+                low += len(data)
+        part += 1

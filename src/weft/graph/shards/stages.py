@@ -1,0 +1,37 @@
+"""The stages of a job, by name: each a function of the job's folder, a number and where to write."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from weft.graph.shards import assembly, edges, names, vertices
+from weft.graph.shards.work import StageFunction, TaskResult, Work
+
+STAGES: dict[str, StageFunction] = {
+    "looked": vertices.looked_at,
+    "highest": edges.highest,
+    "ends": edges.named,
+    "vertices": vertices.written,
+    "known": names.known_names,
+    "firsts": names.first_names,
+    "ranks": names.ranked_names,
+    "numbers": names.appeared_names,
+    "sent": edges.sent,
+    "lists": edges.listed,
+    "places": edges.placed,
+    "copies": assembly.copied,
+}
+_runs: dict[str, Work] = {}  # of this process: what was read of a job is read once in a run
+
+
+def run_task(folder: Path, run: str, stage: str, index: int) -> TaskResult:
+    """Run a task of a job, wherever its folder is seen. `run`: a name of the command that asks for it."""
+    if run not in _runs:
+        _runs.clear()
+        _runs[run] = Work(folder)
+    return _runs[run].do(stage, index, STAGES[stage])
+
+
+def run_here(folder: Path, run: str, stage: str, indices: Sequence[int]) -> Iterator[tuple[int, TaskResult]]:
+    """Run tasks in this process, one after another."""
+    for index in indices:
+        yield index, run_task(folder, run, stage, index)

@@ -1,0 +1,108 @@
+"""The folder of a job, which all its tasks see: what each has made, all or nothing, so that a stopped job goes on."""
+
+import json
+import os
+import resource
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.graph.csr import running_sum
+from weft.graph.storage import named_errors
+
+TaskResult = dict[str, Any]  # what a task tells in a few numbers, besides its files
+StageFunction = Callable[["Work", int, Path], TaskResult]  # the job's folder, a number, and where to write
+Runner = Callable[
+    [Path, str, str, Sequence[int]], Iterator[tuple[int, TaskResult]]
+]  # runs tasks of a stage, in any order
+
+
+class Work:
+    """A job's folder. Each task has a folder of its own there, `STAGE/NUMBER`, which appears when it is done."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._read: dict[str, Any] = {}
+
+    def save(self, name: str, value: Any) -> None:
+        """Keep plain data under a name."""
+        text, file = json.dumps(value), self.folder / f"{name}.json"
+        with named_errors(file, "writing"):
+            beside = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
+            beside.write_text(text)
+            os.replace(beside, file)
+        self._read[name] = json.loads(text)
+
+    def load(self, name: str) -> Any:
+        """What was kept; None: nothing was. Read once in a process, as it does not change."""
+        if name not in self._read:
+            file = self.folder / f"{name}.json"
+            if not file.exists():
+                return None
+            with named_errors(file, "reading"):
+                self._read[name] = json.loads(file.read_text())
+        return self._read[name]
+
+    def place(self, stage: str, index: int) -> Path:
+        """Where a task has put its files."""
+        return self.folder / stage / str(index)
+
+    def do(self, stage: str, index: int, task: StageFunction) -> TaskResult:
+        """What a task gives, or gave before it was stopped."""
+        place = self.place(stage, index)
+        if not (place / "result.json").exists():
+            beside = place.with_name(f"{index}.{uuid.uuid4().hex}")
+            try:
+                with named_errors(place, "writing"):
+                    beside.mkdir(parents=True)
+                    result = task(self, index, beside)
+                    (beside / "result.json").write_text(json.dumps(result))
+                    if not place.exists():  # as when a task that was taken for lost is done after all
+                        os.rename(beside, place)
+            finally:
+                shutil.rmtree(beside, ignore_errors=True)
+        with named_errors(place, "reading"):
+            found: TaskResult = json.loads((place / "result.json").read_text())
+        return found | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+    def drop(self, *stages: str) -> None:
+        """Remove what nobody reads any more."""
+        for stage in stages:
+            shutil.rmtree(self.folder / stage, ignore_errors=True)
+
+
+def write_sections(file: Path, values: np.ndarray, counts: Sequence[int] | np.ndarray) -> None:
+    """An array that is cut into sections, so many values each; then where each begins, in bytes, and how many there are."""
+    with open(file, "wb") as out:
+        out.write(np.ascontiguousarray(values).data.cast("B") if values.size else b"")
+        out.write((running_sum(counts) * values.dtype.itemsize).data)
+        out.write(np.int64(len(counts)).tobytes())
+
+
+def read_section(file: Path, section: int, dtype: Any) -> np.ndarray:
+    """One section of a file; of a file that is not there, nothing."""
+    with open(file, "rb", buffering=0) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        (count,) = np.frombuffer(os.pread(stream.fileno(), 8, size - 8), np.int64)
+        begins = os.pread(stream.fileno(), 16, size - 8 - 8 * (int(count) + 1) + 8 * section)
+        begin, end = np.frombuffer(begins, np.int64).tolist()
+        found = np.empty((end - begin) // np.dtype(dtype).itemsize, dtype=dtype)
+        stream.seek(begin)
+        data, done = found.view(np.uint8), 0
+        while done < end - begin:
+            done += stream.readinto(data[done:].data) or _cut_short(file)
+        return found
+
+
+def _cut_short(file: Path) -> int:
+    raise OSError(f"{file} is shorter than it was")
+
+
+def by_section(sections: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The order that brings values to their sections, and how many each gets."""
+    narrow = sections.astype(np.uint16) if count < 1 << 16 else sections  # which sorts in linear time
+    return np.argsort(narrow, kind="stable"), np.bincount(sections, minlength=count)

@@ -1,0 +1,303 @@
+"""Tables made a graph by tasks that each hold a piece: byte by byte what import and partition write on one machine."""
+
+import json
+import shutil
+import zlib
+from dataclasses import replace
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from weft.cli import main
+from weft.errors import ConfigError, InputError, StorageError
+from weft.graph import EdgeOptions, Graph, ShardRequest, TableColumns, make_shards, run_here
+from weft.graph.directory import joined_sum
+from weft.graph.shards import request as requests
+from weft.graph.shards import stages
+
+VERTICES, EDGES = 300, 2000
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    """Several pieces, buckets and ranges, of tables that one task could hold."""
+    monkeypatch.setattr(requests, "_LEAST_ROWS", 200)
+    monkeypatch.setattr(requests, "_MOST_ROWS", 200)
+    monkeypatch.setattr(requests, "_A_TASK", 15_000)
+
+
+def write_tables(folder, ids="text", empty=False, seed=0, **more):
+    """An edge table and a vertex table in row groups of odd sizes; `ids`: text, numbers, or positions."""
+    rng = np.random.default_rng(seed)
+    names = np.arange(VERTICES) if ids == "positions" else rng.permutation(10 * VERTICES)[:VERTICES]
+    column = pa.array([f"vertex-{'x' * (name % 7)}{name}" for name in names] if ids == "text" else names)
+    ends = [column.take(pa.array(rng.integers(0, VERTICES, 0 if empty else EDGES) ** 2 // VERTICES)) for _ in range(2)]
+    count = len(ends[0])
+    edges = {
+        "src": ends[0],
+        "dst": ends[1],
+        "w": rng.random(count),
+        "t": rng.integers(0, 5, count),
+        "more": np.zeros(count),
+    }
+    nodes = {
+        "id": column,
+        "f0": rng.random(VERTICES),
+        "f1": pa.array(rng.random((VERTICES, 3)).tolist(), pa.list_(pa.float64(), 3)),
+        "label": pa.array(rng.choice(["red", "green", "blue", None], VERTICES).tolist()),
+        "number": pa.array([None if n == 0 else n - 1 for n in rng.integers(0, 5, VERTICES).tolist()]),
+        "a": rng.integers(0, 2, VERTICES),
+        "b": rng.integers(0, 2, VERTICES),
+        "part": rng.choice(["train", "val", "test", ""], VERTICES),
+        "owner": rng.integers(0, 3, VERTICES),
+    }
+    folder.mkdir(exist_ok=True)
+    pq.write_table(pa.table(edges), folder / "edges.parquet", row_group_size=330)
+    pq.write_table(pa.table(nodes), folder / "nodes.parquet", row_group_size=90)
+    return folder
+
+
+FULL = TableColumns(weight="w", type="t", features="f0,f1", label="label", split="part")
+FLAGS = ["--weight", "w", "--type", "t", "--features", "f0,f1", "--label", "label", "--split-column", "part"]
+
+
+def on_one_machine(tables, folder, flags=(), parts=3, owner=None, nodes=True):
+    """The graph by `weft import`, and `weft partition` where there are to be parts."""
+    given = ["--nodes", str(tables / "nodes.parquet")] if nodes else []
+    assert main(["import", str(tables / "edges.parquet"), str(folder / "g"), *given, *flags]) == 0
+    if parts is None:
+        return folder / "g"
+    option = ["--option", f"table={tables / 'nodes.parquet'}", "--option", f"column={owner}"] if owner else []
+    method = ["--method", "given" if owner else "range", "--parts", str(parts)]
+    assert main(["partition", str(folder / "g"), str(folder / "p"), *method, *option]) == 0
+    return folder / "p"
+
+
+def asked(tables, nodes=True, **more):
+    edges, vertices = str(tables / "edges.parquet"), str(tables / "nodes.parquet") if nodes else None
+    return ShardRequest(**{"edges": edges, "nodes": vertices, "parts": 3, "memory": 64 << 20} | more)
+
+
+def assert_same(made, expected):
+    """The same files, byte by byte."""
+    names = sorted(path.name for path in expected.iterdir())
+    assert sorted(path.name for path in made.iterdir()) == names
+    for name in names:
+        assert (made / name).read_bytes() == (expected / name).read_bytes(), name
+
+
+CASES = {
+    "strings": ("text", {"columns": FULL}, FLAGS),
+    "numbers": ("numbers", {"columns": FULL}, FLAGS),
+    "positions": ("positions", {"columns": FULL}, FLAGS),
+    "positions kept as names": ("positions", {"columns": FULL, "ids": "names"}, [*FLAGS, "--ids", "names"]),
+    "owners of strings": ("text", {"columns": FULL, "owner": "owner"}, FLAGS),
+    "owners of positions": ("positions", {"columns": FULL, "owner": "owner"}, FLAGS),
+    "no parts": ("text", {"columns": FULL, "parts": None}, FLAGS),
+    "one part": ("numbers", {"columns": FULL, "parts": 1}, FLAGS),
+    "many parts": ("text", {"columns": FULL, "parts": 100}, FLAGS),
+    "both ways": ("text", {"columns": FULL, "options": EdgeOptions(undirected=True)}, [*FLAGS, "--undirected"]),
+    "both ways, owners": (
+        "numbers",
+        {"columns": FULL, "options": EdgeOptions(undirected=True, self_loops="add"), "owner": "owner"},
+        [*FLAGS, "--undirected", "--self-loops", "add"],
+    ),
+    "cleaned": (
+        "positions",
+        {"options": EdgeOptions(drop_duplicates=True, self_loops="remove")},
+        ["--drop-duplicates", "--self-loops", "remove"],
+    ),
+    "float16, numbers as labels": (
+        "text",
+        {"columns": TableColumns(features="f*", label="number", split="part"), "feature_dtype": "float16"},
+        ["--features", "f*", "--label", "number", "--split-column", "part", "--feature-dtype", "float16"],
+    ),
+    "several labels a vertex": (
+        "text",
+        {"columns": TableColumns(label="a,b", split="part")},
+        ["--label", "a,b", "--split-column", "part"],
+    ),
+    "ids alone": ("numbers", {}, []),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tasks_write_what_one_machine_writes(tmp_path, case):
+    ids, more, flags = CASES[case]
+    tables = write_tables(tmp_path / "tables", ids)
+    request = asked(tables, **more)
+    made = make_shards(request, tmp_path / "made", run_here)
+    assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, flags, request.parts, request.owner))
+    graph = Graph.open(tmp_path / "made")
+    assert (made.vertices, made.edges) == (graph.num_vertices, graph.num_edges)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "flags", "more"),
+    [
+        ("text", [], {}),
+        ("numbers", ["--ids", "names"], {"ids": "names"}),
+        ("positions", ["--vertices", "1000"], {"vertices": 1000}),
+        ("positions", [], {"columns": TableColumns(type="t")}),
+        ("text", ["--undirected"], {"parts": None, "options": EdgeOptions(undirected=True)}),
+    ],
+)
+def test_without_a_vertex_table_edges_say_what_there_is(tmp_path, ids, flags, more):
+    tables = write_tables(tmp_path / "tables", ids)
+    request = asked(tables, nodes=False, **more)
+    make_shards(request, tmp_path / "made", run_here)
+    flags = [*flags, *(["--type", "t"] if request.columns.type else [])]
+    assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, flags, request.parts, nodes=False))
+
+
+def test_a_graph_without_edges(tmp_path):
+    tables = write_tables(tmp_path / "tables", "text", empty=True)
+    make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
+    assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, FLAGS))
+    with pytest.raises(InputError, match="has no edges"):
+        make_shards(asked(tables, nodes=False), tmp_path / "none", run_here)
+
+
+def test_tables_come_by_address_and_in_several_files(tmp_path):
+    tables = write_tables(tmp_path / "tables", "text")
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/shards/nodes.parquet", (tables / "nodes.parquet").read_bytes())
+    edges = pq.read_table(tables / "edges.parquet")
+    for number, first in enumerate(range(0, EDGES, 700)):
+        with memory.open(f"/shards/edges/part-{number}.parquet", "wb") as file:
+            pq.write_table(edges.slice(first, 700), file)
+    request = asked(tables, edges="memory://shards/edges", columns=FULL)
+    made = make_shards(replace(request, nodes="memory://shards/nodes.parquet"), tmp_path / "made", run_here)
+    assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, FLAGS))
+    assert made.left_out == (
+        "edges: more",
+        "nodes.parquet: number",
+        "nodes.parquet: a",
+        "nodes.parquet: b",
+        "nodes.parquet: owner",
+    )
+
+
+class Stop(Exception):
+    """A kill, as far as tasks go."""
+
+
+def stopping(stage, after):
+    """Runs tasks until some of a stage are done."""
+
+    def run(folder, name, current, indices):
+        for index, result in run_here(folder, name, current, indices):
+            if current == stage and index >= after:
+                raise Stop
+            yield index, result
+
+    return run
+
+
+@pytest.mark.parametrize("stage", ["looked", "ends", "vertices", "known", "sent", "lists", "places", "copies"])
+def test_a_job_that_was_stopped_goes_on(tmp_path, stage, monkeypatch):
+    tables = write_tables(tmp_path / "tables", "text")
+    request, ran = asked(tables, columns=FULL), []
+    with pytest.raises(Stop):
+        make_shards(request, tmp_path / "made", stopping(stage, 0))
+    assert not (tmp_path / "made").exists()
+    for name, task in stages.STAGES.items():
+        monkeypatch.setitem(
+            stages.STAGES, name, lambda *job, name=name, task=task: (ran.append((name, job[1])), task(*job))[1]
+        )
+    made = make_shards(request, tmp_path / "made", run_here)
+    assert stage == "copies" or (stage in made.resumed and (stage, 0) not in ran)  # only what was not done is
+    assert "lists" in made.resumed or stage != "copies"
+    assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, FLAGS))
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_task_that_fails_leaves_no_half_of_its_files(tmp_path, monkeypatch):
+    tables = write_tables(tmp_path / "tables", "text")
+    task = stages.STAGES["sent"]
+
+    def full(work, index, out):
+        task(work, index, out)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(stages.STAGES, "sent", full)
+    with pytest.raises(StorageError, match="no space left while writing"):
+        make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
+    (steps,) = tmp_path.glob(".made.steps-*")
+    assert not list((steps / "sent").iterdir()) and not (tmp_path / "made").exists()
+    monkeypatch.setitem(stages.STAGES, "sent", task)
+    make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
+    assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, FLAGS))
+
+
+def test_other_tables_are_another_job(tmp_path):
+    tables = write_tables(tmp_path / "tables", "text")
+    with pytest.raises(Stop):
+        make_shards(asked(tables, columns=FULL), tmp_path / "made", stopping("sent", 0))
+    shutil.rmtree(tables)
+    write_tables(tables, "text", seed=1)
+    made = make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
+    assert made.resumed == ()
+    assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, FLAGS))
+
+
+def spoiled(tables, table, **columns):
+    """A table with other columns."""
+    found = pq.read_table(tables / f"{table}.parquet")
+    for name, values in columns.items():
+        found = found.set_column(found.schema.get_field_index(name), name, pa.array(values))
+    pq.write_table(found, tables / f"{table}.parquet", row_group_size=300)
+
+
+def test_what_makes_no_sense_is_refused_with_its_place(tmp_path):
+    tables = write_tables(tmp_path / "tables", "text")
+    ids = pq.read_table(tables / "nodes.parquet")["id"].to_pylist()
+    src = pq.read_table(tables / "edges.parquet")["src"].to_pylist()
+
+    def refused(match, error=InputError, **more):
+        with pytest.raises(error, match=match):
+            make_shards(asked(tables, **{"columns": FULL} | more), tmp_path / "made", run_here)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["tables"]
+
+    spoiled(tables, "nodes", id=[*ids[:200], ids[3], *ids[201:]])
+    refused("the id in row 200 comes twice")
+    spoiled(tables, "nodes", id=ids)
+    spoiled(tables, "edges", src=[*src[:1456], "nobody", *src[1457:]])
+    refused("row 1456: src 'nobody' is not in the vertex table")
+    spoiled(tables, "edges", src=[*src[:1100], None, *src[1101:]])
+    refused(r"column src: a vertex id is missing \(row 1100\)")
+    spoiled(tables, "edges", src=src, w=[*[1.0] * 1400, float("nan"), *[1.0] * 599])
+    refused("the weight of edge 1400 is nan")
+    refused("there are labels but no split", columns=TableColumns(label="label"))
+    refused("column owner runs from 0 to 2: 1 owners are 0 to 0", owner="owner", parts=1)
+    refused("has no column 'f9'", columns=TableColumns(features="f9"))
+    refused("are columns of the vertex table", ConfigError, nodes=None)
+    refused("there is no table at", StorageError, edges=str(tables / "none.parquet"))
+    (tables / "edges.csv").write_text("src,dst\n")
+    refused("is no Parquet", edges=str(tables / "edges.csv"))
+    refused("can't be reached", StorageError, edges="nowhere://edges.parquet")
+    refused("1000 parts are not possible with 300 vertices", parts=1000)
+
+
+def test_sums_of_pieces_join():
+    rng = np.random.default_rng(0)
+    pieces = [rng.bytes(size) for size in (0, 1, 5, 4096, 100_003, 0)]
+    assert joined_sum([(zlib.crc32(piece), len(piece)) for piece in pieces]) == zlib.crc32(b"".join(pieces))
+    assert joined_sum([]) == 0
+
+
+def test_results_are_few_numbers(tmp_path):
+    """What travels to the one that runs the job does not grow with vertices or edges."""
+    tables, sizes = write_tables(tmp_path / "tables", "text"), {}
+
+    def measured(folder, name, stage, indices):
+        for index, result in run_here(folder, name, stage, indices):
+            sizes[stage] = max(sizes.get(stage, 0), len(json.dumps(result)))
+            yield index, result
+
+    make_shards(asked(tables, columns=FULL, parts=None), tmp_path / "made", measured)
+    assert max(sizes.values()) < 200, sizes
