@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 import torch
 from torch import Tensor
 
+from weft.memory import available_memory
+
 T = TypeVar("T")
 Copy = Callable[[list[Tensor]], list[Tensor]]  # tensors in host memory to the same on a device
 
@@ -96,6 +98,17 @@ class _Walk:
             vars(there).update(_twin=thing, _to_there=self._copy)
             there.arrived()
         return there
+
+
+def memory_of(device: torch.device) -> int:
+    """Bytes that a device has left for this process."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_memory()
+
+
+def finished(device: torch.device) -> None:
+    """Wait until all that was begun on a device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def copying(device: torch.device, non_blocking: bool = False) -> Copy:

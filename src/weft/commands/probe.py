@@ -31,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="if the --out file is there already, let work take the mean of its rounds and these: from several hours, say",
     )
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="what workers will compute on: CUDA's devices are timed too; auto: those that are there (default)",
+    )
     add_number(parser, "--timeout", 60.0, "seconds to wait for other workers")
     parser.add_argument("--ports", help="ports that workers may listen at, such as 29500-29600 (default any)")
     parser.add_argument(
@@ -50,18 +56,19 @@ def run(args: argparse.Namespace) -> int:
     if weft.cluster.starts_workers(args.on, args.workers):
         request = weft.cluster.Request(tuple(args.argv), args.workers, anywhere=True, ports=args.ports)
         return weft.cluster.launch(args.on, request)
-    with joined(args.timeout, ports=args.ports, tls=args.tls) as world:
+    with joined(args.timeout, ports=args.ports, devices=args.device != "cpu", tls=args.tls) as world:
         return _probe(args, world)
 
 
 def _probe(args: argparse.Namespace, world: weft.exchange.World) -> int:
     before = weft.training.described(args.out, world.workers, "--add") if args.add and args.out.exists() else None
+    device = weft.training.device_of(args.device, world)
     if world.rank > 0:
-        cluster = weft.training.measured_cluster(world, rounds=args.rounds)
+        cluster = weft.training.measured_cluster(world, rounds=args.rounds, device=device)
     else:
         screen = sys.stderr if args.json else sys.stdout  # local workers' errors go through the launcher
         with weft.report.StageProgress(_QUIET, screen) as progress:
-            cluster = weft.training.measured_cluster(world, _tell, args.rounds, progress)
+            cluster = weft.training.measured_cluster(world, _tell, args.rounds, progress, device)
     kept = weft.planner.KeptCluster(world, _tell)
     if world.rank > 0:
         return 0

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from weft.planner.planner import Planner, link_sweep, sweep
     from weft.planner.priors import Prior, prior, reference_machine
     from weft.planner.probe import probe_briefly, probe_cluster, probe_cluster_again
+    from weft.planner.probe_devices import device_now
     from weft.planner.refining import refined
     from weft.planner.task import BatchesOfEpoch, Sampling, Task, Workers
 else:

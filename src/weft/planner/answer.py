@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from weft.plan import Plan
 
-LIMITS = ("processors", "links", "training", "preparing")  # what may hold an epoch up
+LIMITS = ("processors", "links", "training", "preparing", "copies")  # what may hold an epoch up; the last: of devices
 STAGES = ("sample", "fetch", "exchange", "compute", "sync")
 
 
@@ -16,12 +16,13 @@ class Prediction:
     plan: Plan
     seconds: float  # an epoch
     stages: dict[str, float]  # seconds an epoch by stage (STAGES), of the worker with most; prefetching overlaps some
-    limits: dict[str, float]  # seconds an epoch if only this held it up: processors, links, training, preparing
+    limits: dict[str, float]  # seconds an epoch if only this held it up (LIMITS)
     sent: dict[str, float]  # bytes an epoch that all workers send, by stage
     memory: float  # bytes at the peak, of the worker that comes nearest to its limit
     room: float  # that worker's limit
     excluded: str | None = None  # why it can't be used here; None: it can
     once: float = 0.0  # seconds besides its epochs, once: its cache is filled
+    device: tuple[float, float] | None = None  # likewise bytes of the worker's device at the peak, and its limit
 
     @classmethod
     def none(cls, name: str, plan: Plan, why: str) -> "Prediction":

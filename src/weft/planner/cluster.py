@@ -34,6 +34,10 @@ KINDS = {
     "overlap": "how well processors, links, training and preparing run side by side: the exponent of a norm",
 }
 
+PIECE_ROWS, PIECE_WIDTH = 4000, 64  # of the piece of work that `pace` is of: rows gathered, multiplied, and merged to
+PIECE_OUT, PIECE_EDGES = PIECE_ROWS // 4, 5 * PIECE_ROWS // 2  # so many, along edges
+PIECE_BYTES = 4.0 * PIECE_WIDTH * (4 * PIECE_ROWS + PIECE_EDGES + 2 * PIECE_OUT)  # that it reads and writes
+
 UNCHANGED = "nothing has changed"
 _ALIKE = 1.25  # figures that differ by less are taken to be equal, as measured ones always differ
 
@@ -67,6 +71,21 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Device:
+    """What each worker computes on, where that is not the processor: such as a GPU."""
+
+    name: str
+    memory: float  # bytes
+    bandwidth: float  # bytes a second of its own memory, as rows are gathered there
+    copy: float  # bytes a second from its host's pinned memory, while all the host's devices copy
+    pace: float  # seconds of the piece of work that `pace` in Cluster.work is of, where there are many
+    latency: float = 0.0  # seconds that an exchange of nothing takes among devices of several hosts,
+    near_latency: float = 0.0  # and of one host
+    near_bandwidth: float = NEVER  # bytes a second to the other devices of its host, of each of them
+    far_bandwidth: float = NEVER  # likewise to those of other hosts, where these have ways besides their hosts' links
+
+
+@dataclass(frozen=True)
 class Cluster:
     """Everything that predictions need to know of the machines."""
 
@@ -80,6 +99,7 @@ class Cluster:
     rounds: int = 1  # of rehearsals that `work` is the mean of; 0: it is known from elsewhere, and runs refine it
     error: float = 0.075  # how far predictions of epochs are off beside each other, as a share (standard deviation)
     measured: float | None = None  # when: seconds since 1970, whole ones
+    device: Device | None = None  # of each worker; None: they compute on processors
 
     @property
     def workers(self) -> int:
@@ -209,6 +229,16 @@ class Cluster:
             if _differ(old, new):
                 told.append(f"{name} {1000 * old:.2g} ms -> {1000 * new:.2g} ms")
         return ", ".join(told) or UNCHANGED
+
+
+def device_of(cluster: Cluster) -> Device:
+    """What its workers compute on, where that is devices."""
+    if cluster.device is None:
+        raise ConfigError(
+            "workers are to compute on devices, but it is not known what these can do: measure them with `weft probe --out` "
+            "where they are, write a [device] table into the cluster file (docs/planner.md), or set device = 'cpu'"
+        )
+    return cluster.device
 
 
 def _differ(old: float, new: float) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from weft.errors import ConfigError, StorageError
 from weft.exchange import Communicator
-from weft.planner.cluster import KINDS, NEVER, Cluster, Host, Link
+from weft.planner.cluster import KINDS, NEVER, PIECE_BYTES, Cluster, Device, Host, Link
 from weft.quantities import as_bits, as_seconds, as_size, bandwidth_of, size_of
 
 VERSION = 1
@@ -22,9 +22,10 @@ _HEAD = """\
 # A cluster, as Weft's planner knows it. `weft probe --out FILE` measures one and writes this; edit it, or write one by hand.
 # Bandwidths: bytes a second as a number, or bits a second as text such as "1gbit" or "100mbit".
 # Sizes: bytes as a number, or text such as "16GiB". Times: seconds. A "#" begins a comment."""
-_TOP = ("version", "measured", "host", "link", "exchange", "work")
+_TOP = ("version", "measured", "host", "link", "exchange", "device", "work")
 _HOST = ("name", "workers", "cores", "busy_cores", "speed", "bandwidth", "burst", "memory")
 _LINK = ("between", "bandwidth", "latency")
+_DEVICE = ("name", "memory", "bandwidth", "copy", "pace", "latency", "near_latency", "near_bandwidth", "far_bandwidth")
 _EXCHANGE = ("latency", "near_latency", "near_bandwidth", "together")
 
 
@@ -60,6 +61,7 @@ def cluster_text(cluster: Cluster) -> str:
         *map(_host_text, cluster.hosts),
         *map(_link_text, cluster.links),
         _exchange_text(cluster),
+        _device_text(cluster),
         _work_text(cluster),
     ]
     blocks = ["\n".join(lines) for lines in tables]
@@ -103,6 +105,27 @@ def _exchange_text(cluster: Cluster) -> Iterator[str]:
         near, speed = as_seconds(cluster.near_latency), as_bits(cluster.near_bandwidth)
         yield f"near_latency = {_number(cluster.near_latency)}  # {near} among the workers of one host"
         yield f"near_bandwidth = {_number(cluster.near_bandwidth)}  # among them, of each worker: {speed} a second"
+
+
+def _device_text(cluster: Cluster) -> Iterator[str]:
+    device = cluster.device
+    if device is None:
+        return
+    yield "[device]  # of each worker, which computes on it"
+    yield f"name = {_quote(device.name)}"
+    yield f"memory = {_number(device.memory)}  # {as_size(device.memory)}"
+    yield f"bandwidth = {_number(device.bandwidth)}  # bytes a second of its memory, as rows are gathered there"
+    yield f"copy = {_number(device.copy)}  # bytes a second from its host's pinned memory, while all the host's devices copy"
+    yield f"pace = {_number(device.pace)}  # seconds there of the piece of work that `pace` in [work] is of"
+    if len(cluster.hosts) > 1:
+        yield f"latency = {_number(device.latency)}  # {as_seconds(device.latency)} that an exchange of nothing takes"
+    if device.near_bandwidth != NEVER:
+        near, speed = as_seconds(device.near_latency), as_bits(device.near_bandwidth)
+        yield f"near_latency = {_number(device.near_latency)}  # {near}: among those of a host"
+        yield f"near_bandwidth = {_number(device.near_bandwidth)}  # to those of its host, of each device: {speed} a second"
+    if device.far_bandwidth != NEVER:
+        speed = as_bits(device.far_bandwidth)
+        yield f"far_bandwidth = {_number(device.far_bandwidth)}  # to those of other hosts, of each device: {speed} a second"
 
 
 def _work_text(cluster: Cluster) -> Iterator[str]:
@@ -170,6 +193,7 @@ def cluster_of(text: str, where: str) -> Cluster:
         int(work.number("rounds", _ROUNDS, 1)),
         work.number("error", _ERROR, Cluster.error),
         _measured(top),
+        _device(where, top, far, near) if "device" in top.data else None,
     )
 
 
@@ -192,8 +216,9 @@ _RATE = _Measure("processor seconds a unit, such as 1e-8", zero=True)
 _CORES = _Measure("a number of processors, such as 2 or 0.5")
 _SPEED = _Measure("a speed relative to the other hosts', such as 1")
 _SHARE = _Measure("a share of the hosts' bandwidths, such as 0.9", most=1.0)
+_PACE = _Measure("seconds, such as 0.0005")
 _OTHERS = {  # of [work]: what is not seconds a unit
-    "pace": _Measure("processor seconds, such as 0.0005"),
+    "pace": _PACE,
     "busy": _Measure("a share of time, such as 0.9", most=1.0),
     "overlap": _Measure("an exponent, such as 4"),
 }
@@ -277,6 +302,26 @@ def _host(where: str, number: int, data: object, several: bool) -> Host:
         busy_cores=table.number("busy_cores", _CORES) if "busy_cores" in table.data else None,
         burst=table.number("burst", _BURST, 0.0),
         speed=table.number("speed", _SPEED, 1.0),
+    )
+
+
+def _device(where: str, top: "_Table", far: bool, near: bool) -> Device:
+    """`far`, `near`: are there several hosts, and some with several workers?"""
+    table = _Table(f"{where}: device", top.data["device"], _DEVICE)
+    name = table.data.get("name", "device")
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise table.wrong("name", 'give a word, such as "H100"')
+    bandwidth = table.number("bandwidth", _BANDWIDTH)
+    return Device(
+        name,
+        memory=table.number("memory", _SIZE),
+        bandwidth=bandwidth,
+        copy=table.number("copy", _BANDWIDTH),
+        pace=table.number("pace", _PACE, PIECE_BYTES / bandwidth),
+        latency=table.number("latency", _SECONDS, None if far else 0.0),
+        near_latency=table.number("near_latency", _SECONDS, None if near else 0.0),
+        near_bandwidth=table.number("near_bandwidth", _BANDWIDTH, None if near else NEVER),
+        far_bandwidth=table.number("far_bandwidth", _BANDWIDTH, NEVER),
     )
 
 

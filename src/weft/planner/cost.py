@@ -17,14 +17,17 @@ from weft.planner.loads import Counted, Load, Move, PlanPart
 from weft.planner.model_cost import LayerCost, ModelCost
 from weft.threads import cached_property
 
-_TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
+TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
 _PREPARES = ("sample", "fetch")  # the others prepare batches
 _USUAL = 1.2  # how far apart the same piece of work is found from time to time, with nothing changed
 
 # What limits are made of, besides links: processors over all; then, of the thread that trains and of those that prepare:
 # computing, latencies of exchanges, bytes on links, and how much of these may go at once after a rest.
-# And what of all that goes on while something else is computed.
-PARTS = ("processors", "trains", "waits", "moves", "bursts", "prepares", "asks", "fetches", "fetch bursts", "hidden")
+# And what of all that goes on while something else is computed; what devices compute, and what is copied to them.
+PARTS = (
+    *("processors", "trains", "waits", "moves", "bursts", "prepares", "asks", "fetches", "fetch bursts", "hidden"),
+    *("device", "copies"),
+)
 _SHARED = [PARTS.index("processors"), PARTS.index("trains")]
 _SAVED = [PARTS.index("bursts"), PARTS.index("fetch bursts"), PARTS.index("hidden")]
 
@@ -63,12 +66,15 @@ class Price:
     def limits(self) -> np.ndarray:
         """Seconds by what may hold a batch up (LIMITS); and last, those that training has of processors and of links.
 
-        While a thread computes, its links rest and save up a burst; the next exchange takes so much less.
+        While a thread computes, its links rest and save up a burst; the next exchange takes so much less. What a thread
+        begins on a device is computed there while it begins more.
         """
-        p, own = self.parts, float(self.links[0].max())
-        moves, fetches = (max(0.0, p[at + 2] - min(p[at + 3], p[at])) for at in (1, 5))
-        training, moved = p[1] + max(0.0, p[2] + moves - p[-1]), min(own, max(0.0, moves - p[-1]))
-        return np.array([p[0], self.links.sum(0).max(), training, p[5] + p[6] + fetches, min(p[0], p[1]), moved])
+        p, own, (hidden, device, copies) = self.parts, float(self.links[0].max()), self.parts[-3:]
+        computes = max(p[1], device)
+        moves, fetches = (max(0.0, p[at + 2] - min(p[at + 3], rest)) for at, rest in ((1, computes), (5, p[5])))
+        training, moved = computes + max(0.0, p[2] + moves - hidden), min(own, max(0.0, moves - hidden))
+        both = min(p[0], p[1])
+        return np.array([p[0], self.links.sum(0).max(), training, p[5] + p[6] + fetches, copies, both, moved])
 
     def seconds(self, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
         """An epoch of so many batches: what holds it up most, and a part of the rest."""
@@ -108,35 +114,47 @@ class Prices:
         self._bandwidth = cluster.bandwidths
         self._nic = np.array([host.bandwidth for host in cluster.hosts])
         many = len(self._cores) > 1
-        slowest = [link.latency or 0.0 for link in cluster.links] if many else []
-        self._latency = max([cluster.latency if many else cluster.near_latency, *slowest])  # of an exchange of nothing
+        self._slowest = max((link.latency or 0.0 for link in cluster.links), default=0.0) if many else 0.0
+        far = max(cluster.latency if many else cluster.near_latency, self._slowest)
+        self._latencies = dict.fromkeys(
+            STAGES, (cluster.near_latency, far)
+        )  # of nothing, in hosts and among all, by stage
+        self._alike = np.equal.outer(self._host, self._host) & ~np.eye(
+            len(self._host), dtype=bool
+        )  # others of the host
         self._burst = min(host.burst / host.bandwidth for host in cluster.hosts)  # in seconds
         self._busy = known.get("busy", 1.0)
 
     def of(self, load: Load) -> Price:
         """A load's price; of a layer's, its convolution's too."""
         seconds = {stage: self._work(load, stage) for stage in STAGES}
-        ahead = self.ahead(load)
-        seconds["compute"] = seconds["compute"] + sum(self.convolved(load)) - ahead
-        trains = sum((seconds[stage] for stage in _TRAINS), np.zeros(len(self._host)))
+        computed, ahead, there = self._computed(load)
+        seconds["compute"] = seconds["compute"] + computed
+        trains = sum((seconds[stage] for stage in TRAINS), np.zeros(len(self._host)))
         prepares = seconds["sample"] + seconds["fetch"] + ahead
         travels = [(move.stage, self._links(move)) for move in load.moves]
         longest = {stage: [float(links.max()) for at, links in travels if at == stage] for stage in STAGES}
-        waited = {stage: self._latency * len(longest[stage]) for stage in STAGES}
+        waited = {stage: sum(self._waited(move) for move in load.moves if move.stage == stage) for stage in STAGES}
         moved = {
-            stage: self._moved(load, stage, sum(longest[stage]), self._alone if stage in _TRAINS else self._beside)
+            stage: self._moved(load, stage, sum(longest[stage]), self._alone if stage in TRAINS else self._beside)
             for stage in STAGES
         }
         moved["fetch"] += self._absent * float(np.max(load.inputs)) * self._row * self._cluster.work["disk"]
         stages = [float(self._alone(seconds[stage]) + waited[stage] + moved[stage]) for stage in STAGES]
         parts = [self._processors(trains + prepares)]
-        links = [sum((of for at, of in travels if at in names), self._links(None)) for names in (_TRAINS, _PREPARES)]
-        for computes, names in ((self._alone(trains), _TRAINS), (self._beside(prepares), _PREPARES)):
+        links = [sum((of for at, of in travels if at in names), self._links(None)) for names in (TRAINS, _PREPARES)]
+        for computes, names in ((self._alone(trains), TRAINS), (self._beside(prepares), _PREPARES)):
             bursts = sum(min(self._burst, each) for name in names for each in longest[name])
             parts += [computes, sum(waited[n] for n in names), sum(moved[n] for n in names), bursts]
         exchange = STAGES.index("exchange")
-        parts.append(min(load.overlaps * (waited["exchange"] + moved["exchange"]), self._hidden(load)))
-        stages[exchange] -= parts[-1]
+        hidden, copies = (
+            min(load.overlaps * (waited["exchange"] + moved["exchange"]), self._hidden(load)),
+            self._copied(load),
+        )
+        parts += [hidden, there, copies]
+        stages[exchange] -= hidden
+        stages[STAGES.index("compute")] = max(stages[STAGES.index("compute")], there)
+        stages[STAGES.index("fetch")] += copies
         sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
         shared = np.array(links) / self._cluster.together
         return Price(np.array(stages), np.array(sent), np.array(parts), shared, self._memory(load))
@@ -145,13 +163,31 @@ class Prices:
         costs = ((self._cluster.work[kind], units) for kind, units in load.units[stage].items() if kind in kinds)
         return sum((cost * units for cost, units in costs), np.zeros(len(self._host))) * self._now / self._speed
 
+    def _computed(self, load: Load) -> tuple[np.ndarray, np.ndarray | float, float]:
+        """What a load computes: processor seconds of the threads that train, and of those that prepare; devices' seconds."""
+        ahead = self.ahead(load)
+        return sum(self.convolved(load)) - ahead, ahead, 0.0
+
+    def _waited(self, move: Move) -> float:
+        """Seconds that an exchange takes whatever it sends: less where only workers of the same hosts send."""
+        near, far = self._latencies[move.stage]
+        within = float(move.sent[self._alike].sum())
+        return near if within and within == float(move.sent.sum()) else far
+
+    def _copied(self, load: Load) -> float:
+        """Seconds in which a load's inputs and lists are copied to where they are computed."""
+        return 0.0
+
     def _hidden(self, load: Load) -> float:
         """Seconds in which a layer's edges are computed while its exchanges go on."""
+        return self._alone(self._meanwhile(load) / self._speed)
+
+    def _meanwhile(self, load: Load) -> np.ndarray | float:
+        """The same for each worker, at speed 1."""
         if load.layer is None:
             return 0.0
         cost = self._cost(load)
-        edges = cost.meanwhile * load.kept + cost.meanwhile_back * load.kept_back
-        return self._alone(edges * self._layers / self._speed)
+        return (cost.meanwhile * load.kept + cost.meanwhile_back * load.kept_back) * self._layers
 
     def _cost(self, load: Load) -> LayerCost:
         """What a layer's convolution costs."""
@@ -266,8 +302,8 @@ def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, 
     anything else. `lanes`: threads that prepare batches, if they are prepared `ahead` at all.
     """
     if not ahead:
-        return float(limits[2] + limits[3]) * batches
-    return held_up(limits / np.array([1, 1, 1, lanes, 1, 1]), overlap) * batches
+        return float(limits[2] + limits[3] + limits[4]) * batches
+    return held_up(limits / np.array([1, 1, 1, lanes, 1, 1, 1]), overlap) * batches
 
 
 def held_up(limits: np.ndarray, exponent: float) -> float:
@@ -275,10 +311,10 @@ def held_up(limits: np.ndarray, exponent: float) -> float:
 
     Training is a part of what processors do, and its exchanges are a part of what links carry.
     """
-    processors, links, training, preparing, computed, moved = limits
+    processors, links, training, preparing, copies, computed, moved = limits
     trained = computed + norm(np.array([processors - computed, training - computed]), exponent)
     trained = moved + norm(np.array([trained - moved, links - moved]), exponent)
-    return norm(np.array([trained, preparing]), exponent)
+    return norm(np.array([trained, preparing, copies]), exponent)
 
 
 def norm(limits: np.ndarray, exponent: float) -> float:

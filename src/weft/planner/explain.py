@@ -15,6 +15,7 @@ IN_WORDS = {
     "links": "the links between hosts",
     "training": "the thread that trains, with its exchanges",
     "preparing": "the threads that prepare batches",
+    "copies": "copies from host memory to devices",
 }
 
 _CACHE = "the cache"

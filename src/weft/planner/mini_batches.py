@@ -122,10 +122,11 @@ class MiniBatches(Space):
             return None
         return self._runs[plan.group].reads(_input_of(plan).state)
 
-    def memory(self, plan: Plan, price: Price, near: int) -> float:
+    def memory(self, plan: Plan, price: Price, near: int) -> tuple[float, float]:
         """Batches that wait and the one that is computed, the cache, slices of all inputs, and the lists that are read.
 
-        Or what filling the cache takes, if that is more.
+        Or what filling the cache takes, if that is more. A device has batches and the cache; those in the making are in host
+        memory first.
         """
         lists = float(self.graph.indptr.nbytes + self.graph.indices.nbytes)
         lists *= {"partitioned": 1 / self.size, "replicated": 1 / near}[plan.topology]
@@ -134,8 +135,10 @@ class MiniBatches(Space):
         waiting = prepared * (plan.prefetch + 1 + (self.lanes if plan.prefetch else 0))
         width = ColumnSpan(0, self.workers.members(plan.group), self.graph.num_features).width
         slices = self.graph.num_vertices * width * self.row / self.graph.num_features
-        used = max(waiting + computed + cached, _FILLING * cached)
-        return float(used + lists + slices * placement_named(plan.layers[0]).only_first)
+        lists += slices * placement_named(plan.layers[0]).only_first
+        if self.task.on_device:
+            return float(lists + prepared * max(1, self.lanes)), float(waiting + computed + cached)
+        return float(max(waiting + computed + cached, _FILLING * cached) + lists), 0.0
 
     def filling(self, plan: Plan, cluster: Cluster) -> float:
         """Filling the cache: what the busiest link takes, or the processor that carries most.

@@ -5,14 +5,15 @@ many destinations, and with edges besides; edges that are pushed, or computed by
 a whole then tells what it does between its convolutions. Workers divide the runs among themselves.
 
 Machines run faster and slower within seconds, by what else runs on them. So no run is told by itself, but by a fixed piece
-of work right before and after it, which is slowed alike: times here are in pieces.
+of work right before and after it, which is slowed alike: times here are in pieces. On a device runs have more rows, and a
+piece is a share of one with as many; what does not depend on rows is the processor's, which begins it.
 """
 
 import copy
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from resource import RUSAGE_SELF, getrusage
 
@@ -21,11 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from weft.devices import finished
 from weft.errors import ModelError
 from weft.exchange import Communicator, Route, gather_rows
 from weft.graph import Graph
 from weft.nn import BlackBox, BlockModel, convolution_of, merged, walk
 from weft.placements import OWNER, ColumnSpan, Edges, EdgesById, Layer, Program, WholeLayer, column_layer, split_layer
+from weft.planner.cluster import PIECE_EDGES, PIECE_OUT, PIECE_ROWS, PIECE_WIDTH
 from weft.planner.counts import HOME, CountedBatch, Key, others
 from weft.planner.messages import Recorder, dtype_of, go_back, run_forward, run_layer
 from weft.sampling import Block
@@ -33,7 +36,7 @@ from weft.sampling import Block
 FEW = 8  # rows of a run that shows what does not depend on rows
 MOST = 20_000  # rows of a run at most: beyond, they cost the same each;
 _ENOUGH, _FAR = 4_000, 4 << 20  # so many do, if they are wide: of so many bytes, few are near a processor
-_PIECE = 4000  # rows of the piece of work by which times are told
+_CPU, _MORE = torch.device("cpu"), 16  # times as many rows, where they are a device's
 _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while memory grows
 _SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of them are so near each other
 _LONG, _FEWEST = 0.005, 3  # seconds of runs that are repeated less
@@ -67,6 +70,7 @@ class ModelCost:
     pace: float  # processor seconds of a piece of work, at the same time
     parameters: int  # bytes
     widths: list[int]  # of the rows that go into each layer, and of those that come out of the last
+    device_pace: float | None = None  # seconds of a piece on the device that rows were timed on; None: on processors
 
 
 @dataclass(frozen=True)
@@ -97,25 +101,30 @@ def shapes_of(batch: CountedBatch, depth: int) -> list[Shape]:
 
 
 def model_cost(
-    graph: Graph, model: nn.Module, shapes: list[Shape], workers: int, comm: Communicator | None = None
+    graph: Graph,
+    model: nn.Module,
+    shapes: list[Shape],
+    workers: int,
+    comm: Communicator | None = None,
+    device: torch.device = _CPU,
 ) -> ModelCost:
     """Time a copy of the model on layers of about these shapes; with a communicator, all its workers together."""
-    model, comm = copy.deepcopy(model).train(), comm or Communicator()
+    model, comm = copy.deepcopy(model).train().to(device), comm or Communicator()
     found = walk(model, graph.num_features)
     runs: list[Callable[[], list[float]]] = []
     for depth, shape in enumerate(shapes):
-        stand = _Bench(graph, found[depth + 1][0], found[depth + 1][1:3], depth, shape, workers)
+        stand = _Bench(graph, found[depth + 1][0], found[depth + 1][1:3], depth, shape, workers, device)
         runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 5]
-    sizes = [min(int(shape.sources), most_rows(found[depth + 1][1:3])) for depth, shape in enumerate(shapes)]
+    sizes = [min(int(shape.sources), most_rows(found[depth + 1][1:3], device)) for depth, shape in enumerate(shapes)]
     rows = [*sizes, FEW]
-    runs.append(lambda: [step_time(graph, model, [FEW] * (len(shapes) + 1)), step_time(graph, model, rows)])
+    runs.append(lambda: [step_time(graph, model, each, device) for each in ([FEW] * (len(shapes) + 1), rows)])
     mine = torch.zeros(len(runs) + comm.size, 5, dtype=torch.float64)
     for number in range(comm.rank, len(runs), comm.size):
         took = torch.tensor(runs[number](), dtype=torch.float64)
         mine[number, : len(took)] = took
-    mine[len(runs) + comm.rank, 0] = pace()
+    mine[len(runs) + comm.rank, :2] = torch.tensor([pace(), pace(device)])
     told: list[list[float]] = comm.sum(mine).tolist()
-    figures, paced = told[: len(runs)], min(row[0] for row in told[len(runs) :])
+    figures, (paced, there) = told[: len(runs)], (min(row[at] for row in told[len(runs) :]) for at in range(2))
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
     maps = [isinstance(convolution_of(found[depth + 1][0]), BlackBox) for depth in range(len(shapes))]
     layers = [
@@ -132,18 +141,29 @@ def model_cost(
     between = max(0.0, many - convolved - step) / max(1, sum(rows[1:-1]))
     widths = [found[depth][1] for depth in sorted(found)] + [found[len(shapes)][2]]
     size = sum(p.numel() * p.element_size() for p in model.parameters())
-    return ModelCost(layers, between, step, paced, size, widths)
+    if device.type == "cpu":
+        return ModelCost(layers, between, step, paced, size, widths)
+    begun = there / paced  # in a processor's pieces
+    layers = [replace(cost, fixed=cost.fixed * begun) for cost in layers]
+    return ModelCost(layers, between, step * begun, paced, size, widths, there)
 
 
 class _Bench:
     """One convolution, run by itself on random rows and edges."""
 
     def __init__(
-        self, graph: Graph, conv: MessagePassing, widths: tuple[int, int], depth: int, shape: Shape, workers: int
+        self,
+        graph: Graph,
+        conv: MessagePassing,
+        widths: tuple[int, int],
+        depth: int,
+        shape: Shape,
+        workers: int,
+        device: torch.device,
     ) -> None:
         """`widths`: of the rows that go in, and of those that come out."""
-        self._graph, self._conv, self._depth = graph, conv, depth
-        width, self._most = widths[0], most_rows(widths)
+        self._graph, self._conv, self._depth, self._device = graph, conv, depth, device
+        width, self._most = widths[0], most_rows(widths, device)
         self._sources = max(FEW * 2, min(int(shape.sources), self._most))
         scale = self._sources / max(shape.sources, 1.0)
         self._destinations = max(FEW * 2, min(int(shape.destinations * scale), self._sources))
@@ -152,7 +172,7 @@ class _Bench:
         self._away, self._pairs = int(shape.pushed * self._edges), int(shape.pairs * scale)
         self._others = min(int(shape.away * scale), self._destinations)
         self._columns = ColumnSpan(0, workers, width)
-        self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype_of(conv))
+        self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype_of(conv), device=device)
 
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
@@ -166,7 +186,7 @@ class _Bench:
         ahead, asked = 0.0, layer.inputs.asked
         if asked is not None:
             x = self._x[: self._sources]
-            ahead = timed(lambda: asked.ahead(layer.here, x)) / self._edges
+            ahead = timed(lambda: asked.ahead(layer.here, x), self._device) / self._edges
         return [fixed, source, destination, max(0.0, whole - by_both) / self._edges, ahead]
 
     def split(self) -> list[float]:
@@ -187,7 +207,7 @@ class _Bench:
                 here = EdgesById(block, src_ids=ids, dst_ids=ids[: self._destinations])
             at = torch.arange(self._pairs) % self._destinations
             comm = Recorder()
-            layer = split_layer(here, there, at, (None, own), comm)
+            layer = split_layer(here, there, at, (None, own), comm).to(self._device)
             took = self._try(layer, self._x)
             figures.append(max(0.0, took - by_both) / self._edges)
             if took:
@@ -201,12 +221,14 @@ class _Bench:
         here = random_block(rows, destinations, edges)
         there = random_block(rows, destinations * (size - 1), edges * (size - 1))
         at = torch.arange(destinations).repeat(size - 1)
-        layer = column_layer(here, there, (torch.arange(destinations), at), at, self._columns, Recorder())
+        layer = column_layer(here, there, (torch.arange(destinations), at), at, self._columns, Recorder()).to(
+            self._device
+        )
         whole = self._try(layer, self._x.new_ones(rows, self._columns.width))
         return max(0.0, whole - self._time(self._layer(FEW, FEW, 0))) / (edges * size)
 
     def _layer(self, sources: int, destinations: int, edges: int) -> WholeLayer:
-        return WholeLayer(random_block(sources, destinations, edges))
+        return WholeLayer(random_block(sources, destinations, edges)).to(self._device)
 
     def _try(self, layer: Layer, x: Tensor) -> float:
         try:
@@ -216,7 +238,7 @@ class _Bench:
 
     def _time(self, layer: Layer, x: Tensor | None = None) -> float:
         rows = self._rows(layer, x)
-        return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth))
+        return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth), self._device)
 
     def _meanwhile(self, layer: Layer, comm: Recorder) -> np.ndarray:
         """The shares of a run in which its exchanges go on, forward and backward, while something is computed."""
@@ -238,20 +260,20 @@ class _Bench:
         return rows
 
 
-def most_rows(widths: tuple[int, int]) -> int:
+def most_rows(widths: tuple[int, int], device: torch.device = _CPU) -> int:
     """How many rows tell what a layer costs."""
-    return min(MOST, max(_ENOUGH, _FAR // (4 * max(widths))))
+    return min(MOST, max(_ENOUGH, _FAR // (4 * max(widths)))) * (1 if device.type == "cpu" else _MORE)
 
 
-def step_time(graph: Graph, model: nn.Module, rows: list[int]) -> float:
+def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.device = _CPU) -> float:
     """What a whole step takes without edges, with so many rows before and after each layer."""
     rows = [max(rows[at:]) for at in range(len(rows))]
     vertices = [torch.arange(count) % graph.num_vertices for count in rows]
     layers: list[Layer] = [
         WholeLayer(random_block(sources, rows[at + 1], 0), vertices[at]) for at, sources in enumerate(rows[:-1])
     ]
-    program = Program(layers, vertices, vertices, graph)
-    runner, x = BlockModel(model, graph.num_features), torch.ones(rows[0], graph.num_features, dtype=dtype_of(model))
+    program, runner = Program(layers, vertices, vertices, graph).to(device), BlockModel(model, graph.num_features)
+    x = torch.ones(rows[0], graph.num_features, dtype=dtype_of(model), device=device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
 
     def step() -> None:
@@ -259,20 +281,27 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int]) -> float:
         runner(x, program, 0).sum().backward()
         optimizer.step()
 
-    return timed(step)
+    return timed(step, device)
 
 
-def pace() -> float:
-    """Processor seconds of a piece here and now: the least of some runs."""
-    return min(_seconds(_piece()) for _ in range(_ROUNDS))
+def pace(device: torch.device = _CPU) -> float:
+    """Processor seconds of a piece here and now, or seconds of a device: the least of some runs."""
+    return min(_seconds(_piece(device), device) for _ in range(_ROUNDS)) / _pieces(device)
 
 
 @cache
-def _piece() -> Callable[[], object]:
-    """Work of every kind that training has: rows gathered, multiplied and merged."""
-    block, x = random_block(_PIECE, _PIECE // 4, 5 * _PIECE // 2), torch.ones(_PIECE, 64)
-    at, weight = torch.arange(_PIECE) * 4999 % _PIECE, torch.ones(64, 64)
+def _piece(device: torch.device) -> Callable[[], object]:
+    """Work of every kind that training has, rows gathered, multiplied and merged: a piece, or on a device many of them."""
+    rows, out, edges = (count * _pieces(device) for count in (PIECE_ROWS, PIECE_OUT, PIECE_EDGES))
+    block, x = random_block(rows, out, edges).to(device), torch.ones(rows, PIECE_WIDTH, device=device)
+    at, weight = torch.arange(rows) * 4999 % rows, torch.ones(PIECE_WIDTH, PIECE_WIDTH, device=device)
+    at = at.to(device)
     return lambda: gather_rows(x, at) @ weight + merged(block, x, "sum").sum()
+
+
+def _pieces(device: torch.device) -> int:
+    """How many are timed at once."""
+    return 1 if device.type == "cpu" else 4 * _MORE
 
 
 def random_block(sources: int, destinations: int, edges: int) -> Block:
@@ -282,23 +311,23 @@ def random_block(sources: int, destinations: int, edges: int) -> Block:
     return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources, values=types)
 
 
-def timed(run: Callable[[], object]) -> float:
+def timed(run: Callable[[], object], device: torch.device = _CPU) -> float:
     """What a run takes, in pieces: the median of a few, after one that is not counted; of those in warm memory, if any.
 
     How much longer work takes in training, the rehearsal finds.
     """
-    piece = _piece()
+    piece, pieces = _piece(device), _pieces(device)
     run()
     piece()
     told: list[float] = []
     warm: list[float] = []
-    enough, before = _ROUNDS, _seconds(piece)
+    enough, before = _ROUNDS, _seconds(piece, device)
     while len(told) < _STEADY and len(warm) < enough:
         faults = getrusage(RUSAGE_SELF).ru_minflt
-        took = _seconds(run)
+        took = _seconds(run, device)
         grew = getrusage(RUSAGE_SELF).ru_minflt - faults
-        after = _seconds(piece)
-        told.append(2 * took / (before + after))
+        after = _seconds(piece, device)
+        told.append(2 * took * pieces / (before + after))
         before = after
         if grew * _FAULT < _WARM * took:
             warm = sorted([*warm, told[-1]])
@@ -309,8 +338,14 @@ def timed(run: Callable[[], object]) -> float:
     return statistics.median(warm or told)
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    """What a run takes of this thread's processor."""
-    start = time.thread_time()
+def _seconds(run: Callable[[], object], device: torch.device = _CPU) -> float:
+    """What a run takes of this thread's processor; or, where that only begins it, of a device."""
+    if device.type == "cpu":
+        start = time.thread_time()
+        run()
+        return time.thread_time() - start
+    finished(device)
+    start = time.perf_counter()
     run()
-    return time.thread_time() - start
+    finished(device)
+    return time.perf_counter() - start

@@ -13,7 +13,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback
 from weft.plan import Plan
 from weft.planner.answer import LIMITS, STAGES, Answer, Prediction, Sweep
-from weft.planner.cluster import Cluster
+from weft.planner.cluster import Cluster, device_of
 from weft.planner.cost import Price, Priced
 from weft.planner.explain import megabytes, reasons, worth
 from weft.planner.loads import PlanLayer, layers_of
@@ -69,23 +69,22 @@ class Planner:
                 why = f"layer {placed.key.layer + 1} can't be {placed.placement}: its convolution has no such split"
                 return Prediction.none(name, plan, self.space.refused(plan) or why)
         price, batches, lanes = self.price(plan, cluster), self.batches, self.space.lanes
-        memory, room = self._memory(plan, price, cluster)
-        excluded = self.space.refused(plan)
-        if excluded is None and memory > room:
-            need, there, lack = map(megabytes, (memory, room, memory - room))
-            excluded = f"would need {need} a worker, of {there}: {lack} are lacking"
-        limits = price.limits[: len(LIMITS)] / np.array([1, 1, 1, max(1, lanes)])
+        memories = self._memory(plan, price, cluster)
+        excluded = self.space.refused(plan) or next(filter(None, (of.lack for of in memories)), None)
+        own, device = memories[0], memories[1] if len(memories) > 1 else None
+        limits = price.limits[: len(LIMITS)] / np.array([1, 1, 1, max(1, lanes), 1])
         return Prediction(
             name,
             plan,
             self._seconds(plan, price, cluster),
             dict(zip(STAGES, (price.stages * batches).tolist(), strict=True)),
-            dict(zip(LIMITS, (limits * batches).tolist(), strict=True)),
+            dict(zip(LIMITS[: len(LIMITS) - (device is None)], (limits * batches).tolist(), strict=False)),
             dict(zip(STAGES, (price.sent * batches).tolist(), strict=True)),
-            memory,
-            room,
+            own.used,
+            own.room,
             excluded,
             self.space.filling(plan, cluster),
+            None if device is None else (device.used, device.room),
         )
 
     def price(self, plan: Plan, cluster: Cluster) -> Price:
@@ -157,8 +156,8 @@ class Planner:
         seeds = space.seeds(options["seeds"])
         for plan, cost in best_plans(space.depth, options, price, space.placements, seeds, _KEPT):
             whole = cost + prices.step
-            sizes = ((light, *self._memory(light, whole, cluster)) for light in space.lighter(plan))
-            fitting = next((light for light, memory, room in sizes if memory <= room), None)
+            sizes = ((light, self._memory(light, whole, cluster)) for light in space.lighter(plan))
+            fitting = next((light for light, memories in sizes if not any(of.lack for of in memories)), None)
             light = fitting or plan
             seconds = self._seconds(light, whole, cluster) + space.filling(light, cluster) / epochs
             ranked = _Ranked(fitting is None, worth(light, seconds), light, light == plan)
@@ -166,12 +165,16 @@ class Planner:
             if kind not in found or ranked[:2] < found[kind][:2]:
                 found[kind] = ranked
 
-    def _memory(self, plan: Plan, price: Price, cluster: Cluster) -> tuple[float, float]:
-        """Bytes of a worker, and how many there are for it."""
+    def _memory(self, plan: Plan, price: Price, cluster: Cluster) -> list["_Memory"]:
+        """What a plan takes of a worker's memory, and of its device's."""
         host = min(cluster.hosts, key=lambda host: host.memory / host.workers)
         limit = self.space.task.memory
         room = cluster.memory if limit is None else min(cluster.memory, limit)
-        return self.space.memory(plan, price, host.workers), room
+        own, there = self.space.memory(plan, price, host.workers)
+        found = [_Memory("a worker", own, room)]
+        return (
+            [*found, _Memory("on its device", there, device_of(cluster).memory)] if self.space.task.on_device else found
+        )
 
     def _seconds(self, plan: Plan, price: Price, cluster: Cluster) -> float:
         lanes = self.space.lanes
@@ -189,6 +192,22 @@ class Planner:
         if variant not in self._priced:
             self._priced[variant] = self.space.prices(variant, cluster)
         return self._priced[variant]
+
+
+class _Memory(NamedTuple):
+    """What a plan takes of some memory."""
+
+    where: str
+    used: float  # bytes,
+    room: float  # of so many
+
+    @property
+    def lack(self) -> str | None:
+        """What is lacking, in words; None: nothing is."""
+        if self.used <= self.room:
+            return None
+        need, there, lack = map(megabytes, (self.used, self.room, self.used - self.room))
+        return f"would need {need} {self.where}, of {there}: {lack} are lacking"
 
 
 class _Ranked(NamedTuple):

@@ -16,9 +16,10 @@ from weft.graph import Graph
 from weft.nn import takes_types, walk
 from weft.placements import Held
 from weft.plan import Plan, usual_seeds
-from weft.planner.cluster import Cluster
+from weft.planner.cluster import Cluster, device_of
 from weft.planner.cost import Price, Priced, Prices
 from weft.planner.counts import Counts
+from weft.planner.device_cost import DevicePrices
 from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting, layers_of
 from weft.planner.messages import Convolutions, messages_of_layers
 from weft.planner.model_cost import ModelCost, model_cost, shapes_of
@@ -65,7 +66,7 @@ class Space(ABC):
         found, comm, size = walk(model, self.graph.num_features), self.workers.comm, self.size
         self.depth = len(found)
         shapes = shapes_of(self.counted.batch, self.depth)
-        self.model: ModelCost = model_cost(self.graph, model, shapes, size, comm)
+        self.model: ModelCost = model_cost(self.graph, model, shapes, size, comm, self.workers.device)
         messages = messages_of_layers(self.graph, found, size, comm) if size > 1 else {}
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         values = EdgeValues.of(self.graph, takes_types(model), places)
@@ -107,8 +108,8 @@ class Space(ABC):
         """Can the convolution be placed so?"""
 
     @abstractmethod
-    def memory(self, plan: Plan, price: Price, near: int) -> float:
-        """Bytes of the worker that needs most; `near`: how many workers its host has."""
+    def memory(self, plan: Plan, price: Price, near: int) -> tuple[float, float]:
+        """Bytes of the worker that needs most, and of its device; `near`: how many workers its host has."""
 
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         """What a plan's cost is the sum of, from the seeds to the inputs."""
@@ -136,7 +137,8 @@ class Space(ABC):
         half, here = self._half(variant.wire), self.workers.comm is not None
         rows = self.graph.num_vertices * self.row / self.size
         absent = max(max(0.0, 1 - host.memory / max(1.0, rows * host.workers)) for host in cluster.hosts)
-        prices, setting = Prices(cluster, self.model, self.item, self.row, here, absent), self._of_group[variant.group]
+        known, setting = (cluster, self.model, self.item, self.row, here, absent), self._of_group[variant.group]
+        prices = DevicePrices(*known, device_of(cluster)) if self.task.on_device else Prices(*known)
         each = [(share, Counted(batch, setting, half, variant.group)) for share, batch in counts.each]
         return Priced(Counted(counts.batch, setting, half, variant.group), each, prices)
 

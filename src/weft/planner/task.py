@@ -47,6 +47,7 @@ class Task:
     dtype: str = "float32"
     epochs: int = 1
     memory: float | None = None  # bytes that a worker may use; None: what its host has for it
+    on_device: bool = False  # do workers compute on devices?
     choices: Choices = field(default_factory=dict)  # what is decided of the plan; the planner chooses other fields
 
 
@@ -59,6 +60,7 @@ class Workers:
     comm: Communicator | None = None  # to all; None: none of them is here
     comm_of_host: Communicator | None = None  # to those of this one's host
     memory: float = math.inf  # bytes that each may use, as far as that is known before plans are priced
+    device: torch.device = torch.device("cpu")  # on which layers are timed
 
     def members(self, group: str) -> int:
         """How many workers are a team that shares columns: of the smallest one."""

@@ -124,9 +124,10 @@ class WholeGraph(Space):
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         return self._ways[plan.tensor_parallel, plan.decoupled].parts(plan)
 
-    def memory(self, plan: Plan, price: Price, near: int) -> float:
-        """Lists, inputs, each layer's rows with their gradients, and the model."""
-        return self._ways[plan.tensor_parallel, plan.decoupled].memory(plan)
+    def memory(self, plan: Plan, price: Price, near: int) -> tuple[float, float]:
+        """Lists, inputs, each layer's rows with their gradients, and the model. A device gets what was in host memory."""
+        used = self._ways[plan.tensor_parallel, plan.decoupled].memory(plan)
+        return used, used * self.task.on_device
 
 
 class _Way(ABC):

@@ -55,11 +55,14 @@ def measured_seconds(prediction: Prediction, answer: Answer) -> float | None:
 
 
 def memory_of(prediction: Prediction) -> str:
-    """The peak and its limit, as 1.2 of 16 GB; the peak alone where no limit is known."""
-    if not (isfinite(prediction.room) and prediction.room > 0):
-        return amount(prediction.memory)
-    peak, room = amount(prediction.memory), amount(prediction.room)
-    same_unit = peak.split()[-1] == room.split()[-1]
+    """The peak and its limit, as 1.2 of 16 GB; a device's, if it is nearer to its own. The peak alone if there is none."""
+    used, limit, where = prediction.memory, prediction.room, ""
+    if prediction.device is not None and used * prediction.device[1] <= prediction.device[0] * limit:
+        (used, limit), where = prediction.device, " on device"
+    if not (isfinite(limit) and limit > 0):
+        return amount(used)
+    peak, room = amount(used), f"{amount(limit)}{where}"
+    same_unit = peak.split()[-1] == room.split()[1]
     return f"{peak.split()[0] if same_unit else peak} of {room}"
 
 

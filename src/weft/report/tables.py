@@ -174,6 +174,12 @@ def print_cluster(cluster: Cluster) -> None:
             f"Among the workers of one host it takes {as_seconds(cluster.near_latency)}, and each gets "
             f"{as_bits(cluster.near_bandwidth)} a second."
         )
+    if (device := cluster.device) is not None:
+        console.print(
+            f"Each worker computes on {device.name} with {as_size(device.memory)}: rows are gathered there at "
+            f"{device.bandwidth / 1e9:.4g} GB a second, and copied there at {device.copy / 1e9:.4g} GB; a piece of work "
+            f"takes {as_seconds(device.pace)}."
+        )
 
 
 def _hosts(cluster: Cluster) -> Table:

@@ -13,11 +13,17 @@ from weft.nn import encoder_of, forward_of
 from weft.plan import Settings, plan_options
 from weft.planner import BatchesOfEpoch, Planner, Sampling, Task, Workers
 from weft.training.objectives import Objective, objective_for
+from weft.training.staging import device_of
 from weft.training.team import owners_of
 
 
 def task_of(
-    settings: Settings, depth: int, batch: int, batches: BatchesOfEpoch | None = None, workers: int = 1
+    settings: Settings,
+    depth: int,
+    batch: int,
+    batches: BatchesOfEpoch | None = None,
+    workers: int = 1,
+    on_device: bool = False,
 ) -> Task:
     """What the planner needs to know of a run; `batch`: the seeds of all workers' batches; `batches`: those of an epoch."""
     choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in plan_options(settings).items()}
@@ -47,6 +53,7 @@ def task_of(
         dtype=settings.model.dtype,
         epochs=settings.optimisation.epochs,
         memory=settings.budget,
+        on_device=on_device,
         choices=choices,
     )
 
@@ -69,14 +76,15 @@ def planner_for(
     owners = owners_of(graph, world.size, settings.parallel.min_workers)
     several = 1 < len(set(world.hosts)) < world.size
     comms = world.communicator("all"), world.communicator("host") if several else Communicator()
-    task = task_of(settings, depth, settings.sampling.batch_size * world.size, objective.computed, world.size)
+    batch, device = settings.sampling.batch_size * world.size, device_of(settings.parallel.device, world)
+    task = task_of(settings, depth, batch, objective.computed, world.size, device.type != "cpu")
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.parallel.threads or 1)
     if settings.budget is None:
         _kernels.keep_freed_memory()  # as in training: layers are timed
     try:
         memory = min(float(of_one) for of_one in comms[0].gather(torch.tensor([memory], dtype=torch.float64)))
-        return Planner(graph, model, task, Workers(owners, world.hosts, *comms, memory=memory))
+        return Planner(graph, model, task, Workers(owners, world.hosts, *comms, memory=memory, device=device))
     finally:
         for comm in comms:
             comm.close()

@@ -61,7 +61,13 @@ class Scene(NamedTuple):
     def settings(self) -> Settings:
         """As those of a run."""
         return Settings.of(
-            hidden=self.hidden, fanouts=self.fanouts, batch_size=self.seeds, threads=1, slack=0.0, cache=1.0
+            hidden=self.hidden,
+            fanouts=self.fanouts,
+            batch_size=self.seeds,
+            threads=1,
+            slack=0.0,
+            cache=1.0,
+            device="cpu",
         )
 
 

@@ -21,6 +21,7 @@ from weft.planner import (
     KeptCluster,
     Planner,
     Prediction,
+    device_now,
     prior,
     probe_briefly,
     probe_cluster,
@@ -34,6 +35,7 @@ from weft.training.planning import planner_for
 from weft.training.rehearsal import rehearse
 from weft.training.replanner import Keep, Replanner
 from weft.training.settling import Settling
+from weft.training.staging import device_of
 from weft.training.trainer import Trainer
 from weft.training.watch import Watch
 
@@ -118,10 +120,17 @@ def measured_cluster(
     tell: Callable[[str], None] | None = None,
     rounds: int = 1,
     progress: ProgressCallback | None = None,
+    device: torch.device | None = None,
 ) -> Cluster:
-    """The cluster, probed and rehearsed on for some rounds. All workers call this together."""
+    """The cluster, probed and rehearsed on for some rounds; and the devices that workers compute on, if they are to.
+
+    All workers call this together.
+    """
     tell = tell or (lambda text: None)
     cluster = probe_cluster(world, tell)
+    if device is not None and device.type != "cpu":
+        tell("timing devices")
+        cluster = replace(cluster, device=device_now(world, device, None))
     if world.size == 1:  # there is nothing to plan
         return cluster
     tell("rehearsing: a small graph, trained by plans that have every kind of work")
@@ -129,6 +138,19 @@ def measured_cluster(
 
 
 def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> tuple[Cluster, Keep]:
+    """The cluster, with the devices that this run computes on, as they are known or measured now; and what keeps it."""
+    cluster, keep = _known_cluster(settings, world, tell)
+    device = device_of(settings.parallel.device, world)
+    if device.type == "cpu":
+        return cluster, keep
+    with world.during("measuring"):
+        known = replace(cluster, device=device_now(world, device, cluster.device))
+    if cluster.device is None:
+        keep(known)
+    return known, keep
+
+
+def _known_cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> tuple[Cluster, Keep]:
     """The cluster of the settings' file; without one, as it was kept or is looked at now. And what keeps it."""
     with world.during("measuring"):
         if settings.parallel.cluster is not None:

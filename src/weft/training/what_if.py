@@ -73,19 +73,21 @@ class WhatIf:
         """A planner for as many workers, hosts and seeds in a batch."""
         hosts = [number for number, host in enumerate(cluster.hosts) for _ in range(host.workers)]
         shares = cluster.shares()
-        key = (self._partitions, batch, shares, cluster.memory, *hosts)
+        on_device = self._settings.parallel.device != "cpu" and cluster.device is not None
+        on_device |= self._settings.parallel.device == "cuda"  # of a cluster that must have some then
+        key = (self._partitions, batch, shares, cluster.memory, on_device, *hosts)
         if key not in self._planners:
             torch.set_num_threads(self._settings.parallel.threads or 1)
             with scratch_folder() as folder:
                 graph = self._partitioned(len(hosts), shares, folder)
                 one = Owners(np.array([0, graph.num_vertices]))
                 owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
-                self._planners[key] = self._made(graph, Workers(owners, hosts, memory=cluster.memory), batch)
+                self._planners[key] = self._made(graph, Workers(owners, hosts, memory=cluster.memory), batch, on_device)
         return self._planners[key]
 
-    def _made(self, graph: Graph, workers: Workers, batch: int) -> Planner:
+    def _made(self, graph: Graph, workers: Workers, batch: int, on_device: bool) -> Planner:
         objective = objective_for(graph, self._settings)
-        task = task_of(self._settings, self._depth, batch, objective.computed, len(workers.hosts))
+        task = task_of(self._settings, self._depth, batch, objective.computed, len(workers.hosts), on_device)
         return Planner(objective.graph, self._model, task, workers, self._progress)
 
     def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:

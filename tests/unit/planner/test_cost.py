@@ -151,18 +151,22 @@ def test_processors_that_hosts_share_and_those_that_they_have():
 
 
 def test_an_epoch_is_held_up_by_what_takes_longest():
-    limits = np.array([1.0, 4.0, 2.0, 6.0, 0.5, 0.0])
+    limits = np.array([1.0, 4.0, 2.0, 6.0, 0.0, 0.5, 0.0])
     assert epoch_seconds(limits, 10, 1e3, 2, ahead=True) == pytest.approx(40.0, rel=0.01)
     assert epoch_seconds(limits, 10, 4.0, 2, ahead=True) > 40.0
     assert epoch_seconds(limits, 10, 4.0, 2, ahead=False) == 80.0
 
 
 def test_work_that_two_limits_have_in_common_holds_nothing_up_twice():
-    alone = np.array([4.0, 0.0, 4.0, 0.0, 4.0, 0.0])  # all that processors do is training, and it waits for nothing
+    alone = np.array(
+        [4.0, 0.0, 4.0, 0.0, 0.0, 4.0, 0.0]
+    )  # all that processors do is training, and it waits for nothing
     assert epoch_seconds(alone, 10, 3.0, 2, ahead=True) == 40.0
-    apart = np.array([4.0, 0.0, 4.0, 0.0, 0.0, 0.0])
+    apart = np.array([4.0, 0.0, 4.0, 0.0, 0.0, 0.0, 0.0])
     assert epoch_seconds(apart, 10, 3.0, 2, ahead=True) == pytest.approx(40 * 2 ** (1 / 3))
-    seconds = [epoch_seconds(np.array([4.0, 1.0, 4.0, 1.0, x, 0.0]), 1, 3.0, 1, True) for x in (0.0, 1.0, 2.0, 4.0)]
+    seconds = [
+        epoch_seconds(np.array([4.0, 1.0, 4.0, 1.0, 0.0, x, 0.0]), 1, 3.0, 1, True) for x in (0.0, 1.0, 2.0, 4.0)
+    ]
     assert seconds == sorted(seconds, reverse=True)
 
 

@@ -4,10 +4,13 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+import torch
 from torch_geometric.nn import GCNConv
 
 from weft.graph import communities
 from weft.planner import model_cost
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -21,7 +24,7 @@ def machine(monkeypatch):
         of.faults += grows(of.runs)
 
     of.work = work
-    monkeypatch.setattr(model_cost, "_piece", lambda: lambda: work(1e-3))
+    monkeypatch.setattr(model_cost, "_piece", lambda device: lambda: work(1e-3))
     monkeypatch.setattr(model_cost.time, "thread_time", lambda: of.now)
     monkeypatch.setattr(model_cost, "getrusage", lambda who: SimpleNamespace(ru_minflt=of.faults))
     return of
@@ -70,7 +73,7 @@ def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch
     graph = communities(tmp_path / "g", vertices=200, edges=1000, width=width)
     shape = model_cost.Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
     seen, most = [], model_cost.most_rows((width, 16))
-    run = model_cost._Bench(graph, GCNConv(width, 16), (width, 16), 0, shape, 4)
+    run = model_cost._Bench(graph, GCNConv(width, 16), (width, 16), 0, shape, 4, CPU)
     monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.here.block) or 1.0)
     assert len(run.whole()) == 5 and len(run.split()) == 5
     assert max(block.num_src for block in seen) == most < 27_000
@@ -79,6 +82,6 @@ def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch
 
 
 def test_pieces_are_the_same_work_each_time():
-    piece = model_cost._piece()
-    assert piece is model_cost._piece() and (piece() == piece()).all()
+    piece = model_cost._piece(CPU)
+    assert piece is model_cost._piece(CPU) and (piece() == piece()).all()
     assert 0 < model_cost.pace() < 1

@@ -2,16 +2,18 @@
 
 import io
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from answers import NASTY, alone, answer, nasty
+from answers import GB, NASTY, alone, answer, nasty, prediction
 from rich.console import Console
 
 from weft.planner import Sweep
 from weft.report import answer_as_dict, print_answer, write_page
 from weft.report.formats import amount, figure, share
 from weft.report.plan_page import page
+from weft.report.plan_text import memory_of
 from weft.report.sweep_text import crossovers, say_crossover
 
 MADE = {"usual": answer, "alone": alone, "nasty": nasty}
@@ -116,3 +118,10 @@ def test_figures():
         "–",
     ]
     assert [share(value) for value in (0.123, -0.056, 1.02)] == ["+12%", "−5.6%", "+102%"]
+
+
+def test_memory_is_shown_where_it_is_nearest_to_its_limit():
+    one = prediction("gdp", 1.0, (0.1, 0.2, 0.3, 0.2, 0.2), memory=1 * GB)
+    assert "device" not in memory_of(one)
+    assert memory_of(replace(one, device=(60 * GB, 80 * GB))) == "60 of 80 GB on device"
+    assert "device" not in memory_of(replace(one, device=(1e6, 80 * GB)))

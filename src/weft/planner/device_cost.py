@@ -1,0 +1,76 @@
+"""The cost model where workers compute on devices: what these compute, exchange among themselves, and have copied to them.
+
+Rows and edges of layers are a device's, and what training exchanges goes from device to device. A processor begins all of
+it, draws and fetches. Inputs and lists are copied over a bus, which may hold an epoch up by itself.
+"""
+
+from collections.abc import Container
+
+import numpy as np
+
+from weft.planner.cluster import KINDS, NEVER, Cluster, Device
+from weft.planner.cost import TRAINS, Prices, drift
+from weft.planner.loads import Load, Move
+from weft.planner.model_cost import ModelCost
+
+_THERE = ("join", "carry", "sum")  # kinds of work of stages that train: devices do it,
+_PIECES = ("join", "sum")  # as many times as fast as a piece of work; carrying bytes is what links do
+_EDGE, _SOURCE = 8, 24  # bytes of lists, as far as they are copied
+
+
+class DevicePrices(Prices):
+    """What loads cost on a cluster whose workers compute on devices."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        model: ModelCost,
+        item: int,
+        row: float,
+        here: bool,
+        absent: float,
+        device: Device,
+    ) -> None:
+        super().__init__(cluster, model, item, row, here, absent)
+        self._device = device
+        now = 1.0 if model.device_pace is None or not here else drift(model.device_pace / device.pace)
+        self._layers = device.pace * now
+        self._piece = self._layers / cluster.work.get("pace", model.pace)  # of a processor second of like work
+        far = max(device.latency, self._slowest) if len(cluster.hosts) > 1 else device.near_latency
+        self._latencies |= dict.fromkeys(TRAINS, (device.near_latency, far))
+
+    def _work(self, load: Load, stage: str, kinds: Container[str] = KINDS) -> np.ndarray:
+        here = [kind for kind in KINDS if kind in kinds and not (stage in TRAINS and kind in _THERE)]
+        return super()._work(load, stage, here)
+
+    def _computed(self, load: Load) -> tuple[np.ndarray, np.ndarray | float, float]:
+        begun, rows = self.convolved(load)
+        joined = sum((Prices._work(self, load, stage, _PIECES) for stage in TRAINS), 0.0 * rows)
+        return begun, 0.0, float(np.max((rows + joined * self._piece) * self._speed))
+
+    def _hidden(self, load: Load) -> float:
+        return float(np.max(self._meanwhile(load)))
+
+    def _links(self, move: Move | None) -> np.ndarray:
+        """Devices of a host have a link each to the others of it; and maybe to those of other hosts, past the hosts' own."""
+        found = super()._links(move)
+        if move is None or move.stage not in TRAINS:
+            return found
+        hosts, near = len(self._cores), move.sent * self._alike
+        found[2 * hosts : 3 * hosts] = self._busiest(near, self._device.near_bandwidth)
+        if self._device.far_bandwidth != NEVER:
+            found[3 * hosts :] = 0.0
+            found[:hosts] = found[hosts : 2 * hosts] = self._busiest(move.sent - near, self._device.far_bandwidth)
+        return found
+
+    def _busiest(self, sent: np.ndarray, bandwidth: float) -> np.ndarray:
+        """Seconds of each host's device that sends or gets most."""
+        own = np.maximum(sent.sum(0), sent.sum(1)) / bandwidth
+        return np.maximum.reduceat(own, np.flatnonzero(np.diff(self._host, prepend=-1)))
+
+    def _copied(self, load: Load) -> float:
+        if load.layer is None:
+            return 0.0
+        inputs = load.inputs * self._model.widths[0] * self._item
+        lists = load.edges * _EDGE + (load.sources + load.pulled) * _SOURCE
+        return float(np.max(inputs + lists)) / self._device.copy
