@@ -12,6 +12,7 @@ import pytest
 import weft.training
 from weft import cli
 from weft.planner import KINDS, NEVER, Cluster, Host, read_cluster, write_cluster
+from weft.planner.fitting import FittedWork
 from weft.training import rehearsal
 
 
@@ -34,30 +35,40 @@ def test_two_workers_write_a_file(probed):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """How many epochs are fitted to, by each worker: of a small graph, for the figures don't matter here."""
+    """How many epochs are fitted to, by the first worker: of a small graph, for the figures don't matter here."""
     seen = []
     monkeypatch.setattr(rehearsal, "_VERTICES", 5000)
     monkeypatch.setattr(rehearsal, "_EDGES", 50_000)
     monkeypatch.setattr(rehearsal, "_TRAIN", 0.2)
-    monkeypatch.setattr(rehearsal, "_SCENES", ((128, 8, rehearsal._PLANS[:3], 1),))
-    monkeypatch.setattr(rehearsal, "fit", lambda cluster, found: seen.append(len(found)) or dict.fromkeys(KINDS, 0.5))
+    monkeypatch.setattr(rehearsal, "SCENES", (SCENE,))
+
+    def fit(cluster, found, known):
+        assert set(known) == set(KINDS)
+        seen.append(len(found))
+        return FittedWork(dict.fromkeys(KINDS, 0.5), ["draw"])
+
+    monkeypatch.setattr(rehearsal, "fit", fit)
     return seen
 
 
+SCENE = rehearsal.Scene(128, (10, 5, 5), 8, rehearsal._PLANS[:3], 1)
 ONE_HOST = Cluster((Host("h1", NEVER, 1e10, workers=2),), 0.0, 0.0, 1e9)
 
 
 def test_rounds_are_rehearsed_and_counted(ranks, seen):
-    """So many runs by each plan, and what they took is fitted."""
-    shown = []
+    """So many runs by each plan, and what they took is fitted; the first worker tells what they did not."""
+    shown, told = [], []
 
     def work(world):
-        return rehearsal.rehearse(world, ONE_HOST, 3, (lambda *stage: shown.append(stage)) if world.rank == 0 else None)
+        shows = (lambda *stage: shown.append(stage)) if world.rank == 0 else None
+        return rehearsal.rehearse(world, ONE_HOST, 3, shows, told.append)
 
     found = ranks(2, work)
     assert shown == [("rehearsing", done, 9) for done in range(10)]
     assert [one.rounds for one in found] == [3, 3] and [one.work["pace"] for one in found] == [0.5, 0.5]
-    assert seen == [3 * 3, 3 * 3]
+    assert seen == [3 * 3]
+    (said,) = told
+    assert said.startswith("what draw takes") and "is not told by these epochs" in said
 
 
 @pytest.mark.parametrize(("hosts", "made"), [([0, 0], 1), ([0, 1], 2)])
@@ -69,10 +80,10 @@ def test_the_workers_of_a_host_share_the_small_graph(ranks, seen, monkeypatch, h
 
 
 def test_where_epochs_are_long_each_plan_trains_for_one(ranks, seen, monkeypatch):
-    monkeypatch.setattr(rehearsal, "_SCENES", ((128, 8, rehearsal._PLANS[:3], 2),))
+    monkeypatch.setattr(rehearsal, "SCENES", (SCENE._replace(epochs=2),))
     monkeypatch.setattr(rehearsal, "_ENOUGH", 0.0)
     ranks(2, lambda world: rehearsal.rehearse(world, ONE_HOST))
-    assert seen == [3, 3]
+    assert seen == [3]
 
 
 @pytest.mark.slow
@@ -98,7 +109,7 @@ def test_work_of_other_hours_is_added(tmp_path, monkeypatch, capsys):
         Cluster((host,), 0.0, 0.0, NEVER, dict.fromkeys(KINDS, of), rounds=n)
         for of, n in ((0.8, 1), (0.2, 2), (0.4, 1))
     )
-    monkeypatch.setattr(weft.training, "measured_cluster", lambda world, tell, rounds, progress: next(takes))
+    monkeypatch.setattr(weft.training, "measured_cluster", lambda world, tell, rounds, progress, device: next(takes))
     for mean, rounds in ((0.8, 1), (0.4, 3)):
         assert cli.main(["probe", "--add", "--out", str(file)]) == 0
         cluster = read_cluster(file)
