@@ -132,11 +132,6 @@ class Convolution(ABC):
         return Sliced(wide, 2 if getattr(self.conv, "aggr", "sum") == "max" else 0)
 
 
-def cheaper_mapped(call: Call, out: int, wide: int) -> bool:
-    """Do rows (or sums of them) that travel cost less behind the dense layer? What needs no gradient travels once."""
-    return 2 * out < wide * (2 if call.x.requires_grad else 1)
-
-
 def edge_mask(
     dst_keys: Tensor, key: int, dst: Tensor, places: Tensor, columns: int, p: float, dtype: torch.dtype
 ) -> Tensor:

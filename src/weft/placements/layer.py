@@ -117,6 +117,10 @@ class Layer(Movable, ABC):
         """The same edges where the rows here are inputs, which are fetched to wherever edges need them; None: not so."""
         return None
 
+    def cheaper_mapped(self, x: Tensor, out: int, wide: int) -> bool:
+        """Would rows (or sums of them) that travel cost less behind a dense layer? What needs no gradient travels once."""
+        return 2 * out < wide * (2 if x.requires_grad else 1) and not self.inputs.stay(x)
+
     def share(self, matrix: Tensor) -> Tensor:
         """The part of a matrix that rows here are multiplied with; its second dimension is theirs."""
         return matrix

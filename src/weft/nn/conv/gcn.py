@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from weft.errors import ModelError
-from weft.nn.convolution import Call, Convolution, cheaper_mapped
+from weft.nn.convolution import Call, Convolution
 from weft.nn.linear import dense
 from weft.nn.sums import Sums
 from weft.placements import Program
@@ -28,8 +28,9 @@ class Gcn(Convolution):
         """Summed first, or mapped first where rows are narrower then."""
         conv, layer = self.conv, call.layer
         out, wide = conv.lin.weight.shape
-        narrows = cheaper_mapped(call, out, wide) if layer.crosses else wide > out
-        if narrows and layer.whole_rows and not layer.inputs.stay(call.x):
+        stay = layer.inputs.stay(call.x)
+        narrows = layer.cheaper_mapped(call.x, out, wide) if layer.crosses else wide > out and not stay
+        if narrows and layer.whole_rows:
             rows = self._sums(call, dense(conv.lin, call.x))
         else:
             name = f"gcn {conv.normalize} {conv.improved} {conv.add_self_loops} {call.edge_weight}"

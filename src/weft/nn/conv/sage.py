@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
-from weft.nn.convolution import REDUCE, Call, Convolution, cheaper_mapped
+from weft.nn.convolution import REDUCE, Call, Convolution
 from weft.nn.linear import dense, linear, linear_of_two, linear_pair, plain_linear
 from weft.nn.sums import merge_by
 
@@ -32,8 +32,8 @@ class Sage(Convolution):
         plain = plain_linear(left)
         plain_own = conv.root_weight and plain_linear(conv.lin_r) and conv.lin_r.bias is None
         linear_in_rows = self.adds_up and not conv.project and plain  # sums and the map can change places
-        travels = layer.crosses and not layer.own_among and not layer.inputs.stay(call.x)
-        if travels and linear_in_rows and cheaper_mapped(call, *left.weight.shape):
+        travels = layer.crosses and not layer.own_among
+        if travels and linear_in_rows and layer.cheaper_mapped(call.x, *left.weight.shape):
             out = self._mapped_first(call, plain_own)
         elif linear_in_rows and plain_own:  # both rows are mapped by matrices alone, whose bias is the first one's
             matrices = left.weight, conv.lin_r.weight
