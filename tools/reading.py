@@ -1,6 +1,7 @@
 """How often a reader who follows one batch changes file: counted by running it.
 
     python tools/reading.py                   # a mini-batch, an epoch by tensor parallelism, planning; of this checkout
+    python tools/reading.py -vv               # and which files, and each jump (-v: only how many there are into each)
     python tools/reading.py --source DIR      # of another checkout's src (with its kernels built)
 
 Two workers train a small graph. From the third to the sixth update every call between functions of Weft is noted, in all of
