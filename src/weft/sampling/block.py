@@ -71,13 +71,17 @@ class Block(Movable):
 
     def with_self_loops(self) -> "Block":
         """The block with each destination last among its own sources, once: existing self-loops are dropped."""
-        return self.remembered("looped", lambda: self.from_host(_self_loops))
+        return self.worked_out("looped", _self_loops)
 
     def remembered(self, name: str, make: Callable[[], T]) -> T:
         """What is made of the block alone, under a name: made once, however often the block is gone over."""
         if name not in self._cache:
             self._cache[name] = make()
         return cast(T, self._cache[name])
+
+    def worked_out(self, name: str, make: Callable[["Block"], T]) -> T:
+        """The same, made of the block in host memory."""
+        return self.remembered(name, lambda: self.from_host(make))
 
     def places(self) -> Tensor:
         """Each edge's place in its destination's whole list, [num_edges] int64."""
@@ -93,17 +97,14 @@ class Block(Movable):
             assert places is not None
             return places
 
-        return self.remembered("looped places", lambda: self.from_host(make))
+        return self.worked_out("looped places", make)
 
     def ranges(self, bounds: tuple[int, ...]) -> "list[BlockRange]":
         """The block in ranges of its destinations; the whole block, where there is one range."""
         if len(bounds) == 2:
             return [BlockRange(self, slice(0, self.num_dst), slice(0, self.num_edges))]
 
-        def make(block: Block) -> list[BlockRange]:
-            return [_range(block, *ends) for ends in pairwise(bounds)]
-
-        return self.remembered(f"ranges {bounds}", lambda: self.from_host(make))
+        return self.worked_out(f"ranges {bounds}", lambda block: [_range(block, *ends) for ends in pairwise(bounds)])
 
     def arrived(self) -> None:
         self._cache = {}

@@ -44,20 +44,14 @@ Types = Callable[[Block], Tensor]  # the types of a block's edges
 
 def by_destination(block: Block, types: Types, relations: int) -> ByDestination:
     """The block's edges by (relation, destination), for edges of some types; worked out once a block."""
-
-    def make(block: Block) -> ByDestination:
-        return _by_destination(block, types(block), relations)
-
-    return block.remembered(f"{relations} relations by destination", lambda: block.from_host(make))
+    name = f"{relations} relations by destination"
+    return block.worked_out(name, lambda block: _by_destination(block, types(block), relations))
 
 
 def by_source(block: Block, types: Types, relations: int) -> BySource:
     """The block's edges by (relation, source), likewise."""
-
-    def make(block: Block) -> BySource:
-        return _by_source(block, types(block), relations)
-
-    return block.remembered(f"{relations} relations by source", lambda: block.from_host(make))
+    name = f"{relations} relations by source"
+    return block.worked_out(name, lambda block: _by_source(block, types(block), relations))
 
 
 def products(rows: Tensor, matrices: Tensor, bounds: list[int]) -> Tensor:
@@ -139,11 +133,8 @@ class SourcePairs(Movable):
 
 def source_pairs(block: Block, span: SliceSpan, types: Types, relations: int) -> SourcePairs:
     """The whole graph's edges by (relation, source), and this worker's pairs; worked out once a block."""
-
-    def make(block: Block) -> SourcePairs:
-        return _source_pairs(block, span, types, relations)
-
-    return block.remembered(f"{relations} relations mapped", lambda: block.from_host(make))
+    name = f"{relations} relations mapped"
+    return block.worked_out(name, lambda block: _source_pairs(block, span, types, relations))
 
 
 def _source_pairs(block: Block, span: SliceSpan, types: Types, relations: int) -> SourcePairs:

@@ -157,11 +157,8 @@ class _Merging(Movable):
 
 def _merged_first(block: Block, span: SliceSpan, types: Types, relations: int) -> _Merging:
     """Worked out once a block."""
-
-    def make(block: Block) -> _Merging:
-        return _merging(block, span, types, relations)
-
-    return block.remembered(f"{relations} relations merged", lambda: block.from_host(make))
+    name = f"{relations} relations merged"
+    return block.worked_out(name, lambda block: _merging(block, span, types, relations))
 
 
 def _merging(block: Block, span: SliceSpan, types: Types, relations: int) -> _Merging:
