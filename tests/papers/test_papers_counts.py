@@ -10,7 +10,7 @@ from papers.bench import Bench
 from papers.draws import Draws
 from papers.foreseen import foreseen, hosts, megabytes
 from papers.gsplit import table4
-from papers.leapgnn import figure14, figure16
+from papers.leapgnn import figure14, figure16, table3
 from papers.leapgnn.task import micrographs
 from papers.neutrontp import figure5
 from papers.neutrontp import table4 as epoch_parts
@@ -19,7 +19,7 @@ from papers.neutrontp.task import WORKERS, sent
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
-from weft.plan import NAMED
+from weft.plan import NAMED, Settings
 
 SETTINGS = {"model": "sage", "hidden": 8, "fanouts": (3, 3), "batch_size": 16, "threads": 1}
 
@@ -118,6 +118,16 @@ def test_the_busiest_server_is_who_gets_most_by_its_link():
     rows = np.array([[[9, 4, 0], [1, 9, 2], [3, 0, 9]], [[9, 0, 0], [2, 9, 2], [1, 0, 9]]])
     assert busiest(rows) == (3 + 4) / 2
     assert busiest(rows, np.array([1, 1, 0.2])) == (3 + 1) / 0.2 / 2
+
+
+def test_local_batches_have_as_many_seeds_of_each_server(graph):
+    owners, told = np.minimum(np.arange(800) // 100, 3), Settings.of(model="gcn", fanouts=(3, 3), batch_size=40)
+    batches = table3._LocalSeeds(owners).setup(graph, told).batches(40)
+    own = [seeds[owners[seeds] == 3] for seeds in batches.of(0)]
+    assert {len(seeds) for seeds in own[: len(own) - 1]} == {10}  # the largest server's, each once
+    assert sorted(np.concatenate(own)) == sorted(graph.seeds("train")[owners[graph.seeds("train")] == 3])
+    first = [seeds[owners[seeds] == 0] for seeds in batches.of(0)]
+    assert len(np.concatenate(first)) > len(np.unique(np.concatenate(first)))  # a small one begins again
 
 
 def test_an_epoch_of_links_is_taken_apart(small, monkeypatch):

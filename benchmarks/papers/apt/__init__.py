@@ -1,6 +1,6 @@
 """APT: Adaptive Parallel Training for Graph Neural Networks."""
 
-from papers.apt import figure8b, figure8c, figure9, figure10, figure11, figure12, table3, table4
+from papers.apt import figure8b, figure8c, figure9, figure10, figure11, figure12, planning, table3, table4
 
 SHEETS = (
     table3.SHEET,
@@ -11,4 +11,5 @@ SHEETS = (
     figure10.SHEET,
     figure11.SHEET,
     figure12.SHEET,
+    planning.SHEET,
 )

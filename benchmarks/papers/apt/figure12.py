@@ -25,7 +25,7 @@ def _measured(bench: Bench, width: int) -> Figures:
     """Seconds of an epoch by each strategy, as told and as measured."""
     settings = {"model": "sage", "hidden": width, "fanouts": (10, 10, 10), "batch_size": 256, "threads": 1}
     parts, plans = bench.parts(GRAPH, HOSTS), {name: NAMED[name](3) for name in STRATEGIES}
-    told = foreseen(parts, settings, plans, _probed(bench.data / "cluster.toml"))
+    told = foreseen(parts, settings, plans, probed(bench.data / "cluster.toml"))
     clock = bench.plans(
         parts, {k: v for k, v in settings.items() if k != "threads"}, STRATEGIES, hosts=HOSTS, link=LINK
     )
@@ -35,9 +35,9 @@ def _measured(bench: Bench, width: int) -> Figures:
     return found
 
 
-def _probed(file: Path) -> Cluster:
+def probed(file: Path, link: str = LINK) -> Cluster:
     """The sandbox's hosts as `weft probe` finds them, each time anew."""
-    with Sandbox(hosts=HOSTS, link=LINK) as sandbox:
+    with Sandbox(hosts=HOSTS, link=link) as sandbox:
         code = sandbox.run([sys.executable, "-m", "weft.cli", "probe", "--out", str(file)], timeout=300.0)
     if code:
         raise ConfigError(f"weft probe ended with code {code}: see above")

@@ -1,9 +1,10 @@
 """LeapGNN: Accelerating Distributed GNN Training Leveraging Feature-Centric Model Migration."""
 
-from papers.leapgnn import figure11, figure13, figure14, figure16, figure23, table1
+from papers.leapgnn import figure11, figure13, figure14, figure16, figure23, table1, table3
 
 SHEETS = (
     table1.SHEET,
+    table3.SHEET,
     *figure11.SHEETS,
     figure13.SHEET,
     figure14.SHEET,

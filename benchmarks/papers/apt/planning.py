@@ -1,0 +1,54 @@
+"""APT's time for planning: the probe and the dry run beside the training that they are for."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from statistics import median
+
+from papers.apt.figure12 import probed
+from papers.apt.task import HOSTS
+from papers.bench import Bench
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
+from weft.graph import Graph
+from weft.plan import Settings
+from weft.training import WhatIf
+
+GRAPHS, LINK, EPOCHS = ("communities", "debian"), "1gbit", 100
+PROBE, PLAN, EPOCH = "probe, s", "dry run and search, s", "an epoch of gdp, s"
+
+
+def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
+    return grid(_timed, bench, "{}", GRAPHS)
+
+
+def _timed(bench: Bench, graph: str) -> Figures:
+    settings = {"model": "sage", "hidden": 32, "fanouts": (10, 10, 10), "batch_size": 256}
+    parts, start = bench.parts(graph, HOSTS), time.perf_counter()
+    cluster = probed(bench.data / "cluster.toml", LINK)
+    took = time.perf_counter() - start
+    answer = WhatIf(Graph.open(parts), Settings.of(threads=1, **settings)).answer(cluster)
+    epochs = bench.epochs(parts, settings, {"plan": "gdp"}, hosts=HOSTS, link=LINK)[1:]
+    return {PROBE: took, PLAN: answer.took, EPOCH: median(one["seconds"] for one in epochs)}
+
+
+def _compare(measured: Measured) -> Iterator[Finding]:
+    shares = {case: (one[PROBE] + one[PLAN]) / (EPOCHS * one[EPOCH]) for case, one in measured.items()}
+    yield Finding(
+        f"planning is cheap: 25 s where training takes 449 s ({25 / 449:.1%})",
+        ", ".join(
+            f"{case}: probe {one[PROBE]:.1f} s, dry run and search {one[PLAN]:.1f} s, {shares[case]:.1%} of {EPOCHS} epochs"
+            for case, one in measured.items()
+        ),
+        max(shares.values()) < 0.1,
+        "epochs of so small a graph are short, and a probe takes as long whatever the graph",
+    )
+
+
+SHEET = Sheet(
+    "Planning",
+    "what planning takes",
+    f"GraphSAGE, hidden dimension 32, 256 seeds a worker, on {HOSTS} hosts with links of {LINK}: `weft probe` on all hosts, "
+    "the dry run and the search in one process, and an epoch by gdp. A probe is made once for a cluster, and kept.",
+    _cases,
+    _compare,
+    root=True,
+)
