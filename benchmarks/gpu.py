@@ -6,15 +6,18 @@ Kernels: sums, means and maxima of rows and attention over a block of random edg
 bytes that must move (each edge's row once, each result once, the lists) by the time, and its share is that of what a copy
 within the device's memory reaches. Draws: million edges a second of blocks of an RMAT graph. Epoch: GraphSAGE (3 layers,
 hidden 128) and GAT (4 heads x 8), fanouts 10,10,10, batches of 1,024, of Weft, PyG's NeighborLoader and GraphBolt; peers
-that are not built are left out. The aims are 70% of the bandwidth, and that PyG's epoch takes 3 times as long, and
-GraphBolt's 1.3 times.
+that are not built are left out. Tiers: Weft's epoch of GraphSAGE, neighbours drawn on the CPU or the device, which caches no
+rows, some, or all, and the share of rows that came from there. The aims are 70% of the bandwidth, and that PyG's epoch
+takes 3 times as long, and GraphBolt's 1.3 times.
 """
 
 import argparse
+import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -26,11 +29,14 @@ from epoch import HIDDEN, export
 from weft import triton_kernels
 from weft.graph import Graph, communities, rmat
 from weft.nn import functional, sums
+from weft.plan import Settings
 from weft.sampling import Block, NeighborSampler
+from weft.training import Trainer, make_model
 
-PARTS = ("kernels", "draws", "epoch")
+PARTS = ("kernels", "draws", "tiers", "epoch")
 SIDES = {"weft": ("weft", {}), "pyg": ("pyg", {}), "graphbolt": ("dgl", {"pipeline": "graphbolt"})}
 OPERATIONS = ("sum", "mean", "max", "gat")
+CACHES = (0.0, 0.05, 0.25, 1.0)  # shares of all rows that the device keeps
 AIMS = {"pyg": 3.0, "graphbolt": 1.3}
 
 
@@ -152,9 +158,45 @@ def draws(args: argparse.Namespace) -> None:
     )
 
 
+def graph_of_epochs(data: Path) -> Graph:
+    where = data / "communities-240000-5000000"
+    return Graph.open(where) if where.exists() else communities(where, vertices=240_000, edges=5_000_000)
+
+
+def epochs_by(graph: Graph, settings: Settings, rounds: int) -> tuple[float, float]:
+    """Seconds of an epoch, the median of some after one that warms up; and the share of rows that came from the cache."""
+    trainer = Trainer(graph, make_model(settings, graph), settings)
+    trainer.prepare()
+    seconds = []
+    for number in range(rounds + 1):
+        start = time.perf_counter()
+        trainer.train_epoch(number)
+        seconds.append(time.perf_counter() - start)
+    read = trainer.loader.read
+    trainer.close()
+    return statistics.median(seconds[1:]), read["cache"] / sum(read.values())
+
+
+def tiers(args: argparse.Namespace) -> None:
+    graph = graph_of_epochs(args.data)
+    print(f"\n{'drawn on':10}{'cache':>7}{'epoch':>9}{'from the cache':>16}", flush=True)
+    for place, share in product(("cpu", "device"), CACHES):
+        settings = Settings.of(
+            hidden=HIDDEN["sage"],
+            fanouts=(10, 10, 10),
+            device="cuda",
+            sample_on=place,
+            cache=share,
+            threads=args.threads,
+            epochs=args.rounds + 1,
+        )
+        seconds, hits = epochs_by(graph, settings, args.rounds)
+        print(f"{place:10}{share:7.0%}{seconds:7.2f} s{hits:16.1%}", flush=True)
+
+
 def epoch(args: argparse.Namespace) -> None:
+    graph = graph_of_epochs(args.data)
     where = args.data / "communities-240000-5000000"
-    graph = Graph.open(where) if where.exists() else communities(where, vertices=240_000, edges=5_000_000)
     folder = export(graph, args.data / f"{where.name}-arrays")
     for model in args.models:
         job = {"what": "epoch", "graph": str(where), "folder": str(folder), "model": model, "hidden": HIDDEN[model]}
@@ -213,7 +255,7 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}; torch {torch.__version__}")
     args.data.mkdir(parents=True, exist_ok=True)
     for part in args.parts:
-        {"kernels": kernels, "draws": draws, "epoch": epoch}[part](args)
+        {"kernels": kernels, "draws": draws, "tiers": tiers, "epoch": epoch}[part](args)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ DLPack capsule that says so. A process has it from the first call of `pretend` o
 
 import ctypes
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -32,6 +33,8 @@ _DLPACK_EXTERNAL = 12  # DLPack's number for devices that it does not know
 MAY = {
     "devices.py: copying",  # the one way from host memory to the device
     "devices.py: copied_together",
+    "sampling/device_sampler.py: draw_hops",  # a hop waits to know how many edges and vertices it has
+    "commands/embed.py: run",
     "training/loader.py: __init__",
     "training/run.py: __init__",
     "training/run_state.py: _copied",  # checkpoints
@@ -90,6 +93,23 @@ def here() -> Iterator[torch.device]:
     """The device, with backward passes in the thread that calls them, as ranks that are threads need it."""
     with torch.autograd.set_multithreading_enabled(False):
         yield pretend()
+
+
+def interpret(monkeypatch: Any) -> None:
+    """Have Triton's interpreter run kernels on the device's memory, one at a time, wherever this process is to have them."""
+    from weft.training import drawing
+    from weft.triton_kernels import draws, launch, numbering
+
+    one, run = threading.Lock(), launch.launch
+
+    def launched(kernel: Any, grid: Any, *args: Any, **constants: Any) -> None:
+        with one:
+            run(kernel, grid, *(_memory(x) if isinstance(x, Tensor) else x for x in args), **constants)
+
+    for module in (draws, numbering):
+        monkeypatch.setattr(module, "launch", launched)
+    monkeypatch.setattr(drawing, "has_kernels", lambda device: True)
+    monkeypatch.setattr(drawing, "free_memory", lambda device: 1 << 30)
 
 
 class _Module(torch.utils.backend_registration._DummyBackendModule):

@@ -4,9 +4,14 @@ import pytest
 import torch
 
 from weft import _kernels, triton_kernels
+from weft.features import DeviceStore
+from weft.graph import communities
+from weft.keys import Stream, seeded
 from weft.nn import BlockModel, build, functional, sums
 from weft.placements import Program
+from weft.plan import Settings
 from weft.sampling import Block, Sample
+from weft.training import Trainer, make_model
 
 pytestmark = [
     pytest.mark.gpu,
@@ -98,6 +103,21 @@ def test_the_same_bits_each_time():
         assert all(torch.equal(a, b) for a, b in zip(first, step(), strict=True))
 
 
+@pytest.mark.parametrize("given", [{}, {"cache": 0.3}, {"cache": 1.0, "prefetch": 0}], ids=str)
+def test_a_run_whose_neighbours_are_drawn_on_the_device(given, tmp_path):
+    """It trains what a run does whose neighbours the CPU draws."""
+    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+    graph = communities(tmp_path / "graph", vertices=2000, edges=20_000, width=16, classes=4, train=0.4, seed=1)
+    found = []
+    for place in ("cpu", "device"):
+        settings = Settings.of(device="cuda", sample_on=place, dtype="float64", fanouts=(5, 5), epochs=2, **given)
+        with seeded(Stream.INIT, 0):
+            model = make_model(settings, graph)
+        result = Trainer(graph, model, settings).fit()
+        found.append(torch.tensor([epoch["loss"] for epoch in result.history]))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("replace", [False, True])
 def test_neighbours_drawn_on_the_device(replace):
     pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
@@ -114,11 +134,16 @@ def test_neighbours_drawn_on_the_device(replace):
         assert all(block[at].tolist() == hop[at].tolist() for at in (0, 1, 3))
 
 
-def test_rows_from_the_cache_and_from_pinned_memory():
-    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
-    table, ids = torch.randn(100, 33), torch.randint(100, (400,))
-    slots = torch.full((100,), -1, dtype=torch.int32)
-    slots[10:60] = torch.arange(50, dtype=torch.int32)
-    out = torch.empty(400, 33, device="cuda")
-    triton_kernels.gather_tiers(ids.cuda(), slots.cuda(), table[10:60].cuda(), table.pin_memory(), out)
-    assert torch.equal(out.cpu(), table[ids])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("share", [None, 0.0, 0.5, 1.0])
+def test_rows_from_the_cache_and_from_pinned_memory(dtype, share):
+    table = torch.randn(1000, 33).numpy().astype(dtype)
+    store = DeviceStore(table, torch.device("cuda"))
+    if share is not None:
+        store.keep(torch.randperm(1000)[: int(share * 1000)].numpy())
+    for size in (4000, 0, 300):
+        ids = torch.randint(1000, (size,))
+        rows = store.fetch(ids)
+        assert rows.is_cuda
+        assert torch.equal(rows.cpu(), torch.from_numpy(table)[ids].float())
+    assert sum(store.read.values()) == 4300

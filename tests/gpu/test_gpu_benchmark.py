@@ -1,8 +1,13 @@
 """What of benchmarks/gpu.py needs no device: its arguments, its arithmetic, and that it says so in a sentence."""
 
 import gpu
+import pretended
 import pytest
 import torch
+
+from weft.graph import communities
+from weft.plan import Settings
+from weft.training import loader
 
 
 def test_bytes_that_a_kernel_needs():
@@ -34,6 +39,25 @@ def test_a_block_of_the_kernels_is_sound():
     block = gpu.random_block(rows=4, degree=3, sources=7)
     assert block.indptr.tolist() == [0, 3, 6, 9, 12]
     assert 0 <= int(block.src.min()) <= int(block.src.max()) < 7
+
+
+def test_an_epoch_by_a_cache_and_where_neighbours_are_drawn(monkeypatch, tmp_path):
+    """On a device that there is none of."""
+    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+    graph = communities(tmp_path / "graph", vertices=200, edges=1600, width=6, classes=4, train=0.4, seed=1)
+    with pretended.here() as device:
+        monkeypatch.setattr(loader, "device_of", lambda wanted, world: device)
+        pretended.interpret(monkeypatch)
+        given = {"hidden": 8, "fanouts": (3, 3), "batch_size": 40, "threads": 1, "epochs": 2, "device": "cuda"}
+        found = [
+            gpu.epochs_by(graph, Settings.of(sample_on=place, cache=share, **given), 1)
+            for place in ("cpu", "device")
+            for share in (0.0, 0.25, 1.0)
+        ]
+    assert all(seconds > 0 for seconds, _ in found)
+    hits = [share for _, share in found]
+    assert hits[:3] == hits[3:]  # the same neighbours, wherever they are drawn
+    assert hits[0] == 0.0 and 0.25 < hits[1] < 1.0 and hits[2] == 1.0
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

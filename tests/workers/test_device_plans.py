@@ -131,7 +131,7 @@ def test_full_graph_of(whole_graphs, ranks, monkeypatch, device, model):
 def test_products_in_bf16(mini_graphs, ranks, monkeypatch, device, model):
     """Autocast gives rows of two precisions: whatever meets, it trains about the same model."""
     names = each_placement(test_exact.PLANS, test_exact.FAST[model])
-    monkeypatch.setattr(run_module, "check_device", lambda settings, kind: None)
+    monkeypatch.setattr(run_module, "check_device", lambda settings, kind, workers: None)
     found = []
     for products in ("full", "bf16"):
         options = {"dtype": "float32", "products": products}

@@ -31,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "predictions: classes",
     )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads (default: one a core)")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="what it is computed on; auto: a CUDA device, where there is one (default)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
 
@@ -38,19 +44,22 @@ def run(args: argparse.Namespace) -> int:
     """Infer and write."""
     import torch  # here, as help need not wait for it
 
+    from weft.exchange import World
     from weft.nn import encoder_of
 
     if args.out.suffix not in (".npy", ".parquet"):
         raise ConfigError(f"--out {args.out}: the file must end in .npy or .parquet")
     if args.out.exists() and not args.overwrite:
         raise StorageError(f"{args.out} exists already: choose another name, or replace it with --overwrite")
+    device = weft.training.device_of(args.device, World())
     graph = weft.Graph.open(args.graph)
     model, settings = weft.training.load_model(args.model, graph)
     if settings.task.name == "link" and args.what != "embeddings":
         raise ConfigError(f"--what {args.what}: a model of links predicts no classes: write its embeddings")
     torch.set_num_threads(args.threads)
     dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
-    inference = weft.training.infer(encoder_of(model).to(dtype), graph, dtype=dtype, threads=args.threads)
+    encoder = encoder_of(model).to(device, dtype)
+    inference = weft.training.infer(encoder, graph, dtype=dtype, threads=args.threads)
     if args.what == "embeddings":
         values = inference.outputs if settings.task.name == "link" else inference.embeddings
     else:
@@ -58,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         predicted = (shares > 0.5).to(torch.uint8) if graph.multi_label else shares.argmax(1).int()
         values = (predicted if args.what == "predictions" else shares).numpy()
     _write(args.out, values, graph, args.what)
-    print(f"wrote {args.what} of {len(values):,} vertices to {args.out}")
+    print(f"wrote {args.what} of {len(values):,} vertices to {args.out}, computed on {weft.training.name_of(device)}")
     return 0
 
 

@@ -65,6 +65,10 @@ class Owners:
         members = [workers.index(part) if part in workers else part % len(workers) for part in parts]
         return Owners(self.bounds, members, self.shares[list(workers)])
 
+    def parts_of(self, member: int) -> frozenset[int]:
+        """The parts that a member answers for."""
+        return frozenset(part for part, its in enumerate(self._members) if its == member)
+
     def group(self, ids: np.ndarray) -> Grouped:
         """Ids by member."""
         order, counts = np.empty(len(ids), dtype=np.int64), np.empty(len(self._members), dtype=np.int64)

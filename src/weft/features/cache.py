@@ -1,4 +1,4 @@
-"""Which rows of others a worker keeps."""
+"""Which rows a worker keeps where it computes: those most read, of such as are not there already."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,17 +8,29 @@ from weft.exchange import Owners
 from weft.sampling import Block
 
 
-def hottest(worth: np.ndarray, owners: Owners, near: frozenset[int], room: int) -> np.ndarray:
-    """The vertices most worth keeping, at most `room` of them: of any worth, and not owned by this host's workers."""
-    return next(hottest_of_each(worth, owners, near, [room]))
+def left_out(near: frozenset[int], mine: frozenset[int], on_device: bool, at_owners: bool) -> frozenset[int]:
+    """The owners whose rows a worker's cache leaves out.
+
+    In host memory these are the host's (`near`), whose rows are there already. On a device no rows are: but where the
+    first layer uses each row where it is owned (`at_owners`: edges go to their sources), the host's other workers have
+    those that are not this one's (`mine`) on their own devices, so that none is cached twice.
+    """
+    if not on_device:
+        return near
+    return near - mine if at_owners else frozenset()
+
+
+def hottest(worth: np.ndarray, owners: Owners, without: frozenset[int], room: int) -> np.ndarray:
+    """The vertices most worth keeping, at most `room` of them: of any worth, and owned by others than those `without`."""
+    return next(hottest_of_each(worth, owners, without, [room]))
 
 
 def hottest_of_each(
-    worth: np.ndarray, owners: Owners, near: frozenset[int], rooms: Iterable[int]
+    worth: np.ndarray, owners: Owners, without: frozenset[int], rooms: Iterable[int]
 ) -> Iterator[np.ndarray]:
     """The same for each of several rooms, the largest first: each is found among the ones before."""
     wanted = worth > 0  # by themselves: an array with zeros in one piece takes long to partition
-    for worker in near:
+    for worker in without:
         first, end = owners.bounds[worker : worker + 2]
         wanted[first:end] = False
     found = np.flatnonzero(wanted)

@@ -58,6 +58,10 @@ class Sharing:
     comms: Sequence[Communicator]  # to all workers; one for each thread that fetches
     mates: Sequence[Communicator]  # to those of this host, likewise
 
+    def here(self, ids: np.ndarray) -> np.ndarray:
+        """Which of the ids have rows that this worker can read itself, [ids] bool."""
+        return np.isin(self.owners.member_of(ids), sorted(self.near))
+
     def fetch(self, table: Features, ids: np.ndarray, lane: int) -> np.ndarray:
         """The rows of ids that workers of other hosts own; what these ask is served meanwhile."""
         mates = self.mates[lane]
@@ -111,6 +115,7 @@ def _empty(table: Features, rows: int) -> np.ndarray:
     return np.empty((rows, table.shape[1]), dtype=table.dtype)
 
 
+PLACES = ("own", "cache", "remote")  # where rows are read: in this host's memory, in the cache, at other hosts
 _OWN, _REMOTE = -2, -1
 
 
@@ -130,7 +135,7 @@ class FeatureStore:
         sharing: Sharing | None = None,
         pinned: bool = False,
     ) -> None:
-        """`pinned`: are buffers in memory that devices copy from?"""
+        """`pinned`: are buffers in memory that a device copies from?"""
         self._table, self._threads, self._sharing, self._pinned = table, threads, sharing, pinned
         self._gathered, self._dtype = torch.float64 if table.dtype == np.float64 else torch.float32, dtype
         self.width = int(table.shape[1])  # features of a vertex
@@ -138,7 +143,7 @@ class FeatureStore:
         self._lock = threading.Lock()
         self._slots: np.ndarray | None = None  # of each vertex: its place in the cache, _OWN or _REMOTE
         self._cached: np.ndarray = table[:0]  # whole rows, padded
-        self.read: Counter[str] = Counter()  # rows by where they came from: own, cache, remote
+        self.read: Counter[str] = Counter()  # rows by where they came from (PLACES)
 
     def slices(self, first: int, end: int, width: int) -> None:
         """From now on rows are slices of columns, which this worker holds of all vertices, padded to a width."""
@@ -176,7 +181,7 @@ class FeatureStore:
         distinct, at = np.unique(torch.cat(ids).numpy(), return_inverse=True)
         whole = self._fetched(torch.from_numpy(distinct), lane, here)
         places = torch.from_numpy(at).split([len(part) for part in ids])
-        rows = [gather(whole.numpy(), part, self._room(len(part)), self._threads) for part in places]
+        rows = [self._some(whole, part) for part in places]
         self.release(whole)
         return [self._converted(part) for part in rows]
 
@@ -189,6 +194,9 @@ class FeatureStore:
             self._fetch_shared(self._sharing, ids.numpy(), rows, lane, here)
         return rows
 
+    def _some(self, rows: Tensor, places: Tensor) -> Tensor:
+        return gather(rows.numpy(), places, self._room(len(places)), self._threads)
+
     def _room(self, rows: int) -> Tensor:
         return self._take(rows * self.width)[: rows * self.width].view(rows, self.width)
 
@@ -197,7 +205,7 @@ class FeatureStore:
 
     def _fetch_shared(self, sharing: Sharing, ids: np.ndarray, rows: Tensor, lane: int, here: bool) -> None:
         if self._slots is None:
-            near = np.isin(sharing.owners.member_of(ids), sorted(sharing.near))
+            near = sharing.here(ids)
             own, rest = np.flatnonzero(near), np.flatnonzero(~near)
             cached = own[:0]
         else:

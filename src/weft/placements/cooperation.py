@@ -4,6 +4,7 @@ At each hop the wanted vertices' neighbours are drawn where the plan computes th
 for in one exchange of ids, and the routes of the rows fall out of the trip. All workers go through the same hops.
 """
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import cast
@@ -22,6 +23,7 @@ from weft.placements.team import OWNER, RELATION_COUNT, REQUEST, Hop, Position, 
 from weft.plan import Plan
 from weft.sampling import (
     Block,
+    Sampler,
     SeedBalance,
     Topology,
     balance_seeds,
@@ -54,8 +56,12 @@ class Cooperation:
         compute: Communicator | None = None,
         places: bool = True,
         types: bool = False,
+        make: Callable[..., Sampler] = make_sampler,
     ) -> None:
-        """`comm`: by which batches are prepared; `compute`: by which they are run. See `Team` for what layers need."""
+        """`comm`: by which batches are prepared; `compute`: by which they are run. See `Team` for what layers need.
+
+        `make`: makes the sampler of this name and options, as `make_sampler` does.
+        """
         assert len(fanouts) == len(plan.layers)
         self.plan, self.placements = plan, [placement_named(name) for name in plan.layers]
         depths = range(len(plan.layers))
@@ -73,7 +79,7 @@ class Cooperation:
             [*edge_weights, *(["edge_type", RELATION_COUNT] if types else [])],
         )
         span = tuple(owners.bounds[comm.rank : comm.rank + 2].tolist()) if plan.topology == "partitioned" else None
-        self._sampler = make_sampler(sampler, graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
+        self._sampler = make(sampler, graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
         self._weighted = weighted
         self._id = graph.indices.dtype
         self.evenness = SeedBalance()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _ATTENTION = ("gat", "gatv2", "rgat")
 _RELATIONAL = ("rgcn", "rgat")
+_CACHES = ("cache", "cache_by")  # of a device's memory one worker has a use, too
 _OWN_WAY = ("deepgcn", "film")  # models whose layers are made in their own way
 
 
@@ -73,6 +74,12 @@ CONDITIONS = {
     ),
     "weighted": Condition(
         "sampler = '{sampler}'", "choose another sampler", lambda settings: _sampler_takes(settings, "weighted")
+    ),
+    "each-draws": Condition(
+        "sampler = '{sampler}'", "set sampler = 'neighbor'", lambda settings: settings.sampling.sampler == "neighbor"
+    ),
+    "unweighted": Condition(
+        "neighbours drawn by weight", "drop weighted", lambda settings: not settings.sampling.weighted
     ),
     "sgd": Condition("{optimizer}", "set optimizer = 'sgd'", lambda settings: settings.optimisation.optimizer == "sgd"),
     "sampled": Condition(
@@ -200,12 +207,18 @@ def check_loader(settings: "Settings") -> None:
     refuse(settings, unused, "a loader", "say it where the model is made and trained")
 
 
-def check_device(settings: "Settings", kind: str) -> None:
-    """Refuse what means nothing on the kind of device that a run is on."""
+def check_device(settings: "Settings", kind: str, workers: int) -> None:
+    """Refuse what means nothing to a run of so many workers on the kind of device that it is on."""
+    drawn = {"sample_on"} if settings.parallel.sample_on != "auto" else set()
     keys, remedy = (
-        ({"products"}, "'cuda' on a machine that has one") if kind == "cpu" else ({"overlap", "memory"}, "'cpu'")
+        ({"products", *drawn}, "'cuda' on a machine that has one")
+        if kind == "cpu"
+        else ({"overlap", "memory"}, "'cpu'")
     )
     refuse(settings, {key for key in keys if settings[key]}, f"a run on {kind}", f"set device = {remedy}")
+    if kind == "cpu" and workers == 1 and place_here() is None:
+        caches = {key for key in _CACHES if settings[key] != DEFAULTS[key]}
+        refuse(settings, caches, "a run of one worker on cpu", "start several, by `workers` or torchrun")
 
 
 def check_workers(settings: "Settings") -> None:
@@ -220,7 +233,12 @@ def check_workers(settings: "Settings") -> None:
         "ports",
         "tls",
     }
-    of_others -= {"prefetch", "chunks", *(["plan", "memory"] if settings.sampling.full_graph else [])}
+    of_others -= {
+        "prefetch",
+        "chunks",
+        *(() if settings.parallel.device == "cpu" else _CACHES),
+        *(["plan", "memory"] if settings.sampling.full_graph else []),
+    }
     said = {key for key in of_others if settings[key] != DEFAULTS[key]}
     refuse(settings, said, "a run of one worker", "start several, by `workers` or torchrun")
 

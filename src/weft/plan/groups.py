@@ -143,7 +143,8 @@ class PlanSettings(Group):
     )
     cache: float = setting(
         0.0,
-        "others' feature rows that a worker keeps: a share of all (up to 1), or bytes; 0: none (auto: as the planner finds)",
+        "feature rows that a worker keeps where it computes, on a CPU those of others: a share of all (up to 1), or bytes; "
+        "0: none (auto: as the planner finds)",
         low=0.0,
         usual=True,
         binds="batches rows",
@@ -217,6 +218,12 @@ class ParallelSettings(Group):
         "what each worker computes on; auto: CUDA's devices, where there are any",
         choices=("auto", "cpu", "cuda"),
         usual=True,
+    )
+    sample_on: str = setting(
+        "auto",
+        "where neighbours are drawn, if device is cuda: the cpu, or the device; auto: there, if its memory holds the lists",
+        choices=("auto", "cpu", "device"),
+        binds="batches each-draws unweighted",
     )
     threads: int = setting(0, "threads; 0: one a core", low=0, usual=True)
     loaders: int = setting(

@@ -1,5 +1,6 @@
 """Numbers as a person reads them; units are decimal: 1 MB is a million bytes."""
 
+from collections.abc import Mapping
 from math import isfinite
 
 NONE = "–"
@@ -45,3 +46,11 @@ def share(part: float) -> str:
 def error_of_seconds(predicted: float, measured: float) -> str:
     """The error of a time, as a share of what was measured."""
     return share(predicted / measured - 1) if measured else NONE
+
+
+def rows_read(rows: Mapping[str, int]) -> str:
+    """Feature rows by where they were read."""
+    whole = sum(rows.values())
+    return (
+        f"feature rows read: {whole:,} ({', '.join(f'{where} {count / whole:.1%}' for where, count in rows.items())})"
+    )

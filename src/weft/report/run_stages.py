@@ -1,6 +1,7 @@
 """What a run's stages took, beside what was predicted: from the record that `weft train --log json` writes."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.text import Text
 from weft.errors import ConfigError, StorageError
 from weft.plan import Plan
 from weft.planner import STAGES
-from weft.report.formats import NONE, error_of_seconds, figure
+from weft.report.formats import NONE, error_of_seconds, figure, rows_read
 
 
 @dataclass
@@ -25,6 +26,7 @@ class PlanEpochs:
     plan: str
     predicted: Mapping[str, float] | None  # seconds by stage, and of the whole epoch; None: it was not predicted
     measured: list[dict[str, float]] = field(default_factory=list)  # likewise, by epoch
+    rows: dict[str, int] = field(default_factory=dict)  # feature rows that were read in all of them, by where they were
 
     @property
     def usual(self) -> dict[str, float]:
@@ -52,6 +54,7 @@ def read_run(path: Path) -> list[PlanEpochs]:
     for record in (one for one in records if one.get("record") == "EpochEnded" and one.get("stages")):
         plan = plans.setdefault(record["plan"], PlanEpochs(record["plan"], predicted.get(record["plan"])))
         plan.measured.append({"epoch": record["seconds"], **record["stages"]})
+        plan.rows = dict(Counter(plan.rows) + Counter(record.get("rows", {})))
     if not plans:
         raise ConfigError(f"{path} has no epochs: write it by `weft train --log json`, for an epoch at least")
     return [*plans.values()]
@@ -79,6 +82,8 @@ def print_run(plans: list[PlanEpochs], console: Console | None = None) -> None:
             off = NONE if said is None else error_of_seconds(said, took)
             table.add_row(name, NONE if said is None else figure(said), figure(took), off, end_section=name == "epoch")
         console.print(table)
+        if {"cache", "remote"} & one.rows.keys():
+            console.print(Text(rows_read(one.rows)))
         if one.predicted is None:
             console.print(Text("not predicted: the planner chooses where --plan is left out", style="dim"))
     console.print(

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from weft.errors import ConfigError
 from weft.plan import Settings
+from weft.report.formats import rows_read
 from weft.report.plan_table import print_answer
 from weft.report.plan_text import answer_as_dict
 from weft.training import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
@@ -111,9 +112,8 @@ class Human:
         for stage, seconds in event.seconds.items():
             table.add_row(stage, f"{seconds:.2f}")
         self._console.print(table)
-        if event.rows and (whole := sum(event.rows.values())):
-            shown = ", ".join(f"{where} {count / whole:.1%}" for where, count in event.rows.items())
-            self._say(f"feature rows read: {whole:,} ({shown})")
+        if sum(event.rows.values()):
+            self._say(rows_read(event.rows))
         if event.homes:
             self._say(
                 "seeds at home: the worker with most had {largest:.2f} times its share; {balanced:.2f} times after "
@@ -137,7 +137,8 @@ class Human:
 def _epoch_line(event: EpochEnded, started: Started | None) -> str:
     epochs = f" of {started.epochs}" if started else ""
     validation = "" if event.validation is None else f"  validation {_measures(event)}{' *' if event.best else ''}"
-    return f"epoch {event.epoch + 1:>3}{epochs}  loss {event.loss:.4f}{validation}  {event.seconds:.2f} s"
+    hits = f"  cache {event.rows['cache'] / sum(event.rows.values()):.0%}" if event.rows.get("cache") else ""
+    return f"epoch {event.epoch + 1:>3}{epochs}  loss {event.loss:.4f}{validation}  {event.seconds:.2f} s{hits}"
 
 
 def _measures(event: EpochEnded) -> str:

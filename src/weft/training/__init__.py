@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft.training.planning import planner_for
     from weft.training.rehearsal import measured
     from weft.training.run import Run, parallel
-    from weft.training.staging import device_of
+    from weft.training.staging import device_of, name_of
     from weft.training.start import described, expected, measured_cluster, trainer_for
     from weft.training.trainer import Result, Trainer
     from weft.training.what_if import WhatIf

@@ -3,9 +3,10 @@
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from typing import ClassVar, TypedDict
 
@@ -29,7 +30,7 @@ from weft.training.team import TrainingTeam, When
 class Part(Movable):
     """What is computed at once: this worker's program, the rows of its inputs, and whose rows come out."""
 
-    stays: ClassVar[frozenset[str]] = frozenset({"labels"})  # which are where parts go already
+    stays: ClassVar[frozenset[str]] = frozenset({"x", "labels"})  # which are where parts go already
 
     program: Program
     x: Tensor  # [inputs, features]: there until the next part is requested
@@ -230,9 +231,9 @@ class PrefetchingFeed(Feed):
     merge: Merge | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        begin = self.team.begin_thread
-        self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(self.team.lanes)]
         self._staging = staging_to(self.device, self.store)
+        begin = partial(_begin, self.team.begin_thread, self._staging.begin_thread)  # which does not hold on to this
+        self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(self.team.lanes)]
         self._ordered = 0
         self._begun: deque[tuple[Order, Future[list[Part]]]] = deque()
 
@@ -327,6 +328,13 @@ class PrefetchingFeed(Feed):
         return parts
 
 
+def _begin(*steps: Callable[[], None] | None) -> None:
+    """What a thread does before all else."""
+    for step in steps:
+        if step is not None:
+            step()
+
+
 @dataclass(eq=False)
 class WholeGraphFeed(Feed):
     """Each batch is the whole graph, whatever examples are requested; every worker computes the vertices it owns.
@@ -339,7 +347,7 @@ class WholeGraphFeed(Feed):
     def __post_init__(self) -> None:
         with self.meter.stage("fetch"):
             rows = self.store.fetch(self.program.vertices[0], here=self.program.here)
-        self._rows, self.program = rows.to(self.device), self.program.to(self.device)
+        self._rows, self.program = rows, self.program.to(self.device)
         self._version = self._rows._version
         self.program.fetched(self._rows)
 

@@ -48,6 +48,7 @@ class EpochEnded:
     figures: dict[str, float] = field(default_factory=dict)  # all that was measured on the validation split, by name
     plan: str = ""  # of its last batch, and
     stages: dict[str, float] = field(default_factory=dict)  # seconds by stage, of this worker
+    rows: dict[str, int] = field(default_factory=dict)  # feature rows that it read, by where they were
 
 
 @dataclass(frozen=True)

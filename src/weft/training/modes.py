@@ -9,7 +9,7 @@ from torch import nn
 
 from weft.errors import ConfigError
 from weft.exchange import Communicator, World
-from weft.features import FeatureStore, by_reads, edges_from, rooms
+from weft.features import DeviceStore, FeatureStore, by_reads, edges_from, hottest, rooms
 from weft.graph import out_degrees
 from weft.keys import Stream
 from weft.nn import crossing_costs, encoder_of, needs, row_costs
@@ -18,9 +18,10 @@ from weft.plan import Plan, Settings
 from weft.planner import Answer
 from weft.sampling import Batches, WholeBatch
 from weft.training.batches import Feed, PrefetchingFeed, Schedule, WholeGraphFeed
+from weft.training.drawing import Drawing, Span, drawing_on
 from weft.training.migration import Merging, Migration, TimeSteps
 from weft.training.objectives import Objective
-from weft.training.team import ManyWorkers, OneWorker, TrainingTeam, When
+from weft.training.team import ManyWorkers, OneWorker, TrainingTeam, When, owners_of
 from weft.training.trial import Trial, rivals
 
 _DRY_RUN = 8  # batches whose accesses decide what is cached
@@ -60,18 +61,26 @@ class Mode(ABC):
         `reads`: how often a dry run read each vertex's features; None: to be counted.
         """
         team = self._team(encoder_of(model), plan, fanouts)
-        pinned, features = self.device.type == "cuda", self.objective.graph.features_to_train_on()
-        store = FeatureStore(features, threads=1, dtype=self.dtype, sharing=team.sharing, pinned=pinned)
+        features = self.objective.graph.features_to_train_on()
+        if self.device.type == "cpu":
+            store = FeatureStore(features, dtype=self.dtype, sharing=team.sharing)
+        else:
+            store = DeviceStore(features, self.device, dtype=self.dtype, sharing=team.sharing)
         return self._feed(model, team, store, reads)
 
     def _team(self, encoder: nn.Module, plan: Plan, fanouts: list[int]) -> TrainingTeam:
         graph, world, exchanges = self.objective.graph, self.world, self.objective.exchanges
+        make = self._drawing(plan).make
         if world.size == 1:
-            return OneWorker(graph, self.settings, self.alone(plan), fanouts, self.lanes)
+            return OneWorker(graph, self.settings, self.alone(plan), fanouts, self.lanes, make)
         apart = self.device.type == "cpu"
         return ManyWorkers(
-            graph, self.settings, plan, fanouts, world, encoder, self.lanes, self.costs, exchanges, apart
+            graph, self.settings, plan, fanouts, world, encoder, self.lanes, self.costs, exchanges, apart, make
         )
+
+    def _drawing(self, plan: Plan) -> Drawing:
+        """Where its neighbours are drawn."""
+        return Drawing()
 
     @abstractmethod
     def alone(self, plan: Plan) -> Plan:
@@ -100,10 +109,22 @@ class MiniBatchMode(Mode):
         self.order = self.objective.batches(self.batch_size)
         self.evaluation_size = settings.evaluation.batch_size * workers
         self.lanes = settings.parallel.loaders or min(workers, 2)
+        self._drawings: dict[Span, Drawing] = {}
 
     def alone(self, plan: Plan) -> Plan:
-        """Wherever rows and edges are to be, they are here."""
-        return Plan(("local",) * len(plan.layers), prefetch=plan.prefetch)
+        """Wherever rows and edges are to be, they are here; but a device keeps rows in its own memory."""
+        cache = 0.0 if self.device.type == "cpu" else plan.cache
+        return Plan(("local",) * len(plan.layers), prefetch=plan.prefetch, cache=cache, cache_by=plan.cache_by)
+
+    def _drawing(self, plan: Plan) -> Drawing:
+        """Decided once for all lists, and for those of this worker."""
+        graph, world, span = self.objective.graph, self.world, None
+        if world.size > 1 and plan.topology == "partitioned":
+            owners = owners_of(graph, world.size, self.settings.parallel.min_workers)
+            span = int(owners.bounds[world.rank]), int(owners.bounds[world.rank + 1])
+        if span not in self._drawings:
+            self._drawings[span] = drawing_on(self.device, self.settings, graph, span)
+        return self._drawings[span]
 
     def watched(self, answer: Answer, change: float) -> Trial | None:
         """Those that may well be the faster ones."""
@@ -128,7 +149,7 @@ class MiniBatchMode(Mode):
         return Migration(model, self.comm, homes, merging, plan.gather == "batch", self.notify)
 
     def _fill(self, store: FeatureStore, team: TrainingTeam, schedule: Schedule, reads: np.ndarray | None) -> None:
-        """Which feature rows a worker holds besides its own: slices of all, or the rows that are read most."""
+        """Which feature rows a worker holds where it computes: slices of all, or those read most of what is not there."""
         plan, graph, features = team.plan, self.objective.graph, self.objective.graph.features_to_train_on()
         if placement_named(plan.layers[0]).only_first:
             columns = ColumnSpan(team.comm.rank, team.comm.size, graph.num_features)
@@ -139,19 +160,33 @@ class MiniBatchMode(Mode):
             degrees = out_degrees(graph)
             if plan.cache_by == "degree":
                 return degrees
-            return by_reads(self._reads(team, schedule) if reads is None else reads, degrees)
+            return by_reads(self._reads(team, schedule, on_device) if reads is None or on_device else reads, degrees)
 
-        team.fill(store, rooms(plan.cache, graph.num_vertices, features[:1].nbytes), worth)
+        on_device = self.device.type != "cpu"
+        least = 1e-9 if on_device else 0.0  # there, room that is left is for whatever may be read
+        room = rooms(plan.cache, graph.num_vertices, features[:1].nbytes)
+        if room:
+            kept = hottest(worth() + least, team.owners, team.left_out(on_device), room)
+            team.fill(store, kept.astype(graph.indices.dtype))
 
-    def _reads(self, team: TrainingTeam, schedule: Schedule) -> np.ndarray:
-        """How many of the edges that this worker draws for layer 1 in a dry run of some batches reach each vertex."""
+    def _reads(self, team: TrainingTeam, schedule: Schedule, on_device: bool) -> np.ndarray:
+        """How many edges reach each vertex in a dry run of some batches: of those that this worker draws for layer 1.
+
+        On a device those that it computes count, too, if these are more: it may compute what others have drawn.
+        """
         reads = np.zeros(self.objective.graph.num_vertices, dtype=np.int64)
         for number, chosen in enumerate(self.order.of(0)[:_DRY_RUN]):
             examples = self.objective.examples(chosen, 0, number)
             for part in range(schedule.count(examples)):
                 program, _ = schedule.program(examples, part, team, 0, When(0, number, Stream.SAMPLE))
-                assert program.reached is not None and program.drawn is not None
-                reads[program.reached.numpy()] += edges_from(program.drawn)
+                found = np.zeros_like(reads)
+                if program.reached is not None and program.drawn is not None:  # others may compute what was drawn here
+                    found[program.reached.numpy()] = edges_from(program.drawn)
+                if on_device:
+                    computed = sum(edges_from(edges.block) for edges in program.layers[0].parts)
+                    of_inputs = program.vertices[0].numpy()
+                    found[of_inputs] = np.maximum(found[of_inputs], computed)
+                reads += found
         return reads
 
     def describe(self, plan: Plan, fanouts: list[int]) -> list[str]:
@@ -159,8 +194,9 @@ class MiniBatchMode(Mode):
             self.settings.sampling.sampler,
             ",".join("full" if fanout < 0 else str(fanout) for fanout in fanouts),
         )
+        told = self._drawing(plan).told
         return [
-            ("" if sampler == "neighbor" else f"{sampler} sampling, ") + f"fanouts {drawn}",
+            ("" if sampler == "neighbor" else f"{sampler} sampling, ") + f"fanouts {drawn}" + (told and f", {told}"),
             f"{self.objective.describe()} in {len(self.order)} batches of {self.batch_size:,}",
             f"{plan.prefetch} batches ahead",
         ]

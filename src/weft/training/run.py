@@ -45,7 +45,7 @@ class Run:
         check_model(self.settings, encoder_of(model), loader.graph.num_features, self.world.size)
         self.model = self.objective.wrapped(variant_of(model, self.settings), self.settings).to(self.dtype)
         self.device = loader.device
-        check_device(self.settings, self.device.type)
+        check_device(self.settings, self.device.type, self.world.size)
         if self.settings.model.products == "tf32":
             torch.set_float32_matmul_precision("high")
         self.model.to(self.device)

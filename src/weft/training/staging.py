@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 class Staging(Protocol):
     """What becomes of parts of batches between the thread that prepares them and the one that computes."""
 
+    def begin_thread(self) -> None:
+        """Called by each thread that prepares parts, before all else."""
+
     def bring(self, part: "Part") -> "Part":
-        """The part where it is to be computed; called by the thread that prepared it."""
+        """The part where it is to be computed, as its rows are already; called by the thread that prepared it."""
 
     def hand_over(self, part: "Part") -> None:
         """Called by the thread that computes, before it does."""
@@ -32,6 +35,9 @@ class HostStaging:
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
 
+    def begin_thread(self) -> None:
+        return
+
     def bring(self, part: "Part") -> "Part":
         return part
 
@@ -43,15 +49,16 @@ class HostStaging:
 
 
 class DeviceStaging:
-    """Parts are copied to a device; their rows' buffers are used again when they are there."""
+    """Parts are copied to a device."""
 
-    def __init__(self, device: torch.device, store: FeatureStore) -> None:
-        self._device, self._store = device, store
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def begin_thread(self) -> None:
+        return
 
     def bring(self, part: "Part") -> "Part":
-        there = part.to(self._device)
-        self._store.release(part.x)
-        return there
+        return part.to(self._device)
 
     def hand_over(self, part: "Part") -> None:
         return
@@ -61,22 +68,25 @@ class DeviceStaging:
 
 
 class StreamStaging(DeviceStaging):
-    """Parts are copied on a stream of their own, from pinned memory, while the one before is computed."""
+    """They and their rows are copied on a stream of their own, from pinned memory, while the one before is computed."""
 
-    def __init__(self, device: torch.device, store: FeatureStore) -> None:
-        super().__init__(device, store)
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
         self._stream = torch.cuda.Stream(device)
 
+    def begin_thread(self) -> None:
+        torch.cuda.set_stream(self._stream)
+
     def bring(self, part: "Part") -> "Part":
-        with torch.cuda.stream(self._stream):
-            there = part.to(self._device, non_blocking=True)
-        self._stream.synchronize()  # this thread has nothing better to do, and whoever computes does not wait
-        self._store.release(part.x)
+        there = part.to(self._device, non_blocking=True)
+        torch.cuda.current_stream(
+            self._device
+        ).synchronize()  # this thread has nothing better to do; others do not wait
         return there
 
     def hand_over(self, part: "Part") -> None:
         """Its memory is the copying stream's: it may not be used again there before this thread's stream is done with it."""
-        for tensor in tensors_of(part):
+        for tensor in [part.x, *tensors_of(part)]:
             tensor.record_stream(torch.cuda.current_stream(self._device))
 
 
@@ -84,7 +94,7 @@ def staging_to(device: torch.device, store: FeatureStore) -> Staging:
     """How parts get to a device."""
     if device.type == "cpu":
         return HostStaging(store)
-    return (StreamStaging if device.type == "cuda" else DeviceStaging)(device, store)
+    return (StreamStaging if device.type == "cuda" else DeviceStaging)(device)
 
 
 def device_of(wanted: str | torch.device, world: World) -> torch.device:

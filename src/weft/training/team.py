@@ -12,14 +12,15 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Owners, World
-from weft.features import FeatureStore, Sharing, hottest
+from weft.features import PLACES, FeatureStore, Sharing, left_out
 from weft.graph import Graph
 from weft.keys import Stream
 from weft.nn import takes_types
 from weft.placements import Cooperation, Program, placement_named, vertices_to_replicate
 from weft.plan import Plan, Settings
-from weft.sampling import SeedBalance, dealt, make_sampler
+from weft.sampling import SeedBalance, dealt
 from weft.threads import yield_to_others
+from weft.training.drawing import MakeSampler
 from weft.training.objectives import Examples, Targets
 
 UNPARTITIONED = (
@@ -74,12 +75,21 @@ class TrainingTeam(ABC):
         `ranges`: that slices of columns go through, one at a time.
         """
 
-    def fill(self, store: FeatureStore, room: int, worth: Callable[[], np.ndarray]) -> None:
-        """Keep as many rows of others as there is room for, those of most worth. All workers call this together."""
+    @abstractmethod
+    def left_out(self, on_device: bool) -> frozenset[int]:
+        """The owners whose rows its cache leaves out."""
+
+    def fill(self, store: FeatureStore, kept: np.ndarray) -> None:
+        """Cache some vertices' rows. All workers call this together, each with its own vertices."""
+        store.keep(kept)
 
     def rows_read(self, read: Mapping[str, int], comm: Communicator) -> dict[str, int]:
-        """Feature rows that all workers read, by where they were; none, where all are here. All call this together."""
-        return {}
+        """Feature rows that all workers read: their hosts', cached and remote ones; none, if all are where they compute.
+
+        All workers call this together.
+        """
+        counted = comm.sum(torch.tensor([read.get(place, 0) for place in PLACES]))
+        return dict(zip(PLACES, counted.tolist(), strict=True))
 
     def close(self) -> None:
         """Give up all connections. All workers do, once no thread prepares batches any more."""
@@ -90,14 +100,16 @@ class OneWorker(TrainingTeam):
 
     background, sharing = None, None
 
-    def __init__(self, graph: Graph, settings: Settings, plan: Plan, fanouts: list[int], lanes: int) -> None:
+    def __init__(
+        self, graph: Graph, settings: Settings, plan: Plan, fanouts: list[int], lanes: int, make: MakeSampler
+    ) -> None:
+        """`make`: makes samplers, as `make_sampler` does."""
         self._graph, self.plan, self.lanes = graph, plan, lanes
         self.comm = Communicator()
         self.owners = Owners(np.array([0, graph.num_vertices]))
         s, seed = settings.sampling, settings.optimisation.seed
         self._samplers = [
-            make_sampler(s.sampler, graph, fanouts, replace=s.replace, weighted=s.weighted, seed=seed)
-            for _ in range(lanes)
+            make(s.sampler, graph, fanouts, replace=s.replace, weighted=s.weighted, seed=seed) for _ in range(lanes)
         ]
 
     def share(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
@@ -106,6 +118,12 @@ class OneWorker(TrainingTeam):
         return program, _all_of(examples)
 
     alone = share
+
+    def left_out(self, on_device: bool) -> frozenset[int]:
+        return left_out(frozenset([0]), frozenset([0]), on_device, at_owners=False)
+
+    def rows_read(self, read: Mapping[str, int], comm: Communicator) -> dict[str, int]:
+        return super().rows_read(read, comm) if read.get("cache") else {}
 
     def describe(self) -> str:
         return "one worker"
@@ -132,10 +150,12 @@ class ManyWorkers(TrainingTeam):
         costs: Callable[[nn.Module, int], list[tuple[float, float]]],
         exchanges: bool,
         apart: bool,
+        make: MakeSampler,
     ) -> None:
         """`costs`: of rows that cross, by layer. `exchanges`: does the loss exchange rows, whatever the plan?
 
         `apart`: may a thread exchange while another one does? On devices only one may, so that all have the same order.
+        `make`: makes samplers, as `make_sampler` does.
         """
         if plan.group == "host" and plan.topology == "partitioned":
             raise ConfigError(
@@ -150,7 +170,7 @@ class ManyWorkers(TrainingTeam):
         self._ahead = ahead = [world.communicator(plan.group, half) for _ in range(lanes)]
         # On the full graph it is free for another thread, once the program and its inputs are there.
         self.background = ahead[0] if plan.overlap and apart else None
-        self._cooperations = self._cooperate(settings, fanouts, world.members(plan.group), model, costs)
+        self._cooperations = self._cooperate(settings, fanouts, world.members(plan.group), model, costs, make)
         overlaps = plan.tensor_parallel and not plan.decoupled
         self._exchanges = Background(self.comm, self.background if overlaps else None, world.meter)
         of_group = world.hosts if plan.group == "host" else [0] * world.size
@@ -169,6 +189,7 @@ class ManyWorkers(TrainingTeam):
         group: list[int],
         model: nn.Module,
         costs: Callable[[nn.Module, int], list[tuple[float, float]]],
+        make_sampler: MakeSampler,
     ) -> list[Cooperation]:
         """Who draws together with the others, for each thread that prepares batches."""
         graph, plan, owners, sampling = self._graph, self.plan, self.owners.among(group), settings.sampling
@@ -188,6 +209,7 @@ class ManyWorkers(TrainingTeam):
             seed=settings.optimisation.seed,
             replace=sampling.replace,
             weighted=sampling.weighted,
+            make=make_sampler,
         )
         found = [make(comm) for comm in self._ahead]
         if plan.replicate:
@@ -221,21 +243,20 @@ class ManyWorkers(TrainingTeam):
         """As the plan places it."""
         return self._cooperations[0].whole_graph(ranges, self._exchanges)
 
-    def fill(self, store: FeatureStore, room: int, worth: Callable[[], np.ndarray]) -> None:
-        if not room:
-            return
-        kept = hottest(worth(), self.owners, self.sharing.near, room).astype(self._graph.indices.dtype)
-        store.keep(kept)
+    def left_out(self, on_device: bool) -> frozenset[int]:
+        """Where the group is the host, its workers answer for all vertices, each for some owners'."""
+        everyone = frozenset(range(len(self.owners.bounds) - 1))
+        near = everyone if on_device and self.plan.group == "host" else self.sharing.near
+        mine = self._cooperations[0].team.owners.parts_of(self.comm.rank)
+        return left_out(near, mine, on_device, at_owners=placement_named(self.plan.layers[0]).splits)
+
+    def fill(self, store: FeatureStore, kept: np.ndarray) -> None:
+        super().fill(store, kept)
         has = np.zeros(self._graph.num_vertices, dtype=bool)
         has[kept] = True
         for cooperation in self._cooperations:
             cooperation.team.besides[0] = has
             cooperation.evenness = SeedBalance()  # what a dry run counted
-
-    def rows_read(self, read: Mapping[str, int], comm: Communicator) -> dict[str, int]:
-        places = ("own", "cache", "remote")
-        counted = comm.sum(torch.tensor([read.get(place, 0) for place in places]))
-        return dict(zip(places, counted.tolist(), strict=True))
 
     def close(self) -> None:
         self._exchanges.close()

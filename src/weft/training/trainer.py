@@ -3,8 +3,9 @@
 import gc
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ class Trainer:
         self._saved.finish(p)
 
     def _epoch(self, interrupts: Interrupts) -> None:
-        p, s, before = self.progress, self.settings, self.meter.seconds()
+        p, s, before, read = self.progress, self.settings, self.meter.seconds(), Counter(self.loader.read)
         self.model.train()
         for batch in self._epoch_from(p.batch):
             loss, edges, signum = self._step(batch, interrupts.signum)
@@ -120,7 +121,8 @@ class Trainer:
                 self._saved.finish(p)
                 raise Interrupted(signum, self._saved.told_to_stop(p, self._batches))
         stages = {stage: took - before.get(stage, 0.0) for stage, took in self.meter.seconds().items()}
-        self._tell(self._end_epoch(sum(self._seconds), stages))
+        rows = dict(self.loader.read - read)
+        self._tell(replace(self._end_epoch(sum(self._seconds), stages), rows=rows))
         self._look()
 
     def _epoch_from(self, first: int) -> Iterator[Batch]:

@@ -14,6 +14,7 @@ from weft.plan import (
     OF_GRAPH,
     PLACES,
     Settings,
+    check_device,
     check_loader,
     check_own_model,
     check_workers,
@@ -96,6 +97,7 @@ OTHER = {
     "tensorboard": "t",
     "on": "ray",
     "device": "cpu",
+    "sample_on": "cpu",
     "products": "tf32",
     "max_restarts": 2,
     "min_workers": 2,
@@ -123,7 +125,7 @@ BINDS = {
     **each(("decoder", "loss", "margin", "negatives", "num_negatives"), {"tasks": {LINKS}}),
     **each(("link_split", "metric", "hits", "eval_negatives"), {"tasks": {LINKS}}),
     **each(("fanouts", "sampler", "replace", "weighted", "batch_size", "evaluation"), {"scopes": {BATCHES}}),
-    **each(("eval_batch_size", "seeds", "group", "prefetch", "loaders"), {"scopes": {BATCHES}}),
+    **each(("eval_batch_size", "seeds", "group", "prefetch", "loaders", "sample_on"), {"scopes": {BATCHES}}),
     **each(("cache", "cache_by"), {"scopes": {BATCHES}, "plans": ROWS}),
     "slack": {"scopes": {BATCHES}, "plans": {"leap", "auto"}},
     **each(("gather", "merge"), {"scopes": {BATCHES}, "plans": {"migrate"}}),
@@ -219,6 +221,8 @@ def test_given_though_as_usual():
         ({"evaluation": "exact", "eval_batch_size": 10}, "eval_batch_size means nothing to exact evaluation"),
         ({"keep": 2}, "keep means nothing to a run without checkpoints: drop it, or set checkpoint"),
         ({"sampler": "labor", "replace": True}, "replace means nothing to sampler = 'labor'"),
+        ({"sampler": "labor", "sample_on": "device"}, "sample_on means nothing to sampler = 'labor'"),
+        ({"weighted": True, "sample_on": "device"}, "sample_on means nothing to neighbours drawn by weight: drop it"),
     ],
 )
 def test_refused(given, message):
@@ -248,7 +252,7 @@ def test_what_a_loader_does_not_look_at_is_refused():
 
 
 # What one worker has no use for: there is nobody to send to, or to plan for.
-OF_OTHERS = {"seeds", "group", "topology", "cache", "cache_by", "wire", "slack", "gather", "merge"}
+OF_OTHERS = {"seeds", "group", "topology", "wire", "slack", "gather", "merge"}
 OF_OTHERS |= {"replicate", "overlap", "cluster", "watch", "transport", "memory", "ports", "tls"}
 
 
@@ -271,6 +275,24 @@ def test_what_only_several_workers_follow_is_refused_with_one(key, monkeypatch):
     check_workers(Settings.of(**given | {"workers": 2}))
     monkeypatch.setenv("WORLD_SIZE", "1")  # a launcher's: the same command for any number of workers
     check_workers(Settings.of(**given))
+
+
+@pytest.mark.parametrize("key", ["cache", "cache_by"])
+def test_one_worker_has_a_cache_on_a_device_only(key, monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    given = {key: OTHER[key]} | NEEDS.get(key, {})
+    with pytest.raises(ConfigError, match="cache means nothing to a run of one worker: drop it, or start several"):
+        check_workers(Settings.of(device="cpu", **given))
+    check_workers(Settings.of(**given))  # there may be one
+    check_device(Settings.of(**given), "cuda", 1)
+    check_device(Settings.of(**given), "cpu", 2)
+    check_device(Settings.of(cache=0.0), "cpu", 1)
+    with pytest.raises(
+        ConfigError, match="cache means nothing to a run of one worker on cpu: drop it, or start several"
+    ):
+        check_device(Settings.of(**given), "cpu", 1)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    check_device(Settings.of(**given), "cpu", 1)
 
 
 def test_one_worker_goes_over_the_whole_graph_by_the_plan(monkeypatch):

@@ -17,7 +17,7 @@ MAY = {
 }
 FREE = """
     plan seeds group topology cache cache_by slack gather merge prefetch replicate overlap chunks workers on device threads
-    loaders micro_batches memory cluster watch transport ports tls timeout max_restarts min_workers checkpoint
+    sample_on loaders micro_batches memory cluster watch transport ports tls timeout max_restarts min_workers checkpoint
     checkpoint_every keep resume log tensorboard
 """
 

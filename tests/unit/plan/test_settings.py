@@ -12,7 +12,7 @@ KEYS = {
     "sampling": "fanouts sampler replace weighted batch_size full_graph",
     "optimisation": "epochs optimizer lr weight_decay momentum schedule warmup clip_norm seed",
     "plan": "name seeds group topology cache cache_by wire slack gather merge prefetch replicate overlap chunks",
-    "parallel": "workers on device threads loaders micro_batches memory cluster watch transport ports tls timeout "
+    "parallel": "workers on device sample_on threads loaders micro_batches memory cluster watch transport ports tls timeout "
     "max_restarts min_workers",
     "evaluation": "every how batch_size patience",
     "checkpoint": "folder every keep resume",
@@ -135,6 +135,7 @@ def test_what_0_1_0_wrote_is_read():
         "min_workers",
         "on",
         "device",
+        "sample_on",
         "products",
         "ports",
         "tls",

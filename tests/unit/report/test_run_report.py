@@ -22,7 +22,8 @@ def log(tmp_path):
 
     def ended(number, seconds, plan, factor):
         stages = {name: took * factor for name, took in STAGES.items()}
-        event = EpochEnded(number, 1.0, seconds, None, False, {}, plan, stages)
+        rows = {"own": 600, "cache": 300, "remote": 100} if plan == str(leap(3)) else {"own": 50}
+        event = EpochEnded(number, 1.0, seconds, None, False, {}, plan, stages, rows)
         return {"record": "EpochEnded", "version": 1, "time": 0.0, **asdict(event)}
 
     records = [{"record": "Planned", "answer": answer_as_dict(answer())}, {"record": "Notice", "text": "hello"}]
@@ -55,6 +56,8 @@ def test_the_table(log, capsys):
 def test_the_command(log, capsys):
     assert cli.main(["report", "run", str(log)]) == 0
     told = capsys.readouterr().out
+    assert told.count("feature rows read") == 1  # where there is but one place, nothing is to be said
+    assert "feature rows read: 3,000 (own 60.0%, cache 30.0%, remote 10.0%)" in told
     assert "+58%" in told and "not predicted: the planner chooses where --plan is left out" in told
     assert cli.main(["report", "run", str(log), "--json"]) == 0
     assert [one["plan"] for one in json.loads(capsys.readouterr().out)] == [

@@ -6,11 +6,14 @@ import pytest
 import torch
 
 import weft
+from weft import triton_kernels
+from weft.cli import main
+from weft.errors import ConfigError
 from weft.graph import communities
 from weft.keys import Stream, seeded
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
-from weft.training import Trainer, loader, make_model
+from weft.training import Trainer, drawing, loader, make_model, save_model
 
 USUAL = {"dtype": "float64", "epochs": 2, "hidden": 8, "threads": 1, "fanouts": (3, 3), "batch_size": 40}
 WHOLE = {"fanouts": None, "batch_size": None, "full_graph": True}
@@ -68,6 +71,60 @@ def test_a_run_finds_what_it_finds_on_the_cpu(graphs, ranks, device, monkeypatch
     same(ranks(workers, fit, graph, settings)[0], wanted)
 
 
+DRAWN = {  # where draws are asked for hop by hop, from the seeds on, of parts of the lists, with replacement, for links
+    "one worker": (1, {"cache": 0.4, "prefetch": 0}),
+    "split": (2, {"plan": "split", "cache": 0.3}),
+    "lists in parts": (2, {"plan": "snp", "topology": "partitioned"}),
+    "leap": (2, {"plan": "leap", "slack": 0.0, "replace": True}),
+    "links of one": (1, {"task": "link", "loaders": 2}),
+}
+
+
+@pytest.mark.parametrize("case", DRAWN)
+def test_a_run_whose_neighbours_are_drawn_on_the_device(graphs, ranks, device, monkeypatch, case):
+    """The same model as by draws of the CPU: whoever asks can't tell."""
+    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+    workers, given = DRAWN[case]
+    graph, settings = graphs[workers], Settings.of(**USUAL | {"fanouts": (4, 3)} | given)
+    hops, sample = [], triton_kernels.sample
+    wanted = ranks(workers, fit, graph, settings.changed(cache=0.0))[0]
+    monkeypatch.setattr(loader, "device_of", lambda wanted, world: device)
+    pretended.interpret(monkeypatch)
+    monkeypatch.setattr(triton_kernels, "sample", lambda *given: hops.append(len(given[2])) or sample(*given))
+    same(ranks(workers, fit, graph, settings)[0], wanted)
+    assert sum(hops) > 0
+    drawn, hops[:] = len(hops), []
+    same(ranks(workers, fit, graph, settings.changed(sample_on="cpu"))[0], wanted)
+    assert drawn and not hops
+
+
+def test_where_neighbours_are_drawn_is_told_or_refused(graphs, ranks, device, monkeypatch):
+    monkeypatch.setattr(loader, "device_of", lambda wanted, world: device)
+    graph = graphs[1]
+
+    def told(**given):
+        settings = Settings.of(**USUAL | given)
+        trainer = Trainer(graph, make_model(settings, graph), settings)
+        trainer.close()
+        return trainer.run.loader.mode.describe(trainer.parallel, [3, 3])[0]
+
+    without = "fanouts 3,3, drawn on the CPU (there is no Triton for pretended:0)"
+    assert told() == without
+    with pytest.raises(
+        ConfigError, match=r"sample_on = 'device' is not possible: there is no Triton for .*; set sample_on"
+    ):
+        told(sample_on="device")
+    assert told(sampler="labor").endswith("drawn on the CPU (devices draw uniformly, not by sampler 'labor')")
+    pretended.interpret(monkeypatch)
+    assert told() == told(sample_on="device") == "fanouts 3,3, drawn on pretended:0"
+    assert told(sample_on="cpu") == "fanouts 3,3, drawn on the CPU (as sample_on says)"
+    monkeypatch.setattr(drawing, "free_memory", lambda device: 15_999)  # 200 offsets of 8 bytes, 1,600 edges of 4
+    full = r"the lists take 7.812 KiB, and half of the device's free memory is 7.812 KiB"
+    assert told() == f"fanouts 3,3, drawn on the CPU ({full})"
+    with pytest.raises(ConfigError, match=full):
+        told(sample_on="device")
+
+
 def test_a_run_goes_on_from_a_checkpoint_of_the_other(graphs, ranks, device, monkeypatch, tmp_path):
     graph, short = graphs[1], Settings.of(**USUAL | {"epochs": 1, "checkpoint": tmp_path / "kept"})
     whole = ranks(1, fit, graph, Settings.of(**USUAL | {"epochs": 3}))[0]
@@ -75,6 +132,31 @@ def test_a_run_goes_on_from_a_checkpoint_of_the_other(graphs, ranks, device, mon
         monkeypatch.setattr(loader, "device_of", lambda wanted, world, on=on: on)
         found = ranks(1, fit, graph, short.changed(epochs=epochs, resume=epochs > 1))[0]
     same(found, whole)
+
+
+@pytest.mark.parametrize(("what", "model"), [("embeddings", "sage"), ("predictions", "gat"), ("probabilities", "gcn")])
+def test_embed_computes_on_the_device(graphs, device, monkeypatch, tmp_path, capsys, what, model):
+    graph, asked = graphs[1], []
+    settings = Settings.of(model=model, hidden=8, dtype="float64", fanouts=(3, 3))
+    save_model(tmp_path / "model", make_model(settings, graph), settings, graph)
+
+    def device_of(wanted, world):
+        asked.append(wanted)
+        return device if wanted == "cuda" else torch.device("cpu")
+
+    monkeypatch.setattr(weft.training, "device_of", device_of)
+    for wanted in ("cpu", "cuda"):
+        arguments = [str(graph.path), "--model", str(tmp_path / "model"), "--out", str(tmp_path / f"{wanted}.npy")]
+        assert main(["embed", *arguments, "--what", what, "--device", wanted]) == 0
+    assert asked == ["cpu", "cuda"]
+    assert "computed on pretended:0" in capsys.readouterr().out
+    np.testing.assert_allclose(*(np.load(tmp_path / f"{name}.npy") for name in asked), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without CUDA")
+def test_embed_refuses_a_device_that_is_not_there(capsys):
+    assert main(["embed", "graph", "--model", "model", "--out", "rows.npy", "--device", "cuda"]) == 2
+    assert "device 'cuda' is not here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("model", ["sage", "gat"])

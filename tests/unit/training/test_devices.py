@@ -89,17 +89,21 @@ def test_auto_takes_what_is_there():
 
 
 def test_what_means_nothing_where_a_run_is_is_refused():
-    check_device(Settings.of(products="bf16"), "cuda")
-    check_device(Settings.of(full_graph=True, plan="tp", overlap=False), "cuda")
+    check_device(Settings.of(products="bf16"), "cuda", 1)
+    check_device(Settings.of(full_graph=True, plan="tp", overlap=False), "cuda", 1)
     with pytest.raises(
         ConfigError, match="products means nothing to a run on cpu: drop it, or set device = 'cuda' on a"
     ):
-        check_device(Settings.of(products="tf32"), "cpu")
+        check_device(Settings.of(products="tf32"), "cpu", 1)
+    check_device(Settings.of(sample_on="device"), "cuda", 1)
+    check_device(Settings.of(sample_on="auto"), "cpu", 1)
+    with pytest.raises(ConfigError, match="sample_on means nothing to a run on cpu: drop it, or set device = 'cuda'"):
+        check_device(Settings.of(sample_on="device"), "cpu", 1)
     for given in ({"overlap": True}, {"memory": "2GB"}):
         with pytest.raises(
             ConfigError, match=rf"{next(iter(given))} means nothing to a run on cuda: drop it, or set device"
         ):
-            check_device(Settings.of(full_graph=True, plan="tp", **given), "cuda")
+            check_device(Settings.of(full_graph=True, plan="tp", **given), "cuda", 1)
     with pytest.raises(ConfigError, match="products means nothing to arithmetic in float64: drop it, or set dtype"):
         Settings.of(products="bf16", dtype="float64")
 
@@ -107,7 +111,7 @@ def test_what_means_nothing_where_a_run_is_is_refused():
 def test_tf32_is_asked_of_torch(device, monkeypatch):
     asked = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
-    monkeypatch.setattr(run, "check_device", lambda settings, kind: None)
+    monkeypatch.setattr(run, "check_device", lambda settings, kind, workers: None)
     lists, features = np.arange(5), np.ones((4, 3), dtype=np.float32)
     graph = weft.Graph(lists, np.zeros(4, dtype=np.int32), features=features)
     for products in ("full", "tf32"):

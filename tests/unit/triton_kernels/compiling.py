@@ -102,7 +102,7 @@ def call_once():
             kernels.number(numbered)
     rows = torch.zeros(20, 128)
     kernels.dropout_mask(2**63, ids, 2**31, 2.0, rows)
-    kernels.gather_tiers(ids, torch.full((20,), -1, dtype=torch.int32), rows[:0], rows.half(), rows)
+    kernels.gather_tiers(ids, rows.half(), rows, rows)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """Neighbours that are drawn and numbered on a device, and rows gathered there: to the bit what the CPU's kernels do."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
 from weft import _kernels, triton_kernels
+from weft.features import joined_tiers
 from weft.sampling import Numbering
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
@@ -95,13 +94,15 @@ def test_numbers_are_those_of_the_cpu(ids, dtype):
 def test_rows_come_from_the_cache_or_from_the_host(width, stored, out, share):
     rng = np.random.default_rng(0)
     table, ids = rng.normal(size=(50, width)).astype(stored), rng.integers(0, 50, 70)
-    slots = np.full(50, -1, dtype=np.int32)
     cached = rng.permutation(50)[: int(share * 50)]
-    slots[cached] = np.arange(len(cached))
-    host, want = table.copy(), np.empty((70, width), dtype=out)
-    host[cached] = np.nan  # not to be read
+    places = np.full(50, -1, dtype=np.int32)
+    places[cached] = np.arange(len(cached))
+    places, missing = places[ids], ids[places[ids] < 0]
+    places[places < 0] = -1 - np.arange(len(missing))
+    want = np.empty((70, width), dtype=out)
     _kernels.gather_rows(table.view(np.uint16) if stored == "float16" else table, ids, want, None, 1)
     got = torch.empty(70, width, dtype=getattr(torch, out))
-    given = SimpleNamespace(ids=ids, slots=slots, cached=table[cached], host=host)
-    triton_kernels.gather_tiers(**{name: torch.from_numpy(value) for name, value in vars(given).items()}, out=got)
+    triton_kernels.gather_tiers(*map(torch.from_numpy, (places, table[cached], table[missing])), out=got)
     assert np.array_equal(got.numpy(), want)
+    far = torch.from_numpy(table[missing].astype(out))
+    assert torch.equal(joined_tiers(*map(torch.from_numpy, (places, table[cached])), far), got)

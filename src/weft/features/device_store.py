@@ -1,0 +1,110 @@
+"""The feature store of a device: rows come out in its memory, from a cache that is there and from all tiers beyond.
+
+The rows that are not cached (in host memory, in the mapped file, or at workers of other hosts) are gathered in pinned
+host memory and go over together; a row that is cached never does.
+"""
+
+from functools import cache
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.devices import copying
+from weft.errors import ConfigError
+from weft.features.store import FeatureStore, Sharing
+from weft.graph import Features
+from weft.memory import is_shortage
+from weft.quantities import as_size
+
+_ROWS = 1 << 16  # that are copied at a time while a cache is filled
+
+
+class DeviceStore(FeatureStore):
+    """A store whose rows are fetched to a device, by the stream of the thread that fetches; its cache is there."""
+
+    def __init__(
+        self,
+        table: Features,
+        device: torch.device,
+        *,
+        dtype: torch.dtype = torch.float32,
+        sharing: Sharing | None = None,
+    ) -> None:
+        super().__init__(table, dtype=dtype, sharing=sharing, pinned=device.type == "cuda")
+        self._device, self._copy = device, copying(device, non_blocking=True)
+        self._places: np.ndarray | None = None  # of each vertex: its place in the cache, or -1
+        self._kept = torch.empty(0)  # whole rows, as they are stored
+
+    def keep(self, ids: np.ndarray) -> None:
+        """Cache the rows of some vertices on the device. All workers call this together, each with its own ids."""
+        near = np.ones(len(ids), dtype=bool) if self._sharing is None else self._sharing.here(ids)
+        ids, beyond = np.sort(ids[near]), ids[~near]
+        self._kept = self._empty_cache(len(ids) + len(beyond))
+        for first in range(0, len(ids), _ROWS):
+            self._fill(first, self._table[ids[first : first + _ROWS]])
+        if self._sharing is not None:
+            self._fill(len(ids), self._sharing.fetch(self._table, beyond, 0))
+        self._places = np.full(len(self._table), -1, dtype=np.int32)
+        self._places[ids] = np.arange(len(ids))
+        self._places[beyond] = np.arange(len(ids), len(self._kept))
+
+    def _empty_cache(self, rows: int) -> Tensor:
+        dtype = torch.from_numpy(np.empty(0, dtype=self._table.dtype)).dtype
+        try:
+            return torch.empty(rows, self.width, dtype=dtype, device=self._device)
+        except RuntimeError as error:
+            if not is_shortage(error):
+                raise
+            size = as_size(rows * self.width * dtype.itemsize)
+            raise ConfigError(
+                f"cache: {rows:,} rows ({size}) do not fit the memory of {self._device}: lower it"
+            ) from None
+
+    def _fill(self, first: int, rows: np.ndarray) -> None:
+        self._kept[first : first + len(rows)] = self._copy([torch.from_numpy(np.ascontiguousarray(rows))])[0]
+
+    def _fetched(self, ids: Tensor, lane: int, here: bool) -> Tensor:
+        if self._places is None:
+            return self._crossed([], super()._fetched(ids, lane, here))[0]
+        places = self._places[ids.numpy()]
+        missing = np.flatnonzero(places < 0)
+        places[missing] = -1 - np.arange(len(missing))
+        rows = super()._fetched(ids[torch.from_numpy(missing)], lane, here)
+        self._count(cache=len(ids) - len(missing))
+        there, beyond = self._crossed([torch.from_numpy(places)], rows)
+        return joined_tiers(there, self._kept, beyond)
+
+    def _crossed(self, others: list[Tensor], rows: Tensor) -> list[Tensor]:
+        """Tensors and rows on the device; the rows' memory is free to be used again."""
+        there = self._copy([*others, rows])
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+        super().release(rows)
+        return there
+
+    def _some(self, rows: Tensor, places: Tensor) -> Tensor:
+        return rows[self._copy([places])[0]]
+
+    def release(self, rows: Tensor) -> None:
+        """Memory of the device goes back to torch once nobody has it."""
+
+
+def joined_tiers(places: Tensor, near: Tensor, far: Tensor) -> Tensor:
+    """Row i is near[places[i]], or far[-1 - places[i]] where that is below 0; in far's dtype."""
+    out = far.new_empty(len(places), far.shape[1])
+    if places.is_cuda and _has_triton():
+        from weft import triton_kernels  # only here: it takes its time
+
+        triton_kernels.gather_tiers(places, near, far, out)
+        return out
+    if not len(far):
+        return out.copy_(near[places])
+    out.copy_(far[(-1 - places).clamp(min=0)])
+    return torch.where((places >= 0)[:, None], near[places.clamp(min=0)].to(far.dtype), out) if len(near) else out
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None

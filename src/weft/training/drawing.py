@@ -1,0 +1,63 @@
+"""Where neighbours are drawn: in host memory, or on the device. Decided once for a plan; who asks for draws can't tell."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import torch
+
+from weft.errors import ConfigError
+from weft.graph import Graph
+from weft.plan import Settings
+from weft.quantities import as_size
+from weft.sampling import DeviceLists, NeighborSampler, Sampler, make_sampler
+
+_SHARE = 0.5  # of a device's free memory that lists may take: the rest is for the cache, the model and batches
+
+MakeSampler = Callable[..., Sampler]  # as `make_sampler`
+Span = tuple[int, int] | None  # the vertices whose lists are read; None: all
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What makes the samplers, and what a person is told of it."""
+
+    make: MakeSampler = make_sampler
+    told: str = ""
+
+
+def drawing_on(device: torch.device, settings: Settings, graph: Graph, span: Span) -> Drawing:
+    """On the device where the settings say so, or leave it open and it is possible."""
+    wanted = settings.parallel.sample_on
+    if device.type == "cpu":
+        return Drawing()
+    reason = "as sample_on says" if wanted == "cpu" else _against(device, settings, graph, span)
+    if not reason:
+        return Drawing(DeviceLists(graph, device, span).make_sampler, f"drawn on {device}")
+    if wanted == "device":
+        raise ConfigError(f"sample_on = 'device' is not possible: {reason}; set sample_on = 'auto'")
+    return Drawing(told=f"drawn on the CPU ({reason})")
+
+
+def _against(device: torch.device, settings: Settings, graph: Graph, span: Span) -> str:
+    """Why neighbours can't be drawn on a device; nothing, where they can."""
+    sampling = settings.sampling
+    if sampling.sampler != NeighborSampler.name or sampling.weighted:
+        how = "by weight" if sampling.weighted else f"by sampler {sampling.sampler!r}"
+        return f"devices draw uniformly, not {how}"
+    if not has_kernels(device):
+        return f"there is no Triton for {device}"
+    needed, room = DeviceLists.nbytes(graph, span), int(_SHARE * free_memory(device))
+    if needed > room:
+        return f"the lists take {as_size(needed)}, and half of the device's free memory is {as_size(room)}"
+    return ""
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Are there kernels in Triton for the device?"""
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that nothing has taken yet."""
+    return int(torch.cuda.mem_get_info(device)[0])

@@ -1,0 +1,140 @@
+"""Rows on a device that there is none of (tests/pretended.py): from its cache and from beyond, of which only these cross."""
+
+import numpy as np
+import pretended
+import pytest
+import torch
+
+from weft.errors import ConfigError
+from weft.exchange import Owners
+from weft.features import DeviceStore, Sharing, joined_tiers, left_out
+from weft.graph import HeteroFeatures
+
+ROWS, WIDTH = 300, 5
+
+
+def plain(dtype):
+    return np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype(dtype)
+
+
+def of_types():
+    kinds = np.random.default_rng(1).integers(0, 3, ROWS).astype(np.uint8)
+    sizes = zip(np.bincount(kinds).tolist(), (2, 0, WIDTH), strict=True)
+    return HeteroFeatures(kinds, tuple(np.ones(size, dtype=np.float32) * size[0] for size in sizes))
+
+
+TABLES = {"float32": plain("float32"), "float16": plain("float16"), "float64": plain("float64"), "types": of_types()}
+
+
+@pytest.fixture
+def device():
+    with pretended.here() as device:
+        yield device
+
+
+def recorded(store):
+    """The tensors that the store copies to the device from now on: by no other way could it."""
+    crossed, copy = [], store._copy
+
+    def copying(tensors):
+        crossed.extend(tensors)
+        return copy(tensors)
+
+    store._copy = copying
+    return crossed
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("share", [None, 0.0, 0.4, 1.0])
+def test_rows_are_the_tables_and_cached_ones_never_cross(device, table, dtype, share):
+    table, rng = TABLES[table], np.random.default_rng(2)
+    store = DeviceStore(table, device, dtype=dtype)
+    kept = rng.permutation(ROWS)[: int((share or 0) * ROWS)]
+    if share is not None:
+        store.keep(kept)
+    crossed = recorded(store)
+    for size in (200, 0, 77):
+        ids = rng.integers(0, ROWS, size)
+        crossed.clear()
+        before, missing = store.read["cache"], ids[~np.isin(ids, kept)]
+        rows = store.fetch(torch.from_numpy(ids))
+        assert (rows.device, rows.dtype, store.read["cache"] - before) == (device, dtype, size - len(missing))
+        assert np.array_equal(rows.cpu().numpy(), table[ids].astype(rows.cpu().numpy().dtype))
+        (of_rows,) = (tensor for tensor in crossed if tensor.dim() == 2)
+        assert np.array_equal(of_rows.numpy(), table[missing].astype(of_rows.numpy().dtype))
+        assert [tensor.dtype for tensor in crossed if tensor.dim() == 1] == [torch.int32] * (share is not None)
+        store.release(rows)
+
+
+def test_several_sets_cross_as_one(device):
+    store = DeviceStore(TABLES["float32"], device)
+    store.keep(np.arange(0, ROWS, 3))
+    sets = [torch.randint(ROWS, (n,)).unique() for n in (80, 0, 60)]
+    crossed = recorded(store)
+    for ids, rows in zip(sets, store.fetch_all(sets), strict=True):
+        assert torch.equal(rows.cpu(), torch.from_numpy(TABLES["float32"])[ids])
+    distinct = torch.cat(sets).unique()
+    assert sum(len(tensor) for tensor in crossed if tensor.dim() == 2) == int((distinct % 3 > 0).sum())
+    assert sum(store.read.values()) == len(distinct)
+
+
+def test_host_memory_is_used_again(device):
+    store = DeviceStore(TABLES["float32"], device)
+    crossed = recorded(store)
+    for size in (90, 50):
+        store.fetch(torch.arange(size))
+    assert crossed[0].data_ptr() == crossed[1].data_ptr()
+
+
+def test_a_cache_that_does_not_fit_is_refused_in_a_sentence(device, monkeypatch):
+    def none_left(*shape, **given):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 6 KiB")
+
+    store = DeviceStore(TABLES["float32"], device)
+    monkeypatch.setattr(torch, "empty", none_left)
+    with pytest.raises(ConfigError, match=r"cache: 300 rows \(5.859 KiB\) do not fit the memory of .*: lower it"):
+        store.keep(np.arange(ROWS))
+
+
+def fetch_shared(world, device, table, kept, ids):
+    """A worker's rows, and where they were: two hosts of two workers, of whom each caches other rows."""
+    near = frozenset(rank for rank in range(world.size) if world.hosts[rank] == world.hosts[world.rank])
+    everyone, mates = [world.communicator()], [world.communicator("host")]
+    with pretended.here():
+        sharing = Sharing(Owners(np.array([0, 100, 150, 250, ROWS])), near, everyone, mates)
+        store = DeviceStore(table, device, sharing=sharing)
+        store.keep(kept[world.rank])
+        rows = store.fetch(torch.from_numpy(ids[world.rank]))
+        return rows.cpu().numpy(), dict(store.read)
+
+
+@pytest.mark.parametrize("table", ["float32", "types"])
+def test_rows_of_this_host_and_of_others(device, ranks, table):
+    table, rng = TABLES[table], np.random.default_rng(3)
+    kept = [rng.permutation(ROWS)[:90] for _ in range(4)]
+    ids = [rng.permutation(ROWS)[:120] for _ in range(4)]
+    found = ranks(4, fetch_shared, device, table, kept, ids, hosts=[0, 0, 1, 1])
+    for rank, (rows, read) in enumerate(found):
+        assert np.array_equal(rows, table[ids[rank]])
+        missing = ids[rank][~np.isin(ids[rank], kept[rank])]
+        own = np.count_nonzero((missing < 150) == (rank < 2))
+        assert read == {"cache": 120 - len(missing), "own": own, "remote": len(missing) - own}
+
+
+def test_whose_rows_are_left_out():
+    near, mine = frozenset([0, 1]), frozenset([1])
+    assert left_out(near, mine, on_device=False, at_owners=False) == near
+    assert left_out(near, mine, on_device=False, at_owners=True) == near
+    assert left_out(near, mine, on_device=True, at_owners=False) == frozenset()
+    assert left_out(near, mine, on_device=True, at_owners=True) == {0}
+
+
+@pytest.mark.parametrize(("near", "far"), [(0, 4), (3, 0), (3, 4), (0, 0)])
+def test_tiers_are_joined(near, far):
+    here, beyond = torch.randn(near, 2).half(), torch.randn(far, 2)
+    places = torch.tensor([*range(near), *range(-far, 0)], dtype=torch.int32).flip(0)
+    wanted = [here[place].float() if place >= 0 else beyond[-1 - place] for place in places.tolist()]
+    got = joined_tiers(places, here, beyond)
+    assert torch.equal(got, torch.stack(wanted) if wanted else got[:0])
+    assert got.dtype == torch.float32

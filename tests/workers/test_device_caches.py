@@ -1,0 +1,125 @@
+"""What caches on devices hold and save, counted in training on a device that there is none of, against an oracle.
+
+Where edges go to the owners of their sources (push, cover), each row is used by one worker of a host: GSplit's partitioned
+cache, in which no row is twice, is what measured reads fill there.
+"""
+
+from functools import cache
+
+import numpy as np
+import pretended
+import pytest
+
+from weft.features import PLACES
+from weft.graph import Graph, communities
+from weft.keys import Stream, seeded
+from weft.partition import allocate, write_partitioned
+from weft.plan import Settings
+from weft.sampling import Batches, NeighborSampler, dealt
+from weft.training import Trainer, loader, make_model
+
+VERTICES, FANOUTS, SEED, BATCH = 400, (4, 3), 5, 40
+open_graph = cache(Graph.open)  # workers that are threads share it
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("caches")
+    whole = communities(folder / "1", vertices=VERTICES, edges=4000, width=6, classes=4, train=0.5, seed=1)
+    for parts in (2, 4):
+        write_partitioned(whole, allocate(whole, parts, "metis", seed=3), parts, folder / str(parts))
+    return folder
+
+
+@pytest.fixture
+def device(monkeypatch):
+    with pretended.here() as device:
+        monkeypatch.setattr(loader, "device_of", lambda wanted, world: device)
+        yield device
+
+
+def train(world, folder, plan, share):
+    """The vertices that a worker caches, where it read the rows of an epoch, and of which vertices, batch by batch."""
+    graph, inputs = open_graph(folder / str(world.size)), []
+    given = {"hidden": 8, "fanouts": FANOUTS, "batch_size": BATCH // world.size, "epochs": 1, "seed": SEED}
+    settings = Settings.of(threads=1, prefetch=0, plan=plan, cache=share, **given)
+    with seeded(Stream.INIT, 0):
+        model = make_model(settings, graph)
+    with pretended.here():
+        trainer = Trainer(graph, model, settings, world=world)
+        store = trainer.loader.feed.store
+        fetch_all = store.fetch_all
+        store.fetch_all = lambda ids, *given: inputs.append(ids[0].numpy()) or fetch_all(ids, *given)
+        trainer.train_epoch(0)
+        found = np.flatnonzero(store._places >= 0), dict(store.read), trainer.loader.rows_read()
+        trainer.close()
+    read = np.zeros((len(inputs), VERTICES), dtype=bool)
+    for number, ids in enumerate(inputs):
+        read[number, ids] = True
+    assert read.sum() == sum(map(len, inputs))  # each row once
+    return *found, read
+
+
+def reached(graph, groups, workers):
+    """By worker, whose rows its group needs in each batch of the epoch, [batches, vertices] bool; by another sampler."""
+    sampler = NeighborSampler(graph, FANOUTS, seed=SEED)
+    batches = list(Batches(graph.seeds("train"), graph.original_ids, BATCH, SEED).of(0))
+    found = np.zeros((groups, len(batches), VERTICES), dtype=bool)
+    for number, seeds in enumerate(batches):
+        group = dealt(len(seeds), np.full(groups, 1 / groups))
+        for one in range(groups):
+            found[one, number, sampler.sample(seeds[group == one], 0, number).vertices.numpy()] = True
+    return found[np.arange(workers) * groups // workers]
+
+
+CASES = {  # the plan, workers, hosts, groups that draw together
+    "gdp": ("gdp", 2, 1, 2),
+    "snp": ("snp", 2, 1, 1),
+    "push": ("push+push", 4, 1, 1),
+    "split": ("split", 2, 1, 1),
+    "split of four": ("split", 4, 1, 1),
+    "split on two hosts": ("split group=host", 4, 2, 2),
+    "snp on two hosts": ("snp group=host", 4, 2, 2),
+}
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+@pytest.mark.parametrize("case", CASES)
+def test_hits_are_those_that_an_oracle_counts(graphs, ranks, device, case, share):
+    plan, workers, hosts, groups = CASES[case]
+    graph, host = open_graph(graphs / str(workers)), np.arange(workers) * hosts // workers
+    found, needed = ranks(workers, train, graphs, plan, share, hosts=host.tolist()), reached(graph, groups, workers)
+    kept = np.zeros((workers, VERTICES), dtype=bool)
+    for rank, (ids, read, _, inputs) in enumerate(found):
+        kept[rank, ids] = True
+        assert read.get("cache", 0) == np.count_nonzero(inputs & kept[rank])
+        assert sum(read.values()) == inputs.sum()
+    total = {place: sum(read.get(place, 0) for _, read, *_ in found) for place in PLACES}
+    assert all(of_all == total for _, _, of_all, _ in found)
+    inputs = np.stack([inputs for *_, inputs in found])
+    print(
+        f"{case}, cache {share:.0%}: {total['cache'] / sum(total.values()):.1%} of {sum(total.values())} rows from caches"
+    )
+    if plan == "gdp":  # each worker reads what its own seeds need, and keeps any of it
+        assert (kept.sum(1) == int(share * VERTICES)).all()
+        assert np.array_equal(inputs, needed)
+        return
+    for group in range(groups):
+        mates = np.arange(workers) * groups // workers == group
+        assert kept[mates].sum(0).max() == 1, "a row is cached twice on a host"
+        assert kept[mates].any(0).sum() == (VERTICES if share == 1.0 else kept[mates].sum())
+        assert np.array_equal(inputs[mates].any(0), needed[mates].any(0))
+        if not plan.startswith("split"):  # which has some rows read by others than their owners
+            assert inputs[mates].sum(0).max() == 1
+
+
+@pytest.mark.parametrize("plan", ["gdp", "snp", "split"])
+def test_measured_reads_fill_a_cache_about_as_well_as_can_be(graphs, ranks, device, plan):
+    graph = open_graph(graphs / "2")
+    for rank, (ids, read, _, inputs) in enumerate(ranks(2, train, graphs, plan, 0.1, hosts=[0, 0])):
+        first, end = (0, VERTICES) if plan == "gdp" else graph.bounds[rank : rank + 2]
+        times = inputs.sum(0)[first:end]
+        best = np.sort(times)[-len(ids) :].sum()
+        print(f"{plan}, worker {rank}: {read['cache']} hits; {best} at best, {len(ids) * times.mean():.0f} by any rows")
+        assert 0.9 * best <= read["cache"] <= best
+        assert read["cache"] > 1.2 * len(ids) * times.mean()
