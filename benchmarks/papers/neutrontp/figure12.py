@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from papers.bench import Bench
-from papers.neutrontp.task import MOST, SYSTEMS, TOTAL, placed, volumes
+from papers.neutrontp.task import MOST, SYSTEMS, TOTAL, placed, totals, volumes
 from papers.sheet import Chart, Figures, Finding, Measured, Sheet, grid
-from weft.planner import Sweep
 
 GRAPH, WORKERS = "rmat", (2, 4, 8)
 
@@ -41,8 +40,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
 
 
 def _charts(measured: Measured) -> Iterator[Chart]:
-    lines = {system: [measured[f"{workers} workers, {system}"][TOTAL] for workers in WORKERS] for system in SYSTEMS}
-    yield Chart(Sweep("workers", [*map(float, WORKERS)], lines), "MB an epoch")
+    yield totals(measured, "workers", WORKERS)
 
 
 SHEET = Sheet(

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from papers.bench import Bench
-from papers.neutrontp.task import ABOUT, SYSTEMS, TOTAL, of, placed, volumes
+from papers.neutrontp.task import ABOUT, SYSTEMS, of, placed, totals, volumes
 from papers.sheet import Chart, Figures, Finding, Measured, Sheet, grid
-from weft.planner import Sweep
 
 GRAPH, LAYERS = "rmat", (2, 3, 4)
 
@@ -36,8 +35,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
 
 
 def _charts(measured: Measured) -> Iterator[Chart]:
-    lines = {system: [measured[f"{layers} layers, {system}"][TOTAL] for layers in LAYERS] for system in SYSTEMS}
-    yield Chart(Sweep("layers", [*map(float, LAYERS)], lines), "MB an epoch")
+    yield totals(measured, "layers", LAYERS)
 
 
 SHEET = Sheet("Fig. 13", "by the number of layers", f"{ABOUT} GCN on an R-MAT graph.", _cases, _compare, _charts)

@@ -1,16 +1,17 @@
 """Full-graph epochs of NeutronTP's systems on workers that are threads of this process: what each computes and sends."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from papers.bench import Bench
-from papers.sheet import Figures, Measured
+from papers.sheet import Chart, Figures, Measured
 from weft.exchange import World, simulate
 from weft.graph import Graph
 from weft.keys import seeded
 from weft.plan import Settings
+from weft.planner import Sweep
 from weft.training import Trainer, make_model
 
 WORKERS = 4
@@ -59,6 +60,12 @@ def sent(graph: Graph, settings: Mapping[str, Any], workers: int = WORKERS) -> n
 def of(measured: Measured, figure: str = TOTAL) -> dict[str, float]:
     """One figure of each case."""
     return {case: figures[figure] for case, figures in measured.items()}
+
+
+def totals(measured: Measured, axis: str, values: Sequence[int]) -> Chart:
+    """What all workers send by system, where cases are called "3 layers, halo": lines along the axis."""
+    lines = {system: [measured[f"{value} {axis}, {system}"][TOTAL] for value in values] for system in SYSTEMS}
+    return Chart(Sweep(axis, [*map(float, values)], lines), "MB an epoch")
 
 
 def _exchanged(world: World) -> np.ndarray:

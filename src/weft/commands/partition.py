@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import weft.graph
 import weft.partition
 import weft.planner
@@ -54,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--balance-vertices", type=float, default=1.0, help="weight of equal numbers of vertices")
     parser.add_argument("--balance-training", type=float, default=1.0, help="weight of equal training vertices")
     parser.add_argument("--balance-edges", type=float, default=0.0, help="weight of equal numbers of in-edges")
+    parser.add_argument(
+        "--balance-work",
+        type=float,
+        default=0.0,
+        help="weight of equally many edges that batches are expected to draw: keeps batches even under split",
+    )
     add_number(parser, "--imbalance", 0.03, "how far a part may exceed the mean")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
@@ -81,10 +89,10 @@ def run(args: argparse.Namespace) -> int:
             task,
             options=_options(args.option),
             balance=weft.partition.BalanceWeights(
-                args.balance_vertices, args.balance_training, args.balance_edges, args.imbalance
+                args.balance_vertices, args.balance_training, args.balance_edges, args.imbalance, args.balance_work
             ),
             shares=shares,
-            draws=weft.partition.expected_draws(graph, task, args.threads) if choice.weighted else None,
+            **_expected(args, graph, task, choice.weighted),
             progress=progress,
             steps=steps,
         )
@@ -100,6 +108,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         weft.report.print_partition(str(args.out), figures, choice.method, seconds)
     return 0
+
+
+def _expected(
+    args: argparse.Namespace, graph: weft.Graph, task: weft.partition.TrainingTask, weighted: bool
+) -> dict[str, np.ndarray]:
+    """What an average batch is expected to draw, where it counts: over each edge of a vertex, and of all of them."""
+    if not (weighted or args.balance_work):
+        return {}
+    draws = weft.partition.expected_draws(graph, task, args.threads)
+    work = {"work": draws * np.diff(graph.indptr)} if args.balance_work else {}
+    return {"draws": draws, **work} if weighted else work
 
 
 def _chosen(args: argparse.Namespace, graph: weft.Graph) -> weft.partition.MethodChoice:

@@ -9,13 +9,14 @@ import pytest
 
 from weft import cli
 from weft.graph import Graph, communities
+from weft.partition import TrainingTask, expected_draws
 from weft.planner import Cluster, Host, write_cluster
 
 pytestmark = pytest.mark.usefixtures("few_batches")
 
 FLAGS = (
     *("--parts", "--method", "--minutes", "--by-draws", "--seed", "--threads", "--shares", "--option", "--imbalance"),
-    *("--balance-vertices", "--balance-training", "--balance-edges", "--json", "--overwrite"),
+    *("--balance-vertices", "--balance-training", "--balance-edges", "--balance-work", "--json", "--overwrite"),
     *(
         "--fanouts",
         "--sampler",
@@ -70,6 +71,22 @@ def test_what_is_trained_matters(partition, tmp_path):
         parts = Graph.open(tmp_path / "p")
         made.append(np.argsort(parts.original_ids))
     assert all((one != other).any() for one, other in pairwise(made))
+
+
+@pytest.mark.parametrize("more", [(), ("--by-draws",)])
+def test_parts_are_even_in_what_batches_are_expected_to_draw(partition, tmp_path, graph, more):
+    task = TrainingTask((10, 5), 300)
+    work = expected_draws(graph, task) * np.diff(graph.indptr)
+
+    def most(*balance):
+        partition("--parts", "3", "--method", "kaminpar", "--fanouts", "10,5", "--batch-size", "100", *more, *balance)
+        parts = Graph.open(tmp_path / "p")
+        of_parts = np.add.reduceat(work[parts.original_ids], parts.bounds[:-1])
+        return of_parts.max() / of_parts.mean()
+
+    only_work = ("--balance-vertices", "0", "--balance-training", "0", "--balance-work", "1")
+    assert most(*only_work) < 1.05
+    assert most("--balance-vertices", "0", "--balance-training", "0", "--balance-edges", "1") > most(*only_work)
 
 
 def test_edges_weigh_what_is_drawn(partition):
