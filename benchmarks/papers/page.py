@@ -33,7 +33,7 @@ _WIDE, _NARROW = 900.0, 345.0  # pixels, as on the planner's pages
 
 def size_of(sheet: Sheet, records: Records) -> str:
     """The size to show: whole, if it was measured."""
-    return WHOLE if records.of(sheet.name, WHOLE) else QUICK
+    return WHOLE if measured(sheet, records, WHOLE) else QUICK
 
 
 def markdown(folder: Path) -> str:
@@ -42,7 +42,9 @@ def markdown(folder: Path) -> str:
     for paper in PAPERS:
         records = Records(paper, folder)
         shown = [
-            _sheet_text(sheet, records) for sheet in sheets_of(paper) if records.of(sheet.name, size_of(sheet, records))
+            _sheet_text(sheet, records)
+            for sheet in sheets_of(paper)
+            if measured(sheet, records, size_of(sheet, records))
         ]
         drawn = [f"![{name}](pictures/{name}.svg)\n" for name in pictures(paper, folder)]
         if shown:
@@ -80,7 +82,9 @@ def html(folder: Path) -> str:
     for paper in PAPERS:
         records = Records(paper, folder)
         shown = [
-            _sheet_html(sheet, records) for sheet in sheets_of(paper) if records.of(sheet.name, size_of(sheet, records))
+            _sheet_html(sheet, records)
+            for sheet in sheets_of(paper)
+            if measured(sheet, records, size_of(sheet, records))
         ]
         drawn = [element("figure", drawing) for drawing in pictures(paper, folder).values()]
         if shown:

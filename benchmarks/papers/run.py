@@ -5,8 +5,9 @@ import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from importlib import import_module
+from pathlib import Path
 
-from papers.bench import Bench
+from papers.bench import QUICK, Bench
 from papers.records import Record, Records, commit, machine
 from papers.sheet import Finding, Measured, Sheet
 from weft.errors import ConfigError
@@ -38,8 +39,9 @@ def measure(sheet: Sheet, bench: Bench, records: Records, command: str, again: b
 
 
 def measured(sheet: Sheet, records: Records, size: str) -> Measured:
-    """A sheet's figures by case."""
-    return {record.case: record.figures for record in records.of(sheet.name, size)}
+    """A sheet's figures by case; none while a case is not measured yet."""
+    found = {record.case: record.figures for record in records.of(sheet.name, size)}
+    return found if found.keys() >= sheet.cases(Bench(size == QUICK, Path(), Path())).keys() else {}
 
 
 def findings(sheet: Sheet, records: Records, size: str) -> Iterator[Finding]:

@@ -59,6 +59,16 @@ def test_a_case_of_this_commit_is_not_measured_again(small, tmp_path, monkeypatc
     assert figures(records.Records("apt", tmp_path)) == {"b": 1, "a": 2}
 
 
+def test_a_sheet_is_shown_when_all_its_cases_are_measured(small, tmp_path, monkeypatch):
+    kept, whole = records.Records("apt", tmp_path), made()
+    monkeypatch.setattr(page, "sheets_of", lambda paper: [whole] if paper == "apt" else [])
+    run.measure(made(cases=("a",)), small, kept, "make")
+    assert "Table 9" not in page.markdown(tmp_path) + page.html(tmp_path)
+    assert [*run.findings(whole, kept, "quick")] == []
+    run.measure(whole, small, kept, "make")
+    assert "Table 9" in page.markdown(tmp_path)
+
+
 def test_what_was_changed_since_a_commit_is_always_measured(small, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "commit", lambda: f"abc{records.CHANGED}")
     kept, one = records.Records("apt", tmp_path), made(cases=("a",))
@@ -169,7 +179,7 @@ def test_sheets_say_what_their_records_show(paper):
     kept = records.Records(paper)
     for one in known:
         for size in (bench.QUICK, bench.WHOLE):
-            assert bool([*run.findings(one, kept, size)]) == bool(kept.of(one.name, size))
+            assert bool([*run.findings(one, kept, size)]) == bool(run.measured(one, kept, size))
 
 
 def test_the_page_in_docs_is_what_the_records_say():

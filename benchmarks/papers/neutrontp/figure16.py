@@ -19,7 +19,8 @@ PLANS = {"coupled, %": "halo", "decoupled, %": "tp-decoupled"}
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
     graphs, models = (("cora",), ("gcn", "gat")) if bench.quick else (HOW, ("gcn", "sage", "gin", "gat"))
-    return grid(_trained, bench, "{}, {}", graphs, models)
+    typed = grid(_trained, bench, "{}, {}", () if bench.quick else ("debian",), ("rgcn",))  # it has types of edges
+    return {**grid(_trained, bench, "{}, {}", graphs, models), **typed}
 
 
 def _trained(bench: Bench, graph: str, model: str) -> Figures:
