@@ -162,6 +162,21 @@ def call_model(
     }
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
+    with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
+        _check_arguments(model, given)
+        out = model(Rows.of(x, 0, run), Handle.of("edge_index"), **given)
+    if not isinstance(out, Rows):
+        got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
+        raise ModelError(
+            f"the model's forward gave {got} in place of a row for each vertex: pooling over vertices (or a tuple of "
+            f"results) can't be trained by batches of vertices"
+        )
+    return out.plain(), out.depth
+
+
+def _check_arguments(model: nn.Module, given: dict[str, Tensor]) -> None:
+    """Refuse a forward that takes no edges, or asks for what it can't be given."""
+    accepted = inspect.signature(model.forward).parameters
     if len(accepted) < 2 and not any(one.kind is one.VAR_POSITIONAL for one in accepted.values()):
         raise ModelError(
             f"{type(model).__name__}.forward takes no edge_index besides the vertices' rows: torch_geometric.nn.Sequential "
@@ -173,15 +188,6 @@ def call_model(
             f"{type(model).__name__}.forward asks for {', '.join(missing)}: besides rows and edge_index it may be given "
             f"{', '.join(EDGE_ARGUMENTS)} and node_type, where the graph has them; give what else it takes a default"
         )
-    with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
-        out = model(Rows.of(x, 0, run), Handle.of("edge_index"), **given)
-    if not isinstance(out, Rows):
-        got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
-        raise ModelError(
-            f"the model's forward gave {got} in place of a row for each vertex: pooling over vertices (or a tuple of "
-            f"results) can't be trained by batches of vertices"
-        )
-    return out.plain(), out.depth
 
 
 @contextmanager
