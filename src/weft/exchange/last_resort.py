@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_GRACE = 40.0  # seconds beyond the longest wait for another worker, in which one that does not hang ends by itself
+_GRACE = 25.0  # seconds beyond the longest wait for another worker, in which one that does not hang ends by itself
 
 
 class LastResort:

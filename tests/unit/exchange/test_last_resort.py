@@ -29,10 +29,8 @@ def hangs(world, victim):
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_worker_that_hangs_is_ended(processes, victim):
-    start = time.monotonic()
     with pytest.raises(RuntimeError, match="a worker was killed"):
-        processes(2, hangs, victim, timeout=3)
-    assert time.monotonic() - start < 60
+        processes(2, hangs, victim, timeout=3)  # without an alarm this has no end
 
 
 def goes_on(world):
