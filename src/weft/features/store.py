@@ -58,6 +58,11 @@ class Sharing:
     comms: Sequence[Communicator]  # to all workers; one for each thread that fetches
     mates: Sequence[Communicator]  # to those of this host, likewise
 
+    @property
+    def all_here(self) -> bool:
+        """Are there no other hosts?"""
+        return len(self.near) == self.owners.size
+
     def here(self, ids: np.ndarray) -> np.ndarray:
         """Which of the ids have rows that this worker can read itself, [ids] bool."""
         return np.isin(self.owners.member_of(ids), sorted(self.near))
@@ -65,7 +70,7 @@ class Sharing:
     def fetch(self, table: Features, ids: np.ndarray, lane: int) -> np.ndarray:
         """The rows of ids that workers of other hosts own; what these ask is served meanwhile."""
         mates = self.mates[lane]
-        if len(self.near) == self.owners.size:  # there are no other hosts
+        if self.all_here:
             return _empty(table, len(ids))
         if mates.size == 1:
             return self._from_owners(table, ids, lane)
@@ -187,7 +192,7 @@ class FeatureStore:
 
     def _fetched(self, ids: Tensor, lane: int, here: bool) -> Tensor:
         rows = self._room(len(ids))
-        if self._sharing is None or (here and self._slots is None):
+        if self._sharing is None or (self._slots is None and (here or self._sharing.all_here)):
             gather(self._table, ids, rows, self._threads)
             self._count(own=len(ids))
         else:

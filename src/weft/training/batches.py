@@ -231,7 +231,7 @@ class PrefetchingFeed(Feed):
     merge: Merge | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._staging = staging_to(self.device, self.store)
+        self._staging = staging_to(self.device)
         begin = partial(_begin, self.team.begin_thread, self._staging.begin_thread)  # which does not hold on to this
         self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(self.team.lanes)]
         self._ordered = 0
@@ -281,7 +281,7 @@ class PrefetchingFeed(Feed):
                 part.torch_key, torch_key = torch_key, None
                 yield part
                 self.merge = part.program.layers[0].inputs.asked
-            self._staging.release(part)
+            self.store.release(part.x)
         schedule.after()
 
     def _ready(self, orders: list[Order], later: deque[Order]) -> Iterator[list[Part]]:

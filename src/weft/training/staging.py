@@ -1,70 +1,39 @@
 """The device that a worker computes on, and how what is made ready in host memory gets there."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
 from weft.devices import tensors_of
 from weft.errors import ConfigError
 from weft.exchange import World
-from weft.features import FeatureStore
 
 if TYPE_CHECKING:
     from weft.training.batches import Part
 
 
-class Staging(Protocol):
-    """What becomes of parts of batches between the thread that prepares them and the one that computes."""
+class Staging:
+    """What becomes of parts between the thread that prepares them and the one that computes: nothing, on the CPU."""
 
     def begin_thread(self) -> None:
         """Called by each thread that prepares parts, before all else."""
 
     def bring(self, part: "Part") -> "Part":
         """The part where it is to be computed, as its rows are already; called by the thread that prepared it."""
+        return part
 
     def hand_over(self, part: "Part") -> None:
         """Called by the thread that computes, before it does."""
 
-    def release(self, part: "Part") -> None:
-        """Called by it afterwards."""
 
-
-class HostStaging:
-    """Parts stay in host memory; their rows' buffers are used again when they were computed."""
-
-    def __init__(self, store: FeatureStore) -> None:
-        self._store = store
-
-    def begin_thread(self) -> None:
-        return
-
-    def bring(self, part: "Part") -> "Part":
-        return part
-
-    def hand_over(self, part: "Part") -> None:
-        return
-
-    def release(self, part: "Part") -> None:
-        self._store.release(part.x)
-
-
-class DeviceStaging:
+class DeviceStaging(Staging):
     """Parts are copied to a device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def begin_thread(self) -> None:
-        return
-
     def bring(self, part: "Part") -> "Part":
         return part.to(self._device)
-
-    def hand_over(self, part: "Part") -> None:
-        return
-
-    def release(self, part: "Part") -> None:
-        return
 
 
 class StreamStaging(DeviceStaging):
@@ -90,10 +59,10 @@ class StreamStaging(DeviceStaging):
             tensor.record_stream(torch.cuda.current_stream(self._device))
 
 
-def staging_to(device: torch.device, store: FeatureStore) -> Staging:
+def staging_to(device: torch.device) -> Staging:
     """How parts get to a device."""
     if device.type == "cpu":
-        return HostStaging(store)
+        return Staging()
     return (StreamStaging if device.type == "cuda" else DeviceStaging)(device)
 
 
