@@ -8,7 +8,7 @@ from pathlib import Path
 
 from papers import PAPERS
 from papers.bench import ROOT, Bench
-from papers.page import html, markdown, pictures, terminal
+from papers.page import PICTURES, html, markdown, pictures, terminal
 from papers.records import FOLDER, Records
 from papers.run import measure, sheets_of
 from papers.sheet import check_rights
@@ -51,8 +51,9 @@ def main() -> int:
     args.html.write_text(html(args.records), encoding="utf-8")
     if args.records == FOLDER:
         (ROOT / "docs" / "papers.md").write_text(markdown(FOLDER), encoding="utf-8")
+        PICTURES.mkdir(exist_ok=True)
         for name, drawing in (drawn for paper in PAPERS for drawn in pictures(paper, FOLDER).items()):
-            (ROOT / "docs" / "pictures" / f"{name}.svg").write_text(drawing, encoding="utf-8")
+            (PICTURES / f"{name}.svg").write_text(drawing, encoding="utf-8")
     print(f"\nthe page with plots: {args.html}")
     return 0
 

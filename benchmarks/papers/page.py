@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 from papers import PAPERS
-from papers.bench import QUICK, WHOLE
+from papers.bench import QUICK, ROOT, WHOLE
 from papers.records import Record, Records
 from papers.run import findings, measured, sheets_of
 from papers.sheet import Chart, Finding, Picture, Sheet
@@ -28,6 +28,8 @@ Built by `python -m papers` from the records in `benchmarks/papers/records`: wha
 measured, and whether the shape holds. The graphs are the real ones of `../shared/data` and generated ones; absolute figures
 are not those of the papers' clusters. `make papers PAPER=apt` measures a paper's sheets again (`QUICK=1`: in minutes).
 """
+DOCS = ROOT / "docs"
+PICTURES = DOCS / "pictures" / "papers"
 _WIDE, _NARROW = 900.0, 345.0  # pixels, as on the planner's pages
 
 
@@ -46,7 +48,7 @@ def markdown(folder: Path) -> str:
             for sheet in sheets_of(paper)
             if measured(sheet, records, size_of(sheet, records))
         ]
-        drawn = [f"![{name}](pictures/{name}.svg)\n" for name in pictures(paper, folder)]
+        drawn = [f"![{name}]({PICTURES.relative_to(DOCS)}/{name}.svg)\n" for name in pictures(paper, folder)]
         if shown:
             parts += [f"## {_TITLES[paper]}\n", *drawn, *shown]
     return "\n".join(parts)

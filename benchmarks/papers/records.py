@@ -82,8 +82,9 @@ def machine() -> str:
 
 
 def commit() -> str:
-    """The commit of this checkout; marked where files were changed since, but for records and the page made of them."""
-    told = ["git", "-C", str(HERE), "status", "--porcelain", "--", ":/", ":!/docs/papers.md", f":!{FOLDER.name}"]
+    """The commit of this checkout; marked where files were changed since, but for records and what is made of them."""
+    made = (":!/docs/papers.md", ":!/docs/pictures/papers", f":!{FOLDER.name}")
+    told = ["git", "-C", str(HERE), "status", "--porcelain", "--", ":/", *made]
     short = subprocess.run(
         ["git", "-C", str(HERE), "rev-parse", "--short=10", "HEAD"], check=True, capture_output=True, text=True
     )

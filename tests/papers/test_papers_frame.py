@@ -186,7 +186,7 @@ def test_the_page_in_docs_is_what_the_records_say():
     docs = bench.ROOT / "docs" / "papers.md"
     assert docs.read_text() == page.markdown(records.FOLDER), "run `python -m papers gsplit --report`"
     for name, drawn in (one for paper in PAPERS for one in page.pictures(paper, records.FOLDER).items()):
-        assert (docs.parent / "pictures" / f"{name}.svg").read_text() == drawn
+        assert (page.PICTURES / f"{name}.svg").read_text() == drawn
 
 
 def test_own_and_shared_caches_load_the_same_rows_where_there_is_none(small):
