@@ -46,9 +46,10 @@ faults: .venv/installed  ## Run each fault in each stage of a run (hours, in pie
 soak: .venv/installed  ## Train for an hour on four workers, changing plans: what each holds must stay flat
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/soaking.py --seconds 3600
 
-sanitize: .venv/installed  ## Test the kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer
+sanitize: .venv/installed  ## Test the kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer, then with ThreadSanitizer
 	$(BIN)/python -m pip install --quiet nanobind
-	PYTHON=$(CURDIR)/$(BIN)/python tools/sanitize.sh
+	PYTHON=$(CURDIR)/$(BIN)/python tools/sanitize.sh address
+	PYTHON=$(CURDIR)/$(BIN)/python tools/sanitize.sh thread
 
 wheel:  ## Build wheels into dist/ (many minutes), and check them
 	tools/wheel.sh $(WHEEL_PYTHONS)
