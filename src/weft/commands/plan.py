@@ -21,7 +21,11 @@ from weft.plan import Plan, Settings
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft plan`."""
     parser.add_argument("graph", type=Path, help="a graph directory, partitioned or not")
-    parser.add_argument("--hosts", help="numbers of hosts to predict for, such as 1..64 (powers of two) or 2,3,4")
+    parser.add_argument(
+        "--hosts",
+        help="numbers of hosts to predict for, such as 1..64 (powers of two) or 2,3,4: with the same batch over all, "
+        "and with as many seeds a worker",
+    )
     parser.add_argument("--method", default="metis", help="how to partition for other numbers of hosts (default metis)")
     parser.add_argument(
         "--html", type=Path, help="write a page with all figures, and how they change with links and width"
@@ -71,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
             answer = what_if.answer(cluster)
         sweeps = []
         if args.hosts:
-            sweeps.append(what_if.hosts(cluster, host_counts(args.hosts)))
+            sweeps += what_if.scaling(cluster, host_counts(args.hosts))
         if args.html or args.json:
             sweeps += what_if.sensitivity(cluster)
     answer = replace(answer, sweeps=sweeps)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from weft.planner.cluster_file import read_cluster, shared, write_cluster
     from weft.planner.fitting import Observation, fit, prediction_error
     from weft.planner.kept import KeptCluster
-    from weft.planner.planner import Planner, link_sweep, sweep
+    from weft.planner.planner import Planner, Scaling, link_sweep, sweep
     from weft.planner.priors import Prior, prior, reference_machine
     from weft.planner.probe import probe_briefly, probe_cluster, probe_cluster_again
     from weft.planner.probe_devices import device_now

@@ -13,6 +13,7 @@ from weft.plugins import PLACEMENTS
 # How a layer's destinations are held: by request, for seeds that were spread or are at home; or by their owners.
 SPREAD, HOME = "spread", "home"
 STATES = (SPREAD, HOME, OWNER)
+_WIDE = 1 << 15  # figures of a worker from which on single precision does, in half the memory: it counts to 16 million
 Gather = Callable[[np.ndarray], np.ndarray]  # of some workers' rows, those of all workers
 
 _Record = TypeVar("_Record", "Drawn", Moves)
@@ -121,10 +122,15 @@ class Counts:
         cls, batches: list[list[CountedBatch]], weights: np.ndarray, seeds: float, gather: Gather, of_epoch: int = 1
     ) -> Self:
         """`batches`: of each worker that this process counts for, of which `gather` makes those of all workers."""
-        mine = np.stack([[np.concatenate(batch.arrays()) for batch in of_worker] for of_worker in batches])
+        figures = sum(map(len, batches[0][0].arrays()))
+        mine = np.empty((len(batches), len(weights), figures), dtype=np.float32 if figures > _WIDE else np.float64)
+        for row, of_worker in zip(mine, batches, strict=True):
+            for out, batch in zip(row, of_worker, strict=True):
+                np.concatenate(batch.arrays(), out=out, casting="same_kind")
         whole, kind = gather(mine), batches[0][0]
         each = [(share, kind.with_figures(whole[:, at], seeds)) for at, share in enumerate(weights.tolist())]
-        return cls(kind.with_figures(np.einsum("wbf,b->wf", whole, weights), seeds), each, of_epoch)
+        mean = np.einsum("wbf,b->wf", whole, weights.astype(whole.dtype))
+        return cls(kind.with_figures(mean, seeds), each, of_epoch)
 
 
 def others(matrix: np.ndarray) -> np.ndarray:

@@ -74,7 +74,17 @@ class Traversal:
 
     once = False  # is what it goes over built once, and not for each batch?
 
-    def __init__(self, graph: Graph, sampler: Sampler, members: Members, costs: RowCosts, slack: float = 0.0) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        sampler: Sampler,
+        members: Members,
+        costs: RowCosts,
+        slack: float = 0.0,
+        evened: dict[int, np.ndarray] | None = None,
+    ) -> None:
+        """`evened`: who computes each seed at home, by batch: the same for all of a team, so they share it."""
+        self._even = {} if evened is None else evened
         self._sampler, self._members, self._member = sampler, members, members.own
         self._costs, self._slack, self._vertices = costs, slack, graph.num_vertices
         self._inputs: dict[str, list[tuple[np.ndarray, Block]]] = defaultdict(list)  # of layer 1: its sources
@@ -92,7 +102,7 @@ class Traversal:
         homes = self._members.owners.member_of(seeds)
         self._wanted = {
             SPREAD: seeds[dealt(len(seeds), self._members.owners.shares) == self._member],
-            HOME: seeds[self._evened(seeds, homes) == self._member],
+            HOME: seeds[self._homes(seeds, homes) == self._member],
             OWNER: seeds[homes == self._member],
         }
 
@@ -188,13 +198,17 @@ class Traversal:
     def _drawn(self, wanted: np.ndarray, hop: int) -> tuple[np.ndarray, Block]:
         return self._sampler.hop(np.ascontiguousarray(wanted), hop, _EPOCH, self._number)
 
-    def _evened(self, seeds: np.ndarray, homes: np.ndarray) -> np.ndarray:
-        size = self._members.owners.size
+    def _homes(self, seeds: np.ndarray, homes: np.ndarray) -> np.ndarray:
+        """Who computes each seed at home."""
         most = seed_limits(len(seeds), self._members.owners.shares, self._slack)
         known = of_full_homes(homes, most)
-        if not len(known):
-            return homes
         self.batches[-1].uneven += len(known)
+        if len(known) and self._number not in self._even:
+            self._even[self._number] = self._evened(seeds, homes, known, most)
+        return self._even.get(self._number, homes)
+
+    def _evened(self, seeds: np.ndarray, homes: np.ndarray, known: np.ndarray, most: np.ndarray) -> np.ndarray:
+        size = self._members.owners.size
         vertices, block = self._drawn(seeds[known], 0)
         return balance_seeds(homes, known, count_misses(block, self._members.owners.member_of(vertices), size), most)
 
@@ -272,11 +286,11 @@ class DryRun:
         self._shares = np.array([workers.owners.shares[[*members]].sum() for members in self._teams])
         self._of_team = {worker: number for number, members in enumerate(self._teams) for worker in members}
         self._looked = 0  # batches
-        self._traversals = {}
+        self._traversals, evened = {}, [dict[int, np.ndarray]() for _ in self._teams]
         for worker in workers.here:
-            members = Members.of(workers, self._teams[self._of_team[worker]], worker)
-            sampler = sampling.on(graph)
-            self._traversals[worker] = Traversal(graph, sampler, members, costs, plan.slack)
+            team = self._of_team[worker]
+            members, sampler = Members.of(workers, self._teams[team], worker), sampling.on(graph)
+            self._traversals[worker] = Traversal(graph, sampler, members, costs, plan.slack, evened[team])
 
     def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:
         """Look at batches until their mean is steady, at most an epoch's or so many. A short last one is looked at too."""

@@ -21,7 +21,7 @@ from weft.report.plan_text import (
 )
 from weft.report.stage_bars import bars
 from weft.report.sweep_chart import can_draw, chart
-from weft.report.sweep_text import axis_of, fastest
+from weft.report.sweep_text import axis_of, efficiencies, fastest
 
 _WIDE, _NARROW = 900.0, 345.0  # pixels: a line chart is drawn at both widths, and shown at the one that fits
 
@@ -67,8 +67,8 @@ def _choice(answer: Answer) -> str:
 
 def _sweep(sweep: Sweep, styles: dict[str, int], number: int) -> str:
     """A chart at both widths, and its figures in a table that can be opened."""
-    caption = element("figcaption", f"By {text(axis_of(sweep).title)}")
-    drawn = chart(sweep, styles, _WIDE, "wide") + chart(sweep, styles, _NARROW, "narrow")
+    caption, of = element("figcaption", f"By {text(axis_of(sweep).title)}"), f"seconds {axis_of(sweep).of}"
+    drawn = "".join(chart(sweep, styles, width, kind, of) for width, kind in ((_WIDE, "wide"), (_NARROW, "narrow")))
     figures = element("details", element("summary", "Figures"), _sweep_figures(sweep))
     return element("figure", caption, drawn, figures, id=f"sweep-{number}", class_="sweep")
 
@@ -113,7 +113,9 @@ def _sweep_figures(sweep: Sweep) -> str:
         row(name, map(figure, times), marks={at: "least" for at, first in enumerate(best) if first == name})
         for name, times in sweep.seconds.items()
     ]
-    return table(f"Seconds an epoch by {axis.title}", [axis.title, *map(axis.tick, sweep.values)], rows)
+    if scales := efficiencies(sweep):
+        rows.append(row("efficiency of the fastest", scales))
+    return table(f"Seconds {axis.of} by {axis.title}", [axis.title, *map(axis.tick, sweep.values)], rows)
 
 
 def _plan_row(plan: Prediction, answer: Answer, stages: list[str], limits: list[str], sent: list[str]) -> str:

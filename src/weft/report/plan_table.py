@@ -21,7 +21,7 @@ from weft.report.plan_text import (
     slower,
     stages_of,
 )
-from weft.report.sweep_text import axis_of, crossovers, fastest, runner_up, say_crossover
+from weft.report.sweep_text import axis_of, crossovers, efficiencies, fastest, runner_up, say_crossover
 
 _ROOM_FOR_STAGES = 92  # columns; a narrower terminal shows no stages
 
@@ -105,16 +105,20 @@ def _print_sweep(sweep: Sweep, console: Console) -> None:
     """The fastest plan and the next at each value, then where the fastest changes."""
     axis, best = axis_of(sweep), fastest(sweep)
     table = _table()
-    table.add_column(Text(sweep.axis), justify="right", no_wrap=True)
+    scales = efficiencies(sweep)
+    table.add_column(Text(sweep.axis.partition(",")[0]), justify="right", no_wrap=True)
     table.add_column("fastest", overflow="fold")
-    table.add_column("s an\nepoch", justify="right", no_wrap=True)
+    table.add_column("s " + axis.of.replace(" ", "\n"), justify="right", no_wrap=True)
+    if scales:
+        table.add_column("effi-\nciency", justify="right", no_wrap=True)
     table.add_column("next", overflow="fold")
     table.add_column("slower", justify="right", no_wrap=True)
     for place, value in enumerate(sweep.values):
         here = " (here)" if sweep.here is not None and isclose(value, sweep.here, rel_tol=1e-3) else ""
         took = sweep.seconds[best[place]][place] if best[place] in sweep.seconds else nan
         follower, behind = runner_up(sweep, place, best[place])
-        cells = [axis.tick(value) + here, best[place] or NONE, figure(took), follower or NONE]
+        cells = [axis.tick(value) + here, best[place] or NONE, figure(took)]
+        cells += [*([scales[place]] if scales else []), follower or NONE]
         table.add_row(*map(Text, cells), share(behind / took - 1) if took else NONE)
     _say(console, Text(f"\nby {axis.title}", style="bold"))
     console.print(table)

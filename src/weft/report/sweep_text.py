@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import ceil, exp, isfinite, log, nan
 
 from weft.planner import Sweep
-from weft.report.formats import figure
+from weft.report.formats import NONE, figure
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,8 @@ class Axis:
     tick: Callable[[float], str]  # a value, beside the axis's title
     say: Callable[[float], str]  # a value, on its own
     whole: bool = False  # only whole numbers mean something
+    of: str = "an epoch"  # whose seconds they are
+    ideal: Callable[[float], float] | None = None  # how many times as fast so many would be at best: what scales
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,17 @@ def _count(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else figure(value)
 
 
+def _hosts(value: float) -> str:
+    return f"{_count(value)} host{'' if value == 1 else 's'}"
+
+
 _AXES = {
     "link": Axis("bandwidth of the slowest host", rate, rate),
     "hidden": Axis("hidden size", _count, lambda value: f"hidden size {_count(value)}", whole=True),
-    "hosts": Axis("hosts", _count, lambda value: f"{_count(value)} host{'' if value == 1 else 's'}", whole=True),
+    "hosts": Axis("hosts, the same batch over all of them", _count, _hosts, whole=True, ideal=lambda value: value),
+    "hosts, growing batch": Axis(
+        "hosts, as many seeds a worker", _count, _hosts, whole=True, of="a batch", ideal=lambda value: 1.0
+    ),
 }
 
 
@@ -59,6 +68,17 @@ def fastest(sweep: Sweep) -> list[str]:
     if len(sweep.best) == len(sweep.values):
         return sweep.best
     return [_fastest_at(sweep, place) for place in range(len(sweep.values))]
+
+
+def efficiencies(sweep: Sweep) -> list[str]:
+    """Of what so many times as many hosts could do at best, the share that the fastest plan does; none if nothing scales."""
+    ideal = axis_of(sweep).ideal
+    if ideal is None or not sweep.values:
+        return []
+    times = [sweep.seconds.get(best, [nan] * (at + 1))[at] for at, best in enumerate(fastest(sweep))]
+    first = times[0] * ideal(sweep.values[0])
+    shares = [first / (took * ideal(value)) for value, took in zip(sweep.values, times, strict=True)]
+    return [f"{each:.0%}" if isfinite(each) else NONE for each in shares]
 
 
 def runner_up(sweep: Sweep, place: int, best: str) -> tuple[str, float]:

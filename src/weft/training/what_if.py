@@ -1,6 +1,7 @@
 """What if: answers of the planner for clusters that need not be here, from one process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from weft.graph import Graph, ProgressCallback
 from weft.nn import encoder_of, forward_of
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings
-from weft.planner import Answer, Cluster, Planner, Sweep, Workers, link_sweep, sweep
+from weft.planner import Answer, Cluster, Planner, Scaling, Sweep, Workers, link_sweep, sweep
 from weft.scratch import scratch_folder
 from weft.training.models import make_model, plan_for
 from weft.training.objectives import objective_for
@@ -46,14 +47,22 @@ class WhatIf:
             return None
         return plan_for(self._settings, self._model, self._depth)
 
-    def hosts(self, cluster: Cluster, counts: Sequence[int]) -> Sweep:
-        """Answers for other numbers of such hosts, at the same batch over all workers."""
-        batch, self._partitions = self._settings.sampling.batch_size * cluster.workers, True
-        points = []
+    def scaling(self, cluster: Cluster, counts: Sequence[int]) -> list[Sweep]:
+        """Answers for other numbers of such hosts: an epoch with the same batch over all, a batch of as many seeds a worker.
+
+        The latter as far as there are so many to train on. The full graph is one batch, whatever there is of it.
+        """
+        here, seeds, self._partitions = float(len(cluster.hosts)), self._settings.sampling.batch_size, True
+        strong, weak = Scaling("hosts", here, grows=False), Scaling("hosts, growing batch", here, grows=True)
+        most = objective_for(self._graph, self._settings).count("train")
         for count in counts:
             scaled = cluster.scaled_to(count)
-            points.append((float(count), self.planner(scaled, batch), scaled))
-        return sweep("hosts", points, float(len(cluster.hosts)))
+            same, grown = (self._planner_for(scaled, seeds * of.workers) for of in (cluster, scaled))
+            with self._parts_for(scaled) as parts:
+                strong.add(count, same(parts), scaled)
+                if seeds * scaled.workers <= most and not self._settings.sampling.full_graph:
+                    weak.add(count, grown(parts), scaled)
+        return [one.sweep for one in (strong, weak) if one.sweep.values]
 
     def sensitivity(self, cluster: Cluster) -> list[Sweep]:
         """By the speed of links, and by the hidden width where the model is one that settings name."""
@@ -71,19 +80,34 @@ class WhatIf:
 
     def planner(self, cluster: Cluster, batch: int) -> Planner:
         """A planner for as many workers, hosts and seeds in a batch."""
-        hosts = [number for number, host in enumerate(cluster.hosts) for _ in range(host.workers)]
-        shares = cluster.shares()
-        on_device = self._settings.parallel.device != "cpu" and cluster.device is not None
-        on_device |= self._settings.parallel.device == "cuda"  # of a cluster that must have some then
-        key = (self._partitions, batch, shares, cluster.memory, on_device, *hosts)
+        key = (batch, cluster.shares(), cluster.memory, self._on_device(cluster), *cluster.host_of.tolist())
         if key not in self._planners:
-            torch.set_num_threads(self._settings.parallel.threads or 1)
-            with scratch_folder() as folder:
-                graph = self._partitioned(len(hosts), shares, folder)
-                one = Owners(np.array([0, graph.num_vertices]))
-                owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
-                self._planners[key] = self._made(graph, Workers(owners, hosts, memory=cluster.memory), batch, on_device)
+            with self._parts_for(cluster) as graph:
+                self._planners[key] = self._planner_for(cluster, batch)(graph)
         return self._planners[key]
+
+    def _on_device(self, cluster: Cluster) -> bool:
+        """Are its devices planned for? Of a cluster that is said to have some, they must be known."""
+        said = self._settings.parallel.device
+        return said == "cuda" or (said != "cpu" and cluster.device is not None)
+
+    def _planner_for(self, cluster: Cluster, batch: int) -> Callable[[Graph], Planner]:
+        """What makes a planner of a graph in as many parts."""
+        hosts, on_device = cluster.host_of.tolist(), self._on_device(cluster)
+
+        def made(graph: Graph) -> Planner:
+            torch.set_num_threads(self._settings.parallel.threads or 1)
+            one = Owners(np.array([0, graph.num_vertices]))
+            owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
+            return self._made(graph, Workers(owners, hosts, memory=cluster.memory), batch, on_device)
+
+        return made
+
+    @contextmanager
+    def _parts_for(self, cluster: Cluster) -> Iterator[Graph]:
+        """The graph in a part for each worker."""
+        with scratch_folder() as folder:
+            yield self._partitioned(cluster.workers, cluster.shares(), folder)
 
     def _made(self, graph: Graph, workers: Workers, batch: int, on_device: bool) -> Planner:
         objective = objective_for(graph, self._settings)

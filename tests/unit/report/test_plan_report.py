@@ -14,7 +14,7 @@ from weft.report import answer_as_dict, print_answer, write_page
 from weft.report.formats import amount, figure, share
 from weft.report.plan_page import page
 from weft.report.plan_text import memory_of
-from weft.report.sweep_text import crossovers, say_crossover
+from weft.report.sweep_text import crossovers, efficiencies, say_crossover
 
 MADE = {"usual": answer, "alone": alone, "nasty": nasty}
 
@@ -125,3 +125,21 @@ def test_memory_is_shown_where_it_is_nearest_to_its_limit():
     assert "device" not in memory_of(one)
     assert memory_of(replace(one, device=(60 * GB, 80 * GB))) == "60 of 80 GB on device"
     assert "device" not in memory_of(replace(one, device=(1e6, 80 * GB)))
+
+
+def test_scaling_is_told_by_efficiency():
+    strong = Sweep("hosts", [1.0, 2.0, 4.0], {"gdp": [8.0, 4.0, 2.5], "split": [9.0, 5.0, 2.0]}, here=1.0)
+    weak = Sweep("hosts, growing batch", [1.0, 2.0], {"gdp": [1.0, 1.25]}, here=1.0)
+    told = printed(answer(sweeps=[strong, weak]))
+    lines = [line.split() for line in told[told.index("by hosts, the same batch") :].splitlines()]
+    assert [line[-3] for line in lines if line[:1] in (["1"], ["2"], ["4"]) and "split" in line] == [
+        "100%",
+        "100%",
+        "100%",
+    ]
+    assert "by hosts, as many seeds a worker" in told
+    html = page(answer(sweeps=[strong, weak]))
+    assert "efficiency of the fastest" in html and "80%" in html
+    assert "Seconds a batch by hosts, as many seeds a worker" in html
+    assert efficiencies(replace(strong, seconds={"gdp": [8.0, 4.0, 2.5]})) == ["100%", "100%", "80%"]
+    assert efficiencies(weak) == ["100%", "80%"] and efficiencies(Sweep("link", [1.0], {"gdp": [1.0]})) == []

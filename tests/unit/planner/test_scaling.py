@@ -1,0 +1,69 @@
+"""Strong and weak scaling: each number of hosts is counted and priced by itself, and large planners are not kept."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_options import cluster, graph  # noqa: F401
+
+from weft.exchange import Owners
+from weft.plan import Plan, Settings
+from weft.planner import Sampling, Workers, counts
+from weft.planner.cluster import Device
+from weft.planner.dry_run import DryRun
+from weft.training.what_if import WhatIf
+
+
+@pytest.fixture(scope="module")
+def what_if(request):
+    of = request.getfixturevalue("graph")
+    return WhatIf(of, Settings.of(hidden=8, fanouts=(4, 4), batch_size=100, threads=1), "random")
+
+
+def test_epochs_with_the_same_batch_and_batches_that_grow(what_if):
+    two = cluster(1e7)
+    strong, weak = what_if.scaling(two, [1, 2, 4, 8])
+    assert (strong.axis, weak.axis) == ("hosts", "hosts, growing batch")
+    assert strong.values == [1, 2, 4, 8] and weak.values == [1, 2, 4]  # 8 hosts would need 800 seeds, of 600
+    assert strong.here == weak.here == 2.0 and len(strong.best) == 4 and len(weak.best) == 3
+    for sweep in (strong, weak):
+        for at, best in enumerate(sweep.best):
+            times = [seconds[at] for seconds in sweep.seconds.values() if np.isfinite(seconds[at])]
+            assert sweep.seconds[best][at] == pytest.approx(
+                min(times), rel=0.06
+            )  # the best, but for half precision's worth
+        assert all(len(seconds) == len(sweep.values) for seconds in sweep.seconds.values())
+
+
+def test_a_point_is_what_the_planner_says_there(what_if):
+    """With two hosts as they are, both batches are the run's own."""
+    two = cluster(1e7)
+    strong, weak = what_if.scaling(two, [2])
+    planner = what_if.planner(two, 200)
+    assert planner.batches == 3
+    for name in ("gdp", "split"):
+        found = planner.predict(planner.space.named[name], two).seconds
+        assert strong.seconds[name][0] == pytest.approx(found, rel=0.3)  # layers are timed again
+        assert weak.seconds[name][0] == pytest.approx(found / 3, rel=0.3)
+
+
+def test_figures_of_many_workers_are_kept_in_single_precision_which_counts_them_as_well(graph, monkeypatch):  # noqa: F811
+    def counted():
+        sampling = Sampling(fanouts=(4, 4), batch_size=60)
+        workers = Workers(Owners(graph.bounds), [0, 1])
+        return DryRun(graph, sampling, Plan(("local", "local")), workers, [(1.0, 1.0)] * 2).run()
+
+    whole = counted()
+    monkeypatch.setattr(counts, "_WIDE", 0)
+    half = counted()
+    assert {array.dtype.itemsize for array in half.batch.arrays()} == {4}
+    for (_, one), (_, other) in zip(whole.each, half.each, strict=True):
+        for exact, single in zip(one.arrays(), other.arrays(), strict=True):
+            np.testing.assert_array_equal(exact, single)
+
+
+def test_described_devices_are_scaled(what_if):
+    two = cluster(1e9)
+    of_devices = replace(two, device=Device("d", 8e9, 1e12, 1e10, 1e-9, 1e-5, 1e-5, 1e11))
+    here, there = (what_if.scaling(of, [4])[0] for of in (two, of_devices))
+    assert here.values == there.values == [4] and there.seconds["nfp"] != here.seconds["nfp"]
