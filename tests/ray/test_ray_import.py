@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ray_nodes import train
 from test_ray_cluster import free, weft
 
 FLAGS = ["--weight", "w", "--features", "f*", "--label", "label", "--split-column", "part"]
@@ -107,6 +108,17 @@ def test_a_mistake_is_told_and_leaves_nothing(ray_here, tables, tmp_path):
     assert done.returncode == 2
     assert "edges.parquet, row 49999: src 'nobody' is not in the vertex table" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["edges.parquet"] and free(ray_here) == 4.0
+
+
+def test_embeddings_are_those_of_one_process(ray_here, parts, tmp_path):
+    done = weft(train(parts, "--workers", 2, "--out", tmp_path / "model"), {})
+    assert done.returncode == 0, done.stderr
+    words = ["embed", parts, "--model", tmp_path / "model", "--what", "predictions"]
+    for more in (["--out", tmp_path / "one.parquet", "--threads", 1], ["--out", tmp_path / "many", "--on", "ray"]):
+        done = weft([*words, *more], ray_here)
+        assert done.returncode == 0, done.stderr
+    assert pq.read_table(tmp_path / "many").equals(pq.read_table(tmp_path / "one.parquet"))
+    assert not left(tmp_path) and free(ray_here) == 4.0
 
 
 def test_what_does_not_fit_is_told_before_anything_starts(ray_here, tables, tmp_path):

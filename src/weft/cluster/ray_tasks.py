@@ -6,7 +6,7 @@ task holds its piece, files keep the order, and what is done stays done.
 """
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,9 @@ from weft.cluster.ray_watch import first_line
 from weft.errors import ClusterError, WeftError
 from weft.graph import TaskResult
 
-_ANSWER = 25.0  # seconds in which nodes must say what they see
+RayTask = Callable[[Path, str, str, int], TaskResult]  # a folder, a name of the run, a stage, a number
+
+_ANSWER = 60.0  # seconds in which nodes must say what they see: of one that is lost Ray tells in half of that
 _LOOK = 1.0  # seconds between looks at what is done, in which Ctrl-C is noticed
 _TRIES = 3  # of a task whose process or node is lost
 _PROCESS = 400 << 20  # bytes that a process takes before it holds anything
@@ -31,15 +33,15 @@ _AHEAD = 2  # tasks that are told to Ray for each that runs
 class RayTasks:
     """Runs tasks, as many at a time as there are processors and memory for, and those of lost nodes again."""
 
-    def __init__(self, ray: ModuleType, memory: int) -> None:
+    def __init__(self, ray: ModuleType, memory: int, task: RayTask) -> None:
         """`memory`: bytes that a task may hold."""
-        self._ray = ray
+        self._ray, self._task = ray, task
         self._memory = memory + _PROCESS
         self._room = self._at_a_time()
 
     def __call__(self, folder: Path, run: str, stage: str, indices: Sequence[int]) -> Iterator[tuple[int, TaskResult]]:
         """Run the tasks of a stage, in any order. None is left at the end, however that comes."""
-        task = self._ray.remote(weft.graph.run_task).options(
+        task = self._ray.remote(self._task).options(
             num_cpus=1, memory=self._memory, max_retries=_TRIES, scheduling_strategy="SPREAD"
         )
         left, running = iter(indices), dict[Any, int]()
@@ -91,13 +93,13 @@ class RayTasks:
 
 
 @contextmanager
-def tasks_on_ray(out: Path, memory: int) -> Iterator[RayTasks]:
+def tasks_on_ray(out: Path, memory: int, task: RayTask = weft.graph.run_task) -> Iterator[RayTasks]:
     """Tasks on a Ray cluster whose nodes all fit, and see the folder that `out` is to be in."""
     address = address_of(Request(()))
     check_address(address)
     with joined_ray(address) as ray:
         _check_nodes(ray, out.absolute().parent)
-        yield RayTasks(ray, memory)
+        yield RayTasks(ray, memory, task)
 
 
 def _check_nodes(ray: ModuleType, folder: Path) -> None:

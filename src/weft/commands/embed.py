@@ -7,13 +7,18 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import weft.cluster
 import weft.graph
+import weft.report
 import weft.training
 from weft.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     import numpy as np
-    import pyarrow as pa
+    import torch
+    from torch import nn
+
+_MEMORY = 1 << 30  # bytes that a process of an inference by tasks may take, besides its programs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", type=Path, help="a graph directory")
     parser.add_argument("--model", type=Path, required=True, help="a trained model, as `weft train --out` saved it")
     parser.add_argument(
-        "--out", type=Path, required=True, help="a .npy or .parquet file (Parquet has the vertices' names)"
+        "--out",
+        type=Path,
+        required=True,
+        help="a .npy or .parquet file (Parquet has the vertices' names); on Ray a folder",
     )
     parser.add_argument(
         "--what",
@@ -35,40 +43,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device",
         choices=("auto", "cpu", "cuda"),
         default="auto",
-        help="what it is computed on; auto: a CUDA device, where there is one (default)",
+        help="what it is computed on; auto: a CUDA device, where there is one (default); on Ray processors",
+    )
+    parser.add_argument(
+        "--on",
+        choices=("local", "ray"),
+        default="local",
+        help="ray: on the nodes of a Ray cluster, into a folder of Parquet files that all nodes see",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
 
 def run(args: argparse.Namespace) -> int:
     """Infer and write."""
-    import torch  # here, as help need not wait for it
-
     from weft.exchange import World
-    from weft.nn import encoder_of
 
-    if args.out.suffix not in (".npy", ".parquet"):
-        raise ConfigError(f"--out {args.out}: the file must end in .npy or .parquet")
+    sharded = args.on == "ray"
+    if (args.out.suffix in (".npy", ".parquet")) == sharded:
+        must = "it must be a folder, for files of Parquet" if sharded else "the file must end in .npy or .parquet"
+        raise ConfigError(f"--out {args.out}: {must}")
+    if sharded and args.device == "cuda":
+        raise ConfigError("--device cuda: on Ray processors compute; drop it, or --on")
     if args.out.exists() and not args.overwrite:
         raise StorageError(f"{args.out} exists already: choose another name, or replace it with --overwrite")
-    device = weft.training.device_of(args.device, World())
+    if args.out.is_dir() and any(file.suffix != ".parquet" for file in args.out.iterdir()):
+        raise StorageError(f"{args.out} has other files than Parquet, so it will not be replaced: choose another name")
+    device = weft.training.device_of("cpu" if sharded else args.device, World())
     graph = weft.Graph.open(args.graph)
     model, settings = weft.training.load_model(args.model, graph)
     if settings.task.name == "link" and args.what != "embeddings":
         raise ConfigError(f"--what {args.what}: a model of links predicts no classes: write its embeddings")
+    if sharded:
+        tasks = weft.cluster.tasks_on_ray(args.out, _MEMORY, weft.training.infer_task)
+        with tasks as run, weft.report.StageProgress() as progress:
+            weft.training.embed_by_tasks(graph, args.model, args.what, args.out, run, progress)
+    else:
+        _write(args.out, _values(args, graph, model, settings, device), graph, args.what)
+    computed = f"computed on {weft.training.name_of(device)}"
+    print(f"wrote {args.what} of {graph.num_vertices:,} vertices to {args.out}, {computed}")
+    return 0
+
+
+def _values(
+    args: argparse.Namespace, graph: weft.Graph, model: nn.Module, settings: weft.Settings, device: torch.device
+) -> np.ndarray:
+    import torch  # here, as help need not wait for it
+
+    from weft.nn import encoder_of
+
     torch.set_num_threads(args.threads)
     dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
-    encoder = encoder_of(model).to(device, dtype)
-    inference = weft.training.infer(encoder, graph, dtype=dtype, threads=args.threads)
-    if args.what == "embeddings":
-        values = inference.outputs if settings.task.name == "link" else inference.embeddings
-    else:
-        shares = weft.training.probabilities(torch.from_numpy(inference.outputs), graph.multi_label)
-        predicted = (shares > 0.5).to(torch.uint8) if graph.multi_label else shares.argmax(1).int()
-        values = (predicted if args.what == "predictions" else shares).numpy()
-    _write(args.out, values, graph, args.what)
-    print(f"wrote {args.what} of {len(values):,} vertices to {args.out}, computed on {weft.training.name_of(device)}")
-    return 0
+    inference = weft.training.infer(encoder_of(model).to(device, dtype), graph, dtype=dtype, threads=args.threads)
+    if args.what != "embeddings":
+        return weft.training.told(inference.outputs, args.what, graph.multi_label)
+    return inference.outputs if settings.task.name == "link" else inference.embeddings
 
 
 def _write(out: Path, values: np.ndarray, graph: weft.Graph, what: str) -> None:
@@ -82,21 +110,4 @@ def _write(out: Path, values: np.ndarray, graph: weft.Graph, what: str) -> None:
         if out.suffix == ".npy":
             np.save(file, values[order], allow_pickle=False)
         else:
-            pq.write_table(_table(values[order], order, graph, what), file)
-
-
-def _table(values: np.ndarray, order: np.ndarray, graph: weft.Graph, what: str) -> pa.Table:
-    import pyarrow as pa
-
-    columns = {"id": pa.array(range(len(order))) if graph.names is None else graph.names}
-    if graph.vertex_type is not None:  # ids may be the same in several types
-        kinds = pa.array(graph.vertex_type[order])
-        columns["type"] = pa.array(list(graph.vertex_type_names)).take(kinds) if graph.vertex_type_names else kinds
-    if values.ndim == 1:
-        columns["class"] = pa.array(values)
-        if graph.class_names:
-            columns["class_name"] = pa.array(list(graph.class_names)).take(pa.array(values))
-    else:
-        flat = pa.array(values.reshape(-1))
-        columns[what] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-    return pa.table(columns)
+            pq.write_table(weft.training.table_of(values[order], order, 0, graph, what), file)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
+    from weft.training.answers import table_of, told
     from weft.training.checkpoint import checkpoint_damage
     from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
     from weft.training.inference import infer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from weft.training.planning import planner_for
     from weft.training.rehearsal import measured
     from weft.training.run import Run, parallel
+    from weft.training.shards import embed_by_tasks, infer_here, infer_task
     from weft.training.staging import device_of, name_of
     from weft.training.start import described, expected, measured_cluster, trainer_for
     from weft.training.trainer import Result, Trainer

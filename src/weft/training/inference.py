@@ -1,9 +1,11 @@
 """Exact inference over the whole graph, one convolution at a time, in bounded memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,8 +20,15 @@ from weft.plan import tp_decoupled
 from weft.sampling import NeighborSampler
 from weft.scratch import scratch_array
 
-_ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time
+ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time
 _EDGES = 1 << 20  # edges that a convolution goes over at a time
+
+
+class RowsById(Protocol):
+    """Rows of all vertices, wherever they are."""
+
+    def __getitem__(self, some: slice, /) -> np.ndarray:
+        """Those of some vertices in a row."""
 
 
 @dataclass
@@ -49,11 +58,11 @@ def infer(
         if isinstance(model, Decoupled):
             with torch.no_grad():
                 return _infer_decoupled(model, graph, features, dtype)
-        if graph.num_vertices > _ROWS:
+        if graph.num_vertices > ROWS:
             check_rows(model, graph.num_features)
         with torch.inference_mode():
             store = _Store(graph.num_vertices, memory, scratch)
-            return _Layerwise(model, graph, features, dtype, threads, store).infer()
+            return _infer_layerwise(Layerwise(model, graph, dtype, threads), graph.num_vertices, threads, store)
     finally:
         model.train(was_training)
 
@@ -73,51 +82,56 @@ def _device_of(model: nn.Module) -> torch.device:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
-class _Layerwise:
-    """Goes through a model one convolution at a time: what comes before it row by row, and then its edges."""
+class Layerwise:
+    """A model one convolution at a time: what comes before it row by row, and then its edges."""
 
-    def __init__(
-        self, model: nn.Module, graph: Graph, features: Features, dtype: torch.dtype, threads: int, store: "_Store"
-    ) -> None:
-        self._graph, self._features, self._dtype, self._threads, self._store = graph, features, dtype, threads, store
+    def __init__(self, model: nn.Module, graph: Graph, dtype: torch.dtype, threads: int) -> None:
+        self._graph, self._features, self._dtype, self._threads = graph, graph.features_to_train_on(), dtype, threads
         self._runner, self._sampler = LayerwiseRunner(model), NeighborSampler(graph, [-1], threads=threads)
         self._device = _device_of(model)
-        self._computed: list[np.ndarray] = []  # the convolutions' results so far
-        self._pending: Pending | None = None
 
-    def infer(self) -> Inference:
-        """All convolutions, and what comes after the last one."""
-        entered = np.empty(0)
-        while True:
-            rows = self._store.filled(self._up_to_next())
-            if self._pending is None:
-                return Inference(np.array(rows), np.array(entered))
-            entered = rows
-            self._computed.append(self._store.filled(self._convolved(self._pending, rows)))
-
-    def _up_to_next(self) -> Iterator[Tensor]:
-        """The inputs of the next convolution, some vertices at a time; without a next one, the model's results."""
-        graph, self._pending = self._graph, None
+    def up_to_next(self, some: slice, computed: Sequence[RowsById]) -> Pending | Tensor:
+        """The next convolution's inputs for some vertices, by the earlier ones' results; or the model's results."""
+        graph = self._graph
         edge_data = {"edge_weight": graph.edge_weight is not None, "edge_type": graph.edge_type is not None}
-        for first in range(0, graph.num_vertices, _ROWS):
-            some = slice(first, first + _ROWS)
-            x = self._there(self._features[some]).to(self._dtype)
-            earlier = [self._there(rows[some]) for rows in self._computed]
-            types = None if graph.vertex_type is None else self._there(graph.vertex_type[some])
-            reached = self._runner.advance(x, earlier, edge_data, types)
-            if isinstance(reached, Pending):
-                self._pending, reached = reached, reached.inputs
-            yield reached
+        x = self._there(self._features[some]).to(self._dtype)
+        earlier = [self._there(rows[some]) for rows in computed]
+        types = None if graph.vertex_type is None else self._there(graph.vertex_type[some])
+        return self._runner.advance(x, earlier, edge_data, types)
 
-    def _convolved(self, pending: Pending, rows: np.ndarray) -> Iterator[Tensor]:
-        for first, end in vertex_ranges(self._graph.indptr, _EDGES, _ROWS):
-            sample = self._sampler.sample(np.arange(first, end), 0, 0)
-            x = gather(rows, sample.vertices, threads=self._threads).to(self._device)
-            yield self._runner.convolve(pending, x, sample)
+    def pieces(self) -> list[tuple[int, int]]:
+        """Vertices whose edges a convolution goes over at a time."""
+        return list(vertex_ranges(self._graph.indptr, _EDGES, ROWS))
+
+    def convolved(self, pending: Pending, some: tuple[int, int], rows: Callable[[Tensor], Tensor]) -> Tensor:
+        """A convolution's results for some vertices; `rows`: its inputs by vertex."""
+        sample = self._sampler.sample(np.arange(*some), 0, 0)
+        return self._runner.convolve(pending, rows(sample.vertices).to(self._device), sample)
 
     def _there(self, rows: np.ndarray) -> Tensor:
         """Rows where the model is."""
         return torch.from_numpy(np.array(rows)).to(self._device)
+
+
+def _infer_layerwise(layers: Layerwise, vertices: int, threads: int, store: "_Store") -> Inference:
+    """All convolutions, and what comes after the last one."""
+    computed: list[np.ndarray] = []  # the convolutions' results so far
+    entered, pending = np.empty(0), list[Pending]()  # the rows before the last one, and the one that is due, if any
+
+    def inputs() -> Iterator[Tensor]:
+        for first in range(0, vertices, ROWS):
+            reached = layers.up_to_next(slice(first, first + ROWS), computed)
+            if isinstance(reached, Pending):
+                pending[:], reached = [reached], reached.inputs
+            yield reached
+
+    while True:
+        pending.clear()
+        rows = store.filled(inputs())
+        if not pending:
+            return Inference(np.array(rows), np.array(entered))
+        entered, there = rows, partial(gather, rows, threads=threads)
+        computed.append(store.filled(layers.convolved(pending[0], some, there) for some in layers.pieces()))
 
 
 class _Store:

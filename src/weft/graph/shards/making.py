@@ -1,18 +1,16 @@
 """The stages of a job in their order: ids looked at and numbered, edges sent to destinations, lists made, files copied."""
 
-import fcntl
 import os
 import resource
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from weft.errors import InputError, StorageError
+from weft.errors import InputError
 from weft.graph.csr import id_type, range_bounds, running_sum
 from weft.graph.directory import ArrayEntry, DirectoryWriter, Facts
 from weft.graph.edges_to_csr import ProgressCallback
@@ -20,8 +18,8 @@ from weft.graph.shards.assembly import arrays_of, entries_of, make_files, region
 from weft.graph.shards.job import Job, Layout
 from weft.graph.shards.names import missing_name
 from weft.graph.shards.request import ShardRequest, described, tasks_for
-from weft.graph.shards.work import Runner, TaskResult, Work
-from weft.graph.storage import forget_steps, named_errors, steps_folder
+from weft.graph.shards.work import Runner, TaskResult, Work, alone_in
+from weft.graph.storage import forget_steps, steps_folder
 
 _TITLES = {  # what a user is told of a stage
     "looked": "looking at vertices",
@@ -61,7 +59,7 @@ def make_shards(
     writer.check()
     job, identity, left_out = described(request)
     work = Work(steps_folder(out, [identity, job.plain()]))
-    with _alone(work.folder):
+    with alone_in(work.folder):
         stages = _Stages(work, job, run, progress)
         try:
             layout = stages.number()
@@ -197,20 +195,3 @@ class _Stages:
         missing = [one["missing"] for one in known if one["missing"]]
         if missing:
             raise missing_name(self._work, *min(missing))
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep the same command from running twice at a time."""
-    with named_errors(folder, "writing"):
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "lock", "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StorageError(
-                    f"another command makes the same graph now, in {folder}: wait for it, or stop it"
-                ) from None
-            for left in folder.glob("*/*.*"):  # of tasks that were killed
-                shutil.rmtree(left, ignore_errors=True)
-            yield

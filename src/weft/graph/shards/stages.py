@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from weft.graph.shards import assembly, edges, names, vertices
-from weft.graph.shards.work import StageFunction, TaskResult, Work
+from weft.graph.shards.work import StageFunction, TaskResult, do_task
 
 STAGES: dict[str, StageFunction] = {
     "looked": vertices.looked_at,
@@ -20,15 +20,11 @@ STAGES: dict[str, StageFunction] = {
     "places": edges.placed,
     "copies": assembly.copied,
 }
-_runs: dict[str, Work] = {}  # of this process: what was read of a job is read once in a run
 
 
 def run_task(folder: Path, run: str, stage: str, index: int) -> TaskResult:
     """Run a task of a job, wherever its folder is seen. `run`: a name of the command that asks for it."""
-    if run not in _runs:
-        _runs.clear()
-        _runs[run] = Work(folder)
-    return _runs[run].do(stage, index, STAGES[stage])
+    return do_task(STAGES[stage], folder, run, stage, index)
 
 
 def run_here(folder: Path, run: str, stage: str, indices: Sequence[int]) -> Iterator[tuple[int, TaskResult]]:

@@ -1,16 +1,19 @@
 """The folder of a job, which all its tasks see: what each has made, all or nothing, so that a stopped job goes on."""
 
+import fcntl
 import json
 import os
 import resource
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from weft.errors import StorageError
 from weft.graph.csr import running_sum
 from weft.graph.storage import named_errors
 
@@ -19,6 +22,9 @@ StageFunction = Callable[["Work", int, Path], TaskResult]  # the job's folder, a
 Runner = Callable[
     [Path, str, str, Sequence[int]], Iterator[tuple[int, TaskResult]]
 ]  # runs tasks of a stage, in any order
+
+
+_runs: dict[str, "Work"] = {}  # of this process: what was read of a job is read once in a run
 
 
 class Work:
@@ -73,6 +79,31 @@ class Work:
         """Remove what nobody reads any more."""
         for stage in stages:
             shutil.rmtree(self.folder / stage, ignore_errors=True)
+
+
+def do_task(task: StageFunction, folder: Path, run: str, stage: str, index: int) -> TaskResult:
+    """Do a task of a job, wherever its folder is seen. `run`: a name of the command that asks for it."""
+    if run not in _runs:
+        _runs.clear()
+        _runs[run] = Work(folder)
+    return _runs[run].do(stage, index, task)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep the same command from running twice at a time."""
+    with named_errors(folder, "writing"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StorageError(
+                    f"another command makes the same now, in {folder}: wait for it, or stop it"
+                ) from None
+            for left in folder.glob("*/*.*"):  # of tasks that were killed
+                shutil.rmtree(left, ignore_errors=True)
+            yield
 
 
 def write_sections(file: Path, values: np.ndarray, counts: Sequence[int] | np.ndarray) -> None:

@@ -1,0 +1,33 @@
+"""What a trained model says of vertices, as its users get it: a table under the names that came in."""
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from weft.graph import Graph
+from weft.training.objectives import probabilities
+
+
+def told(outputs: np.ndarray, what: str, several: bool) -> np.ndarray:
+    """A model's results as predictions or probabilities; `several`: may a vertex have several labels?"""
+    shares = probabilities(torch.from_numpy(outputs), several)
+    if what == "probabilities":
+        return shares.numpy()
+    return ((shares > 0.5).to(torch.uint8) if several else shares.argmax(1).int()).numpy()
+
+
+def table_of(values: np.ndarray, vertices: np.ndarray, first: int, graph: Graph, what: str) -> pa.Table:
+    """Values of some vertices, which were imported one after another; `first`: the first one's place then."""
+    ids = pa.array(range(first, first + len(vertices)))
+    columns = {"id": ids if graph.names is None else graph.names.slice(first, len(vertices))}
+    if graph.vertex_type is not None:  # ids may be the same in several types
+        kinds = pa.array(graph.vertex_type[vertices])
+        columns["type"] = pa.array(list(graph.vertex_type_names)).take(kinds) if graph.vertex_type_names else kinds
+    if values.ndim == 1:
+        columns["class"] = pa.array(values)
+        if graph.class_names:
+            columns["class_name"] = pa.array(list(graph.class_names)).take(pa.array(values))
+    else:
+        flat = pa.array(values.reshape(-1))
+        columns[what] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+    return pa.table(columns)

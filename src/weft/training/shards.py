@@ -1,0 +1,214 @@
+"""Exact inference by tasks that each hold a piece of the vertices, and meet in files of a folder that they all see.
+
+A convolution's inputs are written piece by piece, and read by whoever has edges from them; what is done stays done. The
+numbers are those of `infer`, bit by bit: pieces end where its own do.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from weft.errors import ConfigError
+from weft.graph import (
+    Graph,
+    ProgressCallback,
+    Runner,
+    TaskResult,
+    Work,
+    alone_in,
+    do_task,
+    forget_steps,
+    steps_folder,
+    written_beside,
+)
+from weft.nn import Decoupled, Pending, check_rows, encoder_of
+from weft.training.answers import table_of, told
+from weft.training.inference import ROWS, Layerwise
+from weft.training.models import load_model
+
+_SHARD = 1 << 18  # rows in a file of the result
+_CHUNK = 1 << 20  # original ids read at a time
+
+
+def embed_by_tasks(
+    graph: Graph, model: Path, what: str, out: Path, run: Runner, progress: ProgressCallback | None = None
+) -> int:
+    """Write what a model says of all vertices as a folder of Parquet files, in the order of the import; how many rows."""
+    assert graph.path is not None
+    loaded, settings = load_model(model, graph)
+    encoder = encoder_of(loaded)
+    if isinstance(encoder, Decoupled):
+        raise ConfigError("a decoupled model computes all vertices at once: embed without --on ray")
+    if graph.num_vertices > ROWS:
+        check_rows(encoder, graph.num_features)
+    out, link = Path(os.path.realpath(out)), settings.task.name == "link"
+    job = {"graph": str(graph.path.absolute()), "model": str(model.absolute()), "what": what, "link": link}
+    state = (model / "state.json").read_text()  # which has the sums of the parameters
+    work = Work(steps_folder(out, [job, graph.checksum, state]))
+    with alone_in(work.folder):
+        work.save("job", job)
+        stages = _Stages(work, run, progress)
+        depth = stages.compute(graph.num_vertices)
+        work.save("last", depth if link or what != "embeddings" else depth - 1)
+        shards = -(-graph.num_vertices // _SHARD)
+        stages.do("shards", shards)
+        with written_beside(out) as beside:
+            beside.mkdir()
+            for index in range(shards):
+                shutil.copyfile(work.place("shards", index) / "part.parquet", beside / f"part-{index:05}.parquet")
+    forget_steps(out)
+    return graph.num_vertices
+
+
+def infer_task(folder: Path, run: str, stage: str, index: int) -> TaskResult:
+    """Do a task of such a job, wherever its folder is seen. `run`: a name of the command that asks for it."""
+    kind, _, call = stage.partition("-")
+    task = _shard if kind == "shards" else partial({"rows": _rows, "edges": _edges}[kind], int(call))
+    return do_task(task, folder, run, stage, index)
+
+
+def infer_here(folder: Path, run: str, stage: str, indices: Sequence[int]) -> Iterator[tuple[int, TaskResult]]:
+    """Do tasks in this process, one after another."""
+    for index in indices:
+        yield index, infer_task(folder, run, stage, index)
+
+
+class _Stages:
+    """Goes through the convolutions: all inputs, all results, and so on, until there is none left."""
+
+    def __init__(self, work: Work, run: Runner, progress: ProgressCallback | None) -> None:
+        self._work, self._run, self._progress, self._name = work, run, progress, uuid.uuid4().hex
+
+    def compute(self, vertices: int) -> int:
+        """The model's results; which of the rows these are."""
+        call, pieces = 0, len(_Loaded.of(self._work).layers.pieces())
+        while self.do(f"rows-{call}", -(-vertices // ROWS))[0]["pending"]:
+            self.do(f"edges-{call}", pieces)
+            call += 1
+        return call
+
+    def do(self, stage: str, count: int) -> list[TaskResult]:
+        """All tasks of a stage, unless they are done."""
+        results: list[TaskResult] | None = self._work.load(stage)
+        if results is None:
+            found: dict[int, TaskResult] = {}
+            for index, result in self._run(self._work.folder, self._name, stage, range(count)):
+                found[index] = result
+                if self._progress:
+                    self._progress(stage.replace("-", " "), len(found), count)
+            results = [found[index] for index in range(count)]
+            self._work.save(stage, results)
+        return results
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """Graph and model, as a process needs them."""
+
+    graph: Graph
+    layers: Layerwise
+    what: str
+
+    @staticmethod
+    def of(work: Work) -> "_Loaded":
+        return _loaded(work)
+
+
+@lru_cache(maxsize=1)
+def _loaded(work: Work) -> _Loaded:
+    job = work.load("job")
+    graph = Graph.mapped(job["graph"])  # the command has checked it
+    model, settings = load_model(Path(job["model"]), graph)
+    dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
+    return _Loaded(graph, Layerwise(encoder_of(model).to(dtype).eval(), graph, dtype, 1), job["what"])
+
+
+class _Rows:
+    """Rows that the tasks of a stage have written, by vertex."""
+
+    def __init__(self, work: Work, stage: str, bounds: Sequence[int]) -> None:
+        result = work.load(stage)[0]
+        self._files = [work.place(stage, index) / "rows" for index in range(len(bounds) - 1)]
+        self._bounds = np.array(bounds)
+        self._shape, self._dtype = tuple(result["shape"]), np.dtype(result["dtype"])
+
+    def __getitem__(self, some: slice) -> np.ndarray:
+        return self.of(np.arange(*some.indices(int(self._bounds[-1]))))
+
+    def of(self, vertices: np.ndarray) -> np.ndarray:
+        """Those of some vertices."""
+        out = np.empty((len(vertices), *self._shape), dtype=self._dtype)
+        file = np.searchsorted(self._bounds, vertices, side="right") - 1
+        for index in np.unique(file):
+            at = np.flatnonzero(file == index)
+            first, end = self._bounds[index : index + 2]
+            there = np.memmap(self._files[index], self._dtype, "r", shape=(int(end - first), *self._shape))
+            out[at] = there[vertices[at] - first]
+        return out
+
+
+def _inputs(work: Work, call: int) -> _Rows:
+    vertices = _Loaded.of(work).graph.num_vertices
+    return _Rows(work, f"rows-{call}", [*range(0, vertices, ROWS), vertices])
+
+
+def _computed(work: Work, calls: int) -> list[_Rows]:
+    bounds = [0, *(end for _, end in _Loaded.of(work).layers.pieces())]
+    return [_Rows(work, f"edges-{call}", bounds) for call in range(calls)]
+
+
+def _rows(call: int, work: Work, index: int, out: Path) -> TaskResult:
+    """Some inputs of a convolution; where there is none any more, results of the model."""
+    some = slice(index * ROWS, (index + 1) * ROWS)
+    with torch.inference_mode():
+        reached = _Loaded.of(work).layers.up_to_next(some, _computed(work, call))
+        pending = isinstance(reached, Pending)
+        return {"pending": pending, **_write(reached.inputs if isinstance(reached, Pending) else reached, out)}
+
+
+def _edges(call: int, work: Work, index: int, out: Path) -> TaskResult:
+    """Some results of a convolution."""
+    layers, inputs = _Loaded.of(work).layers, _inputs(work, call)
+    with torch.inference_mode():
+        pending = layers.up_to_next(slice(0, 1), _computed(work, call))
+        assert isinstance(pending, Pending)
+        some = layers.pieces()[index]
+        return _write(layers.convolved(pending, some, lambda ids: torch.from_numpy(inputs.of(ids.numpy()))), out)
+
+
+def _write(rows: Tensor, out: Path) -> TaskResult:
+    values = rows.cpu().numpy()
+    values.tofile(out / "rows")
+    return {"shape": list(values.shape[1:]), "dtype": values.dtype.str}
+
+
+def _shard(work: Work, index: int, out: Path) -> TaskResult:
+    """Some rows of the result, in the order of the import."""
+    loaded, call = _Loaded.of(work), work.load("last")
+    graph, what, first = loaded.graph, loaded.what, index * _SHARD
+    vertices = _imported(graph, first, min(first + _SHARD, graph.num_vertices))
+    values: np.ndarray = _inputs(work, call).of(vertices)
+    values = values if what == "embeddings" else told(values, what, graph.multi_label)
+    pq.write_table(table_of(values, vertices, first, graph, what), out / "part.parquet")
+    return {}
+
+
+def _imported(graph: Graph, first: int, end: int) -> np.ndarray:
+    """The vertices that were imported as numbers `first` to `end`; original ids are read a chunk at a time."""
+    if graph.original_ids is None:
+        return np.arange(first, end)
+    found = np.empty(end - first, dtype=np.int64)
+    for begin in range(0, graph.num_vertices, _CHUNK):
+        ids = np.asarray(graph.original_ids[begin : begin + _CHUNK])
+        at = np.flatnonzero((ids >= first) & (ids < end))
+        found[ids[at] - first] = begin + at
+    return found

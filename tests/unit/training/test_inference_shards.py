@@ -1,0 +1,85 @@
+"""Inference by tasks: the table of `weft embed`, in files; stopped, it goes on."""
+
+import pyarrow.parquet as pq
+import pytest
+
+import weft
+from weft.cli import main
+from weft.errors import ConfigError
+from weft.graph import Graph, communities
+from weft.partition import allocate, write_partitioned
+from weft.plan import Settings
+from weft.training import embed_by_tasks, infer_here, inference, save_model, shards
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(inference, "ROWS", 128)
+    monkeypatch.setattr(shards, "ROWS", 128)
+    monkeypatch.setattr(inference, "_EDGES", 700)
+    monkeypatch.setattr(shards, "_SHARD", 150)
+    monkeypatch.setattr(shards, "_CHUNK", 90)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    graph = communities(folder / "g", vertices=600, edges=6000, width=12, classes=4)
+    write_partitioned(graph, allocate(graph, 3, "random"), 3, folder / "parts")
+    return Graph.open(folder / "parts")
+
+
+def trained(graph, folder, **settings):
+    batches = {} if "full_graph" in settings else {"fanouts": [3, 3], "batch_size": 100}
+    settings = {"model": "sage", "hidden": 8, "epochs": 1, "threads": 1} | batches | settings
+    result = weft.train(graph, **settings)
+    save_model(folder, result.model, Settings.read(settings, "here"), graph)
+    return folder
+
+
+def by_one_process(graph, model, what, folder):
+    words = ["embed", graph.path, "--model", model, "--what", what, "--out", folder / "one.parquet", "--threads", 1]
+    assert main([*map(str, words), "--overwrite"]) == 0
+    return pq.read_table(folder / "one.parquet")
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+def test_tasks_tell_what_one_process_tells(graph, tmp_path, model):
+    kept = trained(graph, tmp_path / "model", model=model)
+    for what in ("embeddings", "predictions", "probabilities"):
+        assert embed_by_tasks(graph, kept, what, tmp_path / what, infer_here) == 600
+        assert len(list((tmp_path / what).iterdir())) == 4
+        assert pq.read_table(tmp_path / what).equals(by_one_process(graph, kept, what, tmp_path))
+    assert not list(tmp_path.glob(".*"))
+
+
+class Stop(Exception):
+    """A kill, as far as tasks go."""
+
+
+@pytest.mark.parametrize("stage", ["rows-0", "edges-0", "rows-1", "shards"])
+def test_what_was_stopped_goes_on(graph, tmp_path, stage):
+    kept, ran = trained(graph, tmp_path / "model"), []
+
+    def stopping(folder, run, current, indices):
+        for done in infer_here(folder, run, current, indices):
+            if current == stage:
+                raise Stop
+            yield done
+
+    def noting(folder, run, current, indices):
+        ran.append(current)
+        yield from infer_here(folder, run, current, indices)
+
+    with pytest.raises(Stop):
+        embed_by_tasks(graph, kept, "predictions", tmp_path / "out", stopping)
+    assert not (tmp_path / "out").exists()
+    embed_by_tasks(graph, kept, "predictions", tmp_path / "out", noting)
+    assert ran[0] == stage  # what was done before is not done again
+    assert pq.read_table(tmp_path / "out").equals(by_one_process(graph, kept, "predictions", tmp_path))
+
+
+def test_decoupled_models_are_refused(graph, tmp_path):
+    kept = trained(graph, tmp_path / "model", model="gcn", full_graph=True, plan="tp-decoupled")
+    with pytest.raises(ConfigError, match="embed without --on ray"):
+        embed_by_tasks(graph, kept, "predictions", tmp_path / "out", infer_here)
