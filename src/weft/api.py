@@ -47,7 +47,7 @@ def train(
         return _on_workers(graph, model, objective, settings, checked)
     world = joined(checked)
     try:
-        with listener_for(checked, quiet=world.rank > 0) as listen:
+        with world.during("the start"), listener_for(checked, quiet=world.rank > 0) as listen:
             objective = (objective or objective_named(checked)).setup(graph, checked)
             chosen = model if model is not None else make_model(checked, graph, objective)
             return trainer_for(graph, chosen, checked, listen, world, objective).fit()

@@ -26,7 +26,8 @@ def joined(
     """
     world = weft.exchange.World.join(timeout, transport, ports, devices, tls)
     try:
-        yield world
+        with world.during("the start"):
+            yield world
     except Exception as error:
         if not (isinstance(error, ClusterError) or is_shortage(error)):
             raise

@@ -4,11 +4,16 @@ import contextlib
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from weft import api
+from weft.commands.joining import joined
 from weft.errors import ClusterError
+from weft.exchange import World
 from weft.exchange.last_resort import LastResort
+from weft.graph import communities
 
 
 def hangs(world, victim):
@@ -46,6 +51,18 @@ def goes_on(world):
 
 def test_a_worker_that_goes_on_by_itself_is_let_be(processes):
     assert processes(2, goes_on) == [False, True]
+
+
+def test_whole_commands_and_runs_are_in_the_midst_of_a_run(monkeypatch, tmp_path):
+    depths, own = [], World()
+    monkeypatch.setattr(api, "joined", lambda settings: own)
+    monkeypatch.setattr(
+        api, "trainer_for", lambda *given: SimpleNamespace(fit=lambda: depths.append(own._resort._depth))
+    )
+    api.train(communities(tmp_path / "g", vertices=50, edges=200, width=4, classes=2, train=0.4), epochs=1)
+    with joined(5.0) as world:
+        depths.append(world._resort._depth)
+    assert depths == [1, 1] and own._resort._depth == world._resort._depth == 0
 
 
 def noted(monkeypatch, handler=signal.SIG_DFL):
