@@ -59,7 +59,8 @@ def fit(cluster: Cluster, seen: Sequence[Observation], known: dict[str, float]) 
     kinds, units, seconds, trust, pace = told_by(cluster, seen)
     before = np.array([known[kind] for kind in kinds])
     found = steps_and_layers_alike(units, seconds, trust)
-    untold = doubts(found, before, units, seconds, trust) > _UNTOLD
+    doubted = doubts(found, before, units, seconds, trust) > _UNTOLD
+    untold = doubted & (before > 0)  # of others nothing better is known
     untold[-2:] = False  # alike where they are not told apart
     if untold.any():
         found[untold] = before[untold]
