@@ -104,9 +104,8 @@ class Convolution(ABC):
     typed: ClassVar[bool] = False  # does it need the types of edges?
     ignores_types: ClassVar[bool] = False  # is it no different with them?
     adds_up: bool = False  # are edges just summed (or averaged), so that each may count for another number?
-    mixing: str | None = (
-        None  # how rows are mixed in decoupled models: gcn, mean, sum, attention, relations; None: it can't be
-    )
+    # How rows are mixed in decoupled models: gcn, mean, sum, attention, relations; None: it can't be.
+    mixing: str | None = None
 
     def __init__(self, conv: MessagePassing) -> None:
         self.conv = conv

@@ -214,9 +214,7 @@ class _Decoupled(_Sliced):
         model, size = space.model, space.size
         mixings = space.depth - (variant.enters if variant else 0)
         times = mixings * (variant.heads if variant else 1)
-        attended = (
-            sum(variant.attentions) if variant else 0
-        )  # heads, of which every worker takes the soft-max of all edges
+        attended = sum(variant.attentions) if variant else 0  # heads, each with a soft-max of all edges
         dense = sum(cost.source + cost.destination for cost in model.layers)
         fixed = sum(cost.fixed for cost in model.layers)
         mixed = edge * times

@@ -29,9 +29,7 @@ _VERTICES, _EDGES, _WIDTH, _TRAIN = 240_000, 4_800_000, 64, 0.0086
 _ROWS_FROM_DISK = 500
 _BEFORE = 2  # batches by which a plan opens its connections and warms up memory
 _ENOUGH = 0.6  # seconds of a plan's epochs that do, even if they differ
-_AGREE = (
-    0.03  # standard error of what processors worked in them, as a share: by as much the costs that fit best are off
-)
+_AGREE = 0.03  # standard error, as a share, of what processors worked in them: the best fit is off by as much
 _PLANS = tuple(
     Plan(tuple(layers.split(",")), seeds=seeds, cache=cache, slack=0.0)
     for layers, seeds, cache in (
