@@ -71,11 +71,19 @@ def remove_leftovers(path: Path) -> None:
     for left in path.parent.glob(f".{path.name}.writing-*"):
         name, _, writer = left.name.rpartition(".writing-")
         pid, _, aside = writer.partition("-")
-        if not pid.isdigit() or int(pid) == os.getpid() or not Path(f"/proc/{pid}").exists():
+        if not pid.isdigit() or int(pid) == os.getpid() or not _runs(pid):
             if aside and not path.with_name(name[1:]).exists():
                 os.rename(left, path.with_name(name[1:]))
             else:
                 _remove(left)
+
+
+def _runs(pid: str) -> bool:
+    """Does a process run? One that has ended, and whose end nobody has asked for yet, does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def remove_whole(path: Path) -> None:

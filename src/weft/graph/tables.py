@@ -255,7 +255,9 @@ def _edges(table: Table, wanted: list[str], extra: dict[str, str], names: _Ids |
 
 def edge_kinds(column: pa.Array, where: str) -> np.ndarray:
     """A column of the types of edges."""
-    if column.null_count or pa.types.is_boolean(column.type) or pa.types.is_temporal(column.type):
+    kind = decoded(column).type
+    in_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    if column.null_count or in_bytes or pa.types.is_boolean(kind) or pa.types.is_temporal(kind):
         raise InputError(f"{where} does not hold each edge's type: they are whole numbers from 0 on")
     return cast(column, pa.int64(), where).to_numpy(zero_copy_only=False)
 

@@ -16,7 +16,8 @@ import pytest
 
 from weft.cli import main
 from weft.errors import GraphFormatError, InputError, StorageError
-from weft.graph import DirectoryWriter, Graph, named_errors, written_beside
+from weft.graph import DirectoryWriter, Graph, named_errors, remove_leftovers, written_beside
+from weft.graph.tables import edge_kinds
 
 
 @pytest.fixture
@@ -339,3 +340,20 @@ def test_a_disk_that_becomes_read_only_while_it_is_written_to(tmp_path, monkeypa
         beside.mkdir()
         monkeypatch.setattr("shutil.rmtree", refuse)
         refuse(beside)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(1)])
+def test_types_of_edges_as_bytes_are_refused(kind):
+    with pytest.raises(InputError, match="there does not hold each edge's type: they are whole numbers from 0 on"):
+        edge_kinds(pa.array([b"0", b"1"], kind), "there")
+
+
+def test_what_a_process_left_that_has_ended_is_removed_though_nobody_asked_for_its_end(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # a zombie, as of a launcher that was killed
+    running = f".g.writing-{os.getppid()}"
+    for name in (f".g.writing-{ended.pid}", running):
+        (tmp_path / name).mkdir()
+    remove_leftovers(tmp_path / "g")
+    assert [path.name for path in tmp_path.iterdir()] == [running]
+    ended.wait()
