@@ -25,8 +25,8 @@ def test_work_is_scaled_by_what_pieces_take_here(ranks, monkeypatch):
     assert others == [first, first] and first.machine == of.machine
     assert (first.near, first.far) == (pytest.approx(2), pytest.approx(3))  # of the worker that took least
     times = {kind: first.work[kind] / rate for kind, rate in of.work.items() if rate}
-    assert times["pace"] == times["message"] == pytest.approx(2)
-    assert times["gather"] == times["carry"] == pytest.approx(3)
+    assert (times["pace"], times["message"]) == (pytest.approx(2), pytest.approx(2))
+    assert (times["gather"], times["carry"]) == (pytest.approx(3), pytest.approx(3))
     assert times["step"] == times["busy"] == times["disk"] == 1
 
 
