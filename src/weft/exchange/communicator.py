@@ -265,10 +265,12 @@ class SocketTransport:
     ) -> None:
         self._open: SocketLinks | None = links
         self._ranks, self._disconnect = ranks, disconnect
+        self._lost: list[int] = []  # once a worker is lost, nobody knows what the others' next message is of
 
     @property
     def _links(self) -> SocketLinks:
         assert self._open is not None, "this communicator was closed"  # its sockets' numbers may be others' by now
+        self._check(self._lost)
         return self._open
 
     def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
@@ -297,6 +299,7 @@ class SocketTransport:
         self._open = None
 
     def _check(self, lost: list[int]) -> None:
+        self._lost = lost
         if lost:
             workers = ", ".join(f"worker {self._ranks[member]}" for member in lost)
             raise ClusterError(f"{workers} stopped answering")

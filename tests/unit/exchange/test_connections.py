@@ -211,6 +211,20 @@ def test_lost_workers_become_one_sentence():
 
 
 @EITHER
+def test_later_exchanges_tell_of_the_same_loss(pair):
+    """What one that was cut short has left unread is not taken for the next one's."""
+    with meshed(3, timeout=0.2, pair=pair) as (ends, links):
+        ends[2][0].close()  # one is lost while another one is late
+        carried = SocketTransport(links[0], [3, 5, 7])
+        wait = carried.start_any(np.zeros(0, np.uint8), [0, 0, 0])
+        with pytest.raises(ClusterError, match=r"^worker 7 stopped answering"):
+            wait()
+        links[1].begin(np.ones(8, np.uint8), [8, 0, 0])
+        with pytest.raises(ClusterError, match=r"^worker 7 stopped answering"):
+            carried.start_any(np.zeros(0, np.uint8), [0, 0, 0])()
+
+
+@EITHER
 def test_workers_at_different_steps_are_found_out(pair):
     with meshed(2, pair=pair) as (_, links):
         links[0].begin(np.ones(8, np.uint8), [0, 8])
