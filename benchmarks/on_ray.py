@@ -26,19 +26,9 @@ from weft.lab import Sandbox
 from weft.partition import allocate, write_partitioned
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "ray"))
-from ray_nodes import Nodes
+from ray_nodes import Nodes, started_apart
 
 PIECE = 1 << 20
-OWN_PLACE = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "WEFT_SECRET",
-)
 IMPORT = ["--nodes", "nodes.parquet", "--features", "f*"]
 
 
@@ -53,10 +43,9 @@ class Cluster:
         self.nodes.wait(self.head)
 
     def start(self, command, host, environment, output):
-        """A process on a host, which is no worker of the sandbox's."""
-        given = [*(f"-u{name}" for name in OWN_PLACE), *(f"{name}={value}" for name, value in environment.items())]
+        """A process on a host."""
         with open(output or os.devnull, "wb") as out:
-            return self.box.start(["env", *given, *map(str, command)], host, output=out, errors=out)
+            return started_apart(self.box, command, host, environment, out)
 
     def weft(self, words, launcher=()):
         """What a command on the first host says."""

@@ -110,7 +110,7 @@ def interpret(monkeypatch: Any) -> None:
     for module in (draws, numbering):
         monkeypatch.setattr(module, "launch", launched)
     monkeypatch.setattr(drawing, "has_kernels", lambda device: True)
-    monkeypatch.setattr(drawing, "free_memory", lambda device: 1 << 30)
+    monkeypatch.setattr(drawing, "memory_of", lambda device: 1 << 30)
 
 
 class _Module(torch.utils.backend_registration._DummyBackendModule):

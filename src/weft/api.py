@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
@@ -16,7 +15,17 @@ from weft.nn import LinkPredictor
 from weft.plan import Settings, check_own_model, check_workers
 from weft.plugins import LAUNCHERS
 from weft.report import listener_for
-from weft.training import LossObjective, Objective, Result, as_graph, joined, make_model, objective_named, trainer_for
+from weft.training import (
+    LossObjective,
+    Objective,
+    Result,
+    as_graph,
+    dtype_for,
+    joined,
+    make_model,
+    objective_named,
+    trainer_for,
+)
 
 
 def train(
@@ -71,7 +80,7 @@ def _on_workers(
     result, trained = LAUNCHERS.get(parallel.on)().call(request, work)
     if model is None or trained is None:
         return result
-    model.to(getattr(torch, checked.model.dtype)).load_state_dict(trained.state_dict())
+    model.to(dtype_for(checked)).load_state_dict(trained.state_dict())
     if result.model is trained:
         return replace(result, model=model)
     result.model.encoder = model  # of a LinkPredictor

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ray_nodes import Nodes, train
+from ray_nodes import Nodes, started_apart, train
 
 from weft.graph import communities
 from weft.lab import Sandbox
@@ -25,16 +25,6 @@ pytestmark = [
         reason="needs root, iproute2 and nsenter",
     ),
 ]
-_PLACE = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "WEFT_SECRET",
-)
 
 
 class Cluster:
@@ -47,10 +37,9 @@ class Cluster:
         self.head = self.nodes.add(f"10.77.0.{len(self.nodes.started) + 1}", 6379, cpus, **environment)
 
     def start(self, command, host, environment):
-        """A process on a host, which is no worker of the sandbox's."""
-        given = [*(f"-u{name}" for name in _PLACE), *(f"{name}={value}" for name, value in environment.items())]
+        """A process on a host."""
         with open(self.folder / "said", "ab") as said:
-            return self.box.start(["env", *given, *map(str, command)], host, output=said, errors=said)
+            return started_apart(self.box, command, host, environment, said)
 
     def weft(self, *words, folder=".", **environment):
         """A command on the first node, begun; what it says is added to the file `said`."""

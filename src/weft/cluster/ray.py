@@ -22,7 +22,7 @@ import weft.graph
 from weft.cluster import ray_host
 from weft.cluster.crew import GRACE
 from weft.cluster.launcher import Launcher, Request, started_again
-from weft.cluster.ray_joining import address_of, check_address, joined_ray
+from weft.cluster.ray_joining import address_of, joined_ray
 from weft.cluster.ray_watch import Running, RunningHosts, first_line
 from weft.errors import ClusterError, ConfigError, WeftError
 from weft.exchange import new_secret
@@ -60,7 +60,6 @@ class Ray(Launcher):
 
     def submit(self, request: Request) -> int:
         """Run the workers, and tell how it goes; the exit code. Nothing stays allocated."""
-        check_address(address_of(request))  # sooner than what takes seconds to be imported
         request.check()
         with joined_ray(address_of(request)) as ray:
             return _run(ray, request, _Job())

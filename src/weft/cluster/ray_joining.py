@@ -4,6 +4,7 @@ import importlib
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -23,6 +24,8 @@ def address_of(request: Request) -> str:
 @contextmanager
 def joined_ray(address: str) -> Iterator[ModuleType]:
     """The module of Ray, joined to the cluster at an address; a script's own connection is used, and stays."""
+    if not _is_joined():
+        check_address(address)  # sooner than what takes seconds to be imported
     try:
         ray = importlib.import_module("ray")
     except ImportError as error:
@@ -32,7 +35,6 @@ def joined_ray(address: str) -> Iterator[ModuleType]:
     if ray.is_initialized():
         yield ray
         return
-    check_address(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # there is no common class of what may be wrong
@@ -44,6 +46,11 @@ def joined_ray(address: str) -> Iterator[ModuleType]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _is_joined() -> bool:
+    loaded = sys.modules.get("ray")
+    return loaded is not None and bool(loaded.is_initialized())
 
 
 def check_address(address: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import weft.graph
 from weft.cluster import ray_host
 from weft.cluster.launcher import Request
-from weft.cluster.ray_joining import address_of, check_address, joined_ray
+from weft.cluster.ray_joining import address_of, joined_ray
 from weft.cluster.ray_watch import first_line
 from weft.errors import ClusterError, WeftError
 from weft.graph import TaskResult
@@ -95,9 +95,7 @@ class RayTasks:
 @contextmanager
 def tasks_on_ray(out: Path, memory: int, task: RayTask = weft.graph.run_task) -> Iterator[RayTasks]:
     """Tasks on a Ray cluster whose nodes all fit, and see the folder that `out` is to be in."""
-    address = address_of(Request(()))
-    check_address(address)
-    with joined_ray(address) as ray:
+    with joined_ray(address_of(Request(()))) as ray:
         _check_nodes(ray, out.absolute().parent)
         yield RayTasks(ray, memory, task)
 

@@ -92,7 +92,7 @@ def _values(
     from weft.nn import encoder_of
 
     torch.set_num_threads(args.threads)
-    dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
+    dtype = weft.training.dtype_for(settings)
     inference = weft.training.infer(encoder_of(model).to(device, dtype), graph, dtype=dtype, threads=args.threads)
     if args.what != "embeddings":
         return weft.training.told(inference.outputs, args.what, graph.multi_label)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import weft.exchange
+from weft.commands.flags import add_number
 from weft.errors import ClusterError
 from weft.memory import is_shortage
+
+
+def add_meeting(parser: argparse.ArgumentParser) -> None:
+    """How a command's workers find each other: flags of commands that have no settings."""
+    add_number(parser, "--timeout", 60.0, "seconds to wait for other workers")
+    parser.add_argument("--ports", help="ports that workers may listen at, such as 29500-29600 (default any)")
+    parser.add_argument(
+        "--tls", metavar="secret|FILE", help="encrypt what is sent, as `weft train --tls` (default not)"
+    )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import weft.lab
 import weft.partition
 import weft.report
 from weft.commands.flags import add_number, whole_numbers
-from weft.commands.joining import joined
+from weft.commands.joining import add_meeting, joined
 from weft.errors import ConfigError
 
 
@@ -33,11 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--batches", 4, "batches whose rows are fetched")
     add_number(parser, "--allocations", 4, "allocations under which they are, ever more uneven")
     add_number(parser, "--seed", 0, "the seed of the batches")
-    add_number(parser, "--timeout", 60.0, "seconds to wait for other workers")
-    parser.add_argument("--ports", help="ports that workers may listen at, such as 29500-29600 (default any)")
-    parser.add_argument(
-        "--tls", metavar="secret|FILE", help="encrypt what is sent, as `weft train --tls` (default not)"
-    )
+    add_meeting(parser)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 

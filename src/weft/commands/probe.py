@@ -14,7 +14,7 @@ import weft.planner
 import weft.report
 import weft.training
 from weft.commands.flags import add_number
-from weft.commands.joining import joined
+from weft.commands.joining import add_meeting, joined
 from weft.errors import ConfigError
 
 _QUIET = 5.0  # seconds between lines of progress where there is no terminal
@@ -37,11 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="what workers will compute on: CUDA's devices are timed too; auto: those that are there (default)",
     )
-    add_number(parser, "--timeout", 60.0, "seconds to wait for other workers")
-    parser.add_argument("--ports", help="ports that workers may listen at, such as 29500-29600 (default any)")
-    parser.add_argument(
-        "--tls", metavar="secret|FILE", help="encrypt what is sent, as `weft train --tls` (default not)"
-    )
+    add_meeting(parser)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 

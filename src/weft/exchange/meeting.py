@@ -15,7 +15,7 @@ import weft
 from weft.errors import ClusterError, ConfigError
 from weft.exchange.connections import addresses
 from weft.exchange.encryption import OF_SECRET
-from weft.exchange.listener import given_secret, new_secret
+from weft.exchange.listener import new_secret
 from weft.place import WorkerPlace
 
 _READ = timedelta(seconds=5)  # that the first worker waits for the others to read why they don't fit together
@@ -23,13 +23,19 @@ _SECRET = "weft/secret"
 
 
 def meet(
-    place: WorkerPlace, timeout: float, transport: str, devices: bool = False, tls: str | None = None
+    place: WorkerPlace,
+    timeout: float,
+    transport: str,
+    secret: bytes | None,
+    devices: bool = False,
+    tls: str | None = None,
 ) -> tuple[dist.Store, list[int], bytes]:
     """The store, the host of each worker, and the run's secret. All must have the same versions and transport.
 
-    `devices`: may rows be on CUDA's devices, if there are any?
+    `secret`: the one that was given; None: the first worker makes one. `devices`: may rows be on CUDA's devices, if there
+    are any?
     """
-    rank, size, limit, secret = place.rank, place.size, timedelta(seconds=timeout), given_secret()
+    rank, size, limit = place.rank, place.size, timedelta(seconds=timeout)
     if transport == "gloo" and os.environ.get("WEFT_SECRET_FILE"):
         raise ConfigError("WEFT_SECRET_FILE means nothing to transport = 'gloo': drop it, or set transport = 'sockets'")
     backends = backends_for(transport, devices and torch.cuda.is_available())

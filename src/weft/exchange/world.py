@@ -160,8 +160,9 @@ class World:
         if place is None or place.size == 1:
             return cls()
         rank, size = place.rank, place.size
-        encryption = Encryption.of(tls, given_secret())
-        store, hosts, secret = meet(place, timeout, transport, devices, tls)
+        given = given_secret()
+        encryption = Encryption.of(tls, given)
+        store, hosts, secret = meet(place, timeout, transport, given, devices, tls)
         try:
             own = transport == "sockets"
             connections = SocketConnections(place, store, timeout, secret, ports, encryption) if own else None

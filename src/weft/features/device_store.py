@@ -4,9 +4,6 @@ The rows that are not cached (in host memory, in the mapped file, or at workers 
 host memory and go over together; a row that is cached never does.
 """
 
-from functools import cache
-from importlib.util import find_spec
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,6 +13,7 @@ from weft.errors import ConfigError
 from weft.features.store import FeatureStore, Sharing
 from weft.graph import Features
 from weft.memory import is_shortage
+from weft.operations import has_triton
 from weft.quantities import as_size
 
 _ROWS = 1 << 16  # that are copied at a time while a cache is filled
@@ -94,7 +92,7 @@ class DeviceStore(FeatureStore):
 def joined_tiers(places: Tensor, near: Tensor, far: Tensor) -> Tensor:
     """Row i is near[places[i]], or far[-1 - places[i]] where that is below 0; in far's dtype."""
     out = far.new_empty(len(places), far.shape[1])
-    if places.is_cuda and _has_triton():
+    if places.is_cuda and has_triton():
         from weft import triton_kernels  # only here: it takes its time
 
         triton_kernels.gather_tiers(places, near, far, out)
@@ -103,8 +101,3 @@ def joined_tiers(places: Tensor, near: Tensor, far: Tensor) -> Tensor:
         return out.copy_(near[places])
     out.copy_(far[(-1 - places).clamp(min=0)])
     return torch.where((places >= 0)[:, None], near[places.clamp(min=0)].to(far.dtype), out) if len(near) else out
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None

@@ -153,11 +153,8 @@ class _ListsMaker:
                 raise InputError(f"edge {name}s: {len(values)} values for {len(chunk.src)} edges; give one for each")
         if chunk.type is not None:
             checked_types("edge", chunk.type)
-        if chunk.weight is not None and not np.isfinite(chunk.weight).all():
-            at = int(np.flatnonzero(~np.isfinite(chunk.weight))[0])
-            raise InputError(
-                f"the weight of edge {self.edges + at} is {chunk.weight[at]}: weights must be finite numbers"
-            )
+        if chunk.weight is not None:
+            check_weights(chunk.weight, self.edges)
         self.weighted, self.typed = self.weighted or chunk.weight is not None, self.typed or chunk.type is not None
         self.edges += len(chunk.src)
 
@@ -206,6 +203,14 @@ class _ListsMaker:
             np.empty(room, dtype=np.float32) if self.weighted else None,
             np.empty(room, dtype=np.int32) if self.typed else None,
         )
+
+
+def check_weights(weights: np.ndarray, first: int) -> None:
+    """Refuse weights that are no numbers; `first`: the first one's edge."""
+    wrong = ~np.isfinite(weights)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(f"the weight of edge {first + at} is {weights[at]}: weights must be finite numbers")
 
 
 def _ids(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:

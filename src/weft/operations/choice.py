@@ -93,8 +93,14 @@ def operations_for(x: Tensor) -> Operations:
 
 
 @cache
+def has_triton() -> bool:
+    """Are there kernels for CUDA's devices?"""
+    return find_spec("triton") is not None
+
+
+@cache
 def _of_cuda() -> Operations:
-    if find_spec("triton") is None:
+    if not has_triton():
         return plain
     from weft import triton_kernels  # only here: Triton takes its time, and the CPU has no use for it
 

@@ -116,12 +116,10 @@ class Prices:
         many = len(self._cores) > 1
         self._slowest = max((link.latency or 0.0 for link in cluster.links), default=0.0) if many else 0.0
         far = max(cluster.latency if many else cluster.near_latency, self._slowest)
-        self._latencies = dict.fromkeys(
-            STAGES, (cluster.near_latency, far)
-        )  # of nothing, in hosts and among all, by stage
-        self._alike = np.equal.outer(self._host, self._host) & ~np.eye(
-            len(self._host), dtype=bool
-        )  # others of the host
+        # Of an exchange of nothing, within hosts and among all, by stage.
+        self._latencies = dict.fromkeys(STAGES, (cluster.near_latency, far))
+        others = ~np.eye(len(self._host), dtype=bool)
+        self._alike = np.equal.outer(self._host, self._host) & others  # others of the host
         self._burst = min(host.burst / host.bandwidth for host in cluster.hosts)  # in seconds
         self._busy = known.get("busy", 1.0)
 
@@ -147,10 +145,8 @@ class Prices:
             bursts = sum(min(self._burst, each) for name in names for each in longest[name])
             parts += [computes, sum(waited[n] for n in names), sum(moved[n] for n in names), bursts]
         exchange = STAGES.index("exchange")
-        hidden, copies = (
-            min(load.overlaps * (waited["exchange"] + moved["exchange"]), self._hidden(load)),
-            self._copied(load),
-        )
+        hidden = min(load.overlaps * (waited["exchange"] + moved["exchange"]), self._hidden(load))
+        copies = self._copied(load)
         parts += [hidden, there, copies]
         stages[exchange] -= hidden
         stages[STAGES.index("compute")] = max(stages[STAGES.index("compute")], there)

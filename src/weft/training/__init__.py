@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from weft.training.inference import infer
     from weft.training.interrupts import Interrupted
     from weft.training.loader import Loader, as_graph, check_alike, joined
-    from weft.training.models import check_plan, load_model, make_model, save_model
+    from weft.training.models import check_plan, dtype_for, load_model, make_model, save_model
     from weft.training.objectives import (
         LossObjective,
         Objective,

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import torch
 
+from weft.devices import memory_of
 from weft.errors import ConfigError
 from weft.graph import Graph
+from weft.operations import has_triton
 from weft.plan import Settings
 from weft.quantities import as_size
 from weft.sampling import DeviceLists, NeighborSampler, Sampler, make_sampler
@@ -47,7 +48,7 @@ def _against(device: torch.device, settings: Settings, graph: Graph, span: Span)
         return f"devices draw uniformly, not {how}"
     if not has_kernels(device):
         return f"there is no Triton for {device}"
-    needed, room = DeviceLists.nbytes(graph, span), int(_SHARE * free_memory(device))
+    needed, room = DeviceLists.nbytes(graph, span), int(_SHARE * memory_of(device))
     if needed > room:
         return f"the lists take {as_size(needed)}, and half of the device's free memory is {as_size(room)}"
     return ""
@@ -55,9 +56,4 @@ def _against(device: torch.device, settings: Settings, graph: Graph, span: Span)
 
 def has_kernels(device: torch.device) -> bool:
     """Are there kernels in Triton for the device?"""
-    return device.type == "cuda" and find_spec("triton") is not None
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that nothing has taken yet."""
-    return int(torch.cuda.mem_get_info(device)[0])
+    return device.type == "cuda" and has_triton()

@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import torch
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
@@ -33,6 +34,12 @@ def make_model(settings: Settings, graph: Graph, objective: Objective | None = N
     graph.features_to_train_on()
     encoder = variant_of(_named(settings, graph, objective.width(graph, settings)), settings)
     return objective.wrapped(encoder, settings)
+
+
+def dtype_for(settings: Settings) -> torch.dtype:
+    """What the settings have numbers computed in."""
+    dtype: torch.dtype = getattr(torch, settings.model.dtype)
+    return dtype
 
 
 def variant_of(model: nn.Module, settings: Settings) -> nn.Module:

@@ -20,6 +20,7 @@ from weft.sampling import Batches, WholeBatch
 from weft.training.batches import Feed, PrefetchingFeed, Schedule, WholeGraphFeed
 from weft.training.drawing import Drawing, Span, drawing_on
 from weft.training.migration import Merging, Migration, TimeSteps
+from weft.training.models import dtype_for
 from weft.training.objectives import Objective
 from weft.training.team import ManyWorkers, OneWorker, TrainingTeam, When, owners_of
 from weft.training.trial import Trial, rivals
@@ -48,7 +49,7 @@ class Mode(ABC):
         """`comm`: to all workers, of the computing thread. `device`: of this worker. `notify` tells the user."""
         self.device = device
         self.settings, self.objective, self.world, self.comm, self.notify = settings, objective, world, comm, notify
-        self.dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
+        self.dtype = dtype_for(settings)
         self._cut()
 
     @abstractmethod

@@ -6,7 +6,6 @@ numbers are those of `infer`, bit by bit: pieces end where its own do.
 
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -22,6 +21,7 @@ from weft.graph import (
     Graph,
     ProgressCallback,
     Runner,
+    StageRunner,
     TaskResult,
     Work,
     alone_in,
@@ -33,7 +33,7 @@ from weft.graph import (
 from weft.nn import Decoupled, Pending, check_rows, encoder_of
 from weft.training.answers import table_of, told
 from weft.training.inference import ROWS, Layerwise
-from weft.training.models import load_model
+from weft.training.models import dtype_for, load_model
 
 _SHARD = 1 << 18  # rows in a file of the result
 _CHUNK = 1 << 20  # original ids read at a time
@@ -86,7 +86,7 @@ class _Stages:
     """Goes through the convolutions: all inputs, all results, and so on, until there is none left."""
 
     def __init__(self, work: Work, run: Runner, progress: ProgressCallback | None) -> None:
-        self._work, self._run, self._progress, self._name = work, run, progress, uuid.uuid4().hex
+        self._work, self._runner = work, StageRunner(work, run, progress)
 
     def compute(self, vertices: int) -> int:
         """The model's results; which of the rows these are."""
@@ -98,16 +98,7 @@ class _Stages:
 
     def do(self, stage: str, count: int) -> list[TaskResult]:
         """All tasks of a stage, unless they are done."""
-        results: list[TaskResult] | None = self._work.load(stage)
-        if results is None:
-            found: dict[int, TaskResult] = {}
-            for index, result in self._run(self._work.folder, self._name, stage, range(count)):
-                found[index] = result
-                if self._progress:
-                    self._progress(stage.replace("-", " "), len(found), count)
-            results = [found[index] for index in range(count)]
-            self._work.save(stage, results)
-        return results
+        return self._runner.do(stage, count, stage.replace("-", " "))
 
 
 @dataclass(frozen=True)
@@ -128,7 +119,7 @@ def _loaded(work: Work) -> _Loaded:
     job = work.load("job")
     graph = Graph.mapped(job["graph"])  # the command has checked it
     model, settings = load_model(Path(job["model"]), graph)
-    dtype = torch.float64 if settings.model.dtype == "float64" else torch.float32
+    dtype = dtype_for(settings)
     return _Loaded(graph, Layerwise(encoder_of(model).to(dtype).eval(), graph, dtype, 1), job["what"])
 
 

@@ -48,9 +48,7 @@ class StreamStaging(DeviceStaging):
 
     def bring(self, part: "Part") -> "Part":
         there = part.to(self._device, non_blocking=True)
-        torch.cuda.current_stream(
-            self._device
-        ).synchronize()  # this thread has nothing better to do; others do not wait
+        torch.cuda.current_stream(self._device).synchronize()  # this thread has nothing better to do
         return there
 
     def hand_over(self, part: "Part") -> None:

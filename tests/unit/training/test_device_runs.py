@@ -118,7 +118,7 @@ def test_where_neighbours_are_drawn_is_told_or_refused(graphs, ranks, device, mo
     pretended.interpret(monkeypatch)
     assert told() == told(sample_on="device") == "fanouts 3,3, drawn on pretended:0"
     assert told(sample_on="cpu") == "fanouts 3,3, drawn on the CPU (as sample_on says)"
-    monkeypatch.setattr(drawing, "free_memory", lambda device: 15_999)  # 200 offsets of 8 bytes, 1,600 edges of 4
+    monkeypatch.setattr(drawing, "memory_of", lambda device: 15_999)  # 200 offsets of 8 bytes, 1,600 edges of 4
     full = r"the lists take 7.812 KiB, and half of the device's free memory is 7.812 KiB"
     assert told() == f"fanouts 3,3, drawn on the CPU ({full})"
     with pytest.raises(ConfigError, match=full):

@@ -39,6 +39,11 @@ class _Array:
     dtype: str
     parts: Sequence[FilePart]
 
+    @staticmethod
+    def of(plain: dict[str, Any]) -> "_Array":
+        """An array as it was kept."""
+        return _Array(**plain | {"shape": tuple(plain["shape"])})
+
     def entry(self, crc: int = 0) -> ArrayEntry:
         return ArrayEntry(self.shape, self.dtype, crc)
 
@@ -126,14 +131,14 @@ class _Made:
 
 def regions_of(arrays: Sequence[dict[str, Any]]) -> int:
     """How many regions all arrays have."""
-    return sum(_Array(**array).regions for array in arrays)
+    return sum(_Array.of(array).regions for array in arrays)
 
 
 def make_files(folder: Path, arrays: Sequence[dict[str, Any]]) -> None:
     """The files that regions are copied into, as long as they will be."""
     for array in arrays:
         with open(folder / f"{array['name']}.npy", "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, HEADER + _Array(**array).entry().nbytes)  # or the disk is full now
+            os.posix_fallocate(file.fileno(), 0, HEADER + _Array.of(array).entry().nbytes)  # or the disk is full now
 
 
 def copied(work: Work, index: int, out: Path) -> TaskResult:
@@ -157,19 +162,17 @@ def entries_of(work: Work, copies: Sequence[TaskResult]) -> dict[str, ArrayEntry
     """What the manifest says of the arrays, once all regions are copied."""
     found, first = {}, 0
     for plain in work.load("arrays")["arrays"]:
-        array = _Array(**plain)
+        array = _Array.of(plain)
         mine = copies[first : first + array.regions]
         first += array.regions
-        found[array.name] = ArrayEntry(
-            tuple(array.shape), array.dtype, joined_sum([(one["crc"], one["bytes"]) for one in mine])
-        )
+        found[array.name] = array.entry(joined_sum([(one["crc"], one["bytes"]) for one in mine]))
     return found
 
 
 def _region(work: Work, index: int) -> tuple[dict[str, Any], _Array, int]:
     kept = work.load("arrays")
     for plain in kept["arrays"]:
-        array = _Array(**plain | {"shape": tuple(plain["shape"])})
+        array = _Array.of(plain)
         if index < array.regions:
             return kept, array, index
         index -= array.regions

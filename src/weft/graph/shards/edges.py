@@ -11,7 +11,7 @@ from weft import _kernels
 from weft.errors import InputError
 from weft.graph.columns import numbers_of
 from weft.graph.csr import id_type, running_sum
-from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, lists_of
+from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, check_weights, lists_of
 from weft.graph.shards.job import Job, Layout
 from weft.graph.shards.names import look_up, names_in, sort_names
 from weft.graph.shards.work import TaskResult, Work, by_section, read_section, write_sections
@@ -151,9 +151,6 @@ def _values(job: Job, index: int) -> tuple[np.ndarray | None, np.ndarray | None]
             weight[at] = numbers_of(batch.column(job.weight), f"{job.edges}: column {job.weight}")
         if kind is not None and job.type:
             kind[at] = checked_types("edge", edge_kinds(batch.column(job.type), f"{job.edges}: column {job.type}"))
-    if weight is not None and not np.isfinite(weight).all():
-        at_row = int(np.flatnonzero(~np.isfinite(weight))[0])
-        raise InputError(
-            f"the weight of edge {piece.first + at_row} is {weight[at_row]}: weights must be finite numbers"
-        )
+    if weight is not None:
+        check_weights(weight, piece.first)
     return weight, kind

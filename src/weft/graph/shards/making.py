@@ -1,9 +1,7 @@
 """The stages of a job in their order: ids looked at and numbered, edges sent to destinations, lists made, files copied."""
 
 import os
-import resource
 import shutil
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from weft.graph.shards.assembly import arrays_of, entries_of, make_files, region
 from weft.graph.shards.job import Job, Layout
 from weft.graph.shards.names import missing_name
 from weft.graph.shards.request import ShardRequest, described, tasks_for
-from weft.graph.shards.work import Runner, TaskResult, Work, alone_in
+from weft.graph.shards.work import Runner, StageRunner, TaskResult, Work, alone_in
 from weft.graph.storage import forget_steps, steps_folder
 
 _TITLES = {  # what a user is told of a stage
@@ -77,17 +75,15 @@ def make_shards(
             classes = max((one["classes"] for one in work.load("vertices") or ()), default=0)
             directory.facts = Facts(classes, job.labels if len(job.labels) > 1 else layout.classes)
     forget_steps(out)
-    width = entries["features"].shape[1] if "features" in entries else 0
-    return ShardedGraph(layout.vertices, edges, width, classes, left_out, stages.peak, tuple(stages.resumed))
+    width, done = entries["features"].shape[1] if "features" in entries else 0, stages.runner
+    return ShardedGraph(layout.vertices, edges, width, classes, left_out, done.peak, tuple(done.resumed))
 
 
 class _Stages:
     """Goes through the stages, and drops what none of the later ones reads."""
 
     def __init__(self, work: Work, job: Job, run: Runner, progress: ProgressCallback | None) -> None:
-        self._work, self._job, self._run, self._progress = work, job, run, progress
-        self._name = uuid.uuid4().hex
-        self.peak, self.resumed = 0, list[str]()
+        self._work, self._job, self.runner = work, job, StageRunner(work, run, progress)
         work.save("job", job.plain())
 
     def number(self) -> Layout:
@@ -130,20 +126,7 @@ class _Stages:
         return entries_of(self._work, self._do("copies", regions_of(arrays), again=True))
 
     def _do(self, stage: str, count: int, *, again: bool = False) -> list[TaskResult]:
-        results = None if again else self._work.load(stage)
-        if results is not None or self._work.place(stage, 0).parent.exists():
-            self.resumed.append(stage)
-        if results is None:
-            found: dict[int, TaskResult] = {}
-            for index, result in self._run(self._work.folder, self._name, stage, range(count)):
-                found[index] = result
-                if self._progress:
-                    self._progress(_TITLES[stage], len(found), count)
-            results = [found[index] for index in range(count)]
-            self._work.save(stage, results)
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        self.peak = max([self.peak, own, *(one["peak"] for one in results)])
-        return results
+        return self.runner.do(stage, count, _TITLES[stage], again=again)
 
     def _kept(self, layout: Layout) -> Layout:
         if layout.vertices < (self._job.parts or 1):

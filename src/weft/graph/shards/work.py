@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.errors import StorageError
 from weft.graph.csr import running_sum
+from weft.graph.edges_to_csr import ProgressCallback
 from weft.graph.storage import named_errors
 
 TaskResult = dict[str, Any]  # what a task tells in a few numbers, besides its files
@@ -87,6 +88,32 @@ def do_task(task: StageFunction, folder: Path, run: str, stage: str, index: int)
         _runs.clear()
         _runs[run] = Work(folder)
     return _runs[run].do(stage, index, task)
+
+
+class StageRunner:
+    """Has the tasks of one stage after the other done, but what is done already; and keeps what they told."""
+
+    def __init__(self, work: Work, run: Runner, progress: ProgressCallback | None) -> None:
+        self._work, self._run, self._progress, self._name = work, run, progress, uuid.uuid4().hex
+        self.resumed: list[str] = []  # stages of which something was done already
+        self.peak = 0  # bytes that the largest of the processes has held
+
+    def do(self, stage: str, count: int, title: str, *, again: bool = False) -> list[TaskResult]:
+        """What the tasks of a stage tell. `again`: nothing of it counts as done."""
+        results: list[TaskResult] | None = None if again else self._work.load(stage)
+        if results is not None or self._work.place(stage, 0).parent.exists():
+            self.resumed.append(stage)
+        if results is None:
+            found: dict[int, TaskResult] = {}
+            for index, result in self._run(self._work.folder, self._name, stage, range(count)):
+                found[index] = result
+                if self._progress:
+                    self._progress(title, len(found), count)
+            results = [found[index] for index in range(count)]
+            self._work.save(stage, results)
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self.peak = max([self.peak, own, *(one["peak"] for one in results)])
+        return results
 
 
 @contextmanager
