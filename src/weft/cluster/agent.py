@@ -2,10 +2,11 @@
 
 import json
 import os
+import signal
 import sys
 
 from weft.cluster.crew import Crew
-from weft.cluster.forks import end_with, forkable
+from weft.cluster.forks import SIGNALS, end_with, forkable
 from weft.cluster.launcher import nothing_to_check
 
 LOST = 1  # the exit code where workers were lost; any other is a worker's own
@@ -17,6 +18,7 @@ def main() -> int:
     with open(int(sys.argv[1])) as file:
         job = json.load(file)
     end_with(job["launcher"])
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # Ray blocks SIGINT in what it starts
     with Crew(job["arguments"], job["places"], forkable(nothing_to_check), job["module"]) as crew:
         code, lost = crew.wait(job["grace"])
     return LOST if lost else code

@@ -1,6 +1,8 @@
 """Workers on Ray, where Ray is a fake within this process: what is asked of it, what is refused, what is given back."""
 
+import signal
 import sys
+import time
 
 import pytest
 from fake_ray import FakeRay, installed
@@ -166,6 +168,30 @@ def test_training_gives_what_local_workers_give(capfd, graph, monkeypatch, tmp_p
     assert all(actor.killed for actor in fake.actors) and len(fake.removed) == 1
     assert cli.main([*map(str, train(graph, "--workers", 2, "--out", tmp_path / "local"))]) == 0
     assert len({(tmp_path / name / "state.safetensors").read_bytes() for name in ("ray", "local")}) == 1
+
+
+def test_signals_reach_workers_of_a_host_that_has_them_blocked(graph, tmp_path):
+    """As Ray's processes have SIGINT, and all that they start."""
+    host, place = ray_host.HostActor(), {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    words = ["train", graph, "--hidden", 4, "--fanouts", "2,2", "--epochs", 100_000, "--batch-size", 50]
+    job = {"module": "weft.cli", "arguments": [*map(str, words)], "grace": 5.0, "places": [place]}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        host.start(str(tmp_path), job, b"")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    said, code, sent, end = b"", None, False, time.monotonic() + 60
+    try:
+        while code is None and time.monotonic() < end:
+            lines, code = host.look(0.2)
+            said += b"".join(text for _, text in lines)
+            if not sent and b"epoch   2" in said:
+                host.send(signal.SIGINT)
+                sent = True
+    finally:
+        host._agent.kill()
+    assert sent and code == 128 + signal.SIGINT, said[-500:]
+    assert b"stopped after epoch" in said
 
 
 def test_a_lost_node_is_replaced_by_those_that_are_left(capfd, graph, monkeypatch, tmp_path):
