@@ -1,5 +1,7 @@
 """What each worker of a test of predictions does: an epoch by each plan; bytes by stage come of it, predicted and sent."""
 
+from dataclasses import replace
+
 import torch
 
 from weft.graph import Graph
@@ -50,7 +52,9 @@ def default(world, graph, hosts, rows, given):
     graph, settings = Graph.open(graph), Settings.of(model="sage", hidden=8, threads=1, epochs=1000, **given)
     machines = tuple(Host(f"h{n + 1}", 1e5, 1e10, hosts.count(n)) for n in sorted(set(hosts)))
     cluster, model = Cluster(machines, 1e-4, 1e-4, 1e9, WORK), make_model(settings, graph)
-    planner = planner_for(settings, graph, model, world, memory=3 * rows * graph.features.nbytes)
+    room = 3 * rows * graph.features.nbytes
+    tight = replace(cluster, hosts=tuple(replace(host, memory=room * host.workers) for host in machines))
+    planner = planner_for(settings, graph, model, world, cluster=tight)
     best = planner.answer(cluster).best
     trainer = Trainer(graph, model, settings, world=world, plan=best.plan, reads=planner.space.reads)
     trainer.prepare()

@@ -98,7 +98,7 @@ def _measured(
             raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
         weft.training.check_alike(world, graph, settings)
         model = weft.training.make_model(settings, graph)
-        planner = weft.training.planner_for(settings, graph, model, world, memory=cluster.memory)
+        planner = weft.training.planner_for(settings, graph, model, world, cluster=cluster)
         answer = planner.answer(cluster, also)
         trainer = weft.training.Trainer(graph, model, settings, world=world, plan=answer.best.plan)
         trainer.prepare()

@@ -7,6 +7,8 @@ import numpy as np
 from weft.exchange import Owners
 from weft.sampling import Block
 
+LEAST = 1e-9  # that any row is worth on a device, so that room that is left is for whatever may be read
+
 
 def left_out(near: frozenset[int], mine: frozenset[int], on_device: bool, at_owners: bool) -> frozenset[int]:
     """The owners whose rows a worker's cache leaves out.

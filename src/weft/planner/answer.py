@@ -9,6 +9,17 @@ STAGES = ("sample", "fetch", "exchange", "compute", "sync")
 
 
 @dataclass(frozen=True)
+class OnDevice:
+    """What a plan takes of workers' devices, of the one with most."""
+
+    memory: float  # bytes at the peak
+    room: float  # of so many
+    copied: float  # bytes an epoch that are copied there from host memory
+    cache: float = 0.0  # bytes of its memory that keep feature rows
+    met: float = 0.0  # the share of input rows, of all workers, that are read there
+
+
+@dataclass(frozen=True)
 class Prediction:
     """An epoch by one plan, on the workers of one cluster."""
 
@@ -22,7 +33,7 @@ class Prediction:
     room: float  # that worker's limit
     excluded: str | None = None  # why it can't be used here; None: it can
     once: float = 0.0  # seconds besides its epochs, once: its cache is filled
-    device: tuple[float, float] | None = None  # likewise bytes of the worker's device at the peak, and its limit
+    device: OnDevice | None = None  # what it takes of devices, if workers compute there
 
     @classmethod
     def none(cls, name: str, plan: Plan, why: str) -> "Prediction":

@@ -111,6 +111,10 @@ class Cluster:
         """Bytes for each worker, of the host that has least."""
         return min(host.memory / host.workers for host in self.hosts)
 
+    def cache_room(self, on_device: bool) -> float:
+        """Bytes of each worker where its cache is: of its device, or of its host."""
+        return device_of(self).memory if on_device else self.memory
+
     @property
     def workers_by_host(self) -> tuple[int, ...]:
         """How many workers each host has."""

@@ -137,7 +137,7 @@ class Prices:
             stage: self._moved(load, stage, sum(longest[stage]), self._alone if stage in TRAINS else self._beside)
             for stage in STAGES
         }
-        moved["fetch"] += self._absent * float(np.max(load.inputs)) * self._row * self._cluster.work["disk"]
+        moved["fetch"] += self._absent * float(np.max(load.inputs - load.met)) * self._row * self._cluster.work["disk"]
         stages = [float(self._alone(seconds[stage]) + waited[stage] + moved[stage]) for stage in STAGES]
         parts = [self._processors(trains + prepares)]
         links = [sum((of for at, of in travels if at in names), self._links(None)) for names in (TRAINS, _PREPARES)]

@@ -25,6 +25,7 @@ class Key(NamedTuple):
     layer: int  # 0: nearest the inputs
     state: str  # how destinations are held
     cache: float = 0.0  # of inputs, as plans say it: a share of all rows, or bytes
+    at_owners: bool = False  # and where it is for edges that go to the owners of their sources, who have other rows
 
 
 class PlacedHop(NamedTuple):
@@ -49,12 +50,13 @@ def held_below(kind: Placement, layer: int) -> list[Held]:
 def ways(key: Key, seeds: bool = False) -> Iterator[PlacedHop]:
     """All layers that a hop can be drawn for; `seeds`: are its destinations seeds? At home these are held in both ways.
 
-    Slices of all rows have no use for a cache.
+    Slices of all rows have no use for a cache, which placements fill in two ways.
     """
     held = OWNER if key.state == OWNER else REQUEST
     for name in PLACEMENTS.names():
         kind = placement_named(name)
-        if held in kind.leaves and not (key.cache and kind.only_first):
+        fills = not (kind.only_first or kind.splits != key.at_owners)
+        if held in kind.leaves and (fills or not key.cache):
             above = kind.leaves if seeds and held == OWNER else {held}
             yield from (PlacedHop(key, name, *each) for each in product(sorted(above), held_below(kind, key.layer)))
 
@@ -68,6 +70,7 @@ class Drawn:
     lists: np.ndarray  # edges, by who answers for their destination
     cached: np.ndarray  # [workers, 1]: sources of others that are in the cache,
     kept: np.ndarray  # and all rows that it holds, by the worker that stores them
+    met: np.ndarray  # [workers, 1]: inputs that are read in a device's cache, so that they are not copied there
 
 
 @dataclass

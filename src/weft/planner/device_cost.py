@@ -1,7 +1,8 @@
 """The cost model where workers compute on devices: what these compute, exchange among themselves, and have copied to them.
 
 Rows and edges of layers are a device's, and what training exchanges goes from device to device. A processor begins all of
-it, draws and fetches. Inputs and lists are copied over a bus, which may hold an epoch up by itself.
+it, draws and fetches. Inputs that a device's cache lacks, and lists, are copied over a bus, which may hold an epoch up by
+itself.
 """
 
 from collections.abc import Container
@@ -36,6 +37,7 @@ class DevicePrices(Prices):
         now = 1.0 if model.device_pace is None or not here else drift(model.device_pace / device.pace)
         self._layers = device.pace * now
         self._piece = self._layers / cluster.work.get("pace", model.pace)  # of a processor second of like work
+        self._input_row = max(4.0 * model.widths[0], row)  # bytes of one that is copied: half precision goes as float32
         far = max(device.latency, self._slowest) if len(cluster.hosts) > 1 else device.near_latency
         self._latencies |= dict.fromkeys(TRAINS, (device.near_latency, far))
 
@@ -46,7 +48,12 @@ class DevicePrices(Prices):
     def _computed(self, load: Load) -> tuple[np.ndarray, np.ndarray | float, float]:
         begun, rows = self.convolved(load)
         joined = sum((Prices._work(self, load, stage, _PIECES) for stage in TRAINS), 0.0 * rows)
-        return begun, 0.0, float(np.max((rows + joined * self._piece) * self._speed))
+        computed = (rows + joined * self._piece) * self._speed
+        return begun, 0.0, float(np.max(computed + self._put_together(load)))
+
+    def _put_together(self, load: Load) -> np.ndarray | float:
+        """Seconds in which inputs of both tiers, the cache and what was copied, are read and written once more."""
+        return 2 * load.inputs * self._input_row / self._device.bandwidth if np.any(load.met) else 0.0
 
     def _hidden(self, load: Load) -> float:
         return float(np.max(self._meanwhile(load)))
@@ -71,6 +78,6 @@ class DevicePrices(Prices):
     def _copied(self, load: Load) -> float:
         if load.layer is None:
             return 0.0
-        inputs = load.inputs * self._model.widths[0] * self._item
+        inputs = (load.inputs - load.met) * self._input_row
         lists = load.edges * _EDGE + (load.sources + load.pulled) * _SOURCE
         return float(np.max(inputs + lists)) / self._device.copy

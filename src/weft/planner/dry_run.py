@@ -5,19 +5,19 @@ any number; or each worker counts for itself, and they tell each other what they
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from weft.exchange import Owners
-from weft.features import by_reads, edges_from, hottest_of_each, rooms
+from weft.features import rooms
 from weft.graph import Graph, ProgressCallback, out_degrees
 from weft.placements import OWNER, Position, View
 from weft.plan import Plan
 from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, PlacedHop, ways
+from weft.planner.reads import InputReads, Members
 from weft.planner.task import Sampling, Workers
 from weft.sampling import (
     Batches,
@@ -35,24 +35,6 @@ _LEAST = 2  # batches, if the epoch has as many: an error of one is not known
 _ERROR = 0.01  # standard error that is good enough, as a share of the mean
 
 RowCosts = list[tuple[float, float]]  # what a row and a partial row of each layer cost that come from another worker
-
-
-@dataclass(frozen=True)
-class Members:
-    """Workers that cooperate on a batch: who answers for which vertices, and who they are among all workers."""
-
-    owners: Owners  # of all vertices, by member
-    stored: Owners  # likewise, by the worker that stores them
-    ranks: Sequence[int]  # of the members
-    own: int  # the member that counts
-    near: frozenset[int]  # workers whose rows it reads itself
-    divide: bool = False  # do hosts have several workers, which divide what they fetch of other hosts?
-
-    @classmethod
-    def of(cls, workers: Workers, team: Sequence[int], worker: int) -> "Members":
-        """A worker's team."""
-        divide = 1 < len(set(workers.hosts)) < len(workers.hosts)
-        return cls(workers.owners.among(team), workers.owners, team, team.index(worker), workers.near(worker), divide)
 
 
 class _Fetch(NamedTuple):
@@ -87,10 +69,9 @@ class Traversal:
         self._even = {} if evened is None else evened
         self._sampler, self._members, self._member = sampler, members, members.own
         self._costs, self._slack, self._vertices = costs, slack, graph.num_vertices
-        self._inputs: dict[str, list[tuple[np.ndarray, Block]]] = defaultdict(list)  # of layer 1: its sources
+        self.inputs = InputReads(members, graph.num_vertices)
         self.batches: list[CountedBatch] = []
         self.reached = 0.0  # of the last batch: inputs that are this worker's
-        self._reads: dict[str, np.ndarray] = {}  # of all batches together
         self._held: list[np.ndarray] = []  # of each batch: inputs of other hosts that this worker holds under owners
         self._kept: dict[Key, np.ndarray] = {}  # what its caches hold, in the last batch that was counted with them
         self._fetches: list[_Fetch] = []  # of layers that are new
@@ -112,7 +93,7 @@ class Traversal:
         for state in STATES:
             vertices, block = self._drawn(self._wanted[state], self._hop)
             if layer == 0:
-                self._inputs[state].append((vertices, block))
+                self.inputs.drawn[state].append((vertices, block))
             self.count(self.batches[-1], Key(layer, state), vertices, block, seeds=self._hop == 0)
             self._wanted[state] = vertices
         self._hop += 1
@@ -127,6 +108,7 @@ class Traversal:
         self._wanted[OWNER] = np.unique(np.concatenate([self._wanted[OWNER], *reached]))
         if self._hop == len(self._sampler.fanouts):
             self.reached = float(len(self._wanted[OWNER]))
+            self.inputs.answered.append(self._wanted[OWNER])
             self._held.append(self._wanted[OWNER][self._fetcher(self._wanted[OWNER]) >= 0])
             self.batches[-1].held = np.array(self._members.stored.group(self._wanted[OWNER]).counts, dtype=float)
 
@@ -135,18 +117,24 @@ class Traversal:
 
         `rooms`: for how many there is room in each cache, the largest first.
         """
-        stored, near, batch = self._members.stored, self._members.near, self.batches[number]
-        for state, batches in self._inputs.items():
-            vertices, block = batches[number]
-            reads = self.reads(state) - (self._reads_of(vertices, block) if len(batches) > 1 else 0)
-            worth = out_degrees if by == "degree" else by_reads(reads, out_degrees)
-            cached = np.zeros(self._vertices, dtype=bool)
-            for cache, kept in zip(rooms, hottest_of_each(worth, stored, near, rooms.values()), strict=True):
-                cached[:] = False
-                cached[kept] = True
-                key, by_owner = Key(0, state, cache), np.bincount(stored.member_of(kept), minlength=stored.size)
-                self.count(batch, key, vertices, block, cached[vertices], seeds=len(self._costs) == 1)
-                batch.drawn[key], self._kept[key] = replace(batch.drawn[key], kept=by_owner.astype(float)), kept
+        for state, at_owners in product(STATES, (False, True)):
+            if self._members.on_device or not at_owners:  # in host memory both are the same
+                sizes = self.inputs.hottest(number, state, at_owners, rooms, out_degrees, by)
+            for cache, kept in sizes:
+                self._count_cached(number, Key(0, state, cache, at_owners), kept)
+
+    def _count_cached(self, number: int, key: Key, kept: np.ndarray) -> None:
+        """Count layer 1 of a batch with some rows cached. Those that this worker answers for are its own anyway."""
+        batch, members, (vertices, block) = self.batches[number], self._members, self.inputs.drawn[key.state][number]
+        cached = np.zeros(self._vertices, dtype=bool)
+        cached[kept] = True
+        met = np.count_nonzero(cached[self.inputs.answered[number]]) if key.at_owners else 0
+        if key.at_owners:
+            cached[kept[members.owners.member_of(kept) == self._member]] = False
+        self.count(batch, key, vertices, block, cached[vertices], seeds=len(self._costs) == 1)
+        drawn, by_owner = batch.drawn[key], np.bincount(members.stored.member_of(kept), minlength=members.stored.size)
+        on_device = (drawn.cached + met) * members.on_device
+        batch.drawn[key], self._kept[key] = replace(drawn, kept=by_owner.astype(float), met=on_device), kept
 
     def asks(self, number: int) -> list[list[np.ndarray]]:
         """For each layer of a batch that is new: its inputs of other hosts, by the worker of this one that fetches them.
@@ -187,14 +175,6 @@ class Traversal:
             moves |= {placed: replace(moves[placed], fetched=fetched) for placed in fetch.layers}
         self._fetches.clear()
 
-    def reads(self, state: str) -> np.ndarray:
-        """How often edges reached each vertex as an input, summed over the batches."""
-        if state not in self._reads:
-            self._reads[state] = np.zeros(self._vertices, dtype=np.float32)
-            for vertices, block in self._inputs[state]:
-                self._reads[state][vertices] += edges_from(block)
-        return self._reads[state]
-
     def _drawn(self, wanted: np.ndarray, hop: int) -> tuple[np.ndarray, Block]:
         return self._sampler.hop(np.ascontiguousarray(wanted), hop, _EPOCH, self._number)
 
@@ -212,11 +192,6 @@ class Traversal:
         vertices, block = self._drawn(seeds[known], 0)
         return balance_seeds(homes, known, count_misses(block, self._members.owners.member_of(vertices), size), most)
 
-    def _reads_of(self, vertices: np.ndarray, block: Block) -> np.ndarray:
-        reads = np.zeros(self._vertices, dtype=np.float32)
-        reads[vertices] = edges_from(block)
-        return reads
-
     def count(
         self,
         batch: CountedBatch,
@@ -228,14 +203,16 @@ class Traversal:
     ) -> None:
         """Add a hop of this worker to its batch; sources that are cached count as its own. `seeds`: is it that of seeds?"""
         owners = self._members.owners
-        holder = owners.member_of(vertices)
+        owner = owners.member_of(vertices)
+        holder = owner.copy()
         none = np.zeros(len(vertices), dtype=bool)
         cached = none if cached is None else cached
         holder[cached] = self._member
         ranks, costs = np.array(self._members.ranks), self._costs[key.layer]
         view = View(vertices, block, holder, cached, costs, self._member, ranks, self._members.stored)
-        destinations, hits = view.destinations(), np.array([float(np.count_nonzero(cached))])
-        batch.drawn[key] = Drawn(destinations, view.sources(), view.lists(), hits, np.zeros(self._members.stored.size))
+        plain, hits = replace(view, holder=owner), np.array([float(np.count_nonzero(cached))])  # lists are not cached
+        kept, met = np.zeros(self._members.stored.size), np.zeros(1)
+        batch.drawn[key] = Drawn(plain.destinations(), view.sources(), plain.lists(), hits, kept, met)
         fetcher = self._fetcher(vertices) if key.layer == 0 and self._members.divide else None
         alike: list[_Fetch] = []
         for placed in ways(key, seeds):
@@ -263,10 +240,11 @@ class DryRun:
         costs: RowCosts,
         group: str = "all",
         caches: Sequence[float] = (),
+        on_device: bool = False,
     ) -> None:
         """`plan`: by whose slack, and choice of rows to cache, it goes. `group`: who are a team, as plans say it.
 
-        `caches`: sizes that plans may have, besides none.
+        `caches`: sizes that plans may have, besides none. `on_device`: are they there?
         """
         self._graph, self._plan, self._workers, self._layers = graph, plan, workers, len(sampling.fanouts)
         row = 0 if graph.features is None else graph.features[:1].nbytes
@@ -286,10 +264,11 @@ class DryRun:
         self._shares = np.array([workers.owners.shares[[*members]].sum() for members in self._teams])
         self._of_team = {worker: number for number, members in enumerate(self._teams) for worker in members}
         self._looked = 0  # batches
+        self._tells_edges = on_device and bool(self._rooms)
         self._traversals, evened = {}, [dict[int, np.ndarray]() for _ in self._teams]
         for worker in workers.here:
             team = self._of_team[worker]
-            members, sampler = Members.of(workers, self._teams[team], worker), sampling.on(graph)
+            members, sampler = Members.of(workers, self._teams[team], worker, on_device), sampling.on(graph)
             self._traversals[worker] = Traversal(graph, sampler, members, costs, plan.slack, evened[team])
 
     def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:
@@ -326,7 +305,8 @@ class DryRun:
     def reads(self, state: str) -> np.ndarray:
         """How often edges reached each vertex as an input, summed over the batches and workers of this process."""
         return sum(
-            (traversal.reads(state) for traversal in self._traversals.values()), np.zeros(self._graph.num_vertices)
+            (traversal.inputs.reads(state) for traversal in self._traversals.values()),
+            np.zeros(self._graph.num_vertices),
         )
 
     def _look(self, number: int) -> float:
@@ -338,7 +318,11 @@ class DryRun:
         for _ in range(self._layers):
             sent = {worker: traversal.draw() for worker, traversal in self._traversals.items()}
             for worker, traversal in self._traversals.items():
-                traversal.arrive(self._arrived(worker, sent))
+                traversal.arrive(self._arrived(worker, {of: [parts] for of, parts in sent.items()}))
+        if self._tells_edges:
+            edges = {worker: traversal.inputs.edges_by_owner() for worker, traversal in self._traversals.items()}
+            for worker, traversal in self._traversals.items():
+                traversal.inputs.edges_of_own(self._arrived(worker, edges))
         self._divide(self._looked)
         self._looked += 1
         return float(self._workers.gather(np.array([one.reached for one in self._traversals.values()])).sum())
@@ -361,11 +345,13 @@ class DryRun:
         parts = [(np.concatenate(ids), [len(one) for one in ids]) for ids in own]
         return [[ids[place], came] for ids, (came, _) in zip(own, comm.arrays(parts, "sample"), strict=True)]
 
-    def _arrived(self, worker: int, sent: dict[int, list[np.ndarray]]) -> list[np.ndarray]:
-        """What others reached of a worker's vertices."""
+    def _arrived(self, worker: int, sent: dict[int, list[list[np.ndarray]]]) -> list[np.ndarray]:
+        """What others tell a worker of its vertices; `sent`: by worker, each of some arrays by member."""
         if self._comm is None:
             members = self._teams[self._of_team[worker]]
-            return [sent[other][members.index(worker)] for other in members]
-        parts = sent[worker]
-        ((reached, _),) = self._comm.arrays([(np.concatenate(parts), [len(part) for part in parts])], "sample")
-        return [reached]
+            place = members.index(worker)
+            return [
+                np.concatenate(of) for of in zip(*([a[place] for a in sent[other]] for other in members), strict=True)
+            ]
+        parts = [(np.concatenate(of), [len(part) for part in of]) for of in sent[worker]]
+        return [array for array, _ in self._comm.arrays(parts, "sample")]

@@ -40,8 +40,8 @@ def reasons(shown: list[Prediction], predict: Predict, prefetch: int) -> list[st
     for choice, others in _changes(best.plan):
         other = _next_best(others, predict)
         if other is not None:
-            filled = f"; filling it takes {seconds(best.once)}, once" if choice == _CACHE else ""
-            said.append(f"{choice}: {_against(best, other)} ({others[other.plan]}){filled}")
+            more = _of_cache(best, other) if choice == _CACHE else ""
+            said.append(f"{choice}: {_against(best, other)} ({others[other.plan]}){more}")
     return [*said, *_precision(best, predict), *_ahead(best, predict, prefetch), *_other_ways(shown)]
 
 
@@ -105,6 +105,18 @@ def _other_ways(shown: list[Prediction]) -> Iterator[str]:
         if other.seconds and not set(other.plan.layers) & set(best.plan.layers):
             but = f", but {other.excluded}" if other.excluded else ""
             yield f"{other.name} would take {seconds(other.seconds)} and send {megabytes(sum(other.sent.values()))}{but}"
+
+
+def _of_cache(best: Prediction, bare: Prediction) -> str:
+    """What a cache takes, and what one on a device saves of copies."""
+    filled = f"; filling it takes {seconds(best.once)}, once"
+    if best.device is None or bare.device is None:
+        return filled
+    there, copied = best.device, megabytes(bare.device.copied)
+    return (
+        f"; with {megabytes(there.cache)} of each device it has {there.met:.0%} of all input rows, so that "
+        f"{megabytes(there.copied)} instead of {copied} are copied to a device{filled}"
+    )
 
 
 def _next_best(plans: dict[Plan, str], predict: Predict) -> Prediction | None:

@@ -38,7 +38,8 @@ class Load:
     pushes: bool = False  # are some computed for others?
     by_request: bool = False  # are destinations where they were asked for?
     slices: np.ndarray | float = 1.0  # the share of a row's columns that it works on
-    inputs: np.ndarray | float = 0.0  # rows fetched
+    inputs: np.ndarray | float = 0.0  # rows fetched,
+    met: np.ndarray | float = 0.0  # of them those that a device's cache has
     ahead: bool = False  # are inputs merged by the threads that prepare batches?
     cost: LayerCost | None = None  # of the convolution, where it is not computed as layers of batches are
     kept: np.ndarray | float = 0.0  # edges that are computed while exchanges go on, forward
@@ -78,7 +79,7 @@ class Load:
             self.units[stage].clear()
         self.moves = [move for move in self.moves if move.stage not in stages]
         if "fetch" in stages:
-            self.ahead, self.inputs = False, 0.0
+            self.ahead, self.inputs, self.met = False, 0.0, 0.0
         if "compute" in stages:
             self.sources, self.edges = self.destinations, 0.0 * self.destinations
             self.kept = self.kept_back = 0.0
@@ -102,7 +103,8 @@ class PlanLayer:
             0.0 if layer else options.get("cache", Plan.cache),
         )
         asks = options.get("topology") == "partitioned" and above == REQUEST
-        return cls(PlacedHop(Key(layer, state, cache), placement, above, below), asks, top)
+        at_owners = bool(cache) and placement_named(placement).splits
+        return cls(PlacedHop(Key(layer, state, cache, at_owners), placement, above, below), asks, top)
 
     def load(self, counted: "Counted") -> Load:
         """What a layer makes workers do, and fetching its inputs, if it is the first."""
@@ -293,8 +295,8 @@ class Counted:
         load.ahead = not placed.kind.splits
         fetch["fetch"] += placed.kind.fetches  # owners' own rows need not be looked for
         wanted = self._matrix(moves.inputs) + self._batch.held * moves.held
-        load.inputs = wanted.sum(1) + drawn.cached[:, 0]
-        fetch["gather"] += load.inputs * row
+        load.inputs, load.met = wanted.sum(1) + drawn.cached[:, 0], drawn.met[:, 0]
+        fetch["gather"] += (load.inputs - load.met) * row
         came = moves.fetched if isinstance(moves.fetched, np.ndarray) else np.where(self._near, 0.0, wanted)
         handed, far = np.where(self._near, came, 0.0), np.where(self._near, 0.0, came)
         fetch["ask"] += came.sum(0) + came.sum(1)

@@ -15,16 +15,16 @@ from weft.graph import Graph, ProgressCallback
 from weft.nn import crossing_costs
 from weft.placements import OWNER, REQUEST, ColumnSpan, Held, placement_named
 from weft.plan import NAMED, Plan
-from weft.planner.cluster import Cluster
+from weft.planner.cluster import Cluster, device_of
 from weft.planner.cost import Price
 from weft.planner.counts import Key
 from weft.planner.dry_run import DryRun
-from weft.planner.loads import PlanLayer, layers_of
+from weft.planner.loads import Counted, PlanLayer, layers_of
 from weft.planner.space import Space
 from weft.planner.task import Choices, Options, Sampling, Task, Workers
 from weft.plugins import PLACEMENTS
 
-_SIZES = 3  # of caches that are tried, each a quarter of the one before
+_SIZES = 3  # of caches that are tried, each a quarter of the one before; on a device, where it takes its size, a half
 _FILLING = 3  # times its size that a cache takes while it is filled: rows go out, come in, and are in place
 _NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
 
@@ -62,19 +62,22 @@ class MiniBatches(Space):
         preferred = Plan(("local",), **{name: self.choices[name][0] for name in ("cache_by", "slack")})
         caches = self.choices["cache"]
         self._runs = {
-            group: DryRun(graph, sampling, preferred, workers, costs, group, caches) for group in self._groups
+            group: DryRun(graph, sampling, preferred, workers, costs, group, caches, task.on_device)
+            for group in self._groups
         }
         self.counts = {(group, False): run.run(progress=progress) for group, run in self._runs.items()}
         self.learn(model)
 
     def _caches(self) -> list[float]:
         """Sizes of caches to try: the largest that fits of all rows, a quarter of them, a 16th, ...; and the next ones."""
-        if self.graph.features is None or len(set(self.workers.hosts)) == 1:
+        there, rows, room = self.task.on_device, self.graph.num_vertices, self.workers.memory
+        if self.graph.features is None or (len(set(self.workers.hosts)) == 1 and not there):
             return []
-        room = min(self.workers.memory, math.inf if self.task.memory is None else self.task.memory)
-        rows = self.graph.num_vertices
-        shares = [0.25**power for power in range(int(math.log(rows, 4)) + 1)]
-        return [share for share in shares if _FILLING * share * rows * self.row <= room][:_SIZES]
+        if self.task.memory is not None and not there:
+            room = min(room, self.task.memory)
+        step, filling = (2, 1) if there else (4, _FILLING)
+        shares = [(1 / step) ** power for power in range(int(math.log(rows, step)) + 1)]
+        return [share for share in shares if filling * share * rows * self.row <= room][:_SIZES]
 
     def makers(self) -> dict[str, Callable[..., Plan]]:
         return {name: partial(self._made, NAMED[name]) for name in (_NAMED if self.size > 1 else _NAMED[:1])}
@@ -126,7 +129,7 @@ class MiniBatches(Space):
         """Batches that wait and the one that is computed, the cache, slices of all inputs, and the lists that are read.
 
         Or what filling the cache takes, if that is more. A device has batches and the cache; those in the making are in host
-        memory first.
+        memory first, and so are cached rows of other hosts.
         """
         lists = float(self.graph.indptr.nbytes + self.graph.indices.nbytes)
         lists *= {"partitioned": 1 / self.size, "replicated": 1 / near}[plan.topology]
@@ -137,21 +140,41 @@ class MiniBatches(Space):
         slices = self.graph.num_vertices * width * self.row / self.graph.num_features
         lists += slices * placement_named(plan.layers[0]).only_first
         if self.task.on_device:
-            return float(lists + prepared * max(1, self.lanes)), float(waiting + computed + cached)
+            filled = (_FILLING - 1) * float(self._of_others(plan).sum(1).max()) * self.row
+            return float(lists + max(prepared * max(1, self.lanes), filled)), float(waiting + computed + cached)
         return float(max(waiting + computed + cached, _FILLING * cached) + lists), 0.0
 
     def filling(self, plan: Plan, cluster: Cluster) -> float:
-        """Filling the cache: what the busiest link takes, or the processor that carries most.
+        """Filling the cache: what the busiest link takes, or the processor that carries most; and copies to a device.
 
-        As if the workers of a host kept the same rows, each of which comes to the host once.
+        As if the workers of a host kept the same rows, each of which comes to the host once; or parts, as on devices.
         """
-        host, kept = cluster.host_of, self._kept(plan)
-        far = np.where(np.equal.outer(host, host), 0.0, kept) / np.array(cluster.workers_by_host)[host, None]
+        host, far = cluster.host_of, self._of_others(plan)
+        if not (self.task.on_device and placement_named(plan.layers[0]).splits):
+            far = far / np.array(cluster.workers_by_host)[host, None]
         sent = far * (self.row * (0.5 if self._half(plan.wire) else 1.0) + self.setting.id_bytes)
         by_host = np.zeros((len(cluster.hosts),) * 2)
         np.add.at(by_host, (host[:, None], host[None, :]), sent)
         carried = float((sent.sum(0) + sent.sum(1)).max()) * cluster.work["carry"]
-        return max(cluster.link_seconds(by_host) / cluster.together, carried)
+        return max(cluster.link_seconds(by_host) / cluster.together, carried) + self._moved_in(plan, cluster)
+
+    def _moved_in(self, plan: Plan, cluster: Cluster) -> float:
+        """Seconds in which cached rows are read in host memory and copied to a device."""
+        if not self.task.on_device:
+            return 0.0
+        read = cluster.work["gather"] + self._absent(cluster) * cluster.work["disk"]
+        return self.cached(plan)[0] * (read + 1 / device_of(cluster).copy)
+
+    def cached(self, plan: Plan) -> tuple[float, float]:
+        *_, first = layers_of(plan)
+        load = first.load(Counted(self.counts[plan.group, False].batch, self.setting))
+        met, inputs = float(np.sum(load.met)), float(np.sum(load.inputs))
+        return float(self._kept(plan).sum(1).max()) * self.row, met / inputs if inputs else 0.0
+
+    def _of_others(self, plan: Plan) -> np.ndarray:
+        """Those that other hosts store."""
+        host = np.array(self.workers.hosts)
+        return np.where(np.equal.outer(host, host), 0.0, self._kept(plan))
 
     def _kept(self, plan: Plan) -> np.ndarray:
         """Rows in each worker's cache, by who stores them."""

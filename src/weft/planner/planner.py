@@ -12,7 +12,7 @@ from torch import nn
 from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback
 from weft.plan import Plan
-from weft.planner.answer import LIMITS, STAGES, Answer, Prediction, Sweep
+from weft.planner.answer import LIMITS, STAGES, Answer, OnDevice, Prediction, Sweep
 from weft.planner.cluster import Cluster, device_of
 from weft.planner.cost import Price, Priced
 from weft.planner.explain import megabytes, reasons, worth
@@ -84,8 +84,13 @@ class Planner:
             own.room,
             excluded,
             self.space.filling(plan, cluster),
-            None if device is None else (device.used, device.room),
+            None if device is None else self._on_device(plan, device, limits[LIMITS.index("copies")], cluster),
         )
+
+    def _on_device(self, plan: Plan, memory: "_Memory", copies: float, cluster: Cluster) -> OnDevice:
+        """`copies`: seconds a batch."""
+        copied = float(copies * self.batches * device_of(cluster).copy)
+        return OnDevice(memory.used, memory.room, copied, *self.space.cached(plan))
 
     def price(self, plan: Plan, cluster: Cluster) -> Price:
         """What a mean batch of a plan costs."""

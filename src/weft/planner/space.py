@@ -127,6 +127,10 @@ class Space(ABC):
         """Seconds that it takes to fill the cache of a plan, before its epochs."""
         return 0.0
 
+    def cached(self, plan: Plan) -> tuple[float, float]:
+        """Of a plan's cache: bytes on the worker with most, and the share of input rows that are read on a device."""
+        return 0.0, 0.0
+
     def reads(self, plan: Plan) -> np.ndarray | None:
         """How often each vertex is read as an input of this worker, where that decides what its cache is to hold."""
         return None
@@ -135,12 +139,18 @@ class Space(ABC):
         """What the parts of plans cost on a cluster."""
         counts = self.counts[variant.group, variant.replicate]
         half, here = self._half(variant.wire), self.workers.comm is not None
-        rows = self.graph.num_vertices * self.row / self.size
-        absent = max(max(0.0, 1 - host.memory / max(1.0, rows * host.workers)) for host in cluster.hosts)
-        known, setting = (cluster, self.model, self.item, self.row, here, absent), self._of_group[variant.group]
+        known, setting = (
+            (cluster, self.model, self.item, self.row, here, self._absent(cluster)),
+            self._of_group[variant.group],
+        )
         prices = DevicePrices(*known, device_of(cluster)) if self.task.on_device else Prices(*known)
         each = [(share, Counted(batch, setting, half, variant.group)) for share, batch in counts.each]
         return Priced(Counted(counts.batch, setting, half, variant.group), each, prices)
+
+    def _absent(self, cluster: Cluster) -> float:
+        """The share of rows that are not in memory, where it is largest."""
+        rows = self.graph.num_vertices * self.row / self.size
+        return max(max(0.0, 1 - host.memory / max(1.0, rows * host.workers)) for host in cluster.hosts)
 
     def _half(self, wire: str) -> bool:
         """Do rows travel in half precision?"""

@@ -59,7 +59,7 @@ class Workers:
     hosts: Sequence[int]  # of each worker
     comm: Communicator | None = None  # to all; None: none of them is here
     comm_of_host: Communicator | None = None  # to those of this one's host
-    memory: float = math.inf  # bytes that each may use, as far as that is known before plans are priced
+    memory: float = math.inf  # bytes of each where its cache is, as far as they are known before plans are priced
     device: torch.device = torch.device("cpu")  # on which layers are timed
 
     def members(self, group: str) -> int:

@@ -57,8 +57,9 @@ def measured_seconds(prediction: Prediction, answer: Answer) -> float | None:
 def memory_of(prediction: Prediction) -> str:
     """The peak and its limit, as 1.2 of 16 GB; a device's, if it is nearer to its own. The peak alone if there is none."""
     used, limit, where = prediction.memory, prediction.room, ""
-    if prediction.device is not None and used * prediction.device[1] <= prediction.device[0] * limit:
-        (used, limit), where = prediction.device, " on device"
+    device = prediction.device
+    if device is not None and used * device.room <= device.memory * limit:
+        used, limit, where = device.memory, device.room, " on device"
     if not (isfinite(limit) and limit > 0):
         return amount(used)
     peak, room = amount(used), f"{amount(limit)}{where}"

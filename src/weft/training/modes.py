@@ -9,7 +9,7 @@ from torch import nn
 
 from weft.errors import ConfigError
 from weft.exchange import Communicator, World
-from weft.features import DeviceStore, FeatureStore, by_reads, edges_from, hottest, rooms
+from weft.features import LEAST, DeviceStore, FeatureStore, by_reads, edges_from, hottest, rooms
 from weft.graph import out_degrees
 from weft.keys import Stream
 from weft.nn import crossing_costs, encoder_of, needs, row_costs
@@ -164,10 +164,9 @@ class MiniBatchMode(Mode):
             return by_reads(self._reads(team, schedule, on_device) if reads is None or on_device else reads, degrees)
 
         on_device = self.device.type != "cpu"
-        least = 1e-9 if on_device else 0.0  # there, room that is left is for whatever may be read
         room = rooms(plan.cache, graph.num_vertices, features[:1].nbytes)
         if room:
-            kept = hottest(worth() + least, team.owners, team.left_out(on_device), room)
+            kept = hottest(worth() + LEAST * on_device, team.owners, team.left_out(on_device), room)
             team.fill(store, kept.astype(graph.indices.dtype))
 
     def _reads(self, team: TrainingTeam, schedule: Schedule, on_device: bool) -> np.ndarray:

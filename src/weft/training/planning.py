@@ -11,7 +11,7 @@ from weft.exchange import Communicator, World
 from weft.graph import Graph
 from weft.nn import encoder_of, forward_of
 from weft.plan import Settings, plan_options
-from weft.planner import BatchesOfEpoch, Planner, Sampling, Task, Workers
+from weft.planner import BatchesOfEpoch, Cluster, Planner, Sampling, Task, Workers
 from weft.training.objectives import Objective, objective_for
 from weft.training.staging import device_of
 from weft.training.team import owners_of
@@ -64,11 +64,11 @@ def planner_for(
     model: nn.Module,
     world: World,
     objective: Objective | None = None,
-    memory: float = math.inf,
+    cluster: Cluster | None = None,
 ) -> Planner:
     """A planner for a run; all workers call this together, and each does a part of the dry run.
 
-    `objective`: what is learned, where that is made already. `memory`: bytes that each worker may use, if known.
+    `objective`: what is learned, where that is made already. `cluster`: its machines, where caches must have room.
     """
     objective = objective or objective_for(graph, settings)
     graph, model = objective.graph, encoder_of(model)
@@ -83,6 +83,7 @@ def planner_for(
     if settings.budget is None:
         _kernels.keep_freed_memory()  # as in training: layers are timed
     try:
+        memory = math.inf if cluster is None else cluster.cache_room(task.on_device)
         memory = min(float(of_one) for of_one in comms[0].gather(torch.tensor([memory], dtype=torch.float64)))
         return Planner(graph, model, task, Workers(owners, world.hosts, *comms, memory=memory, device=device))
     finally:

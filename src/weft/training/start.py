@@ -65,7 +65,7 @@ def trainer_for(
     with _aside(world):
         cluster, keep = _cluster(settings, world, tell)
         with world.during("planning"):
-            planner = planner_for(settings, graph, model, world, objective, cluster.memory)
+            planner = planner_for(settings, graph, model, world, objective, cluster)
     answer = planner.answer(cluster)
     tell(Planned(answer))
     start = time.perf_counter()
@@ -81,7 +81,7 @@ def expected(graph: Graph, settings: Settings, world: World, tell: Callable[[str
     model, objective = make_model(settings, graph), objective_for(graph, settings)
     with _aside(world):
         cluster, _ = _cluster(settings, world, lambda event: tell(event.text) if isinstance(event, Notice) else None)
-        planner = planner_for(settings, graph, model, world, objective, cluster.memory)
+        planner = planner_for(settings, graph, model, world, objective, cluster)
     if settings.plan.name == "auto":
         return planner.answer(cluster).best
     return planner.predict(plan_for(settings, encoder_of(model), planner.space.depth), cluster)

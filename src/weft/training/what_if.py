@@ -80,7 +80,7 @@ class WhatIf:
 
     def planner(self, cluster: Cluster, batch: int) -> Planner:
         """A planner for as many workers, hosts and seeds in a batch."""
-        key = (batch, cluster.shares(), cluster.memory, self._on_device(cluster), *cluster.host_of.tolist())
+        key = (batch, cluster.shares(), self._room(cluster), self._on_device(cluster), *cluster.host_of.tolist())
         if key not in self._planners:
             with self._parts_for(cluster) as graph:
                 self._planners[key] = self._planner_for(cluster, batch)(graph)
@@ -91,6 +91,9 @@ class WhatIf:
         said = self._settings.parallel.device
         return said == "cuda" or (said != "cpu" and cluster.device is not None)
 
+    def _room(self, cluster: Cluster) -> float:
+        return cluster.cache_room(self._on_device(cluster))
+
     def _planner_for(self, cluster: Cluster, batch: int) -> Callable[[Graph], Planner]:
         """What makes a planner of a graph in as many parts."""
         hosts, on_device = cluster.host_of.tolist(), self._on_device(cluster)
@@ -99,7 +102,7 @@ class WhatIf:
             torch.set_num_threads(self._settings.parallel.threads or 1)
             one = Owners(np.array([0, graph.num_vertices]))
             owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
-            return self._made(graph, Workers(owners, hosts, memory=cluster.memory), batch, on_device)
+            return self._made(graph, Workers(owners, hosts, memory=self._room(cluster)), batch, on_device)
 
         return made
 

@@ -158,7 +158,7 @@ def test_levels_of_hosts_and_devices_are_in_the_search(described):
 def test_what_does_not_fit_a_device_says_what_is_lacking(described):
     planner, cluster = described
     answer = planner.answer(cluster)
-    used, room = answer.best.device
+    used, room = answer.best.device.memory, answer.best.device.room
     assert 0 < used < room == 80e9 and "copies" in answer.best.limits
     tight = replace(cluster, device=replace(DEVICE, memory=0.5 * used))
     found = planner.predict(answer.best.plan, tight)

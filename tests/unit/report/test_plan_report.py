@@ -10,6 +10,7 @@ from answers import GB, NASTY, alone, answer, nasty, prediction
 from rich.console import Console
 
 from weft.planner import Sweep
+from weft.planner.answer import OnDevice
 from weft.report import answer_as_dict, print_answer, write_page
 from weft.report.formats import amount, figure, share
 from weft.report.plan_page import page
@@ -123,8 +124,8 @@ def test_figures():
 def test_memory_is_shown_where_it_is_nearest_to_its_limit():
     one = prediction("gdp", 1.0, (0.1, 0.2, 0.3, 0.2, 0.2), memory=1 * GB)
     assert "device" not in memory_of(one)
-    assert memory_of(replace(one, device=(60 * GB, 80 * GB))) == "60 of 80 GB on device"
-    assert "device" not in memory_of(replace(one, device=(1e6, 80 * GB)))
+    assert memory_of(replace(one, device=OnDevice(60 * GB, 80 * GB, 0.0))) == "60 of 80 GB on device"
+    assert "device" not in memory_of(replace(one, device=OnDevice(1e6, 80 * GB, 0.0)))
 
 
 def test_scaling_is_told_by_efficiency():

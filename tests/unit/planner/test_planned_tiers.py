@@ -1,0 +1,228 @@
+"""Caches on devices are planned: what they would hold and meet, the copies that are left, and the memory that they take."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from test_options import WORK
+
+from weft.exchange import Owners
+from weft.features import LEAST, by_reads, hottest
+from weft.graph import Graph, communities, out_degrees
+from weft.partition import allocate, write_partitioned
+from weft.plan import Plan, Settings
+from weft.planner import Cluster, Host, Planner, Workers
+from weft.planner.cluster import Device
+from weft.planner.counts import OWNER, SPREAD, Key
+from weft.planner.loads import layers_of
+from weft.sampling import Batches, NeighborSampler, dealt
+from weft.training import make_model
+from weft.training.planning import task_of
+from weft.training.what_if import WhatIf
+
+VERTICES, WIDTH, FANOUTS, BATCH, WORKERS = 400, 16, (4, 3), 40, 4
+ROW = 4 * WIDTH
+DEVICE = Device("H100", 80e9, 2e12, 25e9, 4e-6, 30e-6, 15e-6, 300e9)
+SLOW_BUS = replace(DEVICE, copy=1e5)
+GDP, PUSH, SNP = Plan(("local", "local")), Plan(("push", "push"), seeds="home"), Plan(("push", "local"))
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiers")
+    whole = communities(folder / "1", vertices=VERTICES, edges=4000, width=WIDTH, classes=4, train=0.5, seed=1)
+    write_partitioned(whole, allocate(whole, WORKERS, "metis", seed=3), WORKERS, folder / "parts")
+    return Graph.open(folder / "parts")
+
+
+@pytest.fixture(scope="module")
+def planned(graph):
+    """A planner for workers on devices, of some hosts; made once for each."""
+
+    @cache
+    def planned(hosts=(0, 0, 0, 0), memory=80e9, **given):
+        owners = Owners(graph.bounds) if len(hosts) > 1 else Owners(np.array([0, VERTICES]))
+        settings = Settings.of(hidden=8, fanouts=FANOUTS, batch_size=10, threads=1, **given)
+        task = task_of(settings, 2, BATCH, workers=len(hosts), on_device=True)
+        return Planner(graph, make_model(settings, graph), task, Workers(owners, list(hosts), memory=memory))
+
+    return planned
+
+
+def cluster(hosts=(0, 0, 0, 0), device=SLOW_BUS):
+    machines = tuple(Host(f"h{n}", 1e9, 1e12, hosts.count(n), 8.0) for n in sorted(set(hosts)))
+    return Cluster(machines, 5e-5, 2e-5, 5e9, WORK, device=device)
+
+
+class Oracle:
+    """What training's store would keep and meet, from blocks that another sampler draws for whole groups."""
+
+    def __init__(self, graph, hosts, groups, split):
+        self.graph, self.hosts, self.split = graph, np.array(hosts), split
+        sampler = NeighborSampler(graph, FANOUTS)
+        self.owner = np.searchsorted(graph.bounds, np.arange(VERTICES), side="right") - 1
+        if groups > 1:  # of a host's workers: the vertices are theirs, shared out
+            self.owner = np.array([self._answers(worker, groups) for worker in range(WORKERS)])
+        else:
+            self.owner = np.tile(self.owner, (WORKERS, 1))
+        batches = list(Batches(graph.seeds("train"), graph.original_ids, BATCH, 0).of(0))
+        self.reads = np.zeros((len(batches), WORKERS, VERTICES), dtype=np.float32)
+        self.inputs = np.zeros((len(batches), WORKERS, VERTICES), dtype=bool)
+        for number, seeds in enumerate(batches):
+            group_of = dealt(len(seeds), np.full(groups, 1 / groups))
+            for group in range(groups):
+                team = np.flatnonzero(np.arange(WORKERS) * groups // WORKERS == group)
+                self._batch(sampler, number, seeds[group_of == group], team)
+
+    def _answers(self, worker, groups):
+        team = [*np.flatnonzero(np.arange(WORKERS) * groups // WORKERS == worker * groups // WORKERS)]
+        owners = Owners(self.graph.bounds).among(team)
+        return np.array(team)[owners.member_of(np.arange(VERTICES, dtype=np.int32))]
+
+    def _batch(self, sampler, number, seeds, team):
+        turns = dealt(len(seeds), np.full(len(team), 1 / len(team)))
+        edges, read = np.zeros((len(team), VERTICES)), np.zeros((len(team), VERTICES), dtype=bool)
+        for at in range(len(team)):
+            mine = seeds[turns == at] if self.split != OWNER else seeds[self.owner[team[at]][seeds] == team[at]]
+            wanted = mine.astype(np.int32)
+            if self.split == OWNER:  # the hop nearest the inputs is drawn by owners, of what any of the team wants
+                every = np.unique(sampler.hop(seeds.astype(np.int32), 0, 0, number)[0])
+                wanted = every[self.owner[team[at]][every] == team[at]]
+            else:
+                wanted, _ = sampler.hop(np.ascontiguousarray(wanted), 0, 0, number)
+            vertices, block = sampler.hop(np.ascontiguousarray(wanted), 1, 0, number)
+            edges[at] = np.bincount(vertices[block.src.numpy()], minlength=VERTICES)
+            read[at, vertices] = True
+        for at, worker in enumerate(team):
+            drawn = read[at] * (1 + edges[at])
+            if self.split:  # each row is read where its owner is, and so are the edges from it
+                self.inputs[number, worker] = read.any(0) & (self.owner[worker] == worker)
+                computed = self.inputs[number, worker] * (2 + edges.sum(0))
+                self.reads[number, worker] = np.maximum(drawn, computed)
+            else:
+                self.inputs[number, worker], self.reads[number, worker] = read[at], drawn
+
+    def kept(self, worker, batch, room):
+        """The rows in its cache, by the reads of all other batches: any, or with edges at owners those of no mate."""
+        worth = by_reads(self.reads[:, worker].sum(0) - self.reads[batch, worker], out_degrees(self.graph)) + LEAST
+        if self.split:
+            worth[self.owner[worker] != worker] = 0.0
+        found = np.zeros(VERTICES, dtype=bool)
+        found[hottest(worth, Owners(np.array([0, VERTICES])), frozenset(), room)] = True
+        return found
+
+
+CASES = {  # the plan, the state of its layer 1, hosts, groups
+    "gdp": (GDP, SPREAD, (0, 0, 0, 0), 1),
+    "gdp on two hosts": (GDP, SPREAD, (0, 0, 1, 1), 1),
+    "push": (PUSH, OWNER, (0, 0, 0, 0), 1),
+    "snp": (SNP, SPREAD, (0, 0, 0, 0), 1),
+    "snp by hosts": (replace(SNP, group="host"), SPREAD, (0, 0, 1, 1), 2),
+    "push by hosts": (replace(PUSH, group="host"), OWNER, (0, 0, 1, 1), 2),
+}
+
+
+@pytest.mark.parametrize("share", [0.05, 0.15])
+@pytest.mark.parametrize("case", CASES)
+def test_copies_that_are_left_are_those_that_an_oracle_counts(graph, planned, case, share):
+    plan, state, hosts, groups = CASES[case]
+    plan, split = replace(plan, cache=share), plan.layers[0] == "push"
+    planner = planned(hosts, cache=share)
+    oracle = Oracle(graph, hosts, groups, split and state)
+    counts = planner.space.counts[plan.group, False]
+    assert len(counts.each) == len(oracle.inputs)  # the dry run looked at them all
+    key, room, missing, met = Key(0, state, share, split), int(share * VERTICES), [], 0
+    for number, (weight, batch) in enumerate(counts.each):
+        kept = np.array([oracle.kept(worker, number, room) for worker in range(WORKERS)])
+        hits = (oracle.inputs[number] & kept).sum(1)
+        np.testing.assert_array_equal(batch.drawn[key].met[:, 0], hits)
+        np.testing.assert_array_equal(batch.drawn[key].kept.sum(1), kept.sum(1))
+        missing.append(oracle.inputs[number].sum(1) - hits)
+        met += weight * hits.sum()
+    of = cluster(hosts)
+    found = planner.predict(plan, of).device
+    every = sum(weight * oracle.inputs[at].sum() for at, (weight, _) in enumerate(counts.each))
+    assert found.met == pytest.approx(met / every, rel=1e-6) and 0.1 < found.met < 0.9
+    assert found.cache == pytest.approx(room * ROW)
+    copied = 0.0  # of the worker with most in each layer and batch: its rows, and its lists
+    for part in layers_of(plan):
+        for (weight, counted), rows in zip(planner._prices(vars(plan), of)._each, missing, strict=True):
+            load = part.load(counted)
+            lists = load.edges * 8 + (load.sources + load.pulled) * 24
+            copied += weight * np.max(lists + rows * ROW * (part.placed.key.layer == 0))
+    assert found.copied == pytest.approx(copied * planner.batches)
+
+
+def test_sizes_are_those_for_which_devices_have_room(planned, graph):
+    rows = graph.features.nbytes
+    assert planned().space.choices["cache"] == (0.0, 1.0, 0.5, 0.25)
+    assert planned(memory=rows - 1).space.choices["cache"] == (0.0, 0.5, 0.25, 0.125)
+    assert planned((0,), memory=0.3 * rows).space.choices["cache"] == (0.0, 0.25, 0.125, 0.0625)
+    assert planned(memory=0).space.choices["cache"] == (0.0,)
+    assert planned(memory=rows, cache=0.1).space.choices["cache"] == (0.1,)
+
+
+def test_the_largest_cache_that_fits_is_chosen_where_a_bus_is_slow(planned):
+    planner = planned(epochs=1000)
+    ample = planner.answer(cluster()).best
+    assert ample.plan.cache == 1.0 and ample.device.met == 1.0
+    sizes = []
+    least = planner.predict(replace(ample.plan, cache=0.0, prefetch=0), cluster()).device.memory
+    for room in np.linspace(ample.device.memory, least, 6):
+        best = planner.answer(cluster(device=replace(SLOW_BUS, memory=float(room)))).best
+        assert best.device.memory <= room == best.device.room
+        sizes.append(best.plan.cache)
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] == 1.0 > sizes[-1]
+    short = cluster(device=replace(SLOW_BUS, memory=ample.device.memory - 1))
+    assert "on its device" in planner.predict(ample.plan, short).excluded
+
+
+def test_edges_at_owners_need_less_room_for_as_many_hits(planned):
+    """Each row is read by one worker of the host: GSplit's partitioned cache."""
+    planner = planned()
+    every, own = (planner.predict(replace(plan, cache=1.0), cluster()).device for plan in (GDP, PUSH))
+    assert every.met == own.met == 1.0
+    assert every.cache == VERTICES * ROW and own.cache < 0.4 * every.cache
+
+
+def test_a_fast_bus_and_a_short_run_need_none(planned):
+    sizes = [planned(epochs=1).answer(cluster(device=one)).best.plan.cache for one in (SLOW_BUS, DEVICE)]
+    assert sizes[1] == 0.0
+    assert sizes[0] < planned(epochs=1000).answer(cluster()).best.plan.cache
+
+
+def test_filling_a_cache_is_a_copy_of_it_and_what_comes_of_other_hosts(planned):
+    whole = replace(GDP, cache=1.0)
+    alone = planned().predict(whole, cluster()).once
+    assert alone == pytest.approx(VERTICES * ROW * (1 / SLOW_BUS.copy + WORK["gather"]))
+    hosts = (0, 0, 1, 1)
+    far = planned(hosts).predict(whole, cluster(hosts)).once - alone
+    assert 0 < far < 1e-3 * alone  # links are fast
+    assert planned().predict(GDP, cluster()).once == 0.0
+
+
+def test_the_answer_says_what_a_cache_saves(planned):
+    answer = planned(epochs=1000).answer(cluster())
+    (said,) = (reason for reason in answer.reasons if reason.startswith("the cache: "))
+    bare = planned(epochs=1000).predict(replace(answer.best.plan, cache=0.0), cluster())
+    there = answer.best.device
+    assert f"with {there.cache / 1e6:.1f} MB of each device it has 100% of all input rows" in said
+    assert f"{there.copied / 1e6:.1f} MB instead of {bare.device.copied / 1e6:.1f} MB are copied to a device" in said
+    assert there.copied < bare.device.copied and "filling it takes" in said
+
+
+def test_what_is_said_of_caches_is_followed(planned):
+    degree, reads = (
+        planned(cache=0.1, cache_by=by).predict(replace(GDP, cache=0.1, cache_by=by), cluster())
+        for by in ("degree", "reads")
+    )
+    assert degree.device.met != reads.device.met
+    assert planned(cache=0).answer(cluster()).best.plan.cache == 0.0
+    assert planned(cache=0.2).answer(cluster()).best.plan.cache == 0.2
+
+
+def test_one_device_is_planned_for_too(graph):
+    settings = Settings.of(hidden=8, fanouts=FANOUTS, batch_size=BATCH, threads=1, epochs=1000)
+    best = WhatIf(graph, settings).answer(cluster((0,))).best
+    assert best.plan == Plan(("local", "local"), cache=1.0) and best.device.met == 1.0
