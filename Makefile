@@ -8,7 +8,7 @@ KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
 # One wheel is for 3.11, and one for 3.12 and later: make wheel WHEEL_PYTHONS="/path/to/python3.11 /path/to/python3.12"
 WHEEL_PYTHONS ?= $(PYTHON) python3.12
 
-.PHONY: help train test test-slow test-ray gpu fuzz faults soak sanitize wheel test-wheel lint format bench papers clean
+.PHONY: help train test test-slow test-ray test-slurm gpu fuzz faults soak sanitize wheel test-wheel lint format bench papers clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ test-slow: .venv/installed  ## Run the slow tests as well
 test-ray: .venv/installed  ## Test training on Ray, with nodes on this machine (minutes; in namespaces where it may)
 	$(BIN)/python -m pip install --quiet --editable '.[ray]' --config-settings=cmake.define.WEFT_NATIVE=ON
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ray --timeout 600
+
+test-slurm: .venv/installed  ## Test jobs on four nodes of Slurm on this machine (minutes; needs root, and apt install slurmctld slurmd slurm-client munge)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/slurm --timeout 900
 
 gpu: .venv/installed  ## Test what runs on a CUDA device, exactly as on the CPU (skipped without one)
 	TRITON_INTERPRET=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 3600 tests/gpu
