@@ -25,8 +25,9 @@ from weft.graph import communities
 from weft.lab import Sandbox
 from weft.partition import allocate, write_partitioned
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "ray"))
-from ray_nodes import Nodes, started_apart
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("tests", "tests/ray")]
+from apart import started_apart
+from ray_nodes import Nodes
 
 PIECE = 1 << 20
 IMPORT = ["--nodes", "nodes.parquet", "--features", "f*"]

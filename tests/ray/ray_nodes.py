@@ -11,23 +11,6 @@ from pathlib import Path
 _RAY = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4, "RAY_USAGE_STATS_ENABLED": "0"}
 _RAY |= {"RAY_worker_niceness": "0"}  # Ray's 15 would have them wait for all else that this machine does
 
-_PLACE = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "WEFT_SECRET",
-)
-
-
-def started_apart(box, command, host, environment, out):
-    """A process on a sandbox's host, which is no worker of the sandbox's; what it says goes into an open file."""
-    given = [*(f"-u{name}" for name in _PLACE), *(f"{name}={value}" for name, value in environment.items())]
-    return box.start(["env", *given, *map(str, command)], host, output=out, errors=out)
-
 
 class Nodes:
     """Nodes of a Ray cluster. `start(command, host, environment)` starts a process there."""

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from ray_nodes import Nodes, started_apart, train
+from apart import started_apart
+from ray_nodes import Nodes, train
 
 from weft.graph import communities
 from weft.lab import Sandbox

@@ -8,21 +8,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO
+
+from apart import started_apart
 
 from weft.lab import Sandbox
 
 TOOLS = ("slurmctld", "slurmd", "srun", "sbatch", "scontrol", "munged")
-_WORKER = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "WEFT_SECRET",
-)
 _CONFIGURATION = """\
 ClusterName=weft
 SlurmctldHost=h1(10.77.0.1)
@@ -99,18 +91,19 @@ class Slurm:
 
     def _daemon(self, host: int, *command: object) -> subprocess.Popen[bytes]:
         with open(self.folder / "daemons.log", "ab") as said:
-            return self._start(host, *command, output=said, errors=said)
+            return self._start(host, *command, output=said)
 
-    def _start(self, host: int, *command: object, **outputs: Any) -> subprocess.Popen[bytes]:
-        plain = ["env", *(f"-u{name}" for name in _WORKER), f"SLURM_CONF={self.folder}/slurm.conf"]
-        process = self._box.start([*plain, *map(str, command)], host, **outputs)
+    def _start(
+        self, host: int, *command: object, output: IO[bytes] | int, errors: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        process = started_apart(self._box, command, host, {"SLURM_CONF": self.folder / "slurm.conf"}, output, errors)
         self._processes.append(process)
         return process
 
     def start(self, *command: object, folder: Path | str = ".") -> subprocess.Popen[bytes]:
         """A command on the first node, begun; what it says is added to the file `said`."""
         with open(self.folder / "said", "ab") as said:
-            return self._start(0, "env", f"--chdir={folder}", *command, output=said, errors=said)
+            return self._start(0, "env", f"--chdir={folder}", *command, output=said)
 
     def tell(self, *command: object) -> str:
         """What a command on the first node prints."""
