@@ -17,6 +17,7 @@ class OnDevice:
     copied: float  # bytes an epoch that are copied there from host memory
     cache: float = 0.0  # bytes of its memory that keep feature rows
     met: float = 0.0  # the share of input rows, of all workers, that are read there
+    lists: float = 0.0  # bytes of neighbour lists, if they are drawn from there
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,11 @@ class Prices:
         prepares = seconds["sample"] + seconds["fetch"] + ahead
         travels = [(move.stage, self._links(move)) for move in load.moves]
         longest = {stage: [float(links.max()) for at, links in travels if at == stage] for stage in STAGES}
-        waited = {stage: sum(self._waited(move) for move in load.moves if move.stage == stage) for stage in STAGES}
+        waited = {
+            stage: self._drawn(load) * (stage == "sample")
+            + sum(self._waited(move) for move in load.moves if move.stage == stage)
+            for stage in STAGES
+        }
         moved = {
             stage: self._moved(load, stage, sum(longest[stage]), self._alone if stage in TRAINS else self._beside)
             for stage in STAGES
@@ -155,6 +159,10 @@ class Prices:
         shared = np.array(links) / self._cluster.together
         return Price(np.array(stages), np.array(sent), np.array(parts), shared, self._memory(load))
 
+    def does(self, stage: str, kind: str) -> bool:
+        """Is it a processor that does this kind of work?"""
+        return True
+
     def _work(self, load: Load, stage: str, kinds: Container[str] = KINDS) -> np.ndarray:
         costs = ((self._cluster.work[kind], units) for kind, units in load.units[stage].items() if kind in kinds)
         return sum((cost * units for cost, units in costs), np.zeros(len(self._host))) * self._now / self._speed
@@ -169,6 +177,10 @@ class Prices:
         near, far = self._latencies[move.stage]
         within = float(move.sent[self._alike].sum())
         return near if within and within == float(move.sent.sum()) else far
+
+    def _drawn(self, load: Load) -> float:
+        """Seconds in which a thread waits for neighbours that are drawn elsewhere."""
+        return 0.0
 
     def _copied(self, load: Load) -> float:
         """Seconds in which a load's inputs and lists are copied to where they are computed."""

@@ -16,7 +16,9 @@ from weft.planner.model_cost import ModelCost
 
 _THERE = ("join", "carry", "sum")  # kinds of work of stages that train: devices do it,
 _PIECES = ("join", "sum")  # as many times as fast as a piece of work; carrying bytes is what links do
+_DRAWN = ("draw", "number")  # of stage sample: likewise, if it draws
 _EDGE, _SOURCE = 8, 24  # bytes of lists, as far as they are copied
+_ID = 8  # bytes of a vertex that comes back from there, at most
 
 
 class DevicePrices(Prices):
@@ -31,9 +33,11 @@ class DevicePrices(Prices):
         here: bool,
         absent: float,
         device: Device,
+        draws: bool = False,
     ) -> None:
+        """`draws`: does it draw neighbours?"""
         super().__init__(cluster, model, item, row, here, absent)
-        self._device = device
+        self._device, self._draws = device, draws
         now = 1.0 if model.device_pace is None or not here else drift(model.device_pace / device.pace)
         self._layers = device.pace * now
         self._piece = self._layers / cluster.work.get("pace", model.pace)  # of a processor second of like work
@@ -42,14 +46,31 @@ class DevicePrices(Prices):
         self._latencies |= dict.fromkeys(TRAINS, (device.near_latency, far))
 
     def _work(self, load: Load, stage: str, kinds: Container[str] = KINDS) -> np.ndarray:
-        here = [kind for kind in KINDS if kind in kinds and not (stage in TRAINS and kind in _THERE)]
-        return super()._work(load, stage, here)
+        return super()._work(load, stage, [kind for kind in KINDS if kind in kinds and self.does(stage, kind)])
+
+    def does(self, stage: str, kind: str) -> bool:
+        away = _THERE if stage in TRAINS else _DRAWN if self._draws and stage == "sample" else ()
+        return kind not in away
 
     def _computed(self, load: Load) -> tuple[np.ndarray, np.ndarray | float, float]:
         begun, rows = self.convolved(load)
         joined = sum((Prices._work(self, load, stage, _PIECES) for stage in TRAINS), 0.0 * rows)
         computed = (rows + joined * self._piece) * self._speed
-        return begun, 0.0, float(np.max(computed + self._put_together(load)))
+        return begun, 0.0, float(np.max(computed + self._put_together(load) + self._drawing(load)))
+
+    def _drawing(self, load: Load) -> np.ndarray | float:
+        """Seconds of drawing and numbering neighbours: as many times as fast as a piece of work."""
+        if not self._draws:
+            return 0.0
+        return Prices._work(self, load, "sample", _DRAWN) * self._piece * self._speed
+
+    def _drawn(self, load: Load) -> float:
+        """And what was drawn comes back, by the same bus: a place an edge, an id a vertex, and where lists begin."""
+        if not self._draws:
+            return 0.0
+        drawn = load.units["sample"]
+        back = drawn.get("draw", 0.0) * 4 + drawn.get("number", 0.0) * _ID + load.destinations * 8
+        return float(np.max(self._drawing(load) + back / self._device.copy))
 
     def _put_together(self, load: Load) -> np.ndarray | float:
         """Seconds in which inputs of both tiers, the cache and what was copied, are read and written once more."""

@@ -42,7 +42,7 @@ def reasons(shown: list[Prediction], predict: Predict, prefetch: int) -> list[st
         if other is not None:
             more = _of_cache(best, other) if choice == _CACHE else ""
             said.append(f"{choice}: {_against(best, other)} ({others[other.plan]}){more}")
-    return [*said, *_precision(best, predict), *_ahead(best, predict, prefetch), *_other_ways(shown)]
+    return [*said, *_draws(best), *_precision(best, predict), *_ahead(best, predict, prefetch), *_other_ways(shown)]
 
 
 def worth(plan: Plan, seconds: float) -> float:
@@ -88,6 +88,15 @@ def _precision(best: Prediction, predict: Predict) -> Iterator[str]:
         yield (
             f"float32 on the wire, exact: with float16 {best.name} would take {seconds(other.seconds)} (`--wire auto` lets "
             f"the planner choose)"
+        )
+
+
+def _draws(best: Prediction) -> Iterator[str]:
+    """That neighbours are drawn on devices, and how that is known."""
+    if best.device is not None and best.device.lists:
+        yield (
+            f"neighbours are drawn on the devices, with {megabytes(best.device.lists)} of lists on each; what that takes is "
+            f"estimated by their pace"
         )
 
 

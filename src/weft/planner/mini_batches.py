@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from weft.planner.loads import Counted, PlanLayer, layers_of
 from weft.planner.space import Space
 from weft.planner.task import Choices, Options, Sampling, Task, Workers
 from weft.plugins import PLACEMENTS
+from weft.sampling import DeviceLists, NeighborSampler
 
 _SIZES = 3  # of caches that are tried, each a quarter of the one before; on a device, where it takes its size, a half
 _FILLING = 3  # times its size that a cache takes while it is filled: rows go out, come in, and are in place
@@ -170,6 +171,17 @@ class MiniBatches(Space):
         load = first.load(Counted(self.counts[plan.group, False].batch, self.setting))
         met, inputs = float(np.sum(load.met)), float(np.sum(load.inputs))
         return float(self._kept(plan).sum(1).max()) * self.row, met / inputs if inputs else 0.0
+
+    def lists_there(self, topology: str, cluster: Cluster) -> float:
+        """As training decides it: uniform draws, of lists that half of a device's memory may hold."""
+        sampling, where = self.task.sampling, self.task.sample_on
+        assert sampling is not None
+        if where == "cpu" or sampling.weighted or sampling.sampler != NeighborSampler.name:
+            return 0.0
+        spans = pairwise(self.workers.owners.bounds.tolist()) if topology == "partitioned" else [None]
+        lists = max(float(DeviceLists.nbytes(self.graph, span)) for span in spans)
+        fits = lists <= DeviceLists.share * device_of(cluster).memory
+        return lists if fits or where == "device" else 0.0
 
     def _of_others(self, plan: Plan) -> np.ndarray:
         """Those that other hosts store."""

@@ -22,6 +22,7 @@ from weft.planner.search import best_plans
 from weft.planner.space import Space, Variant
 from weft.planner.task import Options, Task, Workers
 from weft.planner.whole_graph import WholeGraph
+from weft.sampling import DeviceLists
 
 _SHOWN = 3  # the fastest plans, beside the named ones
 _CANDIDATES = 10  # the fastest plans of the search, of which those that are named already are left out
@@ -90,7 +91,8 @@ class Planner:
     def _on_device(self, plan: Plan, memory: "_Memory", copies: float, cluster: Cluster) -> OnDevice:
         """`copies`: seconds a batch."""
         copied = float(copies * self.batches * device_of(cluster).copy)
-        return OnDevice(memory.used, memory.room, copied, *self.space.cached(plan))
+        lists = self.space.lists_there(plan.topology, cluster)
+        return OnDevice(memory.used, memory.room, copied, *self.space.cached(plan), lists)
 
     def price(self, plan: Plan, cluster: Cluster) -> Price:
         """What a mean batch of a plan costs."""
@@ -98,7 +100,7 @@ class Planner:
         return sum(map(prices.part, self.space.parts(plan)), prices.step)
 
     def units(self, plan: Plan, cluster: Cluster) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
-        """Units of work in an epoch by stage and kind, [workers]; all workers' processor seconds in convolutions.
+        """Units of processors' work in an epoch by stage and kind, [workers]; all workers' seconds in convolutions.
 
         The latter as two figures: whatever their rows are, and for rows and edges.
         """
@@ -109,6 +111,8 @@ class Planner:
             convolved += [part.sum() * self.batches for part in priced.prices.convolved(load)]
             for stage, kinds in load.units.items():
                 for kind, units in kinds.items():
+                    if not priced.prices.does(stage, kind):
+                        continue
                     total[stage][kind] = total[stage].get(kind, 0.0) + units * self.batches
         return total, convolved
 
@@ -177,9 +181,13 @@ class Planner:
         room = cluster.memory if limit is None else min(cluster.memory, limit)
         own, there = self.space.memory(plan, price, host.workers)
         found = [_Memory("a worker", own, room)]
-        return (
-            [*found, _Memory("on its device", there, device_of(cluster).memory)] if self.space.task.on_device else found
-        )
+        if not self.space.task.on_device:
+            return found
+        device, lists = device_of(cluster).memory, self.space.lists_there(plan.topology, cluster)
+        found.append(_Memory("on its device", there + lists, device))
+        if lists:  # as training refuses them
+            found.append(_Memory("on its device for the lists that it draws from", lists, DeviceLists.share * device))
+        return found
 
     def _seconds(self, plan: Plan, price: Price, cluster: Cluster) -> float:
         lanes = self.space.lanes

@@ -32,6 +32,7 @@ class Variant(NamedTuple):
     group: str
     replicate: bool
     wire: str
+    topology: str
 
     @classmethod
     def of(cls, options: Options) -> "Variant":
@@ -131,6 +132,10 @@ class Space(ABC):
         """Of a plan's cache: bytes on the worker with most, and the share of input rows that are read on a device."""
         return 0.0, 0.0
 
+    def lists_there(self, topology: str, cluster: Cluster) -> float:
+        """Bytes of the neighbour lists on a device, if it draws neighbours; of the one with most."""
+        return 0.0
+
     def reads(self, plan: Plan) -> np.ndarray | None:
         """How often each vertex is read as an input of this worker, where that decides what its cache is to hold."""
         return None
@@ -143,7 +148,11 @@ class Space(ABC):
             (cluster, self.model, self.item, self.row, here, self._absent(cluster)),
             self._of_group[variant.group],
         )
-        prices = DevicePrices(*known, device_of(cluster)) if self.task.on_device else Prices(*known)
+        if self.task.on_device:
+            lists = self.lists_there(variant.topology, cluster)
+            prices: Prices = DevicePrices(*known, device_of(cluster), lists > 0)
+        else:
+            prices = Prices(*known)
         each = [(share, Counted(batch, setting, half, variant.group)) for share, batch in counts.each]
         return Priced(Counted(counts.batch, setting, half, variant.group), each, prices)
 

@@ -48,6 +48,7 @@ class Task:
     epochs: int = 1
     memory: float | None = None  # bytes that a worker may use; None: what its host has for it
     on_device: bool = False  # do workers compute on devices?
+    sample_on: str = "cpu"  # where these draw neighbours: the cpu, the device, or auto: there, if lists fit
     choices: Choices = field(default_factory=dict)  # what is decided of the plan; the planner chooses other fields
 
 

@@ -13,8 +13,6 @@ from weft.plan import Settings
 from weft.quantities import as_size
 from weft.sampling import DeviceLists, NeighborSampler, Sampler, make_sampler
 
-_SHARE = 0.5  # of a device's free memory that lists may take: the rest is for the cache, the model and batches
-
 MakeSampler = Callable[..., Sampler]  # as `make_sampler`
 Span = tuple[int, int] | None  # the vertices whose lists are read; None: all
 
@@ -48,7 +46,7 @@ def _against(device: torch.device, settings: Settings, graph: Graph, span: Span)
         return f"devices draw uniformly, not {how}"
     if not has_kernels(device):
         return f"there is no Triton for {device}"
-    needed, room = DeviceLists.nbytes(graph, span), int(_SHARE * memory_of(device))
+    needed, room = DeviceLists.nbytes(graph, span), int(DeviceLists.share * memory_of(device))
     if needed > room:
         return f"the lists take {as_size(needed)}, and half of the device's free memory is {as_size(room)}"
     return ""

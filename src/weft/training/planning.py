@@ -12,6 +12,7 @@ from weft.graph import Graph
 from weft.nn import encoder_of, forward_of
 from weft.plan import Settings, plan_options
 from weft.planner import BatchesOfEpoch, Cluster, Planner, Sampling, Task, Workers
+from weft.training.drawing import has_kernels
 from weft.training.objectives import Objective, objective_for
 from weft.training.staging import device_of
 from weft.training.team import owners_of
@@ -24,8 +25,12 @@ def task_of(
     batches: BatchesOfEpoch | None = None,
     workers: int = 1,
     on_device: bool = False,
+    kernels: bool = True,
 ) -> Task:
-    """What the planner needs to know of a run; `batch`: the seeds of all workers' batches; `batches`: those of an epoch."""
+    """What the planner needs to know of a run; `batch`: the seeds of all workers' batches; `batches`: those of an epoch.
+
+    `kernels`: have devices kernels in Triton, by which neighbours are drawn there?
+    """
     choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in plan_options(settings).items()}
     if "prefetch" in choices:  # fewer are enough where memory is short
         choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))
@@ -54,6 +59,7 @@ def task_of(
         epochs=settings.optimisation.epochs,
         memory=settings.budget,
         on_device=on_device,
+        sample_on=settings.parallel.sample_on if on_device and kernels else "cpu",
         choices=choices,
     )
 
@@ -77,7 +83,7 @@ def planner_for(
     several = 1 < len(set(world.hosts)) < world.size
     comms = world.communicator("all"), world.communicator("host") if several else Communicator()
     batch, device = settings.sampling.batch_size * world.size, device_of(settings.parallel.device, world)
-    task = task_of(settings, depth, batch, objective.computed, world.size, device.type != "cpu")
+    task = task_of(settings, depth, batch, objective.computed, world.size, device.type != "cpu", has_kernels(device))
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.parallel.threads or 1)
     if settings.budget is None:

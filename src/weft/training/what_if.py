@@ -12,7 +12,7 @@ from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
 from weft.nn import encoder_of, forward_of
 from weft.partition import allocate, write_partitioned
-from weft.plan import Plan, Settings
+from weft.plan import NoEffectError, Plan, Settings
 from weft.planner import Answer, Cluster, Planner, Scaling, Sweep, Workers, link_sweep, sweep
 from weft.scratch import scratch_folder
 from weft.training.models import make_model, plan_for
@@ -113,6 +113,10 @@ class WhatIf:
             yield self._partitioned(cluster.workers, cluster.shares(), folder)
 
     def _made(self, graph: Graph, workers: Workers, batch: int, on_device: bool) -> Planner:
+        if not on_device and self._settings.parallel.sample_on != "auto":
+            raise NoEffectError(
+                "sample_on", "workers that compute on processors", "give the cluster file a [device] table"
+            )
         objective = objective_for(graph, self._settings)
         task = task_of(self._settings, self._depth, batch, objective.computed, len(workers.hosts), on_device)
         return Planner(objective.graph, self._model, task, workers, self._progress)

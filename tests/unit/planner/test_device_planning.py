@@ -77,11 +77,11 @@ def test_mistakes_in_the_table_are_named(was, now, told):
         cluster_of(FILE + TABLE.replace(was, now), "file")
 
 
-def prices(device=DEVICE, hosts=2, workers=2):
+def prices(device=DEVICE, hosts=2, workers=2, draws=False, **costs):
     work = dict.fromkeys(KINDS, 0.0) | {"pace": 1.0, "busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 9.0}
-    work |= {"join": 5.0, "carry": 1.0, "gather": 1.0}
+    work |= {"join": 5.0, "carry": 1.0, "gather": 1.0} | costs
     machines = tuple(Host(f"h{n}", 12.5e9, 1e12, workers, float(workers)) for n in range(hosts))
-    return DevicePrices(Cluster(machines, 50e-6, 20e-6, 5e9, work), MODEL, 4, 16, False, 0.0, device)
+    return DevicePrices(Cluster(machines, 50e-6, 20e-6, 5e9, work), MODEL, 4, 16, False, 0.0, device, draws)
 
 
 def load(**units):
@@ -131,6 +131,28 @@ def test_inputs_and_lists_are_copied_by_a_bus_that_may_hold_an_epoch_up():
     assert limit(price, "copies") == pytest.approx(1e9 * 4 * 4 / 25e9)
     assert price.seconds(1, np.inf, 1, ahead=True) == pytest.approx(max(limit(price, "copies"), 1.0))
     assert price.seconds(1, np.inf, 1, ahead=False) == pytest.approx(limit(price, "copies") + 1.0)
+
+
+def test_devices_that_draw_take_draws_off_processors_which_wait_for_them():
+    work = load(sample={"draw": np.array([9.0, 0.0, 0.0, 3.0]), "number": np.array([4.0, 0.0, 0.0, 0.0])})
+    work.destinations = np.array([2.0, 0.0, 0.0, 0.0])
+    device, at = replace(DEVICE, copy=100.0, pace=0.01), STAGES.index("sample")
+    costs = {"draw": 2.0, "number": 1.0}
+    drawn, own = prices(device, draws=True, **costs), prices(device, **costs)
+    back = 9 * 4 + 4 * 8 + 2 * 8
+    assert drawn.of(work).stages[at] == pytest.approx(22 * 0.01 + back / 100.0)
+    assert own.of(work).stages[at] == pytest.approx(22.0)
+    assert limit(drawn.of(work), "preparing") == pytest.approx(22 * 0.01 + back / 100.0)
+    assert limit(own.of(work), "processors") - limit(drawn.of(work), "processors") == pytest.approx(22 / 2)
+    busy = load(sample={"draw": np.full(4, 1e4)})
+    assert limit(drawn.of(busy), "training") == pytest.approx(
+        1e4 * 2 * 0.01
+    )  # on the device, beside what is trained there
+    assert [own.does("sample", "draw"), drawn.does("sample", "draw"), drawn.does("sample", "hop")] == [
+        True,
+        False,
+        True,
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from test_options import WORK
 
+from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.features import LEAST, by_reads, hottest
 from weft.graph import Graph, communities, out_degrees
@@ -16,7 +18,7 @@ from weft.planner import Cluster, Host, Planner, Workers
 from weft.planner.cluster import Device
 from weft.planner.counts import OWNER, SPREAD, Key
 from weft.planner.loads import layers_of
-from weft.sampling import Batches, NeighborSampler, dealt
+from weft.sampling import Batches, DeviceLists, NeighborSampler, dealt
 from weft.training import make_model
 from weft.training.planning import task_of
 from weft.training.what_if import WhatIf
@@ -164,7 +166,7 @@ def test_sizes_are_those_for_which_devices_have_room(planned, graph):
 
 
 def test_the_largest_cache_that_fits_is_chosen_where_a_bus_is_slow(planned):
-    planner = planned(epochs=1000)
+    planner = planned(epochs=1000, sample_on="cpu")
     ample = planner.answer(cluster()).best
     assert ample.plan.cache == 1.0 and ample.device.met == 1.0
     sizes = []
@@ -220,6 +222,45 @@ def test_what_is_said_of_caches_is_followed(planned):
     assert degree.device.met != reads.device.met
     assert planned(cache=0).answer(cluster()).best.plan.cache == 0.0
     assert planned(cache=0.2).answer(cluster()).best.plan.cache == 0.2
+
+
+@pytest.mark.parametrize(
+    ("said", "share", "where"),  # share: of what replicated lists take, twice which devices have
+    [("auto", 1.0, "device"), ("auto", 0.99, "cpu"), ("cpu", 9.0, "cpu"), ("device", 1.0, "device")],
+)
+def test_draws_are_on_devices_where_training_has_them_there(planned, graph, said, share, where):
+    lists = DeviceLists.nbytes(graph)
+    of = cluster(device=replace(DEVICE, memory=2 * share * lists))
+    planner = planned(cache=0, sample_on=said)
+    found, bare = planner.predict(GDP, of), planned(cache=0, sample_on="cpu").predict(GDP, of)
+    assert found.device.lists == (lists if where == "device" else 0)
+    assert found.device.memory == bare.device.memory + found.device.lists
+    spread = max(DeviceLists.nbytes(graph, span) for span in pairwise(graph.bounds.tolist()))
+    parts = planner.predict(replace(GDP, topology="partitioned"), of)
+    assert parts.device.lists == (0 if said == "cpu" else spread) < lists
+
+
+def test_lists_that_are_to_be_on_a_device_must_fit_as_training_wants_it(planned, graph):
+    planner, lacking = planned(cache=0, sample_on="device"), []
+    for times in (2.0, 1.9):
+        of = cluster(device=replace(DEVICE, memory=times * DeviceLists.nbytes(graph)))
+        lacking.append(planner._memory(GDP, planner.price(GDP, of), of)[-1].lack)
+    assert lacking[0] is None and "on its device for the lists that it draws from" in lacking[1]
+
+
+def test_the_answer_says_that_devices_draw_and_that_it_is_an_estimate(planned):
+    said = {on: " ".join(planned(sample_on=on).answer(cluster()).reasons) for on in ("auto", "cpu")}
+    assert "neighbours are drawn on the devices" in said["auto"] and "estimated by their pace" in said["auto"]
+    assert "drawn on the devices" not in said["cpu"]
+
+
+def test_draws_by_weight_stay_on_the_processor(planned):
+    assert planned(sampler="labor").predict(GDP, cluster()).device.lists == 0
+
+
+def test_where_to_draw_means_nothing_to_a_cluster_of_processors(graph):
+    with pytest.raises(ConfigError, match=r"sample_on .* give the cluster file a \[device\] table"):
+        WhatIf(graph, Settings.of(fanouts=FANOUTS, sample_on="device")).answer(replace(cluster(), device=None))
 
 
 def test_one_device_is_planned_for_too(graph):
