@@ -10,13 +10,16 @@ import numpy as np
 import pretended
 import pytest
 
+from weft.exchange import Owners
 from weft.features import PLACES
 from weft.graph import Graph, communities
 from weft.keys import Stream, seeded
 from weft.partition import allocate, write_partitioned
-from weft.plan import Settings
+from weft.plan import Settings, plan_of
+from weft.planner import Planner, Workers
 from weft.sampling import Batches, NeighborSampler, dealt
 from weft.training import Trainer, loader, make_model
+from weft.training.planning import task_of
 
 VERTICES, FANOUTS, SEED, BATCH = 400, (4, 3), 5, 40
 open_graph = cache(Graph.open)  # workers that are threads share it
@@ -38,8 +41,8 @@ def device(monkeypatch):
         yield device
 
 
-def train(world, folder, plan, share):
-    """The vertices that a worker caches, where it read the rows of an epoch, and of which vertices, batch by batch."""
+def train(world, folder, plan, share, epochs=(0,)):
+    """The vertices that a worker caches, where it read the rows of epochs, and of which vertices, batch by batch."""
     graph, inputs = open_graph(folder / str(world.size)), []
     given = {"hidden": 8, "fanouts": FANOUTS, "batch_size": BATCH // world.size, "epochs": 1, "seed": SEED}
     settings = Settings.of(threads=1, prefetch=0, plan=plan, cache=share, **given)
@@ -50,7 +53,8 @@ def train(world, folder, plan, share):
         store = trainer.loader.feed.store
         fetch_all = store.fetch_all
         store.fetch_all = lambda ids, *given: inputs.append(ids[0].numpy()) or fetch_all(ids, *given)
-        trainer.train_epoch(0)
+        for epoch in epochs:
+            trainer.train_epoch(epoch)
         found = np.flatnonzero(store._places >= 0), dict(store.read), trainer.loader.rows_read()
         trainer.close()
     read = np.zeros((len(inputs), VERTICES), dtype=bool)
@@ -111,6 +115,21 @@ def test_hits_are_those_that_an_oracle_counts(graphs, ranks, device, case, share
         assert np.array_equal(inputs[mates].any(0), needed[mates].any(0))
         if not plan.startswith("split"):  # which has some rows read by others than their owners
             assert inputs[mates].sum(0).max() == 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_planner_expects_about_the_hits_of_epochs_that_it_has_not_seen(graphs, ranks, device, case):
+    """A little less: it leaves out a batch's own reads, and an epoch's batches share no seeds. Training saw all five."""
+    plan, workers, hosts, _ = CASES[case]
+    graph, host = open_graph(graphs / str(workers)), (np.arange(workers) * hosts // workers).tolist()
+    settings = Settings.of(hidden=8, fanouts=FANOUTS, batch_size=BATCH // workers, seed=SEED, threads=1, cache=0.1)
+    task = task_of(settings, 2, BATCH, workers=workers, on_device=True)
+    space = Planner(graph, make_model(settings, graph), task, Workers(Owners(graph.bounds), host)).space
+    _, expected = space.cached(plan_of(f"{plan} cache=10%", 2))
+    total = ranks(workers, train, graphs, plan, 0.1, (1, 2), hosts=host)[0][2]
+    measured = total["cache"] / sum(total.values())
+    print(f"{case}: {expected:.1%} of rows expected in caches, {measured:.1%} measured")
+    assert 0.88 * measured < expected < 1.02 * measured
 
 
 @pytest.mark.parametrize("plan", ["gdp", "snp", "split"])
