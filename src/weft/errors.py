@@ -13,6 +13,11 @@ A text says what was wrong, where, and what to do. Mistakes of Weft itself are a
 """
 
 
+def reason_of(error: BaseException) -> str:
+    """What an error of another library says, as part of a sentence: its first line, or its name if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
 class WeftError(Exception):
     """The root of all errors that name a remedy."""
 

@@ -91,6 +91,8 @@ class Here:
 
 def _serve(folder: Path) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
+    import torch_geometric.data  # noqa: F401  # seconds of a busy machine, that are no command's own
+
     import weft.commands.embed
     import weft.commands.import_
     import weft.commands.info

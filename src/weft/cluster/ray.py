@@ -23,8 +23,8 @@ from weft.cluster import ray_host
 from weft.cluster.crew import GRACE
 from weft.cluster.launcher import Launcher, Request, started_again
 from weft.cluster.ray_joining import address_of, joined_ray
-from weft.cluster.ray_watch import Running, RunningHosts, first_line
-from weft.errors import ClusterError, ConfigError, WeftError
+from weft.cluster.ray_watch import Running, RunningHosts
+from weft.errors import ClusterError, ConfigError, WeftError, reason_of
 from weft.exchange import new_secret
 
 _RESERVE, _ANSWER = 6.0, 15.0  # seconds in which Ray must give processors, and start what runs on them
@@ -188,7 +188,7 @@ class _Cluster:
             raise
         except self.ray.exceptions.RayError as error:
             raise ClusterError(
-                f"a node of Ray's was lost before training began ({first_line(error)}): try again"
+                f"a node of Ray's was lost before training began ({reason_of(error)}): try again"
             ) from None
 
 

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from weft.cluster.launcher import Request
-from weft.cluster.ray_watch import first_line
-from weft.errors import ClusterError, ConfigError
+from weft.errors import ClusterError, ConfigError, reason_of
 
 _CONNECT = 5.0  # seconds to reach an address
 
@@ -39,7 +38,7 @@ def joined_ray(address: str) -> Iterator[ModuleType]:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # there is no common class of what may be wrong
         raise ClusterError(
-            f"no Ray cluster could be joined at {address} ({first_line(error)}): start it with `ray start --head`, run "
+            f"no Ray cluster could be joined at {address} ({reason_of(error)}): start it with `ray start --head`, run "
             f"this on one of its nodes, and name its address in RAY_ADDRESS"
         ) from None
     try:

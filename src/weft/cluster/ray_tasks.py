@@ -17,8 +17,7 @@ import weft.graph
 from weft.cluster import ray_host
 from weft.cluster.launcher import Request
 from weft.cluster.ray_joining import address_of, joined_ray
-from weft.cluster.ray_watch import first_line
-from weft.errors import ClusterError, WeftError
+from weft.errors import ClusterError, WeftError, reason_of
 from weft.graph import TaskResult
 
 RayTask = Callable[[Path, str, str, int], TaskResult]  # a folder, a name of the run, a stage, a number
@@ -68,12 +67,12 @@ class RayTasks:
             raise
         except errors.OutOfMemoryError as error:
             raise ClusterError(
-                f"a node had no memory left for a task ({first_line(error)}): lower --memory, or start nodes "
+                f"a node had no memory left for a task ({reason_of(error)}): lower --memory, or start nodes "
                 f"with fewer processors"
             ) from None
         except errors.RayError as error:
             raise ClusterError(
-                f"a task was lost {_TRIES + 1} times ({first_line(error)}): look at `ray status`; the same command goes on"
+                f"a task was lost {_TRIES + 1} times ({reason_of(error)}): look at `ray status`; the same command goes on"
             ) from None
 
     def _at_a_time(self) -> int:
@@ -125,7 +124,7 @@ def _check_node(ray: ModuleType, node: str, call: Any, here: dict[str, str], fol
     try:
         there = ray.get(call, timeout=_ANSWER)
     except ray.exceptions.RayError as error:
-        raise ClusterError(f"node {node} does not answer ({first_line(error)}): look at `ray status`") from None
+        raise ClusterError(f"node {node} does not answer ({reason_of(error)}): look at `ray status`") from None
     if there["Weft"] != here["Weft"]:
         raise ClusterError(
             f"node {node} does not fit: Weft is {there['Weft']} there, here {here['Weft']}; install "

@@ -13,6 +13,7 @@ from typing import Any
 from weft.cluster.agent import LOST
 from weft.cluster.crew import GRACE, Errors, Lines
 from weft.cluster.forks import SIGNALS
+from weft.errors import reason_of
 
 _LOOK = 0.5  # seconds between looks for signals, and after which a host says that nothing has happened
 _HURRY = 3.0  # seconds in which workers must end once a second signal was sent
@@ -83,7 +84,7 @@ class RunningHosts:
         try:
             said, host.code = self._ray.get(call)
         except self._ray.exceptions.RayError as error:
-            self._lose(host, first_line(error))
+            self._lose(host, reason_of(error))
             self.gone.add(host.node)
             return
         for stream, text in said:
@@ -113,8 +114,3 @@ class RunningHosts:
             if host.code is None:
                 host.actor.send.remote(signum)
         return bool(came)
-
-
-def first_line(error: Exception) -> str:
-    """What Ray says, without the lines that only its developers read."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 import weft
-from weft.errors import ClusterError, ConfigError
+from weft.errors import ClusterError, ConfigError, reason_of
 from weft.exchange.connections import addresses
 from weft.exchange.encryption import OF_SECRET
 from weft.exchange.listener import new_secret
@@ -63,9 +63,8 @@ def meet(
                 store.set(_SECRET, new_secret())
             secret = store.get(_SECRET)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise ClusterError(
-            f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason}): start "
+            f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason_of(error)}): start "
             f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
         ) from error
     names = [card["host"] for card in cards]

@@ -7,13 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weft.errors import InputError
+from weft.errors import InputError, reason_of
 
 _SPLIT_WORDS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "unused": 3, "none": 3, "": 3}
-
-
-def reason_of(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def id_column(column: pa.Array, where: str, row: int) -> pa.Array:

@@ -45,6 +45,10 @@ def find_source(source: str, root: Path, leave_out: Collection[str] = ()) -> Sou
         found = _from_ogb(source.removeprefix("ogb:"), root, leave_out)
     elif path.is_dir():
         found = from_folder(path, leave_out)
+    elif path.is_file() and path.suffix == ".npz":
+        raise InputError(
+            f"{path} is an archive: unpack it (`unzip {path} -d FOLDER`), and import the folder of its arrays"
+        )
     elif path.is_file():
         found = source_from_pyg_file(path, leave_out)
     elif source in built_in_names():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.errors import InputError
+from weft.errors import InputError, reason_of
 from weft.graph.csr import running_sum
 from weft.graph.source import Source, check_left_out, edges_in_memory, features_in_memory, labels_of_one_type
 from weft.graph.storage import named_errors
@@ -170,9 +170,8 @@ def _load(path: Path) -> "Data | HeteroData":
     except OSError:
         raise
     except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"{path} can't be read safely as a PyG Data ({reason}): save it again with torch.save(data, path)"
+            f"{path} can't be read safely as a PyG Data ({reason_of(error)}): save it again with torch.save(data, path)"
         ) from None
     if isinstance(data, tuple | list) and data and isinstance(data[0], Data | HeteroData):
         data = data[0]  # as PyG's in-memory data sets are saved: (data, slices)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.errors import InputError, StorageError
+from weft.errors import InputError, StorageError, reason_of
 from weft.threads import PARSING
 
 _RENAME_EXCHANGE = 2
@@ -159,9 +159,8 @@ def load_npy(file: Path) -> np.ndarray:
         except OSError:
             raise
         except Exception as error:  # headers are parsed as Python is: there is no end to what may be wrong with them
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise InputError(
-                f"{file} can't be read as a plain array ({reason}): save it again with numpy.save"
+                f"{file} can't be read as a plain array ({reason_of(error)}): save it again with numpy.save"
             ) from None
     if not isinstance(array, np.ndarray):
         raise InputError(f"{file} is no plain array, but several in one file: save each with numpy.save")

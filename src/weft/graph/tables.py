@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from weft import _kernels
-from weft.errors import ConfigError, InputError, StorageError
+from weft.errors import ConfigError, InputError, StorageError, reason_of
 from weft.graph.columns import (
     cast,
     decoded,
@@ -23,7 +23,6 @@ from weft.graph.columns import (
     labels_of,
     numbers_of,
     owners_of,
-    reason_of,
     splits_of,
 )
 from weft.graph.edges_to_csr import EdgeChunk
@@ -100,11 +99,16 @@ class Table:
         try:
             yield
         except (pa.ArrowException, UnicodeError, EOFError) as error:
-            raise InputError(
-                f"{self.path} can't be read as a table ({reason_of(error)}): repair the file, or export it again"
-            ) from None
-        except OSError as error:
-            raise StorageError(f"reading {self.path} failed: {error}") from None
+            raise self._unread(error) from None
+        except OSError as error:  # of which Arrow has no number, if it could read a file and makes nothing of it
+            if error.errno is None:
+                raise self._unread(error) from None
+            raise StorageError(f"reading {self.path} failed: {reason_of(error)}") from None
+
+    def _unread(self, error: Exception) -> InputError:
+        return InputError(
+            f"{self.path} can't be read as a table ({reason_of(error)}): repair the file, or export it again"
+        )
 
 
 def matching(wanted: str, there: Sequence[str], where: str) -> list[str]:

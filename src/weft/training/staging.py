@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from weft.devices import tensors_of
-from weft.errors import ConfigError
+from weft.errors import ConfigError, reason_of
 from weft.exchange import World
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ def device_of(wanted: str | torch.device, world: World) -> torch.device:
             found = torch.device("cuda", mates.index(world.rank) % torch.cuda.device_count())
         torch.zeros(1, device=found).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise ConfigError(f"device {str(wanted)!r} is not here ({reason}): choose device = 'cpu'") from None
+        raise ConfigError(f"device {str(wanted)!r} is not here ({reason_of(error)}): choose device = 'cpu'") from None
     return found
 
 

@@ -102,6 +102,11 @@ def test_pickled_arrays_are_refused(raw, tmp_path, capsys):
     assert "label.npy can't be read as a plain array" in refuse(capsys, tmp_path, raw, tmp_path / "out")
 
 
+def test_archives_are_to_be_unpacked(tmp_path, capsys):
+    np.savez(tmp_path / "all.npz", edge_index=np.zeros((2, 5), np.int64))
+    assert "all.npz is an archive: unpack it" in refuse(capsys, tmp_path, tmp_path / "all.npz", tmp_path / "out")
+
+
 def test_nothing_there(raw, tmp_path, capsys):
     assert "there is nothing at" in refuse(capsys, tmp_path, tmp_path / "nowhere", tmp_path / "out")
     assert "--nodes goes with a table of edges" in refuse(capsys, tmp_path, raw, tmp_path / "out", "--nodes", raw)
@@ -203,6 +208,13 @@ class TestTables:
 
     def test_truncated_file(self, tables, tmp_path, capsys):
         tables[0].write_bytes(tables[0].read_bytes()[:-20])
+        assert "can't be read as a table" in self.refuse(capsys, tmp_path, tables)
+
+    def test_damaged_page(self, tables, tmp_path, capsys):
+        """Of which Arrow tells in several lines."""
+        at = tables[0].read_bytes().index(b"PAR1") + 4
+        whole = tables[0].read_bytes()
+        tables[0].write_bytes(whole[:at] + b"\xff" * 16 + whole[at + 16 :])
         assert "can't be read as a table" in self.refuse(capsys, tmp_path, tables)
 
     def test_no_table(self, tables, tmp_path, capsys):

@@ -9,8 +9,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet
 
-from weft.errors import InputError, StorageError
-from weft.graph.columns import reason_of
+from weft.errors import InputError, StorageError, reason_of
 from weft.graph.tables import matching
 
 _SUFFIXES = (".parquet", ".pq")
