@@ -42,15 +42,11 @@ class BlockModel:
         program = Program.of(batch) if isinstance(batch, Sample) else batch
         layers, graph = program.layers, program.graph
         run = Pass([len(vertices) for vertices in program.vertices], program.keys, key, program.descend)
+        run.sliced = not layers[0].whole_rows
 
         def on_block(conv: MessagePassing, rows: Tensor, depth: int, given: dict[str, object]) -> Tensor:
             if depth >= len(layers):
                 raise ModelError(_depth_message(depth + 1, len(layers), "or more"))
-            if depth == 0 and not layers[0].whole_rows and rows.data_ptr() != x.data_ptr():
-                raise ModelError(
-                    "layer 1 is placed by columns, but the model changes its inputs before its first convolution: place "
-                    "layer 1 local, pull or push"
-                )
             return convolve(conv, rows, depth, program, run, given, self._convolutions.get(conv))
 
         available = {name: getattr(graph, name, None) is not None for name in EDGE_ARGUMENTS}
@@ -122,7 +118,16 @@ def convolution_of(conv: MessagePassing) -> Convolution:
         return Declared(conv)
     kind = plugins.CONVOLUTIONS.find(plugins.class_name(type(conv)))
     plain = conv.flow == "source_to_target" and not conv.explain and conv.decomposed_layers == 1
+    plain = plain and not _has_steps_of_its_own(conv)
     return kind(conv) if kind is not None and plain and kind.serves(conv) else BlackBox(conv)
+
+
+def _has_steps_of_its_own(conv: MessagePassing) -> bool:
+    """Does a step of its message passing have hooks, or is one replaced on the module itself?"""
+    steps = ("propagate", "message", "aggregate", "message_and_aggregate", "update", "edge_update")
+    of_module = vars(conv)
+    hooks = [f"_{step}_forward{when}_hooks" for step in steps for when in ("", "_pre")]
+    return any(of_module.get(name) for name in hooks) or any(step in of_module for step in steps)
 
 
 def check_adds_up(model: nn.Module) -> None:

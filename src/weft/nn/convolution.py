@@ -14,7 +14,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.nn import functional
-from weft.nn.linear import dense, linear
+from weft.nn.linear import dense, is_matrix, linear
 from weft.nn.rows import Pass, edge_keys
 from weft.placements import Edges, Layer, Program
 from weft.sampling import Block
@@ -54,8 +54,8 @@ class Call:
     def mapped(self, module: nn.Module) -> Tensor:
         """The rows here by a linear layer without bias; where they are slices, these by their part of its matrix."""
         layer = self.layer
-        if layer.whole_rows:
-            return dense(module, self.x)
+        if layer.whole_rows or not is_matrix(module):
+            return dense(module, self.whole_rows)
         return linear(layer.real(self.x), layer.share(cast(Tensor, module.weight)))
 
     def weights(self, edges: Edges, loops: bool = False) -> Tensor | None:

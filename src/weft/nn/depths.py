@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError
+from weft.errors import ModelError, WeftError
 from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, Rows, alike, call_model
 
 _SOME = 8  # rows on which a model is tried
@@ -50,12 +51,19 @@ def check_rows(model: nn.Module, width: int | None = None) -> None:
 
 
 def _outputs(model: nn.Module, width: int | None, count: int) -> list[tuple[str, Tensor]]:
-    """What each of the model's modules, and at last the model, gives for the last of some random rows, which get smaller."""
+    """What each of the model's modules gets, and gives, for the last of some random rows, which get smaller."""
     found: list[tuple[str, Tensor]] = []
+    all_of_it = f"{type(model).__name__}.forward"
 
-    def note(name: str, module: nn.Module, out: object) -> None:
-        if isinstance(out, Rows):
-            found.append((f"{name} ({module})" if name else f"{type(model).__name__}.forward", out.plain()))
+    def note(who: str, rows: object) -> None:
+        if isinstance(rows, Rows):
+            found.append((who, rows.plain()))
+
+    def hooks_of(name: str, module: nn.Module) -> list[RemovableHandle]:
+        text = str(module)
+        who = f"{name} ({type(module).__name__ if chr(10) in text else text})" if name else all_of_it
+        before = module.register_forward_pre_hook(lambda _, x: note(f"{all_of_it}, before {who},", next(iter(x), None)))
+        return [before, module.register_forward_hook(lambda _, x, out: note(who, out))]
 
     def random(like: Tensor, *shape: int) -> Tensor:
         return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(like)
@@ -63,10 +71,8 @@ def _outputs(model: nn.Module, width: int | None, count: int) -> list[tuple[str,
     def product(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         return x @ random(x, x.shape[-1], _output_width(conv, x, given))
 
-    hooks = [
-        module.register_forward_hook(lambda module, _, out, name=name: note(name, module, out))
-        for name, module in model.named_modules()
-    ]
+    _check_is_python(model)
+    hooks = [hook for name, module in model.named_modules() for hook in hooks_of(name, module)]
     try:
         smaller = torch.arange(_SOME, 0, -1)[:, None]
         _forward(model, width, lambda like, wide: (random(like, _SOME, wide) * smaller.to(like))[-count:], product)
@@ -93,6 +99,7 @@ def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
 
 def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], Tensor], answer: Convolve) -> int:
     """The depth of the model's results: its forward on rows, which are made like a parameter, with answered convolutions."""
+    _check_is_python(model)
     like = next((p.detach().flatten()[:0] for p in model.parameters() if p.dim() > 1), torch.empty(0))
     modes = {module: module.training for module in model.modules()}
     try:
@@ -105,13 +112,32 @@ def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], 
             _, deepest = call_model(model, x, run, answer, everything, types)
     except RuntimeError as error:
         raise ModelError(
-            f"{type(model).__name__} does not run on rows of {width} features: build it for as many as the graph has "
-            f"({error})"
+            f"{type(model).__name__} does not run on rows of {width} features: build it for as many as the graph has, and "
+            f"for any number of rows ({error})"
+        ) from error
+    except WeftError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"{type(model).__name__} does not run as forward(x, edge_index), on {width} features of each of some vertices "
+            f"({type(error).__name__}: {error})"
         ) from error
     finally:
         for module, training in modes.items():
             module.training = training
     return deepest
+
+
+def _check_is_python(model: nn.Module) -> None:
+    """Refuse a model whose convolutions can't be answered in their places, as compiled code runs them."""
+    for module in model.modules():
+        scripted = isinstance(module, torch.jit.ScriptModule)
+        compiled = hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
+        if scripted or (compiled and any(isinstance(inner, MessagePassing) for inner in module.modules())):
+            raise ModelError(
+                f"{type(model).__name__} is compiled ({'torch.jit' if scripted else 'torch.compile'}), and its convolutions "
+                f"can't be run on batches' blocks: pass the model as it was before"
+            )
 
 
 def _input_width(model: nn.Module) -> int:
@@ -135,4 +161,8 @@ def _output_width(conv: MessagePassing, rows: Tensor, given: dict[str, object]) 
     if "edge_type" in names and hasattr(conv, "num_relations"):
         options["edge_type"] = torch.zeros(1, dtype=torch.int64, device=x.device)
     out = inner(conv, x, torch.zeros(2, 1, dtype=torch.int64, device=x.device), **options)
+    if not isinstance(out, Tensor):
+        raise ModelError(
+            f"{conv} gave a {type(out).__name__}: a convolution must give one row a vertex, and nothing else"
+        )
     return int(out.shape[-1])

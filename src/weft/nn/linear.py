@@ -23,7 +23,18 @@ def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
 
 def plain_linear(module: nn.Module) -> bool:
     """Is it a linear layer that does nothing else?"""
-    return type(module) in (nn.Linear, Linear) and not module._forward_hooks and not module._forward_pre_hooks
+    return type(module) in (nn.Linear, Linear) and does_as_its_class(module)
+
+
+def is_matrix(module: nn.Module) -> bool:
+    """Are its rows products with its weight (and a bias), however that weight is made?"""
+    return type(module).forward in (nn.Linear.forward, Linear.forward) and does_as_its_class(module)
+
+
+def does_as_its_class(module: nn.Module) -> bool:
+    """Has it no hooks, and no forward of its own?"""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return not any(hooks) and "forward" not in vars(module)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, plus: Tensor | None = None) -> Tensor:

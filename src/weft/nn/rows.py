@@ -31,6 +31,9 @@ _REORDERING = frozenset(
     if hasattr(owner, name)
 )
 
+# Functions that tell the same of a slice of columns as of whole rows, by name.
+_KNOWN_OF_SLICES = ("__get__", "size", "dim", "__len__")
+
 
 @dataclass
 class Pass:
@@ -40,6 +43,7 @@ class Pass:
     keys: Sequence[Tensor] = ()  # by depth: [sizes[depth]] int64
     key: int | None = None
     deeper: Callable[[Tensor, int, int], Tensor] | None = None  # rows of a depth -> those of a deeper one's vertices
+    sliced: bool = False  # are the inputs slices of columns, of which nothing can be made but a convolution's sums?
     dropouts: int = field(default=0)
 
     def next_dropout(self) -> int:
@@ -86,6 +90,11 @@ class Rows(Tensor):
         found = list(_rows_in(args)) + list(_rows_in(tuple(kwargs.values())))
         deepest = max(found, key=lambda rows: rows.depth)
         depth, run = deepest.depth, deepest.run
+        if run.sliced and any(rows.depth == 0 for rows in found) and func.__name__ not in _KNOWN_OF_SLICES:
+            raise ModelError(
+                "layer 1 is placed by columns, but the model computes with its inputs outside of its first convolution: "
+                "place layer 1 local, pull or push"
+            )
         with torch._C.DisableTorchFunctionSubclass():
             size = run.sizes[depth]
             args = _trimmed(args, depth, run)
@@ -123,7 +132,8 @@ class Handle(Tensor):
                 return func(*args, **(kwargs or {}))
         raise ModelError(
             f"the model computes with the graph's edges outside of a convolution ({getattr(func, '__name__', func)}): on "
-            f"blocks the edges differ from layer to layer. Move that computation into a MessagePassing convolution"
+            f"blocks the edges differ from layer to layer. Move that computation into a MessagePassing convolution (or "
+            f"leave out checkpoint, ckpt_grad and reversible layers, if these did so)"
         )
 
 
@@ -164,7 +174,8 @@ def call_model(
         given["node_type"] = Rows.of(node_type.long(), 0, run)
     with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
         _check_arguments(model, given)
-        out = model(Rows.of(x, 0, run), Handle.of("edge_index"), **given)
+        both = Rows.of(x, 0, run), Handle.of("edge_index")
+        out = model(*(both[::-1] if next(iter(accepted)) == "edge_index" else both), **given)
     if not isinstance(out, Rows):
         got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
         raise ModelError(
@@ -219,6 +230,7 @@ class _Bound:
         edge_index = next((name for name, value in given.items() if _is_edge_index(value)), None)
         if edge_index is None:  # a convolution inside another's own code, on edges that are real
             return type(self._conv).forward(self._conv, *args, **kwargs)
+        self._check_place(edge_index, *range(1, len(self._parameters)))
         del given[edge_index]
         x = given.pop(self._parameters[0])
         if isinstance(x, tuple | list) and len(x) == 2 and x[0] is x[1]:
@@ -229,13 +241,24 @@ class _Bound:
                 f"came into the model's forward, or what row-wise operations and convolutions made of them"
             )
         given = {name: value for name, value in given.items() if value is not None}
+        if given.get("size") == (len(x), len(x)):  # what a block has, too
+            del given["size"]
         for name, value in given.items():
             if next(_rows_in([value]), None) is not None:
                 raise ModelError(
                     f"{self._conv} is given other rows besides those that it convolves ({name}), which its edges' sources "
                     f"may not have on this worker: add them after the convolution, or concatenate them before it"
                 )
+        self._check_place(edge_index, 1)
         return Rows.of(self._answer(self._conv, x.plain(), x.depth, given), x.depth + 1, self._run)
+
+    def _check_place(self, edge_index: str, *places: int) -> None:
+        """Refuse a convolution that takes the edges elsewhere."""
+        if edge_index not in [self._parameters[place] for place in places]:
+            raise ModelError(
+                f"{type(self._conv).__name__}.forward takes {', '.join(self._parameters[:3])}: let a convolution take rows "
+                f"first, then edge_index, then what else there is"
+            )
 
 
 def _is_edge_index(value: object) -> bool:
@@ -288,7 +311,7 @@ def _marked(result: Any, depth: int, size: int, run: Pass) -> Any:
         return Rows.of(result, depth, run) if result.dim() and len(result) == size else _plain(result)
     if isinstance(result, tuple | list) and any(isinstance(part, Tensor) for part in result):
         parts = [_marked(part, depth, size, run) for part in result]
-        return type(result)(parts) if type(result) in (tuple, list) else tuple(parts)
+        return type(result)(parts)  # a list, a tuple, or one with names (values, indices)
     return result
 
 

@@ -38,40 +38,42 @@ class BlackBox(Convolution):
             return
         if not _looks_at_own_edges(self.conv, block, x, options):
             raise ModelError(
-                f"{self.conv} looks further than at the edges of each vertex (at more hops, or at neighbours' degrees), and "
-                f"batches don't have these: set full_graph = true with one worker, or build it of one hop without "
-                f"normalisation; GCNConv knows degrees"
+                f"{self.conv} looks further than at the edges of each vertex (at more hops, at neighbours' degrees, or at "
+                f"all rows or edges at once), and batches don't have these: set full_graph = true with one worker, or build "
+                f"it of one hop without normalisation; GCNConv knows degrees"
             )
         self._looked = True
 
 
 def _looks_at_own_edges(conv: MessagePassing, block: Block, x: Tensor, options: dict[str, object]) -> bool:
-    """Does a vertex get the same from a module, whether edges to other vertices are there or not?
+    """Does a vertex get the same from a module, whether other vertices, and edges to these, are there or not?
 
     Tried on a ring of a few vertices with random rows, as wide as those of a block; what edges and rows come with is taken
-    from there, too.
+    from there, too. The others have more edges, and there may be some without any.
     """
-    vertices = torch.arange(_TRIED)
-    src = (vertices[:, None] + torch.tensor([1, 3])).ravel() % _TRIED
-    edge_index = torch.stack([src, vertices.repeat_interleave(2)]).to(x.device)
-    rows = torch.randn(_TRIED, *x.shape[1:], generator=torch.Generator().manual_seed(0)).to(x)
+    vertices, half = torch.arange(_TRIED), _TRIED // 2
+    dst = vertices.repeat_interleave(torch.where(vertices < half, 2, 3))
+    src = torch.cat([(vertices[:half, None] + torch.tensor([1, 3])).ravel(), torch.arange(3 * half) * 3 + 1]) % _TRIED
+    edge_index = torch.stack([src, dst]).to(x.device)
+    rows = torch.randn(2 * _TRIED, *x.shape[1:], generator=torch.Generator().manual_seed(0)).to(x)
 
-    def forward(edges: int) -> Tensor:
+    def forward(count: int, edges: int) -> Tensor | None:
         def part(value: object) -> object:
             if not isinstance(value, Tensor) or not value.dim() or len(value) not in (block.num_edges, len(x)):
                 return value
-            some = edges if len(value) == block.num_edges else _TRIED
+            some = edges if len(value) == block.num_edges else count
             return value[torch.arange(some, device=value.device) % len(value)]
 
         given = {name: part(value) for name, value in options.items()}
-        return type(conv).forward(conv, rows, edge_index[:, :edges], **given)
+        out = type(conv).forward(conv, rows[:count], edge_index[:, :edges], **given)
+        return out[:half] if isinstance(out, Tensor) else None  # what is no tensor is refused in a batch
 
     training = [module for module in conv.modules() if module.training]
     conv.eval()
     try:
         with torch.no_grad():
-            half = _TRIED // 2
-            return alike(forward(2 * _TRIED)[:half], forward(_TRIED)[:half])
+            alone, *beside = forward(_TRIED, 2 * half), forward(_TRIED, 5 * half), forward(2 * _TRIED, 2 * half)
+            return alone is None or all(other is not None and alike(alone, other) for other in beside)
     finally:
         for module in training:
             module.training = True

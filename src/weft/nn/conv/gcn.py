@@ -8,7 +8,7 @@ from torch_geometric.nn import GCNConv
 
 from weft.errors import ModelError
 from weft.nn.convolution import Call, Convolution
-from weft.nn.linear import dense
+from weft.nn.linear import dense, is_matrix
 from weft.nn.sums import Sums
 from weft.placements import Program
 
@@ -25,8 +25,11 @@ class Gcn(Convolution):
         return not conv.cached and conv.aggr in ("add", "sum")
 
     def run(self, call: Call) -> Tensor:
-        """Summed first, or mapped first where rows are narrower then."""
+        """Summed first, or mapped first where rows are narrower then, or what maps them is not just a matrix."""
         conv, layer = self.conv, call.layer
+        if not is_matrix(conv.lin):
+            rows = self._sums(call, dense(conv.lin, call.whole_rows))
+            return rows if conv.bias is None else rows + conv.bias
         out, wide = conv.lin.weight.shape
         stay = layer.inputs.stay(call.x)
         narrows = layer.cheaper_mapped(call.x, out, wide) if layer.crosses else wide > out and not stay

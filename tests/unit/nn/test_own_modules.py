@@ -1,0 +1,205 @@
+"""Models that differ from PyG's by what was done to their modules: they equal PyG on the whole graph, or are refused."""
+
+from contextlib import closing
+
+import pytest
+import torch
+from test_models import CLASSES, WIDTH, assert_equals_pyg, make_graph, rand
+from torch import nn
+from torch_geometric.nn import GATConv, GCNConv, Linear, MessagePassing, SAGEConv
+
+from weft.errors import ModelError
+from weft.exchange import simulate
+from weft.graph import Graph, communities
+from weft.nn import BlockModel, check_rows
+from weft.partition import allocate, write_partitioned
+from weft.plan import Settings
+from weft.sampling import NeighborSampler
+from weft.training import Trainer
+
+
+class Two(nn.Module):
+    def __init__(self, first, second, between=torch.relu):
+        super().__init__()
+        self.first, self.second, self.between = first, second, between
+
+    def forward(self, x, edge_index):
+        return self.second(self.between(self.first(x, edge_index)), edge_index)
+
+
+class InputsAgain(Two):
+    """Each worker's slice of columns has another mean."""
+
+    def forward(self, x, edge_index):
+        return self.second(self.first(x, edge_index) + x.mean(1, keepdim=True), edge_index)
+
+
+class Tanh(Linear):
+    def forward(self, x):
+        return super().forward(x).tanh()
+
+
+def hooked(conv):
+    conv.lin.register_forward_hook(lambda module, given, out: out.tanh())
+    return conv
+
+
+def replaced(conv, lin):
+    conv.lin = lin
+    return conv
+
+
+class TestWhatIsDoneToConvolutions:
+    def test_a_dense_layer_that_is_not_just_a_matrix(self):
+        lin = Tanh(WIDTH, 4, bias=False), nn.Sequential(nn.Linear(4, CLASSES), nn.Tanh())
+        assert_equals_pyg(Two(replaced(GCNConv(WIDTH, 4), lin[0]), replaced(GCNConv(4, CLASSES), lin[1])))
+        assert_equals_pyg(Two(hooked(GCNConv(WIDTH, 12)), hooked(GATConv(12, CLASSES))))
+        weighed = GCNConv(WIDTH, CLASSES)
+        torch.nn.utils.parametrizations.weight_norm(weighed.lin)
+        assert_equals_pyg(Two(SAGEConv(WIDTH, WIDTH), weighed))
+
+    @pytest.mark.parametrize(
+        "model, why",
+        [
+            (
+                lambda: Two(hooked(GCNConv(WIDTH, 4)), GCNConv(4, CLASSES)),
+                "needs whole rows, so its layer can't be placed",
+            ),
+            (
+                lambda: Two(hooked(GATConv(WIDTH, 4)), GATConv(4, CLASSES)),
+                "needs whole rows, so its layer can't be placed",
+            ),
+            (
+                lambda: InputsAgain(SAGEConv(WIDTH, 4), SAGEConv(4, CLASSES)),
+                "computes with its inputs outside of its first",
+            ),
+        ],
+        ids=["gcn", "gat", "inputs"],
+    )
+    def test_what_columns_can_not_be_cut_of(self, tmp_path, model, why):
+        whole = communities(tmp_path / "1", vertices=100, edges=600, width=WIDTH, classes=CLASSES)
+        write_partitioned(whole, allocate(whole, 2, "metis"), 2, tmp_path / "2")
+        parts = Graph.open(tmp_path / "2")
+        settings = Settings.of(fanouts=(2, 2), batch_size=20, plan="nfp", threads=1)
+
+        def train(world):
+            with closing(Trainer(parts, model(), settings, world=world)) as trainer:
+                trainer.train_epoch(0)
+
+        with pytest.raises(ModelError, match=why):
+            simulate(2, train)
+
+    def test_a_step_that_has_a_hook_or_is_replaced(self):
+        first, second = SAGEConv(WIDTH, 8), SAGEConv(8, CLASSES)
+        first.register_message_forward_hook(lambda conv, given, out: 2 * out)
+        second.message = lambda x_j: 3 * x_j
+        kinds = assert_equals_pyg(Two(first, second)).kinds()
+        assert all("black box" in kind for kind in kinds)
+
+    def test_a_size_that_is_the_rows_number(self):
+        class Sized(Two):
+            def forward(self, x, edge_index):
+                x = self.first(x, edge_index, size=(len(x), x.size(0)))
+                return self.second(x, edge_index, size=(len(x), len(x)))
+
+        kinds = assert_equals_pyg(Sized(SAGEConv(WIDTH, 8), SAGEConv(8, CLASSES))).kinds()
+        assert all("fast" in kind for kind in kinds)
+
+
+def test_results_with_names_keep_them():
+    def between(x):
+        return x.topk(4, 1).values - x.max(dim=1, keepdim=True).values
+
+    assert_equals_pyg(Two(SAGEConv(WIDTH, 8), SAGEConv(4, CLASSES), between))
+
+
+def test_a_forward_that_takes_edges_first():
+    class EdgesFirst(Two):
+        def forward(self, edge_index, x):
+            return super().forward(x, edge_index)
+
+    model, (graph, edge_index) = EdgesFirst(SAGEConv(WIDTH, 8), SAGEConv(8, CLASSES)).double(), make_graph()
+    x, seeds = rand(120, WIDTH), torch.arange(30)
+    sample = NeighborSampler(graph, [-1, -1]).sample(seeds, 0, 0)
+    torch.testing.assert_close(BlockModel(model)(x[sample.vertices.long()], sample), model(edge_index, x)[seeds])
+
+
+class LooksAround(MessagePassing):
+    """What a vertex gets hangs on rows beside it, too."""
+
+    def __init__(self, how):
+        super().__init__(aggr="sum")
+        self.lin, self.how = nn.Linear(WIDTH, CLASSES), how
+
+    def forward(self, x, edge_index):
+        return self.how(self.propagate(edge_index, x=self.lin(x)))
+
+    def message(self, x_j):
+        return x_j
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        LooksAround(lambda x: x - x.mean(0)),
+        LooksAround(lambda x: x / len(x)),
+        LooksAround(lambda x: x / x.norm()),
+        SAGEConv(WIDTH, CLASSES, aggr="lstm"),  # its padding hangs on the longest list beside it
+    ],
+    ids=["mean", "number", "norm", "lstm"],
+)
+def test_black_boxes_that_look_at_other_rows_are_refused(conv):
+    class One(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = conv
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index)
+
+    model, (graph, _), x = One().double(), make_graph(), rand(120, WIDTH)
+    sample = NeighborSampler(graph, [-1]).sample(torch.arange(10), 0, 0)
+    with pytest.raises(ModelError, match="or at all rows or edges at once"):
+        BlockModel(model)(x[sample.vertices.long()], sample)
+
+
+class TestRefusals:
+    def test_the_module_before_which_rows_are_mixed(self):
+        with pytest.raises(ModelError, match=r"^Two.forward, before second \(SAGEConv\(8, 5, aggr=mean\)\), mixes the"):
+            check_rows(Two(SAGEConv(WIDTH, 8), SAGEConv(8, CLASSES), lambda x: x.softmax(0)))
+
+    def test_compiled_models(self):
+        for compiled in (
+            torch.compile(Two(SAGEConv(WIDTH, 8), SAGEConv(8, CLASSES)), backend="eager"),
+            torch.jit.script(Two(SAGEConv(WIDTH, 8), SAGEConv(8, CLASSES))),
+        ):
+            with pytest.raises(
+                ModelError, match=r"is compiled \(torch.(compile|jit)\), and .*: pass the model as it was"
+            ):
+                check_rows(compiled, WIDTH)
+
+    def test_forwards_of_another_kind(self):
+        class OfTypes(Two):
+            def forward(self, x, edge_index):
+                return super().forward(x["paper"], edge_index)
+
+        class Rated(Two):
+            def forward(self, x, edge_index):
+                return self.first(x, edge_index, return_attention_weights=True)[0]
+
+        class EdgesFirst(MessagePassing):
+            def forward(self, edge_index, x):
+                return self.propagate(edge_index, x=x)
+
+        class ByName(Two):
+            def forward(self, x, edge_index):
+                return self.first(x=x, edge_index=edge_index)
+
+        with pytest.raises(ModelError, match=r"OfTypes does not run as forward\(x, edge_index\), on 9 features"):
+            check_rows(OfTypes(SAGEConv(WIDTH, 8), SAGEConv(8, CLASSES)))
+        with pytest.raises(ModelError, match=r"GATConv\(9, 8, heads=1\) gave a tuple: a convolution must give one row"):
+            check_rows(Rated(GATConv(WIDTH, 8), SAGEConv(8, CLASSES)))
+        with pytest.raises(
+            ModelError, match=r"EdgesFirst.forward takes edge_index, x: let a convolution take rows first"
+        ):
+            check_rows(ByName(EdgesFirst(), SAGEConv(WIDTH, CLASSES)))
