@@ -10,7 +10,8 @@ from torch_geometric.data import Data, HeteroData
 
 from weft.cluster import Recovery, Request, starts_workers
 from weft.errors import ClusterError, InputError
-from weft.graph import Graph
+from weft.exchange import World
+from weft.graph import Graph, is_address
 from weft.nn import LinkPredictor
 from weft.plan import Settings, check_own_model, check_workers
 from weft.plugins import LAUNCHERS
@@ -37,12 +38,15 @@ def train(
 ) -> Result:
     """Train a PyG model, in place, on a graph, a graph directory or PyG's data; settings are those of `weft train`.
 
+    Of a partitioned graph at an address (`s3://...`) each host fetches what its own workers read.
+
     Under torchrun every process calls this, and they train together; `on="ray", workers=8` starts workers on Ray's nodes.
     Without a model, `model="sage"` (or another name) among the settings says which one is built. What is learned are
     labels, unless `task` says otherwise, or `objective`. `loss` may be a function of rows and labels that gives a number
     for each vertex.
     """
-    graph = as_graph(graph)
+    if not is_address(graph):
+        graph = as_graph(graph, World(), 0.0)
     if isinstance(model, str):
         settings, model = settings | {"model": model}, None
     if callable(settings.get("loss")):
@@ -57,6 +61,7 @@ def train(
     world = joined(checked)
     try:
         with world.during("the start"), listener_for(checked, quiet=world.rank > 0) as listen:
+            graph = as_graph(graph, world, parallel.timeout)
             objective = (objective or objective_named(checked)).setup(graph, checked)
             chosen = model if model is not None else make_model(checked, graph, objective)
             return trainer_for(graph, chosen, checked, listen, world, objective).fit()
@@ -65,18 +70,25 @@ def train(
 
 
 def _on_workers(
-    graph: Graph, model: nn.Module | None, objective: Objective | None, settings: dict[str, Any], checked: Settings
+    graph: Graph | str,
+    model: nn.Module | None,
+    objective: Objective | None,
+    settings: dict[str, Any],
+    checked: Settings,
 ) -> Result:
     """Have workers do it, and take over what they have trained."""
     parallel = checked.parallel
-    if graph.path is None:
+    if isinstance(graph, Graph) and graph.remote is not None:
+        graph = graph.remote.url
+    place, path = (graph, None) if isinstance(graph, str) else (graph.path, graph.path)
+    if place is None:
         raise InputError(
             "workers read the graph from its directory, and this one has none: save it with graph.save(PATH)"
         )
     request = Request(
-        (), parallel.workers, anywhere=True, recovery=Recovery.of(checked), ports=parallel.ports, graph=graph.path
+        (), parallel.workers, anywhere=True, recovery=Recovery.of(checked), ports=parallel.ports, graph=path
     )
-    work = partial(_as_worker, graph.path.absolute(), model, objective, settings)
+    work = partial(_as_worker, place if path is None else path.absolute(), model, objective, settings)
     result, trained = LAUNCHERS.get(parallel.on)().call(request, work)
     if model is None or trained is None:
         return result
@@ -88,11 +100,11 @@ def _on_workers(
 
 
 def _as_worker(
-    path: Path,
+    place: Path | str,
     model: nn.Module | None,
     objective: Objective | None,
     settings: dict[str, Any],
     changes: dict[str, str],
 ) -> tuple[Result, nn.Module | None]:
     given = settings if model is None else settings | {"model": model}  # else the model's name is among them
-    return train(path, objective=objective, **given | changes), model
+    return train(place, objective=objective, **given | changes), model

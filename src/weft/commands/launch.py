@@ -6,6 +6,7 @@ import argparse
 from functools import partial
 
 import weft.cluster
+import weft.graph
 from weft.commands import train
 from weft.commands.flags import settings_given
 from weft.errors import ConfigError
@@ -72,5 +73,5 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         recovery=weft.cluster.Recovery.of(many),
         check=partial(train.check, many, given.graph),
         ports=settings.parallel.ports,
-        graph=given.graph,
+        graph=None if weft.graph.is_address(given.graph) else given.graph,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import weft.cluster
 import weft.exchange
+import weft.graph
 import weft.report
 import weft.training
 from weft.commands.flags import add_settings, settings_given
@@ -19,7 +20,9 @@ from weft.plan import check_workers
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft train`."""
-    parser.add_argument("graph", type=Path, help="a graph directory")
+    parser.add_argument(
+        "graph", type=weft.graph.graph_place, help="a graph directory, or the address of one (s3://...)"
+    )
     parser.add_argument("--out", type=Path, help="where to save the trained model")
     add_settings(parser)
 
@@ -27,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, tell how it goes, and save the model."""
     settings = settings_given(args, "weft train")
-    graph = weft.Graph.open(args.graph)
+    graph = args.graph if weft.graph.is_address(args.graph) else weft.Graph.open(args.graph)
     check_workers(settings)
     parallel = settings.parallel
     if weft.cluster.starts_workers(parallel.on, parallel.workers, parallel.max_restarts):
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             recovery=weft.cluster.Recovery.of(settings),
             check=partial(check, settings, args.graph),
             ports=parallel.ports,
-            graph=args.graph,
+            graph=None if weft.graph.is_address(args.graph) else args.graph,
         )
         return weft.cluster.launch(parallel.on, request)
     devices = parallel.device != "cpu"
@@ -51,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
             return 128 + stop.signum
 
 
-def check(settings: weft.Settings, folder: Path) -> None:
+def check(settings: weft.Settings, place: Path | str) -> None:
     """Refuse what workers would refuse, before they are started."""
-    graph = weft.Graph.open(folder)
+    graph = weft.training.as_graph(place, weft.exchange.World(), settings.parallel.timeout)
     weft.training.check_plan(settings, graph, weft.training.make_model(settings, graph))
     if settings.parallel.cluster is not None and settings.plan.name == "auto":
         weft.training.described(settings.parallel.cluster, [settings.parallel.workers])
@@ -65,7 +68,10 @@ def check(settings: weft.Settings, folder: Path) -> None:
         )
 
 
-def _train(args: argparse.Namespace, settings: weft.Settings, graph: weft.Graph, world: weft.exchange.World) -> int:
+def _train(
+    args: argparse.Namespace, settings: weft.Settings, place: weft.Graph | str, world: weft.exchange.World
+) -> int:
+    graph = weft.training.as_graph(place, world, settings.parallel.timeout)
     model = weft.training.make_model(settings, graph)
     with weft.report.listener_for(settings, quiet=world.rank > 0) as listen:
         weft.training.trainer_for(graph, model, settings, listen, world).fit()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
+    from weft.graph.addresses import graph_place, is_address
     from weft.graph.checks import check_files
     from weft.graph.csr import range_bounds, running_sum, sums_by_source, vertex_ranges
     from weft.graph.directory import MANIFEST, DirectoryWriter, read_manifest
@@ -12,11 +13,12 @@ if TYPE_CHECKING:
     from weft.graph.folders import BUILT_IN, built_in_names, find_source, from_folder
     from weft.graph.generators import communities, communities_source, rmat
     from weft.graph.graph import SPLITS, Graph
-    from weft.graph.hetero_features import Features, HeteroFeatures, feature_table_names
+    from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, feature_table_names, shard_rows
     from weft.graph.hetero_tables import source_from_toml
     from weft.graph.importance import Importance
     from weft.graph.importing import import_graph
     from weft.graph.link_split import Links, split_links
+    from weft.graph.remote import RemoteGraph
     from weft.graph.self_loops import SelfLoops
     from weft.graph.shards.making import ShardedGraph, make_shards
     from weft.graph.shards.request import ShardRequest
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from weft.graph.source import Source, edges_in_memory, features_in_memory, with_reverses, with_self_relation
     from weft.graph.statistics import GraphStatistics, SkewBin, graph_statistics, out_degrees
     from weft.graph.storage import (
+        cache_folder,
         forget_steps,
         named_errors,
         remove_leftovers,

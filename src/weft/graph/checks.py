@@ -66,20 +66,23 @@ def check_values(graph: "Graph") -> None:
                 _CHECKS[name](graph, array[first : first + rows], first)
 
 
-def check_files(path: Path, graph: "Graph | None", *, large: bool) -> Iterator[tuple[str, int, WeftError | None]]:
+def check_files(
+    path: Path, graph: "Graph | None", *, large: bool, features: bool = True
+) -> Iterator[tuple[str, int, WeftError | None]]:
     """Of each array of a directory: its name, its bytes, and what is wrong with its header, its sum or what it holds.
 
-    `large`: features are read however many there are. What may be held is only known of a graph that can be opened.
+    `large`: features are read however many there are; `features`: are they at all? What may be held is only known of a
+    graph that can be opened.
     """
     arrays = read_manifest(path).arrays
-    features = sum(entry.nbytes for name, entry in arrays.items() if name.startswith("features"))
+    size = sum(entry.nbytes for name, entry in arrays.items() if name.startswith("features"))
     for name, entry in arrays.items():
         kind = "features" if name.startswith("features") else name
         check = partial(_CHECKS[kind], graph) if graph and kind in _CHECKS else None
         wrong: WeftError | None = None
         try:
             map_array(path, name, entry)
-            if large or kind != "features" or features <= _FEATURES_AT_ONCE:
+            if large or kind != "features" or (features and size <= _FEATURES_AT_ONCE):
                 check_array(path, name, entry, check)
             if large and graph and name == "original_ids" and graph.original_ids is not None:
                 _check_distinct(graph.original_ids)

@@ -8,22 +8,22 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
 from weft.errors import GraphFormatError, StorageError, WeftError
+from weft.graph.shard_sums import ShardSums, ends_of, sums_of_shards
 from weft.graph.storage import named_errors, remove_leftovers, written_beside
 
 FORMAT = "weft-graph"
 VERSION = 1
 MANIFEST = "manifest.json"
 HEADER = 128  # bytes of an .npy header, padded so that the shape can be filled in at the end
-_POLYNOMIAL = 0xEDB88320  # of the CRC-32, its bits reversed
 _CHUNK = 1 << 22  # bytes read or written at a time
 _NAMES = ("class_names", "vertex_type_names", "edge_type_names")
 _IDS = ("<i4", "<i8")
@@ -52,6 +52,7 @@ class ArrayEntry:
     shape: tuple[int, ...]
     dtype: str
     crc32: int  # of the data after the header
+    shards: tuple[int, ...] | None = None  # the sum of each owner's rows, where hosts may want only some
 
     @property
     def nbytes(self) -> int:
@@ -85,12 +86,21 @@ class Manifest:
 
 
 class ArrayWriter:
-    """One .npy file, written piece by piece, its checksum computed on the way."""
+    """One .npy file, written piece by piece, its checksums computed on the way."""
 
-    def __init__(self, folder: Path, name: str, dtype: np.dtype | type | str, row: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        dtype: np.dtype | type | str,
+        row: tuple[int, ...] = (),
+        cuts: np.ndarray | None = None,
+    ) -> None:
+        """`cuts`: the rows at which shards begin, and the last one ends; None: there are none."""
         self.name, self.dtype, self._row = name, np.dtype(dtype), row
         self._path = folder / f"{name}.npy"
-        self._rows, self._crc = 0, 0
+        self._ends = None if cuts is None else ends_of(cuts, self.dtype.itemsize * math.prod(row))
+        self._rows, self._sums = 0, ShardSums(self._ends)
         with named_errors(self._path, "writing"):
             self.file: BinaryIO = open(self._path, "wb")  # noqa: SIM115
             self.file.write(b"\0" * HEADER)
@@ -102,12 +112,13 @@ class ArrayWriter:
         with named_errors(self._path, "writing"):
             data = piece.data.cast("B") if piece.size else memoryview(b"")
             self.file.write(data)
-            self._crc = zlib.crc32(data, self._crc)
+        self._sums.add(data)
         self._rows += len(rows)
 
     def close(self) -> ArrayEntry:
         """Finish the header, and return the manifest's entry."""
-        entry = ArrayEntry((self._rows, *self._row), self.dtype.str, self._crc)
+        shards = None if self._ends is None else sums_of_shards(self._ends, self._sums.sums)
+        entry = ArrayEntry((self._rows, *self._row), self.dtype.str, self._sums.whole, shards)
         with named_errors(self._path, "writing"), self.file as file:
             file.seek(0)
             file.write(entry.header)
@@ -122,6 +133,7 @@ class DirectoryWriter:
         self._overwrite = overwrite
         self._arrays: dict[str, ArrayWriter | ArrayEntry] = {}
         self.facts = Facts()
+        self.cuts: Mapping[str, np.ndarray] = {}  # of arrays in shards: the rows at which these begin
 
     def check(self) -> None:
         """Refuse a place that is taken, before anything long is computed for it."""
@@ -144,7 +156,7 @@ class DirectoryWriter:
     def array(self, name: str, dtype: np.dtype | type | str, row: tuple[int, ...] = ()) -> ArrayWriter:
         """A new array, to be appended to."""
         assert name not in self._arrays, name
-        writer = self._arrays[name] = ArrayWriter(self.folder, name, dtype, row)
+        writer = self._arrays[name] = ArrayWriter(self.folder, name, dtype, row, self.cuts.get(name))
         return writer
 
     def add(self, **arrays: np.ndarray | None) -> None:
@@ -177,38 +189,13 @@ class DirectoryWriter:
     def _finish(self) -> None:
         entries = {name: one.close() if isinstance(one, ArrayWriter) else one for name, one in self._arrays.items()}
         arrays = {name: asdict(entry) for name, entry in entries.items()}
+        for entry in arrays.values():
+            if entry["shards"] is None:
+                del entry["shards"]
         facts = {name: value for name, value in asdict(self.facts).items() if value is not None}
         manifest = {"format": FORMAT, "version": VERSION, **facts, "arrays": arrays}
         manifest["crc32"] = _sum_of(json.loads(json.dumps(manifest)))
         (self.folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
-
-
-def joined_sum(sums: Sequence[tuple[int, int]]) -> int:
-    """The CRC-32 of pieces in a row, by each piece's own and its number of bytes."""
-    found = 0
-    for crc, length in sums:
-        found = _after_zeros(found, length) ^ crc
-    return found
-
-
-def _after_zeros(crc: int, length: int) -> int:
-    """What a CRC-32 becomes by so many bytes of zeros, without its ones at the beginning and the end: a linear map."""
-    operator = [_POLYNOMIAL] + [1 << bit for bit in range(31)]  # of one bit, as what becomes of each bit
-    bits = 8 * length
-    while bits:
-        if bits & 1:
-            crc = _mapped(operator, crc)
-        operator = [_mapped(operator, column) for column in operator]
-        bits >>= 1
-    return crc
-
-
-def _mapped(operator: Sequence[int], vector: int) -> int:
-    found = 0
-    for bit, column in enumerate(operator):
-        if vector >> bit & 1:
-            found ^= column
-    return found
 
 
 def _sum_of(manifest: dict[str, object]) -> int:
@@ -219,13 +206,28 @@ def _sum_of(manifest: dict[str, object]) -> int:
 
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a graph directory, checked."""
+    manifest = parsed_manifest(_manifest_text(path), path / MANIFEST)
+    if "crc32" not in manifest:  # as Weft 0.1.0 wrote them
+        extra = sorted(name for name in _TYPES if (path / f"{name}.npy").exists() and name not in manifest["arrays"])
+        if extra:
+            raise GraphFormatError(
+                f"{path / MANIFEST} is damaged (it does not name {extra[0]}.npy): import the graph again"
+            )
+    return manifest_of(manifest)
+
+
+def _manifest_text(path: Path) -> str:
     if not path.exists():
         raise GraphFormatError(f"there is no graph at {path}: make one with `weft import` or `weft generate`")
     file = path / MANIFEST
     if not file.exists():
         raise GraphFormatError(f"{path} is not a graph directory (it has no {MANIFEST}): make one with `weft import`")
     with named_errors(file, "reading"):
-        text = file.read_text(errors="replace")
+        return file.read_text(errors="replace")
+
+
+def parsed_manifest(text: str, file: Path | str) -> dict[str, Any]:
+    """What a manifest's text says, if it is sound; `file`: where it is."""
     try:
         manifest = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -234,18 +236,22 @@ def read_manifest(path: Path) -> Manifest:
         raise GraphFormatError(f"{file} is not the manifest of a Weft graph: import the graph again")
     if manifest.get("version") != VERSION:
         raise GraphFormatError(
-            f"{path} has version {manifest.get('version')} of the graph format, this Weft reads version {VERSION}: "
+            f"{file} has version {manifest.get('version')} of the graph format, this Weft reads version {VERSION}: "
             f"upgrade Weft, or import the graph again with this one"
         )
     wrong = _wrong_with(manifest)
-    if not wrong and "crc32" not in manifest:  # as Weft 0.1.0 wrote them
-        extra = sorted(name for name in _TYPES if (path / f"{name}.npy").exists() and name not in manifest["arrays"])
-        wrong = f"it does not name {extra[0]}.npy" if extra else ""
     if wrong:
         raise GraphFormatError(f"{file} is damaged ({wrong}): import the graph again")
+    return manifest
+
+
+def manifest_of(manifest: Mapping[str, Any]) -> Manifest:
+    """What a sound manifest says, as it is read."""
     facts = Facts(manifest["num_classes"], *(manifest.get(name) for name in _NAMES))
     arrays = {
-        name: ArrayEntry(tuple(entry["shape"]), entry["dtype"], entry["crc32"])
+        name: ArrayEntry(
+            tuple(entry["shape"]), entry["dtype"], entry["crc32"], tuple(entry["shards"]) if "shards" in entry else None
+        )
         for name, entry in manifest["arrays"].items()
     }
     return Manifest(facts, arrays)
@@ -287,6 +293,9 @@ def _wrong_with_entry(name: str, entry: object) -> str:
         return f"{name} has shape {shape!r}"
     if entry["dtype"] not in dtypes:
         return f"{name} is of type {entry['dtype']!r}"
+    shards = entry.get("shards", [])
+    if not isinstance(shards, list) or not all(map(_is_count, shards)):
+        return f"the checksums of shards of {name} are {shards!r}"
     return "" if _is_count(entry["crc32"]) else f"the checksum of {name} is {entry['crc32']!r}"
 
 

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -10,12 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from weft.errors import ConfigError, GraphFormatError, InputError
+from weft.graph.addresses import is_address
 from weft.graph.checks import check_files, check_shapes, check_values
 from weft.graph.directory import DirectoryWriter, Facts, map_array, read_manifest
 from weft.graph.edges_to_csr import EdgeOptions, ProgressCallback, csr_in_memory
-from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, features_of
+from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, features_of, shard_rows
 from weft.graph.importance import Importance
 from weft.graph.pyg import source_from_pyg
+from weft.graph.remote import RemoteGraph
 from weft.graph.source import Source, edges_in_memory, features_in_memory
 from weft.graph.values import clean_labels, clean_split, clean_types
 from weft.graph.vertex_names import arrays_of_names, names_from_arrays
@@ -53,6 +55,7 @@ class Graph:
     num_classes: int = 0
     class_names: tuple[str, ...] | None = None
     path: Path | None = None
+    remote: RemoteGraph | None = None  # where the rest of its features comes from; None: all are here
 
     def __post_init__(self) -> None:
         check_shapes(self)
@@ -73,7 +76,14 @@ class Graph:
         return len(self.indices)
 
     def features_to_train_on(self) -> Features:
-        """The features; refused where there are none."""
+        """The features, all of them here; refused where there are none."""
+        features = self.features_by_owner()
+        if self.remote is not None:
+            self.remote.fetch_rows()
+        return features
+
+    def features_by_owner(self) -> Features:
+        """The features, of which those are here that were fetched; refused where there are none."""
         if self.features is None:
             raise InputError("this graph has no features to train on: import it with features (--features or feat.npy)")
         return self.features
@@ -139,8 +149,14 @@ class Graph:
     def open(cls, path: str | Path) -> Self:
         """Open a graph directory: its files are mapped, whatever their size, and what they hold is checked.
 
-        Features of more than 256 MiB are not read for that; `verify` reads all.
+        Features of more than 256 MiB are not read for that; `verify` reads all. What an address names (`s3://...`) is
+        fetched whole into the user's cache, unless it is there.
         """
+        if is_address(path):
+            remote = RemoteGraph(path)
+            remote.fetch_lists()
+            remote.fetch_rows()
+            return replace(cls.open(remote.path), remote=remote)
         graph = cls.mapped(path)
         for _name, _bytes, wrong in check_files(Path(path), graph, large=False):
             if wrong:
@@ -148,8 +164,17 @@ class Graph:
         return graph
 
     @classmethod
-    def mapped(cls, path: str | Path) -> Self:
-        """A graph directory whose manifest and headers are sound, whatever its arrays hold."""
+    def of_remote(cls, remote: RemoteGraph) -> Self:
+        """A graph at an address, whose lists are here and checked; its features are what was fetched of them."""
+        graph = cls.mapped(remote.path, remote)
+        for _name, _bytes, wrong in check_files(remote.path, graph, large=False, features=not remote.in_shards):
+            if wrong:
+                raise wrong
+        return graph
+
+    @classmethod
+    def mapped(cls, path: str | Path, remote: RemoteGraph | None = None) -> Self:
+        """A graph directory whose manifest and headers are sound, whatever its arrays hold; `remote`: whose copy it is."""
         path = Path(path)
         manifest = read_manifest(path)
         arrays = {name: map_array(path, name, entry) for name, entry in manifest.arrays.items()}
@@ -164,6 +189,7 @@ class Graph:
                 vertex_type_names=_tuple(manifest.facts.vertex_type_names),
                 edge_type_names=_tuple(manifest.facts.edge_type_names),
                 path=path,
+                remote=remote,
                 **{name: arrays[name] for name in _OPTIONAL if name in arrays},
             )
         except InputError as error:
@@ -199,6 +225,8 @@ class Graph:
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the graph as a directory, all or nothing."""
         with DirectoryWriter(Path(path), overwrite=overwrite) as directory:
+            types = self.features.types if isinstance(self.features, HeteroFeatures) else None
+            directory.cuts = shard_rows(self.bounds, arrays_of(self.features), types)
             directory.add(**{name: getattr(self, name) for name in ("indptr", "indices", *_OPTIONAL)})
             directory.add(**arrays_of(self.features), **arrays_of_names(self.names))
             directory.facts = self.facts

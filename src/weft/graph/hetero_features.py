@@ -1,6 +1,6 @@
 """Features of vertices of several types: a table a type, each as wide as that type's rows are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -92,6 +92,16 @@ Features = np.ndarray | HeteroFeatures
 def feature_table_names(types: int) -> list[str]:
     """What the tables of so many types are called in a graph directory."""
     return [f"features_{kind}" for kind in range(types)]
+
+
+def shard_rows(bounds: np.ndarray | None, tables: Iterable[str], types: np.ndarray | None) -> dict[str, np.ndarray]:
+    """The rows at which owners' shards begin in tables of features; `types`: of vertices, where tables are of types."""
+    if bounds is None:
+        return {}
+    if types is None:
+        return dict.fromkeys(tables, bounds)
+    kinds = {name: int(name.removeprefix("features_")) for name in tables}
+    return {name: running_sum(types == kind)[bounds] for name, kind in kinds.items()}
 
 
 def features_of(arrays: dict[str, np.ndarray]) -> Features | None:

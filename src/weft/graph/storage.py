@@ -86,6 +86,17 @@ def _runs(pid: str) -> bool:
         return False
 
 
+def cache_folder() -> Path | None:
+    """The folder of what is kept for later runs: WEFT_CACHE, or weft in the user's cache; None: it is to be off."""
+    said, xdg = os.environ.get("WEFT_CACHE", ""), Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if said:
+        return None if said == "off" else Path(said).absolute()
+    try:
+        return (xdg if xdg.is_absolute() else Path("~/.cache").expanduser()) / "weft"
+    except RuntimeError:  # there is no home
+        return None
+
+
 def remove_whole(path: Path) -> None:
     """Remove a folder all or nothing: what is left of it after a kill has a hidden name, and the next writer removes it."""
     os.rename(path, _beside(path))

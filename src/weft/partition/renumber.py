@@ -15,9 +15,11 @@ from weft.graph import (
     Graph,
     HeteroFeatures,
     ProgressCallback,
+    arrays_of,
     arrays_of_names,
     feature_table_names,
     running_sum,
+    shard_rows,
     vertex_ranges,
 )
 from weft.partition.goal import normalised_shares, unheard
@@ -44,6 +46,8 @@ def write_partitioned(
     order = np.argsort(narrow, kind="stable")  # new id -> old id
     bounds = running_sum(np.bincount(owners, minlength=parts))
     with DirectoryWriter(out, overwrite=overwrite) as directory:
+        types = graph.features.types[order] if isinstance(graph.features, HeteroFeatures) else None
+        directory.cuts = shard_rows(bounds, arrays_of(graph.features), types)
         _write_lists(graph, order, directory, threads, progress)
         _write_features(graph, order, directory, progress)
         of_vertices = {name: getattr(graph, name) for name in ("labels", "split", "vertex_type")}

@@ -15,6 +15,7 @@ import torch
 from weft import __version__, _kernels
 from weft.errors import ConfigError, StorageError
 from weft.exchange import World
+from weft.graph import cache_folder
 from weft.planner.cluster import KINDS, UNCHANGED, Cluster
 from weft.planner.cluster_file import read_cluster, shared, write_cluster
 from weft.planner.probe import memory_now, probe_cluster_again
@@ -95,17 +96,6 @@ class KeptCluster:
             date = time.strftime("%Y-%m-%d", time.gmtime(cluster.measured))
             raise ConfigError(f"{path} is of {date}, and counts for {DAYS} days")
         return cluster
-
-
-def cache_folder() -> Path | None:
-    """The folder of what is kept for later runs: WEFT_CACHE, or weft in the user's cache; None: it is to be off."""
-    said, xdg = os.environ.get("WEFT_CACHE", ""), Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if said:
-        return None if said == "off" else Path(said).absolute()
-    try:
-        return (xdg if xdg.is_absolute() else Path("~/.cache").expanduser()) / "weft"
-    except RuntimeError:  # there is no home
-        return None
 
 
 def _traits(world: World) -> tuple[object, ...]:

@@ -8,9 +8,10 @@ if TYPE_CHECKING:
     from weft.training.answers import table_of, told
     from weft.training.checkpoint import checkpoint_damage
     from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
+    from weft.training.fetching import as_graph
     from weft.training.inference import infer
     from weft.training.interrupts import Interrupted
-    from weft.training.loader import Loader, as_graph, check_alike, joined
+    from weft.training.loader import Loader, check_alike, joined
     from weft.training.models import check_plan, dtype_for, load_model, make_model, save_model
     from weft.training.objectives import (
         LossObjective,

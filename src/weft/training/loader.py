@@ -19,6 +19,7 @@ from weft.meter import Meter
 from weft.nn import encoder_of
 from weft.plan import Plan, Settings, check_loader
 from weft.training.batches import Batch, Feed, ScheduleState
+from weft.training.fetching import as_graph
 from weft.training.models import plan_for
 from weft.training.modes import mode_of
 from weft.training.objectives import ChosenVertices, Examples, Objective, VertexExamples, objective_named
@@ -62,14 +63,13 @@ class Loader:
         learned, if not labels; set up already. `world`: the workers; None: as the environment says (torchrun).
         `device`: that batches come on; None: as the settings say, CUDA's where there is one.
         """
-        graph = as_graph(graph)
         given = {"fanouts": fanouts, "batch_size": batch_size, "plan": None if isinstance(plan, Plan) else plan}
         given = {name: value for name, value in given.items() if value is not None}
         self.settings = settings or Settings.read(given | options, "Loader")
         if settings is None:
             check_loader(self.settings)
-        self.graph = graph
         self.world = world or joined(self.settings)
+        self.graph = graph = as_graph(graph, self.world, self.settings.parallel.timeout)
         self.device = device_of(device or self.settings.parallel.device, self.world)
         if objective is None:
             chosen = _chosen(graph, seeds, split)
@@ -221,13 +221,6 @@ def check_alike(world: World, graph: Graph, settings: Settings, **more: str) -> 
     """Refuse workers with another graph or other settings, before they exchange anything. All call this together."""
     if world.size > 1:
         world.compare({"graph": graph.checksum, **settings.of_run(), **more})
-
-
-def as_graph(graph: Graph | Data | HeteroData | str | Path) -> Graph:
-    """A graph, wherever it comes from: a directory of Weft's, or PyG."""
-    if isinstance(graph, Data | HeteroData):
-        return Graph.from_pyg(graph)
-    return graph if isinstance(graph, Graph) else Graph.open(graph)
 
 
 def _chosen(graph: Graph, seeds: np.ndarray | Tensor | None, split: str) -> np.ndarray | None:

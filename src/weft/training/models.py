@@ -31,7 +31,7 @@ from weft.training.team import owners_of
 def make_model(settings: Settings, graph: Graph, objective: Objective | None = None) -> nn.Module:
     """The model that the settings name, for this graph's features and what is learned, with all that is trained besides."""
     objective = objective or objective_named(settings)
-    graph.features_to_train_on()
+    graph.features_by_owner()
     encoder = variant_of(_named(settings, graph, objective.width(graph, settings)), settings)
     return objective.wrapped(encoder, settings)
 

@@ -10,15 +10,17 @@ from torch import nn
 from weft.errors import ConfigError
 from weft.exchange import Communicator, World
 from weft.features import LEAST, DeviceStore, FeatureStore, by_reads, edges_from, hottest, rooms
-from weft.graph import out_degrees
+from weft.graph import Features, RemoteGraph, out_degrees
 from weft.keys import Stream
 from weft.nn import crossing_costs, encoder_of, needs, row_costs
 from weft.placements import ColumnSpan, placement_named
 from weft.plan import Plan, Settings
 from weft.planner import Answer
+from weft.quantities import as_size
 from weft.sampling import Batches, WholeBatch
 from weft.training.batches import Feed, PrefetchingFeed, Schedule, WholeGraphFeed
 from weft.training.drawing import Drawing, Span, drawing_on
+from weft.training.fetching import fetch_rows
 from weft.training.migration import Merging, Migration, TimeSteps
 from weft.training.models import dtype_for
 from weft.training.objectives import Objective
@@ -62,12 +64,33 @@ class Mode(ABC):
         `reads`: how often a dry run read each vertex's features; None: to be counted.
         """
         team = self._team(encoder_of(model), plan, fanouts)
-        features = self.objective.graph.features_to_train_on()
+        features = self._features(team)
         if self.device.type == "cpu":
             store = FeatureStore(features, dtype=self.dtype, sharing=team.sharing)
         else:
             store = DeviceStore(features, self.device, dtype=self.dtype, sharing=team.sharing)
         return self._feed(model, team, store, reads)
+
+    def _features(self, team: TrainingTeam) -> Features:
+        """The features, of which those are here that are read here: of a graph at an address they are fetched."""
+        graph, sharing = self.objective.graph, team.sharing
+        if graph.remote is not None:
+            ranges = None  # all: there are no other workers, or each holds some columns
+            if sharing is not None and not placement_named(team.plan.layers[0]).only_first:
+                ranges = [tuple(sharing.owners.bounds[near : near + 2].tolist()) for near in sorted(sharing.near)]
+            fetch_rows(graph.remote, ranges, self.world, self.comm)
+            self._tell(graph.remote)
+        return graph.features_by_owner()
+
+    def _tell(self, remote: RemoteGraph) -> None:
+        """Tell of what was fetched, if anything was since this was told."""
+        if remote.fetched:
+            self.notify(f"this host fetched {as_size(remote.fetched)} of {remote.url}, kept in {remote.path}")
+            if self.world.size > 1 and not remote.in_shards:
+                self.notify(
+                    "all features were fetched, as the manifest has no sums of shards: `weft partition` writes them"
+                )
+        remote.fetched = 0
 
     def _team(self, encoder: nn.Module, plan: Plan, fanouts: list[int]) -> TrainingTeam:
         graph, world, exchanges = self.objective.graph, self.world, self.objective.exchanges
@@ -151,7 +174,7 @@ class MiniBatchMode(Mode):
 
     def _fill(self, store: FeatureStore, team: TrainingTeam, schedule: Schedule, reads: np.ndarray | None) -> None:
         """Which feature rows a worker holds where it computes: slices of all, or those read most of what is not there."""
-        plan, graph, features = team.plan, self.objective.graph, self.objective.graph.features_to_train_on()
+        plan, graph, features = team.plan, self.objective.graph, self.objective.graph.features_by_owner()
         if placement_named(plan.layers[0]).only_first:
             columns = ColumnSpan(team.comm.rank, team.comm.size, graph.num_features)
             store.slices(*columns.span, columns.width)

@@ -14,7 +14,7 @@ import pytest
 from weft.cli import main
 from weft.errors import ConfigError, InputError, StorageError
 from weft.graph import EdgeOptions, Graph, ShardRequest, TableColumns, make_shards, run_here
-from weft.graph.directory import joined_sum
+from weft.graph.shard_sums import joined_sum
 from weft.graph.shards import request as requests
 from weft.graph.shards import stages
 

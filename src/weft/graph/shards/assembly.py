@@ -6,7 +6,6 @@ a page.
 
 import bisect
 import os
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from weft.graph.csr import id_type, running_sum
-from weft.graph.directory import HEADER, ArrayEntry, joined_sum
+from weft.graph.directory import HEADER, ArrayEntry
+from weft.graph.shard_sums import ShardSums, ends_of, joined_sum, sums_of_shards
 from weft.graph.shards.job import Job, Layout
 from weft.graph.shards.work import TaskResult, Work
 
@@ -38,14 +38,15 @@ class _Array:
     shape: tuple[int, ...]
     dtype: str
     parts: Sequence[FilePart]
+    ends: Sequence[int] | None = None  # of each owner's shard, in bytes
 
     @staticmethod
     def of(plain: dict[str, Any]) -> "_Array":
         """An array as it was kept."""
         return _Array(**plain | {"shape": tuple(plain["shape"])})
 
-    def entry(self, crc: int = 0) -> ArrayEntry:
-        return ArrayEntry(self.shape, self.dtype, crc)
+    def entry(self, crc: int = 0, shards: tuple[int, ...] | None = None) -> ArrayEntry:
+        return ArrayEntry(self.shape, self.dtype, crc, shards)
 
     @property
     def regions(self) -> int:
@@ -94,10 +95,12 @@ class _Made:
         is_there, shape, dtype = shapes[name]
         if not is_there:
             return None
-        parts = self._parts(name, int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize)
+        row = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
+        parts, bounds = self._parts(name, row), self._layout.bounds
         if name == "names_text":
             shape = (sum(size for _, _, size in parts),)
-        made = _Array(name, shape, dtype, parts)
+        ends = ends_of(np.array(bounds), row) if name == "features" and bounds is not None else None
+        made = _Array(name, shape, dtype, parts, ends)
         assert sum(size for _, _, size in parts) == made.entry().nbytes, name
         return made
 
@@ -142,20 +145,20 @@ def make_files(folder: Path, arrays: Sequence[dict[str, Any]]) -> None:
 
 
 def copied(work: Work, index: int, out: Path) -> TaskResult:
-    """Copy a region of an array, and tell its sum."""
+    """Copy a region of an array, and tell the sums of its shards there."""
     kept, array, region = _region(work, index)
     low, high = max(0, region * _REGION - HEADER), min(array.entry().nbytes, (region + 1) * _REGION - HEADER)
-    crc = 0
+    sums = ShardSums(array.ends, low)
     with open(Path(kept["folder"]) / f"{array.name}.npy", "r+b") as file:
         if region == 0:
             file.write(array.entry().header)
         file.seek(HEADER + low)
         for data in _read(work.folder, array, low, high):
-            crc = zlib.crc32(data, crc)
+            sums.add(memoryview(data))
             file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    return {"crc": crc, "bytes": high - low}
+    return {"sums": [[shard, *sum_and_bytes] for shard, sum_and_bytes in sums.sums.items()]}
 
 
 def entries_of(work: Work, copies: Sequence[TaskResult]) -> dict[str, ArrayEntry]:
@@ -165,7 +168,13 @@ def entries_of(work: Work, copies: Sequence[TaskResult]) -> dict[str, ArrayEntry
         array = _Array.of(plain)
         mine = copies[first : first + array.regions]
         first += array.regions
-        found[array.name] = array.entry(joined_sum([(one["crc"], one["bytes"]) for one in mine]))
+        sums = [(shard, (crc, count)) for one in mine for shard, crc, count in one["sums"]]
+        by_shard: dict[int, list[tuple[int, int]]] = {}
+        for shard, of_region in sums:
+            by_shard.setdefault(shard, []).append(of_region)
+        joined = {shard: (joined_sum(some), 0) for shard, some in by_shard.items()}
+        shards = None if array.ends is None else sums_of_shards(array.ends, joined)
+        found[array.name] = array.entry(joined_sum([of_region for _, of_region in sums]), shards)
     return found
 
 

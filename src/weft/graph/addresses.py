@@ -1,0 +1,14 @@
+"""Where a graph is: a directory, or an address that fsspec knows. Apart, for a command's help needs no more."""
+
+from pathlib import Path
+from typing import TypeGuard
+
+
+def is_address(where: object) -> TypeGuard[str]:
+    """Is it an address, and no path?"""
+    return isinstance(where, str) and "://" in where
+
+
+def graph_place(text: str) -> Path | str:
+    """What a command's user names: a directory, or the address of one."""
+    return text if is_address(text) else Path(text)

@@ -1,0 +1,105 @@
+"""Files of a folder at an address that fsspec knows (`s3://`, `gs://`, `https://`, `file://`, ...), read in pieces.
+
+Each answer is waited for so many seconds, and what fails is told in a sentence.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+import fsspec
+
+from weft.errors import GraphFormatError, StorageError, WeftError, reason_of
+
+T = TypeVar("T")
+
+_PIECE, _AT_ONCE = 2 << 20, 8  # bytes that are asked for at a time, and how often before the first has come
+
+
+class RemoteFolder:
+    """A folder at an address."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        """`timeout`: seconds that an answer may take."""
+        self.url, self._timeout = url.rstrip("/"), timeout
+        self._system, self._path = self._answer(partial(fsspec.url_to_fs, self.url), "")
+
+    def text(self, name: str) -> str:
+        """A small file, whole. Refused where files can't be read in pieces."""
+        path = f"{self._path}/{name}"
+        (first,) = self._answer(partial(self._system.cat_ranges, [path], [0], [1], on_error="raise"), name)
+        if len(first) > 1:
+            raise StorageError(
+                f"{self.url} can't be read in pieces, as a host needs that fetches only its shards: its server ignores "
+                f"ranges (HTTP's header Range); serve the directory by one that does not, or copy it to all hosts"
+            )
+        data: bytes = self._answer(partial(self._system.cat_file, path), name)
+        return data.decode(errors="replace")
+
+    def pieces(self, name: str, start: int, end: int) -> Iterator[bytes]:
+        """The bytes of a file from `start` to `end`."""
+        path, some = f"{self._path}/{name}", _PIECE * _AT_ONCE
+        for low in range(start, end, some):
+            starts = [*range(low, min(end, low + some), _PIECE)]
+            ends = [min(end, first + _PIECE) for first in starts]
+            ask = partial(self._system.cat_ranges, [path] * len(starts), starts, ends, on_error="raise")
+            for first, stop, piece in zip(starts, ends, self._answer(ask, name), strict=True):
+                if len(piece) != stop - first:
+                    raise self._truncated(name)
+                yield piece
+
+    def _answer(self, ask: Callable[[], T], name: str) -> T:
+        """What a file system answers. It is asked by a thread of its own, for some wait for ever."""
+        answers: SimpleQueue[tuple[list[T], Exception | None]] = SimpleQueue()
+
+        def wait() -> None:
+            try:
+                answers.put(([ask()], None))
+            except Exception as error:  # of a file system's own library: there is no common class
+                answers.put(([], error))
+
+        threading.Thread(target=wait, daemon=True, name="weft-fetch").start()
+        try:
+            answer, error = answers.get(timeout=self._timeout)
+        except Empty:
+            answer, error = [], TimeoutError()
+        if error is not None:
+            raise self._told(error, name) from None
+        return answer[0]
+
+    def _told(self, error: Exception, name: str) -> WeftError:
+        """What went wrong, in a sentence."""
+        where, status = f"{self.url}/{name}" if name else self.url, getattr(error, "status", None)
+        if isinstance(error, TimeoutError):
+            return StorageError(
+                f"no answer within {self._timeout:g} s while reading {where}: check the address and the network, or "
+                f"wait longer (--timeout)"
+            )
+        if isinstance(error, FileNotFoundError):
+            return GraphFormatError(
+                f"there is no {name} at {self.url}: check the address, and copy all of a graph's directory there"
+            )
+        if isinstance(error, PermissionError) or status in (401, 403):
+            return StorageError(f"no permission to read {where}: check who may, and this host's credentials")
+        if isinstance(error, ImportError):
+            return StorageError(
+                f"{self.url} can't be read without a package that is not installed ({reason_of(error)}): install it on "
+                f"all hosts"
+            )
+        if isinstance(error, ValueError) and not name:
+            return StorageError(
+                f"{self.url} can't be read ({reason_of(error)}): give a path, or an address that fsspec knows, such as "
+                f"s3://, gs:// or https://"
+            )
+        if status == 416:
+            return self._truncated(name)
+        return StorageError(
+            f"reading {where} failed ({type(error).__name__}: {reason_of(error)}): check the address, and try again"
+        )
+
+    def _truncated(self, name: str) -> GraphFormatError:
+        return GraphFormatError(
+            f"{self.url}/{name} is shorter than its manifest says: it is truncated; copy the graph there again"
+        )
