@@ -39,6 +39,8 @@ class BlockModel:
 
     def __call__(self, x: Tensor, batch: Program | Sample, key: int | None = None) -> Tensor:
         """The model's rows for the seeds; `key` is the batch's key, from which dropout is drawn."""
+        if x.is_cpu and torch.is_autocast_enabled("cpu"):
+            raise ModelError("kernels on the CPU compute in the model's own type: leave out torch.autocast")
         program = Program.of(batch) if isinstance(batch, Sample) else batch
         layers, graph = program.layers, program.graph
         run = Pass([len(vertices) for vertices in program.vertices], program.keys, key, program.descend)

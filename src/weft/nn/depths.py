@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 from torch_geometric.nn import MessagePassing
 
@@ -71,7 +72,7 @@ def _outputs(model: nn.Module, width: int | None, count: int) -> list[tuple[str,
     def product(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         return x @ random(x, x.shape[-1], _output_width(conv, x, given))
 
-    _check_is_python(model)
+    _check_can_run(model)
     hooks = [hook for name, module in model.named_modules() for hook in hooks_of(name, module)]
     try:
         smaller = torch.arange(_SOME, 0, -1)[:, None]
@@ -99,7 +100,7 @@ def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
 
 def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], Tensor], answer: Convolve) -> int:
     """The depth of the model's results: its forward on rows, which are made like a parameter, with answered convolutions."""
-    _check_is_python(model)
+    _check_can_run(model)
     like = next((p.detach().flatten()[:0] for p in model.parameters() if p.dim() > 1), torch.empty(0))
     modes = {module: module.training for module in model.modules()}
     try:
@@ -128,8 +129,13 @@ def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], 
     return deepest
 
 
-def _check_is_python(model: nn.Module) -> None:
-    """Refuse a model whose convolutions can't be answered in their places, as compiled code runs them."""
+def _check_can_run(model: nn.Module) -> None:
+    """Refuse a model with lazy parameters, or whose convolutions can't be answered in place: compiled code runs them."""
+    if lazy := [name for name, parameter in model.named_parameters() if is_lazy(parameter)]:
+        raise ModelError(
+            f"{type(model).__name__} has parameters without values yet ({lazy[0]}): give its layers in_channels in place of "
+            f"-1 (of the first one graph.num_features), or run it once before"
+        )
     for module in model.modules():
         scripted = isinstance(module, torch.jit.ScriptModule)
         compiled = hasattr(module, "_orig_mod") or module._compiled_call_impl is not None

@@ -174,6 +174,11 @@ class Trainer:
             total, edges = torch.zeros((), dtype=torch.float64, device=run.device), 0
             for part in batch:
                 loss = self.objective.loss(self.model, run(part), part.targets)
+                if not loss.requires_grad:
+                    raise TrainingError(
+                        f"there is nothing to train: no parameter of {type(self.model).__name__} that counts has "
+                        f"requires_grad set, or gradients are off (torch.no_grad, torch.inference_mode)"
+                    )
                 (loss / batch.terms).backward()
                 total += loss.detach()
                 edges += sum(layer.num_edges for layer in part.program.layers)

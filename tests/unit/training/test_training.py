@@ -424,6 +424,32 @@ class TestMistakes:
         with pytest.raises(ModelError, match="gives 4 numbers a vertex, but there are 5 classes: build it with"):
             weft.train(graph, GraphSAGE(12, 8, 2, 4), epochs=1)
 
+    def test_a_model_that_can_not_be_trained_is_refused(self, graph):
+        def sage():
+            return GraphSAGE(12, 8, 2, 5)
+
+        class Flat(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = GraphSAGE(12, 8, 2, 1)
+
+            def forward(self, x, edge_index):
+                return self.inner(x, edge_index)[:, 0]
+
+        def train(model):
+            weft.train(graph, model, fanouts=[2, 2], epochs=1)
+
+        with pytest.raises(ModelError, match=r"has parameters without values yet \(.*\): give its layers in_channels"):
+            train(GraphSAGE(-1, 8, 2, 5))
+        with pytest.raises(TrainingError, match="there is nothing to train: no parameter of GraphSAGE that counts"):
+            train(sage().requires_grad_(False))
+        with torch.no_grad(), pytest.raises(TrainingError, match=r"or gradients are off \(torch.no_grad"):
+            train(sage())
+        with torch.autocast("cpu", torch.bfloat16), pytest.raises(ModelError, match=r"leave out torch\.autocast"):
+            train(sage())
+        with pytest.raises(ModelError, match=r"gives a tensor of shape \(\d+,\): each vertex needs a row of 5 numbers"):
+            train(Flat())
+
     def test_data_of_pyg_is_a_graph(self):
         edges = torch.randint(0, 60, (2, 300), generator=torch.Generator().manual_seed(0))
         data = Data(torch.randn(60, 3), edges, y=torch.arange(60) % 2, train_mask=torch.arange(60) < 40)

@@ -91,6 +91,10 @@ class VertexObjective(Objective):
         For several labels a vertex: the mean of its classes' binary ones.
         """
         labels, classes = self.labels_at(targets.ids), self.graph.num_classes
+        if rows.dim() != 2:
+            raise ModelError(
+                f"the model gives a tensor of shape {tuple(rows.shape)}: each vertex needs a row of {classes} numbers"
+            )
         if rows.shape[-1] < classes or (labels.dim() == 2 and rows.shape[-1] > classes):
             raise ModelError(
                 f"the model gives {rows.shape[-1]} numbers a vertex, but there are {classes} classes: build it with "
