@@ -21,9 +21,10 @@ from weft.placements import OWNER, ROUNDS, Held, placement_named, vertices_to_re
 from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.cost import Price
 from weft.planner.counts import HOME, CountedBatch, Counts, Key, ways
-from weft.planner.dry_run import Members, RowCosts, Traversal
+from weft.planner.dry_run import RowCosts, Traversal
 from weft.planner.loads import PlanLayer, PlanPart, SlicedPart, layers_of
 from weft.planner.model_cost import LayerCost
+from weft.planner.reads import Members
 from weft.planner.slice_bench import attending, merges_once, mixing, sliced
 from weft.planner.space import Space
 from weft.planner.task import Choices, Options, Task, Workers
