@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from io import TextIOWrapper
 from typing import Protocol, cast
 
 from weft import __version__
@@ -47,6 +48,11 @@ class Command(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is one sentence on stderr and exit code 2."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost worker is told in one sentence, not in C++ frames
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, TextIOWrapper
+        ):  # a terminal that has no character for a line or a name gets a question mark
+            stream.reconfigure(errors="replace")
     argv = list(sys.argv[1:] if argv is None else argv)
     words = 2 if " ".join(argv[:2]) in COMMANDS else 1
     command = " ".join(argv[:words])

@@ -70,7 +70,10 @@ def check_model(settings: Settings, model: nn.Module, width: int, workers: int) 
 
 
 def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph) -> None:
-    """Write a trained model, all or nothing."""
+    """Write a trained model, all or nothing; who made it in a file finds the file from any folder."""
+    if _in_file(settings.model.name):
+        file, colon, name = settings.model.name.partition(":")
+        settings = settings.changed(model=f"{Path(file).absolute()}{colon}{name}")
     facts = {"settings": settings.flat(), "features": graph.num_features, "classes": graph.num_classes}
     checkpoint.save(folder, dict(model.state_dict()), facts)
 
@@ -97,7 +100,7 @@ def load_model(folder: Path, graph: Graph) -> tuple[nn.Module, Settings]:
 
 
 def _named(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:
-    if settings.model.name.endswith(".py") or ".py:" in settings.model.name:
+    if _in_file(settings.model.name):
         return _from_file(settings.model.name, graph, out_channels, settings.optimisation.seed)
     layers = settings.model.layers
     if layers is None and settings.sampling.fanouts is not None and len(settings.sampling.fanouts) > 1:
@@ -118,6 +121,10 @@ def _named(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:
         bases=settings.model.bases,
         blocks=settings.model.blocks,
     )
+
+
+def _in_file(name: str) -> bool:
+    return name.endswith(".py") or ".py:" in name
 
 
 def _from_file(where: str, graph: Graph, out_channels: int, seed: int) -> nn.Module:

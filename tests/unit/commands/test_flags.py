@@ -1,5 +1,6 @@
 """The flags of the command line: few at first, all of them on request, and shown without waiting for PyTorch."""
 
+import os
 import re
 import subprocess
 import sys
@@ -63,3 +64,13 @@ def test_help_imports_nothing_heavy(words):
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_terminals_that_lack_characters_are_written_to(tmp_path):
+    """Names of files, and lines of tables, may have what an old terminal's encoding has not."""
+    path, plain = tmp_path / "gr\u00e4ph", os.environ | {"PYTHONIOENCODING": "ascii"}
+    for words, code, said in ((["info"], 2, "stderr"), (["generate", "rmat"], 0, "stdout")):
+        script = f"from weft.cli import main; raise SystemExit(main([*{words}, {str(path)!a}]))"
+        done = subprocess.run([sys.executable, "-c", script], env=plain, capture_output=True, text=True)
+        assert done.returncode == code and "Traceback" not in done.stderr
+        assert "gr?ph" in getattr(done, said)

@@ -21,7 +21,19 @@ from weft.graph import communities
 from weft.nn import sums
 from weft.plan import Settings
 from weft.sampling import Batches, NeighborSampler
-from weft.training import EpochEnded, Finished, Notice, Started, Stepped, Trainer, check_plan, infer, make_model
+from weft.training import (
+    EpochEnded,
+    Finished,
+    Notice,
+    Started,
+    Stepped,
+    Trainer,
+    check_plan,
+    infer,
+    load_model,
+    make_model,
+    save_model,
+)
 from weft.training.batches import PrefetchingFeed
 
 
@@ -538,6 +550,16 @@ class TestMistakes:
             train(f"{file}:bad")
         with pytest.raises(StorageError, match="no file"):
             train(f"{tmp_path}/none.py:make_model")
+
+    def test_a_saved_model_finds_its_file_from_any_folder(self, graph, tmp_path, monkeypatch):
+        (tmp_path / "mine.py").write_text(
+            "from torch_geometric.nn.models import GCN\ndef f(i, o): return GCN(i, 8, 2, o)\n"
+        )
+        monkeypatch.chdir(tmp_path)
+        chosen = Settings.of(model="mine.py:f", fanouts=(4, 4))
+        save_model(tmp_path / "out", make_model(chosen, graph), chosen, graph)
+        monkeypatch.chdir("/")
+        assert load_model(tmp_path / "out", graph)[1].model.name == f"{tmp_path}/mine.py:f"
 
 
 def test_loader_errors_come_out_and_threads_end(graph, monkeypatch):
