@@ -39,7 +39,8 @@ def save(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> Non
         data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
         (beside / _TENSORS).write_bytes(data)
         state = {"version": VERSION, "crc32": zlib.crc32(data), **state}
-        text = json.dumps(state, indent=1).removesuffix("\n}").encode()
+        # On one line: laid out, a long history would take several times its size meanwhile.
+        text = json.dumps(state).removesuffix("}").encode()
         (beside / _STATE).write_bytes(text + _sum_of(text))
 
 

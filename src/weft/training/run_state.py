@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,6 +38,10 @@ class Progress:
     stopped: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     merging: ScheduleState | None = None  # which time steps of migrating models are dropped
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a checkpoint says it, whatever the run does meanwhile: all epochs but the last stay as they are."""
+        return vars(self) | {"history": [*self.history[:-1], *map(dict, self.history[-1:])]}
 
     def place(self) -> str:
         """The batch that is next, in words."""
@@ -103,7 +107,7 @@ class RunState:
             tensors |= {f"best.{name}": tensor for name, tensor in (self._best or {}).items()}
             tensors |= _copied(checkpoint.pack_optimizer(self._optimizer))
             state = {
-                "progress": asdict(progress),
+                "progress": progress.as_dict(),
                 "settings": self._settings.flat(),
                 "batch_size": self._loader.mode.batch_size,
                 "graph": self._loader.graph.identity,

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import tracemalloc
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from weft.errors import StorageError, TrainingError
 from weft.graph import communities
 from weft.plan import Settings
 from weft.training import Notice, Stepped, Trainer, checkpoint, make_model
+from weft.training.run_state import Progress
 
 USUAL = {"hidden": 8, "fanouts": (3, 3), "batch_size": 60, "threads": 1, "dropout": 0.2, "lr": 0.02}
 
@@ -319,3 +321,20 @@ class TestLonger:
             "log": "json",
         }
         assert_same(whole, run(graph, epochs=3, **other, checkpoint=tmp_path / "b", resume=True)[0])
+
+
+def test_a_long_history_costs_training_nothing(tmp_path):
+    """What is written is of the moment, the last epoch too; and takes little more memory than the text."""
+    past = [{"epoch": n, "loss": 1 / (n + 3), "validation": None, "figures": {}} for n in range(8000)]
+    progress = Progress(epoch=len(past), history=past)
+    state = progress.as_dict()
+    past[-1] |= {"validation": 0.5}
+    past.append({"epoch": 8000, "loss": 0.1, "validation": None, "figures": {}})
+    assert Progress.read(state) == Progress(epoch=8000, history=[*past[:7999], past[7999] | {"validation": None}])
+    assert all(kept is epoch for kept, epoch in zip(state["history"][:-1], past, strict=False))
+    tracemalloc.start()
+    checkpoint.save(tmp_path / "kept", {"a": torch.zeros(3)}, {"progress": state})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * (tmp_path / "kept" / "state.json").stat().st_size
+    assert checkpoint.load(tmp_path / "kept")[1]["progress"] == state
