@@ -111,7 +111,8 @@ def tried(graph, world):
     )
     trials._COLD, trials._FEW, trials._MANY, trials._COST = 2, 3, 3, 1e9  # a run as short as this is not worth a trial
     trial = Trial(others, batches=len(trainer.loader), change=0.0)
-    trainer.watch = Watch(first, lambda left: answer_of((first.plan, 1.0), (first.plan, 1.0)), trial=trial)
+    # Should a busy machine have it look again, later, the plan that was found is the best.
+    trainer.watch = Watch(first, lambda left: answer_of(*[(trainer.parallel, 1.0)] * 2), trial=trial)
     trainer.watch._pace = Pace(None)  # epochs this short are not predicted
     trainer.fit()
     return parameters(trainer), [getattr(event, "text", "") for event in told], str(trainer.parallel)

@@ -68,7 +68,7 @@ def test_help_imports_nothing_heavy(words):
 
 def test_terminals_that_lack_characters_are_written_to(tmp_path):
     """Names of files, and lines of tables, may have what an old terminal's encoding has not."""
-    path, plain = tmp_path / "gr\u00e4ph", os.environ | {"PYTHONIOENCODING": "ascii"}
+    path, plain = tmp_path / "gr\u00e4ph", os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": "1000"}
     for words, code, said in ((["info"], 2, "stderr"), (["generate", "rmat"], 0, "stdout")):
         script = f"from weft.cli import main; raise SystemExit(main([*{words}, {str(path)!a}]))"
         done = subprocess.run([sys.executable, "-c", script], env=plain, capture_output=True, text=True)
