@@ -78,8 +78,7 @@ def _train(
     if args.out and world.rank == 0:
         weft.training.save_model(args.out, model, settings, graph)
         if settings.report.log == "human":
-            there = (
-                "GRAPH" if weft.graph.is_address(args.graph) else args.graph
-            )  # of which other commands know none yet
+            # Other commands know no addresses yet.
+            there = "GRAPH" if weft.graph.is_address(args.graph) else args.graph
             print(f"saved to {args.out}; write embeddings or predictions with `weft embed {there} --model {args.out}`")
     return 0
