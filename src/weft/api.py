@@ -11,7 +11,7 @@ from torch_geometric.data import Data, HeteroData
 from weft.cluster import Recovery, Request, starts_workers
 from weft.errors import ClusterError, InputError
 from weft.exchange import World
-from weft.graph import Graph, is_address
+from weft.graph import Graph, directory_of, is_address
 from weft.nn import LinkPredictor
 from weft.plan import Settings, check_own_model, check_workers
 from weft.plugins import LAUNCHERS
@@ -78,17 +78,20 @@ def _on_workers(
 ) -> Result:
     """Have workers do it, and take over what they have trained."""
     parallel = checked.parallel
-    if isinstance(graph, Graph) and graph.remote is not None:
-        graph = graph.remote.url
-    place, path = (graph, None) if isinstance(graph, str) else (graph.path, graph.path)
+    place: str | Path | None = graph if isinstance(graph, str) else graph.remote.url if graph.remote else graph.path
     if place is None:
         raise InputError(
             "workers read the graph from its directory, and this one has none: save it with graph.save(PATH)"
         )
     request = Request(
-        (), parallel.workers, anywhere=True, recovery=Recovery.of(checked), ports=parallel.ports, graph=path
+        (),
+        parallel.workers,
+        anywhere=True,
+        recovery=Recovery.of(checked),
+        ports=parallel.ports,
+        graph=directory_of(place),
     )
-    work = partial(_as_worker, place if path is None else path.absolute(), model, objective, settings)
+    work = partial(_as_worker, place.absolute() if isinstance(place, Path) else place, model, objective, settings)
     result, trained = LAUNCHERS.get(parallel.on)().call(request, work)
     if model is None or trained is None:
         return result

@@ -48,10 +48,9 @@ class Command(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is one sentence on stderr and exit code 2."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost worker is told in one sentence, not in C++ frames
+    # A terminal that has no character for a line or a name gets a question mark.
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, TextIOWrapper
-        ):  # a terminal that has no character for a line or a name gets a question mark
+        if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     argv = list(sys.argv[1:] if argv is None else argv)
     words = 2 if " ".join(argv[:2]) in COMMANDS else 1

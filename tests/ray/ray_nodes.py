@@ -1,11 +1,12 @@
 """Nodes of a Ray cluster as processes, and a small training on them."""
 
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from apart import ended
 
 # As on a cluster of strangers: whoever has no token is not let in.
 _RAY = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4, "RAY_USAGE_STATS_ENABLED": "0"}
@@ -58,12 +59,7 @@ class Nodes:
     def close(self):
         """End all nodes, the head last."""
         for node in reversed(self.started):
-            node.terminate()
-            try:
-                node.wait(15)
-            except subprocess.TimeoutExpired:
-                node.kill()
-                node.wait()
+            ended(node)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

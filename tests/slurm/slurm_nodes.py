@@ -1,6 +1,5 @@
 """Slurm on the hosts of a sandbox: a controller, a daemon a host, and their key, all as processes of this test."""
 
-import os
 import secrets
 import shutil
 import subprocess
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from apart import started_apart
+from apart import ended, lose, started_apart
 
 from weft.lab import Sandbox
 
@@ -123,23 +122,12 @@ class Slurm:
 
     def lose(self, host: int, what: str = "") -> None:
         """All that runs on a node (counted from 0) is gone at once; `what`: commands that contain this."""
-        name = f"{self._box._name}-h{host + 1}"
-        for pid in subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split():
-            command = Path(f"/proc/{pid}/cmdline").read_text()
-            if what in command and "sleep" not in command:  # which holds the node itself
-                os.kill(int(pid), 9)
+        lose(self._box, host, what)
 
     def close(self) -> None:
         """End all that runs, and remove what it wrote."""
         for process in reversed(self._processes):
-            if process.poll() is None:
-                process.terminate()
-        for process in self._processes:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            ended(process)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

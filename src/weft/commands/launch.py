@@ -73,5 +73,5 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         recovery=weft.cluster.Recovery.of(many),
         check=partial(train.check, many, given.graph),
         ports=settings.parallel.ports,
-        graph=None if weft.graph.is_address(given.graph) else given.graph,
+        graph=weft.graph.directory_of(given.graph),
     )

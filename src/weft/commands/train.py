@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             recovery=weft.cluster.Recovery.of(settings),
             check=partial(check, settings, args.graph),
             ports=parallel.ports,
-            graph=None if weft.graph.is_address(args.graph) else args.graph,
+            graph=weft.graph.directory_of(args.graph),
         )
         return weft.cluster.launch(parallel.on, request)
     devices = parallel.device != "cpu"

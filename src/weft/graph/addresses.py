@@ -9,6 +9,11 @@ def is_address(where: object) -> TypeGuard[str]:
     return isinstance(where, str) and "://" in where
 
 
+def directory_of(place: Path | str) -> Path | None:
+    """The directory that all hosts must have; None: they fetch what they need."""
+    return None if is_address(place) else Path(place)
+
+
 def graph_place(text: str) -> Path | str:
     """What a command's user names: a directory, or the address of one."""
     return text if is_address(text) else Path(text)

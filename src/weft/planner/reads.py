@@ -47,9 +47,8 @@ class InputReads:
 
     def __init__(self, members: Members, vertices: int) -> None:
         self._members, self._vertices = members, vertices
-        self.drawn: dict[str, list[tuple[np.ndarray, Block]]] = defaultdict(
-            list
-        )  # by state: of each batch, its sources
+        # By state: of each batch, its sources.
+        self.drawn: dict[str, list[tuple[np.ndarray, Block]]] = defaultdict(list)
         self.answered: list[np.ndarray] = []  # of each batch: inputs that this worker answers for, sorted;
         self._edges: dict[str, list[np.ndarray]] = defaultdict(list)  # and how many edges of each its team has drawn
         self._reads: dict[tuple[str, bool], np.ndarray] = {}  # of all batches together

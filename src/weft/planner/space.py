@@ -144,15 +144,13 @@ class Space(ABC):
         """What the parts of plans cost on a cluster."""
         counts = self.counts[variant.group, variant.replicate]
         half, here = self._half(variant.wire), self.workers.comm is not None
-        known, setting = (
-            (cluster, self.model, self.item, self.row, here, self._absent(cluster)),
-            self._of_group[variant.group],
-        )
+        known = cluster, self.model, self.item, self.row, here, self._absent(cluster)
         if self.task.on_device:
             lists = self.lists_there(variant.topology, cluster)
             prices: Prices = DevicePrices(*known, device_of(cluster), lists > 0)
         else:
             prices = Prices(*known)
+        setting = self._of_group[variant.group]
         each = [(share, Counted(batch, setting, half, variant.group)) for share, batch in counts.each]
         return Priced(Counted(counts.batch, setting, half, variant.group), each, prices)
 

@@ -20,9 +20,8 @@ _PIECE = 1 << 26  # numbers that are copied at a time
 class DeviceLists:
     """A graph's lists, or those of a span of vertices, in the memory of a device: for the samplers of all threads."""
 
-    share: ClassVar[float] = (
-        0.5  # of its free memory that they may take: the rest is for the cache, the model and batches
-    )
+    # Of its free memory they may take so much: the rest is for the cache, the model and batches.
+    share: ClassVar[float] = 0.5
 
     def __init__(self, graph: Topology, device: torch.device, span: tuple[int, int] | None = None) -> None:
         first, end = span or (0, len(graph.indptr) - 1)

@@ -20,7 +20,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from weft.errors import StorageError, TrainingError, WeftError
+from weft.errors import StorageError, TrainingError, WeftError, reason_of
 from weft.graph import named_errors, remove_leftovers, remove_whole, written_beside
 
 VERSION = 2  # 1, of 0.1.0: state.json has no sum of its own
@@ -73,8 +73,9 @@ def sensible(folder: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise TrainingError(f"the checkpoint {folder} holds what no run of Weft writes ({reason}){_REMEDY}") from None
+        raise TrainingError(
+            f"the checkpoint {folder} holds what no run of Weft writes ({reason_of(error)}){_REMEDY}"
+        ) from None
 
 
 def _sum_of(text: bytes) -> bytes:
