@@ -1,5 +1,7 @@
 """A folder served over HTTP on this machine, as object stores do: in ranges. What was asked for is counted."""
 
+import socket
+import struct
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +15,7 @@ class Served:
         self.folder, self.asked = Path(folder), []  # (name, first byte, end)
         self.ranges = True  # does the server know HTTP's ranges?
         self.statuses = {}  # that it answers, in place of a file
+        self.failing = {}  # by file, what its next answers are, one each: a status, "reset" or "cut"
         self.silent = set()  # files of which it never says a word
         self.ended = threading.Event()
 
@@ -36,7 +39,13 @@ def served(folder):
                 state.ended.wait(30)
                 return
             file = state.folder / name
-            status = state.statuses.get(name, 200 if file.exists() else 404)
+            fault = state.failing[name].pop(0) if state.failing.get(name) else None
+            if fault == "reset":
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.close_connection = True
+                self.connection.close()
+                return
+            status = fault if isinstance(fault, int) else state.statuses.get(name, 200 if file.exists() else 404)
             if status != 200:
                 self.send_error(status)
                 return
@@ -52,7 +61,13 @@ def served(folder):
             self.send_response(206 if span and state.ranges else 200)
             self.send_header("Content-Length", str(end - first))
             self.end_headers()
-            self.wfile.write(data[first:end])
+            self.wfile.write(data[first : (first + end) // 2 if fault == "cut" else end])
+
+        def do_HEAD(self):
+            file = state.folder / self.path.rpartition("/")[2]
+            self.send_response(200 if file.exists() else 404)
+            self.send_header("Content-Length", str(file.stat().st_size if file.exists() else 0))
+            self.end_headers()
 
         def log_message(self, *args):
             """Not to the terminal."""

@@ -90,6 +90,16 @@ def checked(field: dataclasses.Field, value: object) -> object:
     return value
 
 
+def path_here(text: str | Path) -> Path:
+    """A path, of what is read or written on this machine; an address is refused, which would make folders of that name."""
+    if isinstance(text, str) and "://" in text:
+        raise ConfigError(
+            f"{text} is an address, where only graphs and the tables of an import may be: name a path, and copy from or to "
+            f"the address"
+        )
+    return Path(text)
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """A hint at the known word that looks most like this one, if there is one; it ends in a blank."""
     found = difflib.get_close_matches(word, list(known), 1, 0.5)
@@ -127,7 +137,7 @@ def _converted(types: tuple[object, ...], value: object) -> object:
             raise ValueError
         return _fits(number)
     if (str in types or Path in types) and isinstance(value, str | Path):
-        return Path(value) if Path in types else str(value)
+        return path_here(value) if Path in types else str(value)
     raise ValueError
 
 

@@ -5,13 +5,17 @@ Needs root, iproute2, and Slurm's and MUNGE's daemons; skipped elsewhere.
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from first_steps import bare_environment, first_steps, run_here, write_tables
 from slurm_nodes import TOOLS, Slurm
 
 from weft.graph import communities
@@ -184,3 +188,44 @@ def test_the_commands_of_the_docs(nodes, graph, tmp_path):
             break
         time.sleep(0.2)
     assert "accuracy" in (tmp_path / f"slurm-{number}.out").read_text()
+
+
+def offline(folder):
+    """Variables with which pip finds on no index, but here, all that a wheel needs; Weft is not among it."""
+    here = folder / "dependencies"
+    here.mkdir()
+    for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if "weft" not in path.name and path.suffix != ".pth":
+            (here / path.name).symlink_to(path)
+    return {"PYTHONPATH": str(here), "PIP_NO_INDEX": "1"}
+
+
+def test_from_a_wheel_to_predictions(nodes, tmp_path):
+    """The commands of the docs, in an environment of their own; and one machine trains the same bits."""
+    wheels = Path(__file__).parents[2] / os.environ.get("WEFT_WHEELS", "dist")
+    tag = "cp311-cp311" if sys.version_info[:2] == (3, 11) else "cp312-abi3"
+    (wheel, *_) = [*wheels.glob(f"weft_gnn-*-{tag}-*.whl"), None]
+    if wheel is None:
+        pytest.skip(f"no wheel for this Python in {wheels.name}: make wheel")
+    shutil.copy(wheel, tmp_path)
+    write_tables(tmp_path, vertices=2000, edges=20_000)
+    apart = offline(tmp_path)
+    here = bare_environment(tmp_path / "bin", sys.executable) | apart
+    steps = first_steps("slurm")
+    assert list(steps) == ["environment", "installation", "import", "partition", "training", "predictions"]
+    for line in steps.values():
+        if line.startswith("srun "):
+            words = ["env", *(f"{name}={value}" for name, value in apart.items()), *shlex.split(line)]
+            assert nodes.start(*words, folder=tmp_path).wait(240) == 0, nodes.said()
+        else:
+            run_here(line, tmp_path, here)
+    where = "import weft; print(weft.__file__)"
+    told = subprocess.run(
+        [tmp_path / "env/bin/python", "-c", where], env=here, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert told.stdout.startswith(str(tmp_path / "env")), told
+    assert pq.read_table(tmp_path / "predictions.parquet").num_rows == 2000
+    model = (tmp_path / "model" / "state.safetensors").read_bytes()
+    local = steps["training"].replace("srun -N 4 ", "").replace("--out model", "--workers 4 --out alone")
+    run_here(local, tmp_path, here)
+    assert model == (tmp_path / "alone" / "state.safetensors").read_bytes()

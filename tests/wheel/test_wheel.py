@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from first_steps import first_steps, run_here, write_tables
 
 from weft.cli import COMMANDS
 
@@ -101,3 +102,14 @@ def test_from_a_built_in_graph_to_predictions(installed):
     assert (installed.folder / "predictions.parquet").stat().st_size > 0
     installed.weft("partition", "cora", "parts", "--parts", "2", "--method", "random", "--overwrite")
     installed.weft("train", "parts", "--workers", "2", *once, "--plan", "split", "--out", "model-of-two")
+
+
+def test_the_commands_of_the_docs(installed, tmp_path):
+    """But for the first ones, by which this environment was made."""
+    write_tables(tmp_path, vertices=2000, edges=20_000)
+    (tmp_path / "env").symlink_to(installed.folder / "environment")
+    steps = first_steps("local")
+    assert list(steps) == ["environment", "installation", "import", "training", "predictions"]
+    for line in list(steps.values())[2:]:
+        run_here(line, tmp_path, {"PATH": "", "HOME": str(tmp_path)})
+    assert (tmp_path / "predictions.parquet").stat().st_size > 0

@@ -46,7 +46,7 @@ class Finding:
 
 
 def checkup(
-    world: World, settings: Settings, graph: Path | None, out: Path | None, tell: Callable[[str], None]
+    world: World, settings: Settings, graph: Path | str | None, out: Path | None, tell: Callable[[str], None]
 ) -> list[Finding]:
     """Look at all that a run by these settings needs; `graph`: to be trained on, if it is known yet.
 
@@ -62,7 +62,7 @@ def checkup(
         findings += links
         if any(finding.verdict == "bad" for finding in links):
             return findings
-    opened = None if graph is None or any(one.graph_error for one in facts) else Graph.open(graph)
+    opened = None if graph is None or any(one.graph_error for one in facts) else Graph.open_lists(graph)
     if opened is not None and world.size > 1 and all(one.graph == facts[0].graph for one in facts):
         findings.append(_memory_of_plan(world, settings, opened, tell))
     if world.rank == 0:

@@ -51,7 +51,7 @@ class WorkerFacts:
     out_of_reach: dict[int, str]  # why it does not reach the others
 
     @classmethod
-    def found(cls, world: World, graph: Path | None, ports: str | None) -> Self:
+    def found(cls, world: World, graph: Path | str | None, ports: str | None) -> Self:
         """What is to be found here. All workers call this together."""
         world.compare({})  # wait for all
         clock, ways = time.time(), world.reach(_REACHED_WITHIN)
@@ -125,10 +125,10 @@ def _versions() -> dict[str, str]:
     return {"Python": platform.python_version(), "kernels": kernels, "system": platform.release()} | packages
 
 
-def _graph(folder: Path | None) -> tuple[str, str]:
+def _graph(folder: Path | str | None) -> tuple[str, str]:
     if folder is None:
         return "", ""
     try:
-        return weft.Graph.open(folder).checksum, ""
+        return weft.Graph.open_lists(folder).checksum, ""
     except WeftError as error:
         return "", str(error)

@@ -6,20 +6,19 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import weft.cluster
 import weft.report
 from weft.commands.flags import add_settings, settings_given
+from weft.commands.graphs import add_graph
 from weft.commands.joining import joined
+from weft.config import path_here
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft doctor`: those of the run that it is for."""
-    parser.add_argument(
-        "graph", type=Path, nargs="?", help="the graph directory that will be trained on, if it is there"
-    )
-    parser.add_argument("--out", type=Path, help="where the trained model will be saved")
+    add_graph(parser, "the graph directory that will be trained on, if it is there", nargs="?")
+    parser.add_argument("--out", type=path_here, help="where the trained model will be saved")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
     add_settings(parser)
 

@@ -11,6 +11,8 @@ import weft.cluster
 import weft.graph
 import weft.report
 import weft.training
+from weft.commands.graphs import add_graph
+from weft.config import path_here
 from weft.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -23,11 +25,13 @@ _MEMORY = 1 << 30  # bytes that a process of an inference by tasks may take, bes
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft embed`."""
-    parser.add_argument("graph", type=Path, help="a graph directory")
-    parser.add_argument("--model", type=Path, required=True, help="a trained model, as `weft train --out` saved it")
+    add_graph(parser)
+    parser.add_argument(
+        "--model", type=path_here, required=True, help="a trained model, as `weft train --out` saved it"
+    )
     parser.add_argument(
         "--out",
-        type=Path,
+        type=path_here,
         required=True,
         help="a .npy or .parquet file (Parquet has the vertices' names); on Ray a folder",
     )
@@ -69,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out.is_dir() and any(file.suffix != ".parquet" for file in args.out.iterdir()):
         raise StorageError(f"{args.out} has other files than Parquet, so it will not be replaced: choose another name")
     device = weft.training.device_of("cpu" if sharded else args.device, World())
-    graph = weft.Graph.open(args.graph)
+    graph = weft.Graph.open_lists(args.graph)
     model, settings = weft.training.load_model(args.model, graph)
     if settings.task.name == "link" and args.what != "embeddings":
         raise ConfigError(f"--what {args.what}: a model of links predicts no classes: write its embeddings")

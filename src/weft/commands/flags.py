@@ -4,16 +4,15 @@ and lists of words and numbers with commas between."""
 import argparse
 from collections.abc import Sequence
 from dataclasses import Field, fields
-from pathlib import Path
 
-from weft.config import key_of, read_toml, types_of
+from weft.config import key_of, path_here, read_toml, types_of
 from weft.errors import ConfigError
 from weft.plan import GROUPS, PLACES, Settings, flattened
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """A flag for each setting, in groups; none has a default here, so that a TOML file's values stand."""
-    parser.add_argument("--config", type=Path, help="a TOML file of settings; flags override it")
+    parser.add_argument("--config", type=path_here, help="a TOML file of settings; flags override it")
     parser.add_argument(
         "--set", metavar="GROUP.NAME=VALUE", action="append", default=[], help="any setting; may be repeated"
     )

@@ -1,17 +1,17 @@
 """weft generate: a made-up graph."""
 
 import argparse
-from pathlib import Path
 
 import weft.graph
 import weft.report
 from weft.commands.flags import add_number
+from weft.config import path_here
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft generate`."""
     parser.add_argument("kind", choices=("rmat", "communities"), help="rmat, or communities")
-    parser.add_argument("out", type=Path, help="the graph directory to write")
+    parser.add_argument("out", type=path_here, help="the graph directory to write")
     add_number(parser, "--vertices", 100_000, "how many vertices")
     add_number(parser, "--edges", 2_000_000, "how many directed edges")
     add_number(parser, "--width", 100, "features a vertex")

@@ -10,6 +10,7 @@ import weft.cluster
 import weft.graph
 import weft.report
 from weft.commands.flags import add_number, words
+from weft.config import path_here
 from weft.errors import ConfigError, WeftError
 from weft.quantities import size_of
 
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a folder of .npy files, an edge table, a .toml file that names tables of several types, a PyG file, ogb:NAME "
         f"or one of: {', '.join(weft.graph.built_in_names())}",
     )
-    parser.add_argument("out", type=Path, help="the graph directory to write")
+    parser.add_argument("out", type=path_here, help="the graph directory to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
     parser.add_argument(
         "--memory",
@@ -71,7 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rest.add_argument(
         "--leave-out", metavar="NAMES", help="arrays of the source that are not to be imported, such as edge_attr,pos"
     )
-    rest.add_argument("--root", type=Path, default=Path("data"), help="ogb: where its data sets lie (default data)")
+    rest.add_argument(
+        "--root", type=path_here, default=Path("data"), help="ogb: where its data sets lie (default data)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -154,15 +157,24 @@ def _columns(args: argparse.Namespace) -> weft.graph.TableColumns:
 
 
 def _source(args: argparse.Namespace) -> weft.graph.Source:
-    path, leave_out = Path(args.source), words(args.leave_out or "")
-    tables = path.is_file() and path.suffix in (*_TABLES, ".toml")
+    place, leave_out = weft.graph.graph_place(args.source), words(args.leave_out or "")
+    kind, there = weft.graph.name_at(place).suffix, isinstance(place, str) or place.is_file()
+    if isinstance(place, str) and kind not in _TABLES:
+        raise ConfigError(
+            f"{place} is no table that can be read at an address: name a .parquet, .csv or .tsv file, or copy it here"
+        )
+    tables = there and kind in (*_TABLES, ".toml")
     if leave_out and tables:
         raise ConfigError("--leave-out is not for tables: of these, only the columns that are named are imported")
-    if path.is_file() and path.suffix in _TABLES:
-        nodes = None if args.nodes is None else Path(args.nodes)
-        return weft.graph.source_from_tables(path, nodes, _columns(args), args.ids, args.vertices)
+    if there and kind in _TABLES:
+        nodes = None if args.nodes is None else weft.graph.graph_place(args.nodes)
+        return weft.graph.source_from_tables(place, nodes, _columns(args), args.ids, args.vertices)
     if args.nodes is not None:
         raise ConfigError(
             f"--nodes goes with a table of edges, and {args.source} is none: drop it, or give the edge table"
         )
-    return weft.graph.source_from_toml(path) if tables else weft.graph.find_source(args.source, args.root, leave_out)
+    return (
+        weft.graph.source_from_toml(Path(args.source))
+        if tables
+        else weft.graph.find_source(args.source, args.root, leave_out)
+    )

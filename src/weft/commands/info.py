@@ -2,22 +2,22 @@
 
 import argparse
 import json
-from pathlib import Path
 
 import weft.graph
 import weft.report
+from weft.commands.graphs import add_graph
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft info`."""
-    parser.add_argument("graph", type=Path, help="a graph directory")
+    add_graph(parser)
     parser.add_argument("--verify", action="store_true", help="read everything and compare checksums")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Show the figures."""
-    graph = weft.Graph.open(args.graph)
+    graph = weft.Graph.open_lists(args.graph)
     if args.verify:
         with weft.report.StageProgress() as progress:
             graph.verify(progress)

@@ -4,18 +4,18 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 import weft.lab
 import weft.report
 from weft.commands.flags import whole_numbers, words
+from weft.commands.graphs import add_graph
 from weft.plugins import SAMPLERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft locality`."""
     usual = weft.lab.LocalityStudy()
-    parser.add_argument("graph", type=Path, help="a graph directory; it need not be partitioned")
+    add_graph(parser, "a graph directory; it need not be partitioned")
     for flag, default, text in (
         ("--methods", usual.methods, "allocations to look at"),
         ("--parts", usual.parts, "numbers of owners"),
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     samplers = words(args.samplers)
     for name in samplers:
         SAMPLERS.check(name)
-    graph = weft.Graph.open(args.graph)
+    graph = weft.Graph.open_lists(args.graph)
     with weft.report.StageProgress() as progress:
         figures = weft.lab.locality(graph, study, samplers, progress)
     print(json.dumps(asdict(figures))) if args.json else weft.report.print_locality(str(args.graph), figures)

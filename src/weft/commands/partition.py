@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,9 @@ import weft.partition
 import weft.planner
 import weft.report
 from weft.commands.flags import add_number, numbers
+from weft.commands.graphs import add_graph
 from weft.commands.task_flags import add_task_flags, allocated, cluster_given, parts_given, task_given
+from weft.config import path_here
 from weft.errors import ConfigError
 from weft.plugins import PARTITION_METHODS
 
@@ -27,8 +28,8 @@ _NO_MATTER = ("run", "argv", "graph", "out", "json", "overwrite", "threads", "mi
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft partition`."""
-    parser.add_argument("graph", type=Path, help="a graph directory")
-    parser.add_argument("out", type=Path, help="the partitioned graph directory to write")
+    add_graph(parser)
+    parser.add_argument("out", type=path_here, help="the partitioned graph directory to write")
     parser.add_argument(
         "--parts", type=int, help="how many owners: one for each worker that will train (default: the cluster's)"
     )
@@ -72,11 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Allocate, write, and show how good the allocation is."""
-    graph = weft.Graph.open(args.graph)
     weft.graph.DirectoryWriter(args.out, overwrite=args.overwrite).check()
+    graph = weft.Graph.open(args.graph)
     parts = parts_given(args)
     choice = _chosen(args, graph)
-    steps = weft.partition.CheckpointedSteps(args.out, _identity(args, choice))
+    steps = weft.partition.CheckpointedSteps(args.out, _identity(args, graph, choice))
     task, cluster = task_given(args, graph, parts), cluster_given(args, parts)
     shares = cluster.shares() if args.shares is None else numbers("shares", args.shares)
     with weft.report.StageProgress() as progress:
@@ -150,11 +151,12 @@ def _check_read(args: argparse.Namespace) -> None:
             raise ConfigError(f"{flag} means nothing to method {args.method!r}: drop it, or choose another method")
 
 
-def _identity(args: argparse.Namespace, choice: weft.partition.MethodChoice) -> dict[str, Any]:
+def _identity(args: argparse.Namespace, graph: weft.Graph, choice: weft.partition.MethodChoice) -> dict[str, Any]:
     """All that the owners hang on: of a command that was stopped, what the next one may take over."""
     flags = {name: value for name, value in vars(args).items() if name not in _NO_MATTER}
     cluster = None if args.cluster is None else asdict(weft.planner.read_cluster(args.cluster))
-    of = {"weft": weft.__version__, "graph": weft.graph.read_manifest(args.graph), "flags": flags, "cluster": cluster}
+    assert graph.path is not None
+    of = {"weft": weft.__version__, "graph": weft.graph.read_manifest(graph.path), "flags": flags, "cluster": cluster}
     return of | asdict(choice)
 
 

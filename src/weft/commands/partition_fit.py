@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 import weft.cluster
 import weft.lab
 import weft.partition
 import weft.report
 from weft.commands.flags import add_number, whole_numbers
+from weft.commands.graphs import add_graph
 from weft.commands.joining import add_meeting, joined
+from weft.config import path_here
 from weft.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft partition fit`."""
-    parser.add_argument("graph", type=Path, help="a graph directory with a part for each worker")
+    add_graph(parser, "a graph directory with a part for each worker")
     parser.add_argument(
         "--out",
-        type=Path,
+        type=path_here,
         required=True,
         help="the file of links to write: `weft partition --method adagl --option links=FILE` searches by it",
     )

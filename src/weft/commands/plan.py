@@ -13,14 +13,16 @@ import weft.planner
 import weft.report
 import weft.training
 from weft.commands.flags import add_settings, values_given
+from weft.commands.graphs import add_graph
 from weft.commands.joining import joined
+from weft.config import path_here
 from weft.errors import ConfigError
 from weft.plan import Plan, Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft plan`."""
-    parser.add_argument("graph", type=Path, help="a graph directory, partitioned or not")
+    add_graph(parser, "a graph directory, partitioned or not")
     parser.add_argument(
         "--hosts",
         help="numbers of hosts to predict for, such as 1..64 (powers of two) or 2,3,4: with the same batch over all, "
@@ -28,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--method", default="metis", help="how to partition for other numbers of hosts (default metis)")
     parser.add_argument(
-        "--html", type=Path, help="write a page with all figures, and how they change with links and width"
+        "--html", type=path_here, help="write a page with all figures, and how they change with links and width"
     )
     parser.add_argument(
         "--measure",
@@ -58,11 +60,15 @@ def run(args: argparse.Namespace) -> int:
             f"{file} does not say what work takes: copy the table [work] from a file that `weft probe --out` "
             f"wrote, on machines like those if there are any"
         )
-    graph = weft.Graph.open(args.graph)
+    graph = weft.Graph.open_lists(args.graph)
     parallel = settings.parallel
     if args.measure and weft.cluster.starts_workers(parallel.on, parallel.workers):
         request = weft.cluster.Request(
-            tuple(args.argv), parallel.workers, anywhere=True, ports=parallel.ports, graph=args.graph
+            tuple(args.argv),
+            parallel.workers,
+            anywhere=True,
+            ports=parallel.ports,
+            graph=weft.graph.directory_of(args.graph),
         )
         return weft.cluster.launch(parallel.on, request)
     with weft.report.StageProgress() as progress:

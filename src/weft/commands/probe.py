@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import weft.cluster
 import weft.exchange
@@ -15,6 +14,7 @@ import weft.report
 import weft.training
 from weft.commands.flags import add_number
 from weft.commands.joining import add_meeting, joined
+from weft.config import path_here
 from weft.errors import ConfigError
 
 _QUIET = 5.0  # seconds between lines of progress where there is no terminal
@@ -22,7 +22,9 @@ _QUIET = 5.0  # seconds between lines of progress where there is no terminal
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft probe`."""
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the cluster file (TOML) that the planner reads")
+    parser.add_argument(
+        "--out", type=path_here, metavar="FILE", help="write the cluster file (TOML) that the planner reads"
+    )
     add_number(parser, "--workers", 1, "workers, where --on says; under torchrun, as many as it starts")
     parser.add_argument("--on", default="local", help="where they are started: local, or ray (default local)")
     add_number(parser, "--rounds", 1, "how often to rehearse: more rounds depend less on what else the machines do")

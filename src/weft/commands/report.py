@@ -13,7 +13,9 @@ import weft.graph
 import weft.planner
 import weft.report
 from weft.commands.flags import add_number
+from weft.commands.graphs import add_graph
 from weft.commands.task_flags import add_task_flags, allocated, cluster_given, parts_given, task_given
+from weft.config import path_here
 from weft.errors import ConfigError
 from weft.plan import Plan
 from weft.plugins import PARTITION_METHODS
@@ -24,14 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
     about = "what each stage of a run took, and what was predicted"
     of_run = kinds.add_parser("run", help=about, description=f"{about[0].upper()}{about[1:]}.")
-    of_run.add_argument("log", type=Path, help="what `weft train --log json` wrote")
+    of_run.add_argument("log", type=path_here, help="what `weft train --log json` wrote")
     of_run.add_argument("--json", action="store_true", help="print the figures as JSON")
     about = "allocations of one graph"
     _add_partition(kinds.add_parser("partition", help=about, description=f"{about[0].upper()}{about[1:]}."))
 
 
 def _add_partition(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("graph", type=Path, help="a graph directory")
+    add_graph(parser)
     parser.add_argument(
         "allocations", nargs="+", metavar="allocation", help="a partitioned directory of it, or a method to compute now"
     )
@@ -39,11 +41,11 @@ def _add_partition(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--batches", 4, "batches to look at")
     add_number(parser, "--slack", Plan.slack, "leap: how far above its share a worker's seeds may be, as in weft train")
     parser.add_argument(
-        "--measured", type=Path, help="measured seconds: a JSON object of allocation, plan, seconds a line"
+        "--measured", type=path_here, help="measured seconds: a JSON object of allocation, plan, seconds a line"
     )
     add_number(parser, "--seed", 0, "the seed, of the training too")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: all)")
-    parser.add_argument("--html", type=Path, help="write a page with all figures")
+    parser.add_argument("--html", type=path_here, help="write a page with all figures")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_task_flags(parser, plan=False)
 
@@ -64,7 +66,7 @@ def _partition(args: argparse.Namespace) -> int:
         raise ConfigError(f"--batches {args.batches} is out of range: look at 1 or more")
     if not 0 <= args.slack < float("inf"):
         raise ConfigError(f"--slack {args.slack:g} is out of range: it is a part of a worker's share, 0 or more")
-    graph = weft.Graph.open(args.graph)
+    graph = weft.Graph.open_lists(args.graph)
     measured = weft.planner.read_measured(args.measured) if args.measured else {}
     made = {name: weft.Graph.open(name) for name in args.allocations if (Path(name) / weft.graph.MANIFEST).exists()}
     parts = parts_given(args, next(iter(made.values())).num_owners if made else None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import weft.partition
 import weft.planner
 from weft.commands.flags import add_number, whole_numbers, words
+from weft.config import path_here
 from weft.errors import ConfigError
 from weft.plan import Plan, halo, plan_of, split
 from weft.quantities import bandwidth_of
@@ -44,7 +44,9 @@ def add_task_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
         )
     else:
         parser.set_defaults(plan=None, cache=0.0)
-    group.add_argument("--cluster", type=Path, help="a cluster file (weft probe): hosts, their processors and links")
+    group.add_argument(
+        "--cluster", type=path_here, help="a cluster file (weft probe): hosts, their processors and links"
+    )
     group.add_argument("--hosts", type=int, help="so many hosts with equally many parts each (default: a host a part)")
     group.add_argument(
         "--bandwidths",

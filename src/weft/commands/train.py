@@ -13,17 +13,17 @@ import weft.graph
 import weft.report
 import weft.training
 from weft.commands.flags import add_settings, settings_given
+from weft.commands.graphs import add_graph
 from weft.commands.joining import joined
+from weft.config import path_here
 from weft.errors import ConfigError
 from weft.plan import check_workers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft train`."""
-    parser.add_argument(
-        "graph", type=weft.graph.graph_place, help="a graph directory, or the address of one (s3://...)"
-    )
-    parser.add_argument("--out", type=Path, help="where to save the trained model")
+    add_graph(parser)
+    parser.add_argument("--out", type=path_here, help="where to save the trained model")
     add_settings(parser)
 
 
@@ -78,7 +78,7 @@ def _train(
     if args.out and world.rank == 0:
         weft.training.save_model(args.out, model, settings, graph)
         if settings.report.log == "human":
-            # Other commands know no addresses yet.
-            there = "GRAPH" if weft.graph.is_address(args.graph) else args.graph
-            print(f"saved to {args.out}; write embeddings or predictions with `weft embed {there} --model {args.out}`")
+            print(
+                f"saved to {args.out}; write embeddings or predictions with `weft embed {args.graph} --model {args.out}`"
+            )
     return 0

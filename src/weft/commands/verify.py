@@ -13,11 +13,18 @@ Row = tuple[str, int, str]  # a file, its bytes, and what is wrong with it
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft verify`."""
-    parser.add_argument("folder", type=Path, help="a graph, its parts, a trained model, or a folder of checkpoints")
+    parser.add_argument(
+        "folder", type=weft.graph.graph_place, help="a graph, its parts, a trained model, or a folder of checkpoints"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Read all of it, print a table, and say by the exit code whether it is sound: 0, or 1 where something is damaged."""
+    if weft.graph.is_address(args.folder):
+        raise ConfigError(
+            f"{args.folder} is an address, and `weft verify` reads a disk: `weft info {args.folder} --verify` fetches a "
+            f"graph and checks all of it"
+        )
     rows = list(_rows(args.folder))
     width = max(len(name) for name, *_ in rows)
     for name, size, wrong in rows:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from weft.graph.importing import import_graph
     from weft.graph.link_split import Links, split_links
     from weft.graph.remote import RemoteGraph
+    from weft.graph.remote_file import name_at
     from weft.graph.self_loops import SelfLoops
     from weft.graph.shards.making import ShardedGraph, make_shards
     from weft.graph.shards.request import ShardRequest

@@ -78,9 +78,14 @@ class Graph:
     def features_to_train_on(self) -> Features:
         """The features, all of them here; refused where there are none."""
         features = self.features_by_owner()
+        self.whole()
+        return features
+
+    def whole(self) -> Self:
+        """The same graph, all of it here now."""
         if self.remote is not None:
             self.remote.fetch_rows()
-        return features
+        return self
 
     def features_by_owner(self) -> Features:
         """The features, of which those are here that were fetched; refused where there are none."""
@@ -164,6 +169,15 @@ class Graph:
         return graph
 
     @classmethod
+    def open_lists(cls, path: str | Path) -> Self:
+        """As `open`, but of what an address names, features come when they are needed (`whole`, `features_to_train_on`)."""
+        if not is_address(path):
+            return cls.open(path)
+        remote = RemoteGraph(path)
+        remote.fetch_lists()
+        return cls.of_remote(remote)
+
+    @classmethod
     def of_remote(cls, remote: RemoteGraph) -> Self:
         """A graph at an address, whose lists are here and checked; its features are what was fetched of them."""
         graph = cls.mapped(remote.path, remote)
@@ -215,6 +229,7 @@ class Graph:
         if self.path is None:
             check_values(self)
             return
+        self.whole()
         total = len(read_manifest(self.path).arrays)
         for done, (_name, _bytes, wrong) in enumerate(check_files(self.path, self, large=True)):
             if wrong:
@@ -224,6 +239,7 @@ class Graph:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the graph as a directory, all or nothing."""
+        self.whole()
         with DirectoryWriter(Path(path), overwrite=overwrite) as directory:
             types = self.features.types if isinstance(self.features, HeteroFeatures) else None
             directory.cuts = shard_rows(self.bounds, arrays_of(self.features), types)

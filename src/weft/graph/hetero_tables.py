@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import InputError
+from weft.graph.addresses import is_address
 from weft.graph.columns import numbers_of
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
@@ -94,7 +95,8 @@ def _checked(
     for name in needed:
         if name not in words:
             raise InputError(f"{file}, [{where}]: {name} is missing")
-    return Table(file.parent / words["table"]), words
+    place = words["table"]
+    return Table(place if is_address(place) else file.parent / place), words
 
 
 def _vertices(file: Path, name: str, given: Given) -> VertexTable:

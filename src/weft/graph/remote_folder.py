@@ -1,9 +1,12 @@
 """Files of a folder at an address that fsspec knows (`s3://`, `gs://`, `https://`, `file://`, ...), read in pieces.
 
-Each answer is waited for so many seconds, and what fails is told in a sentence.
+Each answer is waited for so many seconds. What may pass (a busy server, a connection that is cut) is asked for again a few
+times, ever later; what fails is told in a sentence.
 """
 
+import errno
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -16,6 +19,11 @@ from weft.errors import GraphFormatError, StorageError, WeftError, reason_of
 T = TypeVar("T")
 
 _PIECE, _AT_ONCE = 2 << 20, 8  # bytes that are asked for at a time, and how often before the first has come
+_WAITS = (0.5, 1.0, 2.0, 4.0)  # seconds before what failed and may pass is asked for again
+_BUSY = {408, 425, 429, 500, 502, 503, 504}  # HTTP's words for it
+_CUT = {errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.EBUSY, errno.EAGAIN}
+# Of the libraries of file systems, which need not be there: a connection that ended early.
+_CUT_NAMES = {"ServerDisconnectedError", "ClientPayloadError", "IncompleteRead", "ConnectionClosedError"}
 
 
 class RemoteFolder:
@@ -29,14 +37,19 @@ class RemoteFolder:
     def text(self, name: str) -> str:
         """A small file, whole. Refused where files can't be read in pieces."""
         path = f"{self._path}/{name}"
-        (first,) = self._answer(partial(self._system.cat_ranges, [path], [0], [1], on_error="raise"), name)
-        if len(first) > 1:
-            raise StorageError(
-                f"{self.url} can't be read in pieces, as a host needs that fetches only its shards: its server ignores "
-                f"ranges (HTTP's header Range); serve the directory by one that does not, or copy it to all hosts"
-            )
+        self.check_ranges(name)
         data: bytes = self._answer(partial(self._system.cat_file, path), name)
         return data.decode(errors="replace")
+
+    def check_ranges(self, name: str) -> None:
+        """Refuse a folder whose files can't be read in pieces."""
+        ask = partial(self._system.cat_ranges, [f"{self._path}/{name}"], [0], [1], on_error="raise")
+        (first,) = self._answer(ask, name)
+        if len(first) > 1:
+            raise StorageError(
+                f"{self.url} can't be read in pieces, as hosts read graphs and tables: its server ignores ranges (HTTP's "
+                f"header Range); serve the directory by one that does not, or copy it to all hosts"
+            )
 
     def pieces(self, name: str, start: int, end: int) -> Iterator[bytes]:
         """The bytes of a file from `start` to `end`."""
@@ -50,23 +63,41 @@ class RemoteFolder:
                     raise self._truncated(name)
                 yield piece
 
+    def size(self, name: str) -> int:
+        """How long a file is."""
+        return int(self._answer(partial(self._system.info, f"{self._path}/{name}"), name)["size"])
+
     def _answer(self, ask: Callable[[], T], name: str) -> T:
-        """What a file system answers. It is asked by a thread of its own, for some wait for ever."""
+        """What a file system answers, in the end."""
+        for wait in _WAITS:
+            try:
+                return self._first_answer(ask)
+            except Exception as error:  # of a file system's own library: there is no common class
+                if not may_pass(error):
+                    raise self._told(error, name) from None
+            time.sleep(wait)
+        try:
+            return self._first_answer(ask)
+        except Exception as error:
+            raise self._told(error, name) from None
+
+    def _first_answer(self, ask: Callable[[], T]) -> T:
+        """It is asked by a thread of its own, for some wait for ever."""
         answers: SimpleQueue[tuple[list[T], Exception | None]] = SimpleQueue()
 
         def wait() -> None:
             try:
                 answers.put(([ask()], None))
-            except Exception as error:  # of a file system's own library: there is no common class
+            except Exception as error:
                 answers.put(([], error))
 
         threading.Thread(target=wait, daemon=True, name="weft-fetch").start()
         try:
             answer, error = answers.get(timeout=self._timeout)
         except Empty:
-            answer, error = [], TimeoutError()
+            raise TimeoutError from None
         if error is not None:
-            raise self._told(error, name) from None
+            raise error
         return answer[0]
 
     def _told(self, error: Exception, name: str) -> WeftError:
@@ -95,11 +126,21 @@ class RemoteFolder:
             )
         if status == 416:
             return self._truncated(name)
+        often = f" {len(_WAITS) + 1} times" if may_pass(error) else ""
         return StorageError(
-            f"reading {where} failed ({type(error).__name__}: {reason_of(error)}): check the address, and try again"
+            f"reading {where} failed{often} ({type(error).__name__}: {reason_of(error)}): check the address, and try again"
         )
 
     def _truncated(self, name: str) -> GraphFormatError:
         return GraphFormatError(
             f"{self.url}/{name} is shorter than its manifest says: it is truncated; copy the graph there again"
         )
+
+
+def may_pass(error: Exception) -> bool:
+    """Is it worth asking again? Not where nobody answered in time, which was waited for, or where nobody listens."""
+    status = error.status if hasattr(error, "status") else getattr(error, "code", None)
+    if isinstance(status, int):
+        return status in _BUSY
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & _CUT_NAMES) or (isinstance(error, OSError) and error.errno in _CUT)

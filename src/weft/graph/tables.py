@@ -2,6 +2,7 @@
 
 import difflib
 import fnmatch
+import io
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,10 +27,13 @@ from weft.graph.columns import (
     splits_of,
 )
 from weft.graph.edges_to_csr import EdgeChunk
+from weft.graph.remote_file import RemoteFile, name_at
 from weft.graph.source import FeatureTable, Source
 from weft.graph.vertex_names import text_column, text_of
 
 _ROWS = 1 << 20
+_CSV_BLOCK = 1 << 24  # bytes
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 @dataclass(frozen=True)
@@ -47,13 +51,13 @@ class TableColumns:
 
 
 class Table:
-    """A table on disk, read a batch at a time."""
+    """A table on disk or at an address, read a batch at a time; one at an address is read there each time."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.exists():
+    def __init__(self, path: Path | str) -> None:
+        self.path, self._name = path, name_at(path)
+        if isinstance(path, Path) and not path.exists():
             raise StorageError(f"there is no table at {path}: check the path")
-        suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".zst")]
+        suffixes = [suffix for suffix in self._name.suffixes if suffix not in _COMPRESSED]
         self._kind = suffixes[-1].lstrip(".").lower() if suffixes else ""
         if self._kind not in ("parquet", "pq", "csv", "tsv", "txt"):
             raise InputError(f"{path} is no table that can be read: use .parquet, .csv or .tsv (.gz too)")
@@ -62,7 +66,8 @@ class Table:
         """The names of the columns."""
         with self._errors():
             if self._kind in ("parquet", "pq"):
-                return list(pa.parquet.read_schema(self.path).names)
+                with pa.parquet.ParquetFile(self._opened()) as file:
+                    return list(file.schema_arrow.names)
             with self._open_csv(None) as reader:
                 return list(reader.schema.names)
 
@@ -70,7 +75,7 @@ class Table:
         """Batches of the columns; those of `as_text` come as strings, whatever they look like."""
         with self._errors():
             if self._kind in ("parquet", "pq"):
-                with pa.parquet.ParquetFile(self.path) as file:
+                with pa.parquet.ParquetFile(self._opened()) as file:
                     yield from file.iter_batches(_ROWS, columns=list(columns))
             else:
                 with self._open_csv(columns, as_text) as reader:
@@ -82,16 +87,28 @@ class Table:
 
     def others(self, used: Collection[str | None]) -> tuple[str, ...]:
         """The columns that are not used, with the table's name."""
-        return tuple(f"{self.path.name}: {name}" for name in self.columns() if name not in used)
+        return tuple(f"{self._name.name}: {name}" for name in self.columns() if name not in used)
 
     def _open_csv(self, columns: Sequence[str] | None, as_text: Sequence[str] = ()) -> pa.csv.CSVStreamingReader:
         tabs = self._kind in ("tsv", "txt")
         return pa.csv.open_csv(
-            self.path,
-            pa.csv.ReadOptions(block_size=1 << 24),
+            self._streamed(),
+            pa.csv.ReadOptions(block_size=_CSV_BLOCK),
             pa.csv.ParseOptions(delimiter="\t" if tabs else ","),
             pa.csv.ConvertOptions(include_columns=columns, column_types={name: pa.string() for name in as_text}),
         )
+
+    def _opened(self) -> Path | RemoteFile:
+        """What Arrow reads from anywhere in it."""
+        return self.path if isinstance(self.path, Path) else RemoteFile(self.path)
+
+    def _streamed(self) -> Path | pa.NativeFile:
+        """What Arrow reads from beginning to end; of a path it knows by itself how that is compressed."""
+        if isinstance(self.path, Path):
+            return self.path
+        stream = io.BufferedReader(RemoteFile(self.path), _CSV_BLOCK)
+        how = _COMPRESSED.get(self._name.suffix)
+        return pa.CompressedInputStream(stream, how) if how else pa.PythonFile(stream, "r")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -127,7 +144,7 @@ def matching(wanted: str, there: Sequence[str], where: str) -> list[str]:
 
 
 def source_from_tables(
-    edges: Path, nodes: Path | None, named: TableColumns, ids: str | None, vertices: int | None
+    edges: Path | str, nodes: Path | str | None, named: TableColumns, ids: str | None, vertices: int | None
 ) -> Source:
     """A graph of an edge table and, if there is one, a vertex table whose order is the order of the vertices."""
     edge_table = Table(edges)

@@ -83,7 +83,7 @@ def _write_lists(
 
 
 def _write_features(graph: Graph, order: np.ndarray, directory: DirectoryWriter, progress: ProgressCallback) -> None:
-    features, done = graph.features, 0
+    features, done = graph.whole().features, 0
     if features is None:
         return
     tables: list[tuple[str, np.ndarray, np.ndarray]]  # its name, its rows, and the order in which they are to come

@@ -27,6 +27,7 @@ from weft.graph import (
     alone_in,
     do_task,
     forget_steps,
+    is_address,
     steps_folder,
     written_beside,
 )
@@ -51,7 +52,8 @@ def embed_by_tasks(
     if graph.num_vertices > ROWS:
         check_rows(encoder, graph.num_features)
     out, link = Path(os.path.realpath(out)), settings.task.name == "link"
-    job = {"graph": str(graph.path.absolute()), "model": str(model.absolute()), "what": what, "link": link}
+    place = graph.remote.url if graph.remote else str(graph.path.absolute())
+    job = {"graph": place, "model": str(model.absolute()), "what": what, "link": link}
     state = (model / "state.json").read_text()  # which has the sums of the parameters
     work = Work(steps_folder(out, [job, graph.checksum, state]))
     with alone_in(work.folder):
@@ -117,7 +119,8 @@ class _Loaded:
 @lru_cache(maxsize=1)
 def _loaded(work: Work) -> _Loaded:
     job = work.load("job")
-    graph = Graph.mapped(job["graph"])  # the command has checked it
+    # The command has checked it, if it is not to be fetched by each host.
+    graph = Graph.open_lists(job["graph"]) if is_address(job["graph"]) else Graph.mapped(job["graph"])
     model, settings = load_model(Path(job["model"]), graph)
     dtype = dtype_for(settings)
     return _Loaded(graph, Layerwise(encoder_of(model).to(dtype).eval(), graph, dtype, 1), job["what"])

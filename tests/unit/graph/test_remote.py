@@ -43,6 +43,14 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def waits(monkeypatch):
+    """How long would have been waited before something was asked for again."""
+    seconds = []
+    monkeypatch.setattr("weft.graph.remote_folder.time.sleep", seconds.append)
+    return seconds
+
+
+@pytest.fixture
 def there(parts):
     with served(parts) as state:
         yield state
@@ -267,10 +275,31 @@ def test_a_server_without_ranges(there):
     refused(there.url, StorageError, "can't be read in pieces.*ignores ranges")
 
 
-@pytest.mark.parametrize(("status", "match"), [(403, "no permission to read"), (503, "failed .*503")])
-def test_a_server_that_refuses(there, status, match):
+@pytest.mark.parametrize(("status", "match"), [(403, "no permission to read"), (503, "failed 5 times .*503")])
+def test_a_server_that_refuses(there, status, match, waits):
     there.statuses["indices.npy"] = status
     refused(there.url, StorageError, match)
+    assert waits == ([] if status == 403 else [0.5, 1.0, 2.0, 4.0])
+
+
+@pytest.mark.parametrize("fault", [503, 429, 500, "reset", "cut"])
+def test_what_fails_and_may_pass_is_asked_for_again(parts, there, waits, fault):
+    names = ("manifest.json", "indices.npy", "features.npy")
+    there.failing |= {name: [fault] * 3 for name in names}
+    same(Graph.open(there.url), Graph.open(parts))
+    assert not any(there.failing.values())
+    if fault == "reset":  # after which the library itself has asked again, on a new connection
+        assert waits
+    else:
+        assert waits == [0.5, 1.0, 2.0] * len(names)
+
+
+def test_a_connection_that_is_always_cut_is_told_in_a_sentence(there, waits):
+    there.failing["indices.npy"] = ["reset"] * 50
+    refused(
+        there.url, StorageError, r"reading http.*/indices.npy failed 5 times \(.*\): check the address, and try again"
+    )
+    assert len(waits) == 4
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "features.npy"])

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from weft.errors import InputError, StorageError, reason_of
+from weft.graph.remote_file import RemoteFile
 from weft.graph.tables import matching
 
 _SUFFIXES = (".parquet", ".pq")
@@ -126,7 +127,7 @@ def _opened(url: str) -> Iterator[pa.parquet.ParquetFile]:
         with pa.parquet.ParquetFile(url.removeprefix(_LOCAL), pre_buffer=False) as file:
             yield file
         return
-    with fsspec.open(url, "rb") as stream, pa.parquet.ParquetFile(stream, pre_buffer=False) as file:
+    with pa.parquet.ParquetFile(RemoteFile(url), pre_buffer=False) as file:
         yield file
 
 

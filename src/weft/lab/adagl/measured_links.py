@@ -61,7 +61,7 @@ def _parts(world: World, graph: Graph) -> tuple[np.ndarray, Features]:
         )
     if graph.features is None:
         raise ConfigError("the graph has no features, so that no rows cross: import it with features")
-    return graph.bounds, graph.features
+    return graph.bounds, graph.features_to_train_on()
 
 
 def moved_bounds(bounds: np.ndarray, uneven: float) -> np.ndarray:
