@@ -8,7 +8,7 @@ KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
 # One wheel is for 3.11, and one for 3.12 and later: make wheel WHEEL_PYTHONS="/path/to/python3.11 /path/to/python3.12"
 WHEEL_PYTHONS ?= $(PYTHON) python3.12
 
-.PHONY: help train test test-slow test-ray test-slurm gpu fuzz faults soak sanitize wheel test-wheel lint format bench papers clean
+.PHONY: help train test test-slow test-ray test-slurm test-s3 gpu fuzz faults soak sanitize wheel test-wheel lint format bench papers clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,10 @@ test-ray: .venv/installed  ## Test training on Ray, with nodes on this machine (
 
 test-slurm: .venv/installed  ## Test jobs on four nodes of Slurm on this machine (minutes; needs root, and apt install slurmctld slurmd slurm-client munge)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/slurm --timeout 900
+
+test-s3: .venv/installed  ## Test graphs and tables in a store that speaks S3 on this machine (moto's; installs it, and s3fs)
+	$(BIN)/python -m pip install --quiet 'moto[server]' s3fs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/workers/test_from_s3.py
 
 gpu: .venv/installed  ## Test what runs on a CUDA device, exactly as on the CPU (skipped without one)
 	TRITON_INTERPRET=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 3600 tests/gpu

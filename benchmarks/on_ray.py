@@ -1,16 +1,15 @@
 """A Ray cluster of nodes in namespaces of this machine (root): imports on several nodes and one, training beside torchrun.
 
     python benchmarks/on_ray.py import --edges 100000000      time, and the peak memory of the largest process
-    python benchmarks/on_ray.py train                         an epoch on Ray and under torchrun, in turn
+    python benchmarks/on_ray.py train --rounds 5              an epoch on Ray and under torchrun, in turn
+    python benchmarks/on_ray.py lose                          a node is killed within an epoch, and the others go on
 
-Nodes share this machine's processors and disk; only what they say to each other takes the links.
+Nodes share this machine's processors and disk; only what they say to each other takes the links. Under Slurm: on_slurm.py.
 """
 
 import argparse
-import json
 import os
 import re
-import statistics
 import sys
 import tempfile
 import time
@@ -20,13 +19,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from launched import add_training, compare, make_graph, model_of, training
 
-from weft.graph import communities
 from weft.lab import Sandbox
-from weft.partition import allocate, write_partitioned
 
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("tests", "tests/ray")]
-from apart import started_apart
+from apart import lose, started_apart
 from ray_nodes import Nodes
 
 PIECE = 1 << 20
@@ -48,15 +46,19 @@ class Cluster:
         with open(output or os.devnull, "wb") as out:
             return started_apart(self.box, command, host, environment, out)
 
-    def weft(self, words, launcher=()):
+    def begin(self, words):
+        """A command on the first host."""
+        command = ["env", f"--chdir={self.folder}", sys.executable, "-m", "weft.cli", *words]
+        return self.start(command, 0, self.nodes.environment(self.head), self.folder / "said")
+
+    def said(self):
+        """What the last command has said so far."""
+        return (self.folder / "said").read_text(errors="replace")
+
+    def weft(self, words):
         """What a command on the first host says."""
-        file = self.folder / "said"
-        command = ["env", f"--chdir={self.folder}", sys.executable, *launcher, "-m", "weft.cli", *words]
-        code = self.start(command, 0, self.nodes.environment(self.head), file).wait()
-        said = file.read_text(errors="replace")
-        if code:
-            sys.exit(said)
-        return said
+        code = self.begin(words).wait()
+        return sys.exit(self.said()) if code else self.said()
 
 
 @contextmanager
@@ -120,78 +122,50 @@ def time_imports(args, folder):
 
 def time_training(args, folder):
     """Epochs on Ray and under torchrun, in turn, on the same hosts."""
-    graph = communities(folder / "g", vertices=60_000, edges=1_200_000, width=64, classes=8)
     hosts = args.hosts[0]
-    write_partitioned(graph, allocate(graph, hosts, "random"), hosts, folder / "parts")
-    train = [
-        "train",
-        "parts",
-        "--hidden",
-        "32",
-        "--fanouts",
-        "10,5",
-        "--batch-size",
-        "512",
-        "--threads",
-        "1",
-        "--plan",
-        "split",
-    ]
-    train += ["--epochs", "3", "--evaluate-every", "0", "--log", "json"]
-    ratios = []
+    make_graph(folder, hosts, args.vertices or 60_000)
+    on_ray = ["--on", "ray", "--workers", str(hosts)]
     with cluster(hosts, folder, 1, args.link) as made:
-        for number in range(args.rounds):
-            ray = epoch_of(made.weft([*train, "--on", "ray", "--workers", str(hosts), "--out", "by-ray"]))
-            torchrun = epoch_of(by_torchrun(made, hosts, [*train, "--out", "by-torchrun"]))
-            ratios.append(ray / torchrun)
-            print(
-                f"round {number}: an epoch takes {ray:.2f} s on Ray, {torchrun:.2f} s under torchrun: {ratios[-1]:.3f}",
-                flush=True,
-            )
-    models = {(folder / name / "state.safetensors").read_bytes() for name in ("by-ray", "by-torchrun")}
-    print(
-        f"median of the ratios {statistics.median(ratios):.3f}; {'the same' if len(models) == 1 else 'ANOTHER'} model"
-    )
+        compare("Ray", lambda words: made.weft([*words, *on_ray]), made.box, args, folder)
 
 
-def by_torchrun(made, hosts, words):
-    """What the first of torchrun's hosts says."""
-    running = []
-    for host in range(hosts):
-        launcher = ["torch.distributed.run", f"--nnodes={hosts}", f"--node-rank={host}", "--nproc-per-node=1"]
-        launcher += ["--master-addr=10.77.0.1", "--master-port=29511", "-m", "weft.cli"]
-        command = ["env", f"--chdir={made.folder}", sys.executable, "-m", *launcher, *words]
-        running.append(made.start(command, host, {"OMP_NUM_THREADS": "1"}, made.folder / f"said-{host}"))
-    codes = [process.wait() for process in running]
-    if any(codes):
-        sys.exit((made.folder / "said-0").read_text(errors="replace"))
-    return (made.folder / "said-0").read_text(errors="replace")
-
-
-def epoch_of(said):
-    """The median of the epochs' seconds but for the first."""
-    lines = (json.loads(line) for line in said.splitlines() if line.startswith("{"))
-    seconds = [
-        line["seconds"]
-        for line in lines
-        if "epoch" in line and "loss" in line and "seconds" in line and "step" not in line
-    ]
-    return statistics.median(seconds[1:])
+def lose_a_node(args, folder):
+    """A node is killed in the middle of an epoch: the others go on from the last checkpoint, to the same model."""
+    hosts = args.hosts[0]
+    make_graph(folder, hosts, args.vertices or 60_000)
+    words = [*training(args.epochs), "--on", "ray", "--workers", str(hosts), "--max-restarts", "1"]
+    with cluster(hosts, folder, 2, args.link) as made:  # the others have room for all workers
+        start = time.perf_counter()
+        made.weft([*words, "--out", "undisturbed"])
+        print(f"undisturbed: {time.perf_counter() - start:.1f} s", flush=True)
+        start = time.perf_counter()
+        kept = ["--checkpoint", "kept", "--checkpoint-every", "3"]
+        run = made.begin([*words, *kept, "--out", "lost"])
+        while '"epoch": 2' not in made.said() or not any((folder / "kept").glob("step-*")):
+            if run.poll() is not None:
+                sys.exit(made.said())
+            time.sleep(0.02)
+        lose(made.box, hosts - 1)
+        if run.wait():
+            sys.exit(made.said())
+        print(f"a node was lost: {time.perf_counter() - start:.1f} s", flush=True)
+        print(*(line for line in made.said().splitlines() if line.startswith("weft: ")), sep="\n")
+    same = model_of(folder / "undisturbed") == model_of(folder / "lost")
+    print(f"{'the same' if same else 'ANOTHER'} model")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("import", "train"))
+    does = {"import": time_imports, "train": time_training, "lose": lose_a_node}
+    parser.add_argument("what", choices=tuple(does))
     parser.add_argument("--edges", type=int, default=5_000_000)
-    parser.add_argument("--vertices", type=int, help="default: a twentieth of the edges")
     parser.add_argument("--memory", default="256MiB", help="of a process of the import")
     parser.add_argument("--cpus", type=int, default=1, help="of a node, for the import: tasks at a time")
     parser.add_argument("--hosts", type=lambda text: list(map(int, text.split(","))), default=[4, 1])
-    parser.add_argument("--link", default="1gbit")
-    parser.add_argument("--rounds", type=int, default=1)
+    add_training(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        (time_imports if args.what == "import" else time_training)(args, Path(folder))
+        does[args.what](args, Path(folder))
 
 
 if __name__ == "__main__":
