@@ -15,9 +15,9 @@ from served import served
 from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
 from weft.planner import KINDS, Cluster, Host, write_cluster
+from weft.training import embed_by_tasks, infer_here
 
 SMALL = ["--hidden", 8, "--fanouts", "4,4", "--epochs", 1, "--batch-size", 50, "--threads", 1]
-ROW = 12 * 4
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +99,16 @@ def test_predictions_are_those_of_the_directory(weft, graphs, there, tmp_path):
     for place, out in ((graphs / "parts", "here.npy"), (there.url, "from-there.npy")):
         weft("embed", place, *words, tmp_path / out, check=True, WEFT_CACHE=str(tmp_path / "fresh"))
     np.testing.assert_array_equal(np.load(tmp_path / "here.npy"), np.load(tmp_path / "from-there.npy"))
+
+
+def test_tasks_fetch_the_graph_for_themselves(weft, graphs, there, tmp_path):
+    """As `weft embed --on ray` has them done on the nodes."""
+    weft("train", graphs / "parts", *SMALL, "--out", tmp_path / "model", check=True)
+    words = ["--model", tmp_path / "model", "--threads", 1, "--out", tmp_path / "one.parquet"]
+    weft("embed", graphs / "parts", *words, check=True)
+    embed_by_tasks(Graph.open_lists(there.url), tmp_path / "model", "embeddings", tmp_path / "many", infer_here)
+    many, one = (pa.parquet.read_table(tmp_path / name) for name in ("many", "one.parquet"))
+    assert many.equals(one) and there.bytes_of("features.npy") == Graph.open(graphs / "parts").features.nbytes
 
 
 def test_workers_compare_the_graph_of_an_address(weft, there, probed):
