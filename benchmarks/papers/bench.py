@@ -71,9 +71,16 @@ class Bench:
         return path
 
     def plans(
-        self, graph: Path, settings: Mapping[str, Any], plans: Sequence[str], *, hosts: int = 4, link: str = "1gbit"
+        self,
+        graph: Path,
+        settings: Mapping[str, Any],
+        plans: Sequence[str],
+        *,
+        hosts: int = 4,
+        workers: int = 1,
+        link: str = "1gbit",
     ) -> dict[str, Any]:
-        """Measured epochs by some plans, side by side on hosts of a sandbox, a worker and a thread each."""
+        """Measured epochs by some plans, side by side on hosts of a sandbox with some workers each, a thread a worker."""
         job: dict[str, Any] = {
             "graph": str(graph),
             "cluster": None,
@@ -82,7 +89,7 @@ class Bench:
             "settings": dict(settings),
         }
         job |= {"rounds": 1 if self.quick else 3, "epochs": 2 if self.quick else 5, "enough": 3.0, "slow": 4.0}
-        found: dict[str, Any] = self._on_hosts("plans", job, hosts, link)[-1]["plans"]
+        found: dict[str, Any] = self._on_hosts("plans", job, Sandbox(hosts, workers, link))[-1]["plans"]
         return found
 
     def epochs(
@@ -90,19 +97,19 @@ class Bench:
     ) -> list[dict[str, Any]]:
         """Every measured epoch of a run by one plan, on hosts like these."""
         job = {"graph": str(graph), "epochs": 4 if self.quick else 10, "options": dict(plan), **settings}
-        return self._on_hosts("distributed", job, hosts, link)
+        return self._on_hosts("distributed", job, Sandbox(hosts, link=link))
 
-    def _on_hosts(self, script: str, job: Mapping[str, Any], hosts: int, link: str) -> list[dict[str, Any]]:
+    def _on_hosts(self, script: str, job: Mapping[str, Any], hosts: Sandbox) -> list[dict[str, Any]]:
         """The figures that the workers of a sandbox print, line by line."""
         with tempfile.TemporaryDirectory() as folder:
             file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
             file.write_text(json.dumps(job))
             command = [sys.executable, str(_WORKERS / f"{script}.py"), str(file)]
-            with Sandbox(hosts=hosts, link=link) as sandbox, open(out, "wb") as output:
+            with hosts as sandbox, open(out, "wb") as output:
                 code = sandbox.run(command, output=output, timeout=900.0)
             lines = [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
         if code or not lines:
-            raise ConfigError(f"a run on {hosts} hosts of a sandbox ended with code {code}: see above")
+            raise ConfigError(f"a run on {hosts.hosts} hosts of a sandbox ended with code {code}: see above")
         return lines
 
     def _path(self, name: str, width: int) -> Path:

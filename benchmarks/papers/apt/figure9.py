@@ -1,4 +1,4 @@
-"""APT's Fig. 9 (and 8a): the strategies by hidden dimension."""
+"""APT's Fig. 9: the strategies by hidden dimension."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -57,6 +57,4 @@ def _charts(measured: Measured) -> Iterator[Chart]:
         yield chart(measured, graph, "hidden", {f"hidden {width}": width for width in WIDTHS})
 
 
-SHEET = Sheet(
-    "Fig. 9", "by hidden dimension, on several machines (the shape of Fig. 8a, too)", ABOUT, _cases, _compare, _charts
-)
+SHEET = Sheet("Fig. 9", "by hidden dimension, on several machines", ABOUT, _cases, _compare, _charts)

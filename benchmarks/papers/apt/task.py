@@ -39,8 +39,8 @@ def least(figures: Figures, among: Iterable[str] = STRATEGIES) -> str:
     return min(among, key=lambda name: figures[name])
 
 
-def chart(measured: Measured, graph: str, axis: str, values: Mapping[str, float]) -> Chart:
+def chart(measured: Measured, graph: str, axis: str, values: Mapping[str, float], of: str = "MB an epoch") -> Chart:
     """Lines of the strategies on one graph; `values`: by what a case is called after the graph's name."""
     rows = {value: measured[f"{graph}, {case}"] for case, value in values.items() if f"{graph}, {case}" in measured}
     lines = {name: [figures[name] for figures in rows.values()] for name in next(iter(rows.values()))}
-    return Chart(Sweep(axis, [*rows], lines), f"MB an epoch, {graph}")
+    return Chart(Sweep(axis, [*rows], lines), f"{of}, {graph}")

@@ -1,0 +1,87 @@
+"""LeapGNN's Figs 19 and 21: on a larger graph, and with whole neighbourhoods; both on the clock."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from statistics import median
+from typing import Any
+
+from papers.bench import Bench
+from papers.leapgnn.task import FANOUTS, SERVERS
+from papers.sheet import Figures, Finding, Measured, Sheet, grid
+
+LARGE, SMALL, LINK = "rmat", "debian", "200mbit"
+SECONDS, SENT = "seconds an epoch", "MB an epoch"
+DGL, P3, STAR, LEAP = "DGL", "P3", "NeutronStar", "LeapGNN"
+Systems = Mapping[str, Mapping[str, Any]]
+SAMPLED: Systems = {DGL: {"plan": "gdp"}, P3: {"plan": "nfp"}, LEAP: {"plan": "leap"}}
+# A batch is all training vertices with all their neighbours; NeutronStar computes each vertex once, at its owner.
+WHOLE: Systems = {DGL: {"plan": "gdp"}, STAR: {"plan": "dnp"}, LEAP: {"plan": "leap"}}
+MODELS = ("gcn", "sage")
+
+
+def _cases(systems: Systems, run: Callable[..., Figures], bench: Bench) -> Mapping[str, Callable[[], Figures]]:
+    return grid(run, bench, "{}, {}", MODELS[:1] if bench.quick else MODELS, systems)
+
+
+def _sampled(bench: Bench, model: str, system: str) -> Figures:
+    settings = {"model": model, "hidden": 16, "batch_size": 256, "fanouts": FANOUTS}
+    return _clocked(bench, LARGE, settings, SAMPLED[system])
+
+
+def _whole(bench: Bench, model: str, system: str) -> Figures:
+    seeds = -(-len(bench.graph(SMALL).seeds("train")) // SERVERS)
+    settings = {"model": model, "hidden": 16, "batch_size": seeds, "fanouts": (-1, -1)}
+    return _clocked(bench, SMALL, settings, WHOLE[system])
+
+
+def _clocked(bench: Bench, graph: str, settings: Mapping[str, Any], plan: Mapping[str, Any]) -> Figures:
+    epochs = bench.epochs(bench.parts(graph, SERVERS), settings, plan, hosts=SERVERS, link=LINK)[1:]
+    return {name: median(one[key] for one in epochs) for name, key in ((SECONDS, "seconds"), (SENT, "megabytes"))}
+
+
+def _compare(claims: Mapping[str, str], why: str, measured: Measured) -> Iterator[Finding]:
+    models = list(dict.fromkeys(case.split(", ")[0] for case in measured))
+    for other, claim in claims.items():
+        gains = [measured[f"{model}, {other}"][SECONDS] / measured[f"{model}, {LEAP}"][SECONDS] for model in models]
+        yield Finding(
+            claim,
+            ", ".join(f"{model} {gain:.2f} times" for model, gain in zip(models, gains, strict=True)),
+            min(gains) > 1.05,
+            why,
+        )
+
+
+_HOSTS = f"Median seconds of epochs on {SERVERS} hosts with links of {LINK}, METIS, hidden dimension 16."
+SHEETS = (
+    Sheet(
+        "Fig. 19",
+        "on a larger graph",
+        f"{_HOSTS} An R-MAT graph stands for IT; 256 seeds each, fanouts of 10 in three hops. P3 is nfp.",
+        partial(_cases, SAMPLED, _sampled),
+        partial(
+            _compare,
+            {
+                DGL: "LeapGNN is 1.91 times faster than DGL on the largest graph",
+                P3: "and 1.48 times faster than P3",
+            },
+            "an R-MAT graph has no parts to be at home in, so that a seed's neighbours are as far from there",
+        ),
+        root=True,
+    ),
+    Sheet(
+        "Fig. 21",
+        "without sampling",
+        f"{_HOSTS} A batch is all training vertices of Debian's packages with all neighbours of two hops. NeutronStar "
+        "is dnp: each vertex is computed once, at its owner.",
+        partial(_cases, WHOLE, _whole),
+        partial(
+            _compare,
+            {
+                DGL: "LeapGNN outperforms DGL without sampling, too",
+                STAR: "and NeutronStar, 1.05 to 1.82 times",
+            },
+            "hidden rows are few and narrow beside the features that LeapGNN fetches",
+        ),
+        root=True,
+    ),
+)
