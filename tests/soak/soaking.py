@@ -16,6 +16,7 @@ HELD = ("memory", "threads", "files")
 PLANS = ("split", "gdp", "leap", "snp", "dnp", "nfp")
 SWITCH = 7  # epochs between changes of plans
 _MOST = 4 << 20  # bytes that a worker may grow by; more is a leak
+_OF_EPOCH = 1 << 10  # and for each epoch: its line of the history, which checkpoints repeat, and what is noted here
 
 
 def held() -> dict[str, int]:
@@ -73,7 +74,7 @@ def growth(notes: list[dict[str, int]]) -> dict[str, str]:
     found = {}
     for name in HELD:
         before, after = (min(note[name] for note in some) for some in (early, late))  # between checkpoints
-        if after > before + (_MOST if name == "memory" else 0):
+        if after > before + (_MOST + _OF_EPOCH * 2 * quarter if name == "memory" else 0):
             found[name] = f"{before:,.0f} -> {after:,.0f} over {len(notes)} epochs"
     return found
 
@@ -86,7 +87,7 @@ def drawn(series: list[list[dict[str, int]]]) -> str:
         shown = f"{most / 1e6:,.0f} MB" if name == "memory" else f"{most}"
         parts.append(f'<text x="4" y="{top + 14}">{name}: 0 to {shown}, by epoch (1 to {len(series[0])})</text>')
         for rank, notes in enumerate(series):
-            at = range(0, len(notes), max(1, len(notes) // width))
+            at = range(0, len(notes), max(1, len(notes) // (width // 5)))
             points = " ".join(
                 f"{k * width / len(notes):.1f},{top + 20 + height - height * notes[k][name] / most:.1f}" for k in at
             )

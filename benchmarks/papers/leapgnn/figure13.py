@@ -49,6 +49,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
             f"each step improves it: {after}",
             "bytes " + ", ".join(f"{model} {-gain:+.0%}" for model, gain in zip(models, saved, strict=True)),
             min(saved) > 0,
+            "in each time step a model fetches anew what another has read there before: pre-gathering takes that back",
         )
     fetching = [of(model, "DGL", FETCHING) / of(model, "+ micrographs", FETCHING) for model in models]
     yield Finding(
