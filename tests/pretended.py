@@ -98,6 +98,7 @@ def here() -> Iterator[torch.device]:
 
 def interpret(monkeypatch: Any) -> None:
     """Have Triton's interpreter run kernels on the device's memory, one at a time, wherever this process is to have them."""
+    from weft.planner import probe_devices
     from weft.training import drawing
     from weft.triton_kernels import draws, launch, numbering
 
@@ -109,7 +110,8 @@ def interpret(monkeypatch: Any) -> None:
 
     for module in (draws, numbering):
         monkeypatch.setattr(module, "launch", launched)
-    monkeypatch.setattr(drawing, "has_kernels", lambda device: True)
+    for module in (drawing, probe_devices):
+        monkeypatch.setattr(module, "has_kernels", lambda device: True)
     monkeypatch.setattr(drawing, "memory_of", lambda device: 1 << 30)
 
 

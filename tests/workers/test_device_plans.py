@@ -120,6 +120,38 @@ def test_batches(mini_graphs, ranks, monkeypatch, device, model):
     check_batches(mini_graphs, ranks, monkeypatch, model, names, 2, steps=2)
 
 
+# Plans of a cache a host, whose devices read each other's rows: any first layer that may read a row on several of them.
+SHARED = {
+    "gdp": test_exact.plan("local", "local", cache=0.3),
+    "gdp, all rows": test_exact.plan("local", "local", cache=1.0),
+    "gdp, few rows": test_exact.plan("local", "local", cache=150, topology="partitioned"),  # bytes: of six rows
+    "gdp in hosts": test_exact.plan("local", "local", cache=0.2, group="host", prefetch=0),
+    "leap": test_exact.plan("local", "local", cache=0.1, cache_by="degree", **test_exact.HOME),
+    "dnp": test_exact.plan("pull", "local", cache=0.2),
+    "pull by host": test_exact.plan("pull", "pull", cache=0.3, group="host", **test_exact.HOME),
+    "pull then push": test_exact.plan("pull", "push", cache=0.05, **test_exact.HOME),
+}
+SHARED = {name: plan | {"cache_per": "host"} for name, plan in SHARED.items()}
+
+
+@pytest.mark.parametrize(
+    ("model", "workers", "names"),
+    [
+        ("sage-mean", 4, SHARED),
+        ("gat", 3, ["gdp", "dnp", "leap", "pull by host"]),
+        ("rgcn-types", 3, ["gdp", "dnp", "gdp in hosts"]),
+        ("own", 2, ["gdp, all rows", "leap"]),
+    ],
+)
+def test_devices_that_read_each_others_caches(mini_graphs, ranks, monkeypatch, device, model, workers, names):
+    """The same bits as by caches of each worker's own; rows come in the order of all else that devices exchange."""
+    cases = [test_exact.case(mini_graphs, model, "gdp", workers, steps=3, plan=SHARED[name]) for name in names]
+    got = run(ranks, cases, workers, partial(there, train))
+    own = [case | {"plan": case["plan"] | {"cache_per": "worker"}} for case in cases]
+    for shared, alone in zip(got, run(ranks, own, workers, partial(there, train)), strict=True):
+        assert (shared["losses"] == alone["losses"]).all() and (shared["parameters"] == alone["parameters"]).all()
+
+
 @pytest.mark.parametrize("model", test_full_graph.CASES)
 def test_full_graph_of(whole_graphs, ranks, monkeypatch, device, model):
     plans = test_full_graph.DEEP if model == "deep" else test_full_graph.PLANS

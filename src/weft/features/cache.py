@@ -44,6 +44,24 @@ def hottest_of_each(
         yield found
 
 
+def dealt_among(kept: np.ndarray, worth: np.ndarray, mates: Owners, room: int) -> list[np.ndarray]:
+    """Rows that a host keeps once, device by device, at most `room` on each: with who answers for them among its workers.
+
+    Of what is too much for one, the rows of least worth go where there is room. Given alike, all workers find the same.
+    """
+    member, parts, rest = mates.member_of(kept), [], []
+    for mate in range(mates.size):
+        own = kept[member == mate]
+        more = len(own) - room
+        if more > 0:
+            own = own[np.argpartition(worth[own], more)]
+            rest.append(own[:more])
+        parts.append(own[max(0, more) :])
+    ends = np.cumsum([room - len(part) for part in parts])
+    added = np.split(np.concatenate([kept[:0], *rest]), ends)
+    return [np.concatenate(both) for both in zip(parts, added[:-1], strict=True)]
+
+
 def edges_from(block: Block) -> np.ndarray:
     """How many edges each of a block's sources has, and one more, for it is read: what a dry run counts.
 

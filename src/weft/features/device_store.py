@@ -37,8 +37,7 @@ class DeviceStore(FeatureStore):
 
     def keep(self, ids: np.ndarray) -> None:
         """Cache the rows of some vertices on the device. All workers call this together, each with its own ids."""
-        near = np.ones(len(ids), dtype=bool) if self._sharing is None else self._sharing.here(ids)
-        ids, beyond = np.sort(ids[near]), ids[~near]
+        ids, beyond = self._by_tier(ids)
         self._kept = self._empty_cache(len(ids) + len(beyond))
         for first in range(0, len(ids), _ROWS):
             self._fill(first, self._table[ids[first : first + _ROWS]])
@@ -47,6 +46,11 @@ class DeviceStore(FeatureStore):
         self._places = np.full(len(self._table), -1, dtype=np.int32)
         self._places[ids] = np.arange(len(ids))
         self._places[beyond] = np.arange(len(ids), len(self._kept))
+
+    def _by_tier(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of rows in this host's memory, and of those that come from other hosts: in the order of places."""
+        near = np.ones(len(ids), dtype=bool) if self._sharing is None else self._sharing.here(ids)
+        return np.sort(ids[near]), ids[~near]
 
     def _empty_cache(self, rows: int) -> Tensor:
         dtype = torch.from_numpy(np.empty(0, dtype=self._table.dtype)).dtype

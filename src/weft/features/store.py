@@ -6,8 +6,9 @@ where several of its workers need the same.
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -120,7 +121,8 @@ def _empty(table: Features, rows: int) -> np.ndarray:
     return np.empty((rows, table.shape[1]), dtype=table.dtype)
 
 
-PLACES = ("own", "cache", "remote")  # where rows are read: in this host's memory, in the cache, at other hosts
+# Where rows are read: in this host's memory, in the worker's cache, in those of its host's other devices, at other hosts.
+PLACES = ("own", "cache", "devices", "remote")
 _OWN, _REMOTE = -2, -1
 
 
@@ -130,6 +132,8 @@ class FeatureStore:
     A fetched tensor lives in a pooled buffer: give it back with `release` once its batch is done, and the next fetch
     writes into memory that is already there (fresh pages cost several times the gather itself).
     """
+
+    exchanges: ClassVar[bool] = False  # do devices exchange rows to finish a fetch?
 
     def __init__(
         self,
@@ -189,6 +193,14 @@ class FeatureStore:
         rows = [self._some(whole, part) for part in places]
         self.release(whole)
         return [self._converted(part) for part in rows]
+
+    def begin_all(self, ids: list[Tensor], lane: int = 0, here: bool = False) -> Callable[[], list[Tensor]]:
+        """`fetch_all` in two steps: the result is what is left to do; where the store `exchanges`, as one does on devices.
+
+        Then all workers of a host call it in the same order, each in its thread that exchanges there.
+        """
+        rows = self.fetch_all(ids, lane, here)
+        return lambda: rows
 
     def _fetched(self, ids: Tensor, lane: int, here: bool) -> Tensor:
         rows = self._room(len(ids))

@@ -4,6 +4,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from weft.operations import compiled, plain
@@ -96,6 +97,11 @@ def operations_for(x: Tensor) -> Operations:
 def has_triton() -> bool:
     """Are there kernels for CUDA's devices?"""
     return find_spec("triton") is not None
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Are there kernels in Triton for the device?"""
+    return device.type == "cuda" and has_triton()
 
 
 @cache

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.plan.binding import NoEffectError, check_device, check_loader, check_own_model, check_workers
+    from weft.plan.binding import (
+        check_cache,
+        check_device,
+        check_loader,
+        check_own_model,
+        check_workers,
+        refuse,
+    )
     from weft.plan.choice import plan_named, plan_options
     from weft.plan.groups import (
         DEFAULTS,

@@ -4,7 +4,7 @@ Each setting names its conditions in `groups`; here is what they mean. Some are 
 plan. Where the planner is to choose the plan, those hold that some plan of its search can meet: it searches only these.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -126,6 +126,11 @@ CONDITIONS = {
         lambda settings: settings.plan.cache > 0 or settings.strategy != "auto" or "cache" not in settings.given,
         of_plan=lambda settings, plan: plan.cache > 0,
     ),
+    "apart": Condition(
+        "{plan}, which reads each row on one device of a host already: edges of layer 1 go to the owners of their sources",
+        "place the first layer local or pull",
+        of_plan=lambda settings, plan: not PLACEMENTS.get(plan.layers[0]).splits,
+    ),
     "ahead": Condition(
         "batches that are prepared when their turn comes",
         "set prefetch",
@@ -204,6 +209,7 @@ def check_loader(settings: "Settings") -> None:
     unused |= {"on", "cluster", "watch", "max_restarts", "min_workers"}
     unused |= set() if settings.sampling.full_graph else {"memory"}  # its plan is named, or one that will do
     unused |= {"cache_by"} if settings.strategy == "auto" and not settings.plan.cache else set()
+    unused |= {"cache_per"} if settings.strategy == "auto" else set()
     refuse(settings, unused, "a loader", "say it where the model is made and trained")
 
 
@@ -211,7 +217,7 @@ def check_device(settings: "Settings", kind: str, workers: int) -> None:
     """Refuse what means nothing to a run of so many workers on the kind of device that it is on."""
     drawn = {"sample_on"} if settings.parallel.sample_on != "auto" else set()
     keys, remedy = (
-        ({"products", *drawn}, "'cuda' on a machine that has one")
+        ({"products", "cache_per", *drawn}, "'cuda' on a machine that has one")
         if kind == "cpu"
         else ({"overlap", "memory"}, "'cpu'")
     )
@@ -219,6 +225,18 @@ def check_device(settings: "Settings", kind: str, workers: int) -> None:
     if kind == "cpu" and workers == 1 and place_here() is None:
         caches = {key for key in _CACHES if settings[key] != DEFAULTS[key]}
         refuse(settings, caches, "a run of one worker on cpu", "start several, by `workers` or torchrun")
+
+
+def check_cache(plan: Plan, on_device: bool, workers: Sequence[int]) -> None:
+    """Refuse a cache a host where it would be each worker's own; `workers`: of each host."""
+    if plan.cache_of_host:
+        if not on_device:
+            raise NoEffectError("cache_per", "workers that compute on processors", "set device = 'cuda'")
+        if max(workers) == 1:
+            raise NoEffectError("cache_per", "workers that have a host each", "start several on a host")
+        if PLACEMENTS.get(plan.layers[0]).splits:
+            what = f"a plan whose first layer is {plan.layers[0]}, which reads no row on two devices of a host"
+            raise NoEffectError("cache_per", what, "place that layer local or pull")
 
 
 def check_workers(settings: "Settings") -> None:

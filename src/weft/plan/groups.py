@@ -155,6 +155,13 @@ class PlanSettings(Group):
         choices=("reads", "degree"),
         binds="batches rows cache",
     )
+    cache_per: str = setting(
+        "worker",
+        "on devices: each worker has its own cache, or there is one a host, of which each device holds other rows and reads "
+        "the rest from the others (auto: as the planner finds)",
+        choices=("worker", "host"),
+        binds="batches rows cache apart",
+    )
     wire: str = setting(
         "float32",
         "how rows travel; float16 gives up exactness; auto: float16 where the planner finds it faster",

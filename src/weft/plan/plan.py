@@ -26,6 +26,9 @@ class Plan:
     topology: str = "replicated"  # every worker reads all neighbour lists, or partitioned: only its own
     cache: float = 0.0  # feature rows that a worker keeps besides its own: a share of all (up to 1), or bytes
     cache_by: str = "reads"  # which: those most read in a dry run, or of most out-edges (degree)
+    cache_per: str = (
+        "worker"  # each has its own, or there is one a host: its devices hold other rows, and read each other's
+    )
     wire: str = "float32"  # how rows travel; float16 halves the bytes and gives up exactness
     slack: float = 0.1  # seeds at home under local layers: how far above its share a worker's may be
     models: str = "stay"  # or migrate: they visit the workers where their seeds are at home, a time step at each
@@ -57,6 +60,11 @@ class Plan:
     def tensor_parallel(self) -> bool:
         """Is the whole graph gone over on slices of columns?"""
         return self.scope == "graph" and self.layers[0] == "columns"
+
+    @property
+    def cache_of_host(self) -> bool:
+        """Is there one cache of all devices of a host?"""
+        return self.cache > 0 and self.cache_per == "host"
 
     def held(self, depth: int) -> str:
         """How the rows of a depth are held: by their `owner`, or by `request`: where they are needed; 0: the `input`."""

@@ -16,8 +16,10 @@ class OnDevice:
     room: float  # of so many
     copied: float  # bytes an epoch that are copied there from host memory
     cache: float = 0.0  # bytes of its memory that keep feature rows
-    met: float = 0.0  # the share of input rows, of all workers, that are read there
-    lists: float = 0.0  # bytes of neighbour lists, if they are drawn from there
+    met: float = 0.0  # the share of input rows, of all workers, that are read in a device's cache,
+    lent: float = 0.0  # and that are read there by another device of the host
+    lists: float = 0.0  # bytes of neighbour lists, if they are drawn from there;
+    measured: bool = False  # and is it known of such a device what that takes, or estimated?
 
 
 @dataclass(frozen=True)

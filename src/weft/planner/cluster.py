@@ -83,6 +83,8 @@ class Device:
     near_latency: float = 0.0  # and of one host
     near_bandwidth: float = NEVER  # bytes a second to the other devices of its host, of each of them
     far_bandwidth: float = NEVER  # likewise to those of other hosts, where these have ways besides their hosts' links
+    hop: float = 0.0  # seconds in which it draws a layer's neighbours, however few,
+    draw: float | None = None  # and of each edge, with its source numbered; None: not measured, so it is estimated
 
 
 @dataclass(frozen=True)

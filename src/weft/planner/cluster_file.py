@@ -25,7 +25,10 @@ _HEAD = """\
 _TOP = ("version", "measured", "host", "link", "exchange", "device", "work")
 _HOST = ("name", "workers", "cores", "busy_cores", "speed", "bandwidth", "burst", "memory")
 _LINK = ("between", "bandwidth", "latency")
-_DEVICE = ("name", "memory", "bandwidth", "copy", "pace", "latency", "near_latency", "near_bandwidth", "far_bandwidth")
+_DEVICE = (
+    *("name", "memory", "bandwidth", "copy", "pace"),
+    *("latency", "near_latency", "near_bandwidth", "far_bandwidth", "hop", "draw"),
+)
 _EXCHANGE = ("latency", "near_latency", "near_bandwidth", "together")
 
 
@@ -126,6 +129,9 @@ def _device_text(cluster: Cluster) -> Iterator[str]:
     if device.far_bandwidth != NEVER:
         speed = as_bits(device.far_bandwidth)
         yield f"far_bandwidth = {_number(device.far_bandwidth)}  # to those of other hosts, of each device: {speed} a second"
+    if device.draw is not None:
+        yield f"hop = {_number(device.hop)}  # {as_seconds(device.hop)} in which it draws a layer's neighbours, however few,"
+        yield f"draw = {_number(device.draw)}  # and seconds an edge that is drawn there"
 
 
 def _work_text(cluster: Cluster) -> Iterator[str]:
@@ -213,6 +219,7 @@ _BURST = _Measure('bytes, or text such as "1MiB"', size_of, zero=True)
 _SIZE = _Measure('bytes, or text such as "16GiB"', size_of)
 _SECONDS = _Measure("seconds, such as 0.0005", zero=True)
 _RATE = _Measure("processor seconds a unit, such as 1e-8", zero=True)
+_EDGE = _Measure("seconds an edge, such as 2e-10")
 _CORES = _Measure("a number of processors, such as 2 or 0.5")
 _SPEED = _Measure("a speed relative to the other hosts', such as 1")
 _SHARE = _Measure("a share of the hosts' bandwidths, such as 0.9", most=1.0)
@@ -322,6 +329,8 @@ def _device(where: str, top: "_Table", far: bool, near: bool) -> Device:
         near_latency=table.number("near_latency", _SECONDS, None if near else 0.0),
         near_bandwidth=table.number("near_bandwidth", _BANDWIDTH, None if near else NEVER),
         far_bandwidth=table.number("far_bandwidth", _BANDWIDTH, NEVER),
+        hop=table.number("hop", _SECONDS, 0.0),
+        draw=table.number("draw", _EDGE) if "draw" in table.data else None,
     )
 
 

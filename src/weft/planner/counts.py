@@ -26,6 +26,7 @@ class Key(NamedTuple):
     state: str  # how destinations are held
     cache: float = 0.0  # of inputs, as plans say it: a share of all rows, or bytes
     at_owners: bool = False  # and where it is for edges that go to the owners of their sources, who have other rows
+    of_host: bool = False  # is it one of all devices of a host?
 
 
 class PlacedHop(NamedTuple):
@@ -70,7 +71,8 @@ class Drawn:
     lists: np.ndarray  # edges, by who answers for their destination
     cached: np.ndarray  # [workers, 1]: sources of others that are in the cache,
     kept: np.ndarray  # and all rows that it holds, by the worker that stores them
-    met: np.ndarray  # [workers, 1]: inputs that are read in a device's cache, so that they are not copied there
+    met: np.ndarray  # [workers, 1]: inputs that are read in devices' caches, so that they are not copied there;
+    lent: np.ndarray  # of these, such as are read in those of other devices: by whose it is
 
 
 @dataclass

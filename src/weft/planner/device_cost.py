@@ -16,7 +16,7 @@ from weft.planner.model_cost import ModelCost
 
 _THERE = ("join", "carry", "sum")  # kinds of work of stages that train: devices do it,
 _PIECES = ("join", "sum")  # as many times as fast as a piece of work; carrying bytes is what links do
-_DRAWN = ("draw", "number")  # of stage sample: likewise, if it draws
+_DRAWN = ("draw", "number")  # of stage sample: if it draws, by its own rate where that is known, or likewise
 _EDGE, _SOURCE = 8, 24  # bytes of lists, as far as they are copied
 _ID = 8  # bytes of a vertex that comes back from there, at most
 
@@ -39,7 +39,7 @@ class DevicePrices(Prices):
         super().__init__(cluster, model, item, row, here, absent)
         self._device, self._draws = device, draws
         now = 1.0 if model.device_pace is None or not here else drift(model.device_pace / device.pace)
-        self._layers = device.pace * now
+        self._layers, self._drift = device.pace * now, now
         self._piece = self._layers / cluster.work.get("pace", model.pace)  # of a processor second of like work
         self._input_row = max(4.0 * model.widths[0], row)  # bytes of one that is copied: half precision goes as float32
         far = max(device.latency, self._slowest) if len(cluster.hosts) > 1 else device.near_latency
@@ -59,9 +59,14 @@ class DevicePrices(Prices):
         return begun, 0.0, float(np.max(computed + self._put_together(load) + self._drawing(load)))
 
     def _drawing(self, load: Load) -> np.ndarray | float:
-        """Seconds of drawing and numbering neighbours: as many times as fast as a piece of work."""
+        """Seconds of drawing and numbering neighbours: as measured, or else as many times as fast as a piece of work."""
         if not self._draws:
             return 0.0
+        if self._device.draw is not None:
+            sample = load.units["sample"]
+            return (
+                sample.get("hop", 0.0) * self._device.hop + sample.get("draw", 0.0) * self._device.draw
+            ) * self._drift
         return Prices._work(self, load, "sample", _DRAWN) * self._piece * self._speed
 
     def _drawn(self, load: Load) -> float:
@@ -73,8 +78,11 @@ class DevicePrices(Prices):
         return float(np.max(self._drawing(load) + back / self._device.copy))
 
     def _put_together(self, load: Load) -> np.ndarray | float:
-        """Seconds in which inputs of both tiers, the cache and what was copied, are read and written once more."""
-        return 2 * load.inputs * self._input_row / self._device.bandwidth if np.any(load.met) else 0.0
+        """Seconds in which inputs of all tiers, caches and what was copied, are read and written; lent ones once more."""
+        if not np.any(load.met):
+            return 0.0
+        lent = load.lent if isinstance(load.lent, np.ndarray) else np.zeros((1, 1))
+        return 2 * (load.inputs * self._input_row + (lent.sum(0) + lent.sum(1)) * self._row) / self._device.bandwidth
 
     def _hidden(self, load: Load) -> float:
         return float(np.max(self._meanwhile(load)))

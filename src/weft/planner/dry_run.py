@@ -123,6 +123,28 @@ class Traversal:
             for cache, kept in sizes:
                 self._count_cached(number, Key(0, state, cache, at_owners), kept)
 
+    def cache_of_host(self, number: int, rooms: Mapping[float, int], out_degrees: np.ndarray, by: str) -> None:
+        """The same with caches that a host's devices have together, each with so much room."""
+        for state in STATES:
+            for cache, parts in self.inputs.parts_of_host(number, state, rooms, out_degrees, by):
+                self._count_parts(number, Key(0, state, cache, of_host=True), parts)
+
+    def _count_parts(self, number: int, key: Key, parts: list[np.ndarray]) -> None:
+        """Count layer 1 of a batch with rows that each device of the host keeps a part of."""
+        batch, members, (vertices, block) = self.batches[number], self._members, self.inputs.drawn[key.state][number]
+        device = np.full(self._vertices, -1, dtype=np.int16)
+        for mate, part in enumerate(parts):
+            device[part] = mate
+        found = device[vertices]
+        self.count(batch, key, vertices, block, found >= 0, seeds=len(self._costs) == 1)
+        lent = np.zeros(members.stored.size)
+        lent[members.host] = np.bincount(found[found >= 0], minlength=len(parts))
+        lent[members.rank] = 0.0
+        drawn, kept = batch.drawn[key], members.stored.member_of(parts[members.host.index(members.rank)])
+        by_owner = np.bincount(kept, minlength=members.stored.size).astype(float)
+        batch.drawn[key] = replace(drawn, kept=by_owner, met=drawn.cached, lent=lent)
+        self._kept[key] = np.concatenate(parts)
+
     def _count_cached(self, number: int, key: Key, kept: np.ndarray) -> None:
         """Count layer 1 of a batch with some rows cached. Those that this worker answers for are its own anyway."""
         batch, members, (vertices, block) = self.batches[number], self._members, self.inputs.drawn[key.state][number]
@@ -211,8 +233,9 @@ class Traversal:
         ranks, costs = np.array(self._members.ranks), self._costs[key.layer]
         view = View(vertices, block, holder, cached, costs, self._member, ranks, self._members.stored)
         plain, hits = replace(view, holder=owner), np.array([float(np.count_nonzero(cached))])  # lists are not cached
-        kept, met = np.zeros(self._members.stored.size), np.zeros(1)
-        batch.drawn[key] = Drawn(plain.destinations(), view.sources(), plain.lists(), hits, kept, met)
+        none_of_any, met = np.zeros(self._members.stored.size), np.zeros(1)
+        counted = plain.destinations(), view.sources(), plain.lists(), hits
+        batch.drawn[key] = Drawn(*counted, kept=none_of_any, met=met, lent=none_of_any)
         fetcher = self._fetcher(vertices) if key.layer == 0 and self._members.divide else None
         alike: list[_Fetch] = []
         for placed in ways(key, seeds):
@@ -241,10 +264,11 @@ class DryRun:
         group: str = "all",
         caches: Sequence[float] = (),
         on_device: bool = False,
+        of_host: bool = False,
     ) -> None:
         """`plan`: by whose slack, and choice of rows to cache, it goes. `group`: who are a team, as plans say it.
 
-        `caches`: sizes that plans may have, besides none. `on_device`: are they there?
+        `caches`: sizes that plans may have, besides none. `on_device`: are they there? `of_host`: may devices share one?
         """
         self._graph, self._plan, self._workers, self._layers = graph, plan, workers, len(sampling.fanouts)
         row = 0 if graph.features is None else graph.features[:1].nbytes
@@ -264,7 +288,7 @@ class DryRun:
         self._shares = np.array([workers.owners.shares[[*members]].sum() for members in self._teams])
         self._of_team = {worker: number for number, members in enumerate(self._teams) for worker in members}
         self._looked = 0  # batches
-        self._tells_edges = on_device and bool(self._rooms)
+        self._tells_edges, self._of_host = on_device and bool(self._rooms), of_host and bool(self._rooms)
         self._traversals, evened = {}, [dict[int, np.ndarray]() for _ in self._teams]
         for worker in workers.here:
             team = self._of_team[worker]
@@ -292,6 +316,8 @@ class DryRun:
             for number in range(len(reached) + len(rest)):
                 for traversal in self._traversals.values():
                     traversal.cache(number, self._rooms, degrees, self._plan.cache_by)
+                    if self._of_host:
+                        traversal.cache_of_host(number, self._rooms, degrees, self._plan.cache_by)
                 self._divide(number)
         weights = np.array([len(whole) / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
         seeds, counted = sum(map(len, batches)) / len(batches), [one.batches for one in self._traversals.values()]
@@ -323,6 +349,10 @@ class DryRun:
             edges = {worker: traversal.inputs.edges_by_owner() for worker, traversal in self._traversals.items()}
             for worker, traversal in self._traversals.items():
                 traversal.inputs.edges_of_own(self._arrived(worker, edges))
+        if self._of_host:
+            reads = {worker: traversal.inputs.reads_of_own() for worker, traversal in self._traversals.items()}
+            for worker, traversal in self._traversals.items():
+                traversal.inputs.reads_of_mates(self._told_by_mates(worker, reads))
         self._divide(self._looked)
         self._looked += 1
         return float(self._workers.gather(np.array([one.reached for one in self._traversals.values()])).sum())
@@ -332,6 +362,16 @@ class DryRun:
         asks = {worker: traversal.asks(number) for worker, traversal in self._traversals.items()}
         for worker, traversal in self._traversals.items():
             traversal.asked(number, asks[worker], self._asked(worker, asks))
+
+    def _told_by_mates(self, worker: int, told: dict[int, list[np.ndarray]]) -> list[list[np.ndarray]]:
+        """What the other workers of a worker's host tell it; `told`: arrays by worker."""
+        if self._workers.comm is None:
+            return [told[mate] for mate in sorted(self._workers.near(worker)) if mate != worker]
+        whole = len(set(self._workers.hosts)) == 1
+        comm = self._workers.comm if whole else self._workers.comm_of_host
+        assert comm is not None
+        came = [np.split(array, np.cumsum(counts)[:-1]) for array, counts in comm.arrays_to_all(told[worker], "sample")]
+        return [[of[mate] for of in came] for mate in range(comm.size) if mate != comm.rank]
 
     def _asked(self, worker: int, asks: dict[int, list[list[np.ndarray]]]) -> list[list[np.ndarray]]:
         """What a worker is to fetch, layer by layer: for itself, and as others of its host ask."""

@@ -18,7 +18,7 @@ IN_WORDS = {
     "copies": "copies from host memory to devices",
 }
 
-_CACHE = "the cache"
+_CACHE, _SHARED = "the cache", "one cache of each host's devices"
 _SEEDS = {"home": "at home", "spread": "spread"}
 _EXACTNESS = {"float32": 1.0, "float16": 1.05}  # what saves less than this factor is not worth giving it up
 
@@ -56,7 +56,9 @@ def _changes(plan: Plan) -> Iterator[Alternatives]:
         layers = {other: (*plan.layers[:at], other, *plan.layers[at + 1 :]) for other in PLACEMENTS.names()}
         yield f"{placement} in layer {at + 1}", _possible(plan, {name: {"layers": of} for name, of in layers.items()})
     yield f"seeds {_SEEDS[plan.seeds]}", _other_seeds(plan)
-    yield _CACHE, _possible(plan, {"without": {"cache": 0.0}})
+    yield _CACHE, _possible(plan, {"without": {"cache": 0.0, "cache_per": "worker"}})
+    if plan.cache_of_host:
+        yield _SHARED, _possible(plan, {"each its own": {"cache_per": "worker"}})
     yield "near halos computed again", _possible(plan, {"sent": {"replicate": False}})
 
 
@@ -94,10 +96,9 @@ def _precision(best: Prediction, predict: Predict) -> Iterator[str]:
 def _draws(best: Prediction) -> Iterator[str]:
     """That neighbours are drawn on devices, and how that is known."""
     if best.device is not None and best.device.lists:
-        yield (
-            f"neighbours are drawn on the devices, with {megabytes(best.device.lists)} of lists on each; what that takes is "
-            f"estimated by their pace"
-        )
+        known = "was measured" if best.device.measured else "is estimated by their pace"
+        there = megabytes(best.device.lists)
+        yield f"neighbours are drawn on the devices, with {there} of lists on each; what that takes {known}"
 
 
 def _ahead(best: Prediction, predict: Predict, prefetch: int) -> Iterator[str]:
@@ -122,8 +123,9 @@ def _of_cache(best: Prediction, bare: Prediction) -> str:
     if best.device is None or bare.device is None:
         return filled
     there, copied = best.device, megabytes(bare.device.copied)
+    lent = f" ({there.lent:.0%} on another device of the host)" if there.lent else ""
     return (
-        f"; with {megabytes(there.cache)} of each device it has {there.met:.0%} of all input rows, so that "
+        f"; with {megabytes(there.cache)} of each device it has {there.met:.0%} of all input rows{lent}, so that "
         f"{megabytes(there.copied)} instead of {copied} are copied to a device{filled}"
     )
 

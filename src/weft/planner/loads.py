@@ -16,6 +16,8 @@ from weft.planner.messages import LayerMessages
 from weft.planner.model_cost import LayerCost
 from weft.planner.task import Options
 
+_PLACE = 4.0  # bytes of a place in a cache
+
 
 class Move(NamedTuple):
     """One exchange: bytes from each worker to each other."""
@@ -39,7 +41,8 @@ class Load:
     by_request: bool = False  # are destinations where they were asked for?
     slices: np.ndarray | float = 1.0  # the share of a row's columns that it works on
     inputs: np.ndarray | float = 0.0  # rows fetched,
-    met: np.ndarray | float = 0.0  # of them those that a device's cache has
+    met: np.ndarray | float = 0.0  # of them those that devices' caches have,
+    lent: np.ndarray | float = 0.0  # and of these such as other devices of the host have, [worker, other]
     ahead: bool = False  # are inputs merged by the threads that prepare batches?
     cost: LayerCost | None = None  # of the convolution, where it is not computed as layers of batches are
     kept: np.ndarray | float = 0.0  # edges that are computed while exchanges go on, forward
@@ -104,7 +107,8 @@ class PlanLayer:
         )
         asks = options.get("topology") == "partitioned" and above == REQUEST
         at_owners = bool(cache) and placement_named(placement).splits
-        return cls(PlacedHop(Key(layer, state, cache, at_owners), placement, above, below), asks, top)
+        of_host = bool(cache) and options.get("cache_per") == "host"
+        return cls(PlacedHop(Key(layer, state, cache, at_owners, of_host), placement, above, below), asks, top)
 
     def load(self, counted: "Counted") -> Load:
         """What a layer makes workers do, and fetching its inputs, if it is the first."""
@@ -297,6 +301,8 @@ class Counted:
         wanted = self._matrix(moves.inputs) + self._batch.held * moves.held
         load.inputs, load.met = wanted.sum(1) + drawn.cached[:, 0], drawn.met[:, 0]
         fetch["gather"] += (load.inputs - load.met) * row
+        if drawn.lent.any():
+            self._lend(load, drawn.lent)
         came = moves.fetched if isinstance(moves.fetched, np.ndarray) else np.where(self._near, 0.0, wanted)
         handed, far = np.where(self._near, came, 0.0), np.where(self._near, 0.0, came)
         fetch["ask"] += came.sum(0) + came.sum(1)
@@ -306,6 +312,13 @@ class Counted:
         if far.any():
             load.move("fetch", far * self._setting.id_bytes)
             load.move("fetch", far.T * row * self._half)
+
+    def _lend(self, load: Load, lent: np.ndarray) -> None:
+        """Rows go from device to device, as they are stored, once it was told which places in caches they have."""
+        load.lent = lent
+        load.units["fetch"]["ask"] += lent.sum(0) + lent.sum(1)
+        load.move("fetch", lent * _PLACE)
+        load.move("exchange", lent.T * self._setting.row)
 
     def _matrix(self, figures: np.ndarray | float) -> np.ndarray:
         """Of each worker, by each other one; none, where it is 0."""

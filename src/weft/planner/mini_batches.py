@@ -14,7 +14,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback
 from weft.nn import crossing_costs
 from weft.placements import OWNER, REQUEST, ColumnSpan, Held, placement_named
-from weft.plan import NAMED, Plan
+from weft.plan import NAMED, Plan, check_cache
 from weft.planner.cluster import Cluster, device_of
 from weft.planner.cost import Price
 from weft.planner.counts import Key
@@ -39,6 +39,7 @@ class MiniBatches(Space):
         "topology": ("replicated", "partitioned"),
         "cache": (0.0,),  # and more, where rows of other hosts are read
         "cache_by": (Plan.cache_by,),
+        "cache_per": (Plan.cache_per,),  # or one a host, where hosts have several devices
         "wire": ("float32",),
         "slack": (Plan.slack,),
         "prefetch": tuple(range(Plan.prefetch, -1, -1)),
@@ -58,16 +59,30 @@ class MiniBatches(Space):
         several = 1 < len(set(workers.hosts)) < self.size
         if "cache" not in task.choices:
             self.choices["cache"] = (0.0, *self._caches())
+        self._check_cache()
         self._groups = self.choices["group"] if several or "group" in task.choices else ("all",)
         costs = crossing_costs(model, graph.num_features)
         preferred = Plan(("local",), **{name: self.choices[name][0] for name in ("cache_by", "slack")})
         caches = self.choices["cache"]
         self._runs = {
-            group: DryRun(graph, sampling, preferred, workers, costs, group, caches, task.on_device)
+            group: DryRun(graph, sampling, preferred, workers, costs, group, caches, task.on_device, self._of_hosts)
             for group in self._groups
         }
         self.counts = {(group, False): run.run(progress=progress) for group, run in self._runs.items()}
         self.learn(model)
+
+    @property
+    def _of_hosts(self) -> bool:
+        """Are caches looked at that all devices of a host have together?"""
+        return "host" in self.choices["cache_per"]
+
+    def _check_cache(self) -> None:
+        """Where hosts have several devices, these may have caches together; it is refused elsewhere."""
+        each = [self.workers.hosts.count(host) for host in set(self.workers.hosts)]
+        if "cache_per" not in self.task.choices:
+            self.choices["cache_per"] = ("worker", "host") if self.task.on_device and max(each) > 1 else ("worker",)
+        for per in self.task.choices.get("cache_per", ()):
+            check_cache(Plan(("local",), cache=1.0, cache_per=per), self.task.on_device, each)
 
     def _caches(self) -> list[float]:
         """Sizes of caches to try: the largest that fits of all rows, a quarter of them, a 16th, ...; and the next ones."""
@@ -91,10 +106,12 @@ class MiniBatches(Space):
 
     def options(self) -> Iterator[list[Options]]:
         given = {name: values[0] for name, values in self.choices.items()}
-        searched = {name: self.choices[name] for name in ("seeds", "cache", "wire")} | {"group": self._groups}
+        searched = {name: self.choices[name] for name in ("seeds", "cache", "cache_per", "wire")}
+        searched["group"], usual = self._groups, self.choices["cache_per"][0]
         for topology in self.choices["topology"]:  # partitioned lists save memory, never time
             every = (dict(zip(searched, values, strict=True)) for values in product(*searched.values()))
             found = [given | {"topology": topology} | chosen for chosen in every]
+            found = [one for one in found if one["cache"] or one["cache_per"] == usual]  # of no cache it says nothing
             yield [one for one in found if one["group"] == "all" or topology == "replicated"]
 
     def placements(self, layer: int) -> tuple[str, ...]:
@@ -116,6 +133,10 @@ class MiniBatches(Space):
             return "has slices of all rows, and no use for a cache"
         if plan.cache and plan.cache not in self.choices["cache"]:
             return "has a cache of a size that is not looked at: give it as `--cache`"
+        if plan.cache_of_host and placement_named(plan.layers[0]).splits:
+            return "reads each row on one device of a host already, and no use for a cache a host"
+        if plan.cache_of_host and not self._of_hosts:
+            return "has a cache a host, which is not looked at here"
         return None
 
     def lighter(self, plan: Plan) -> Iterator[Plan]:
@@ -151,7 +172,8 @@ class MiniBatches(Space):
         As if the workers of a host kept the same rows, each of which comes to the host once; or parts, as on devices.
         """
         host, far = cluster.host_of, self._of_others(plan)
-        if not (self.task.on_device and placement_named(plan.layers[0]).splits):
+        apart = plan.cache_of_host or (self.task.on_device and placement_named(plan.layers[0]).splits)
+        if not apart:
             far = far / np.array(cluster.workers_by_host)[host, None]
         sent = far * (self.row * (0.5 if self._half(plan.wire) else 1.0) + self.setting.id_bytes)
         by_host = np.zeros((len(cluster.hosts),) * 2)
@@ -166,11 +188,12 @@ class MiniBatches(Space):
         read = cluster.work["gather"] + self._absent(cluster) * cluster.work["disk"]
         return self.cached(plan)[0] * (read + 1 / device_of(cluster).copy)
 
-    def cached(self, plan: Plan) -> tuple[float, float]:
+    def cached(self, plan: Plan) -> tuple[float, float, float]:
         *_, first = layers_of(plan)
         load = first.load(Counted(self.counts[plan.group, False].batch, self.setting))
-        met, inputs = float(np.sum(load.met)), float(np.sum(load.inputs))
-        return float(self._kept(plan).sum(1).max()) * self.row, met / inputs if inputs else 0.0
+        met, lent, inputs = (float(np.sum(figures)) for figures in (load.met, load.lent, load.inputs))
+        shares = (met / inputs, lent / inputs) if inputs else (0.0, 0.0)
+        return float(self._kept(plan).sum(1).max()) * self.row, *shares
 
     def lists_there(self, topology: str, cluster: Cluster) -> float:
         """As training decides it: uniform draws, of lists that half of a device's memory may hold."""

@@ -92,7 +92,8 @@ class Planner:
         """`copies`: seconds a batch."""
         copied = float(copies * self.batches * device_of(cluster).copy)
         lists = self.space.lists_there(plan.topology, cluster)
-        return OnDevice(memory.used, memory.room, copied, *self.space.cached(plan), lists)
+        measured = device_of(cluster).draw is not None
+        return OnDevice(memory.used, memory.room, copied, *self.space.cached(plan), lists, bool(lists) and measured)
 
     def price(self, plan: Plan, cluster: Cluster) -> Price:
         """What a mean batch of a plan costs."""

@@ -1,7 +1,8 @@
 """What workers' devices can do, measured by all workers together: each uses its own at the same time, as in training.
 
 Rows are gathered there, copied there from pinned memory, and exchanged among devices in messages of several sizes, of which
-a latency and a bandwidth come nearest to what they took. A piece of work (`pace`) is timed where there is much of it.
+a latency and a bandwidth come nearest to what they took. A piece of work (`pace`) is timed where there is much of it. Where
+devices draw neighbours, hops of a few and of many edges are, from lists of a made-up graph.
 """
 
 import time
@@ -13,6 +14,7 @@ import torch
 
 from weft.devices import copying, finished, memory_of
 from weft.exchange import Communicator, World
+from weft.operations import has_kernels
 from weft.planner.cluster import NEVER, Device
 from weft.planner.fitting import least_squares
 from weft.planner.model_cost import pace
@@ -20,6 +22,12 @@ from weft.planner.probe_links import everyone
 
 _ROWS, _WIDTH, _PICKED = 1 << 18, 64, 1 << 17  # of a table of 64 MB, and those that are gathered
 _COPIED = 1 << 25  # bytes
+_LISTS, _DEGREE, _SEEDS, _FANOUT = (
+    1 << 20,
+    16,
+    (1 << 9, 1 << 13, 1 << 17),
+    10,
+)  # that are drawn from, and hops of so many
 _MESSAGES = tuple(1 << power for power in range(10, 25, 2))  # bytes to each other worker
 _TIMES, _BEFORE = 5, 2
 
@@ -47,6 +55,7 @@ def probe_device(world: World, device: torch.device) -> Device:
         worst(near_latency, max),
         worst(near),
         worst(far),
+        *_draws_of_all(comm, device),
     )
     mates.close()
     comm.close()
@@ -77,6 +86,28 @@ def _copied(device: torch.device) -> float:
     """Bytes a second from host memory."""
     rows, copy = torch.ones(_COPIED, dtype=torch.uint8, pin_memory=device.type == "cuda"), copying(device, True)
     return _COPIED / _least(lambda: copy([rows]), device)
+
+
+def _draws_of_all(comm: Communicator, device: torch.device) -> tuple[float, float | None]:
+    """What the slowest takes to draw a hop, however small, and for each edge; all workers call this together."""
+    if not has_kernels(device):
+        return 0.0, None
+    hop, edge = (float(f"{max(everyone(comm, mine)):.4g}") for mine in _drawn(device))
+    return hop, edge
+
+
+def _drawn(device: torch.device) -> tuple[float, float]:
+    """Seconds of a hop of nothing, and of an edge that is drawn, its source numbered; without its way to host memory."""
+    from weft import triton_kernels  # only here: Triton takes its time
+
+    indptr = torch.arange(_LISTS + 1, device=device) * _DEGREE
+    indices = (torch.arange(_LISTS * _DEGREE, device=device) * 40_503 % _LISTS).int()
+    took, edges = [], [size * min(_FANOUT, _DEGREE) for size in _SEEDS]
+    for size in _SEEDS:
+        given = indptr, indices, torch.arange(size, device=device).int(), [_FANOUT], [size], None, False, 0
+        took.append(_least(lambda given=given: triton_kernels.sample(*given), device))  # type: ignore[misc]
+    hop, edge = least_squares(np.column_stack([np.ones(len(edges)), edges]), np.array(took))
+    return float(hop), float(edge) or took[-1] / edges[-1]  # at most
 
 
 def _exchanged(comm: Communicator, device: torch.device) -> tuple[float, float]:

@@ -1,13 +1,13 @@
 """What a worker of a dry run reads, and what its caches would hold: those rows that it reads most."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from weft.exchange import Owners
-from weft.features import LEAST, by_reads, edges_from, hottest_of_each, left_out
+from weft.features import LEAST, by_reads, dealt_among, edges_from, hottest_of_each, left_out
 from weft.planner.counts import STATES
 from weft.planner.task import Workers
 from weft.sampling import Block
@@ -31,6 +31,16 @@ class Members:
         divide, near = 1 < len(set(workers.hosts)) < len(workers.hosts), workers.near(worker)
         return cls(workers.owners.among(team), workers.owners, team, team.index(worker), near, divide, on_device)
 
+    @property
+    def rank(self) -> int:
+        """The worker that counts, among all."""
+        return self.ranks[self.own]
+
+    @property
+    def host(self) -> list[int]:
+        """The workers of its host."""
+        return sorted(self.near)
+
     def left_out(self, at_owners: bool) -> frozenset[int]:
         """The workers whose rows its cache leaves out; a team that answers for all vertices is enough by itself."""
         whole = self.on_device and len(self.ranks) < self.stored.size
@@ -52,6 +62,9 @@ class InputReads:
         self.answered: list[np.ndarray] = []  # of each batch: inputs that this worker answers for, sorted;
         self._edges: dict[str, list[np.ndarray]] = defaultdict(list)  # and how many edges of each its team has drawn
         self._reads: dict[tuple[str, bool], np.ndarray] = {}  # of all batches together
+        # By state: of each batch, what each other worker of the host reads, with how many edges.
+        self._mates: dict[str, list[list[tuple[np.ndarray, np.ndarray]]]] = defaultdict(list)
+        self._host_reads: dict[str, np.ndarray] = {}  # of all batches and the host's workers
 
     def edges_by_owner(self) -> list[list[np.ndarray]]:
         """Of the last batch's inputs, by state: which are others', by who answers for them; and of how many edges."""
@@ -74,6 +87,49 @@ class InputReads:
 
     def _add_edges(self, state: str, vertices: np.ndarray, edges: np.ndarray) -> None:
         np.add.at(self._edges[state][-1], np.searchsorted(self.answered[-1], vertices), edges)
+
+    def reads_of_own(self) -> list[np.ndarray]:
+        """The last batch's inputs, by state, and how many edges each has."""
+        found: list[np.ndarray] = []
+        for state in STATES:
+            vertices, block = self.drawn[state][-1]
+            found += [vertices, edges_from(block)]
+        return found
+
+    def reads_of_mates(self, told: Sequence[Sequence[np.ndarray]]) -> None:
+        """The same of each other worker of the host."""
+        for at, state in enumerate(STATES):
+            self._mates[state].append([(one[2 * at], one[2 * at + 1]) for one in told])
+
+    def parts_of_host(
+        self, number: int, state: str, rooms: Mapping[float, int], degrees: np.ndarray, by: str
+    ) -> Iterator[tuple[float, list[np.ndarray]]]:
+        """The rows that each device of the host holds of each cache for a batch: by the reads of all of them."""
+        worth, members = degrees, self._members
+        if by != "degree":
+            worth = by_reads(self._others_of_host(number, state), degrees)
+        worth, mates = worth + LEAST, members.stored.among(members.host)
+        kept = hottest_of_each(worth, members.stored, frozenset(), [mates.size * room for room in rooms.values()])
+        for (cache, room), of_cache in zip(rooms.items(), kept, strict=True):
+            yield cache, dealt_among(of_cache, worth, mates, room)
+
+    def _others_of_host(self, number: int, state: str) -> np.ndarray:
+        """The host's reads of all batches but one, if there are others."""
+        if state not in self._host_reads:
+            self._host_reads[state] = np.zeros(self._vertices, dtype=np.float32)
+            for each in range(len(self.drawn[state])):
+                self._add_host(self._host_reads[state], state, each)
+        reads = self._host_reads[state]
+        if len(self.drawn[state]) == 1:
+            return reads
+        itself = np.zeros_like(reads)
+        self._add_host(itself, state, number)
+        return reads - itself
+
+    def _add_host(self, reads: np.ndarray, state: str, number: int) -> None:
+        self._add(reads, state, False, number)
+        for vertices, edges in self._mates[state][number]:
+            reads[vertices] += edges
 
     def reads(self, state: str, at_owners: bool = False) -> np.ndarray:
         """How often edges reached each vertex as an input, summed over the batches; `at_owners`: as a device counts them."""

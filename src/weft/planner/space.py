@@ -128,9 +128,9 @@ class Space(ABC):
         """Seconds that it takes to fill the cache of a plan, before its epochs."""
         return 0.0
 
-    def cached(self, plan: Plan) -> tuple[float, float]:
-        """Of a plan's cache: bytes on the worker with most, and the share of input rows that are read on a device."""
-        return 0.0, 0.0
+    def cached(self, plan: Plan) -> tuple[float, float, float]:
+        """Of a plan's cache: bytes on the worker with most; the share of input rows read on devices, and on others' own."""
+        return 0.0, 0.0, 0.0
 
     def lists_there(self, topology: str, cluster: Cluster) -> float:
         """Bytes of the neighbour lists on a device, if it draws neighbours; of the one with most."""

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import ClassVar, TypedDict
+from typing import ClassVar, Self, TypedDict
 
 import numpy as np
 import torch
@@ -217,6 +217,22 @@ class Order:
     parts: range
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Parts that were made ready together, but for their rows, and what gives these."""
+
+    parts: list[Part]
+    rows: Callable[[], list[Tensor]]
+
+    def finish(self, meter: Meter, merge: Merge | None) -> Self:
+        """Have the rows come, and what is done with them before parts are computed."""
+        for part, rows in zip(self.parts, self.rows(), strict=True):
+            part.x = rows
+            with meter.stage("compute"):
+                part.program.fetched(rows, merge)
+        return self
+
+
 @dataclass(eq=False)
 class PrefetchingFeed(Feed):
     """Mini-batches. As many orders wait as the plan prefetches, at most; 0 prepares each when it is requested.
@@ -235,7 +251,7 @@ class PrefetchingFeed(Feed):
         begin = partial(_begin, self.team.begin_thread, self._staging.begin_thread)  # which does not hold on to this
         self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(self.team.lanes)]
         self._ordered = 0
-        self._begun: deque[tuple[Order, Future[list[Part]]]] = deque()
+        self._begun: deque[tuple[Order, Future[Prepared]]] = deque()
 
     def batches(self, start: When, examples: Sequence[Examples], then: Sequence[Examples] = ()) -> Iterator[Batch]:
         epoch, first, stream = start
@@ -288,9 +304,9 @@ class PrefetchingFeed(Feed):
         """What was ordered, in order; later orders are begun when these are all under way."""
         prefetch = self.team.plan.prefetch
         if not prefetch:
-            yield from (self._prepare(order, 0) for order in orders)
+            yield from (self._finished(self._prepare(order, 0)) for order in orders)
             return
-        mine: deque[Future[list[Part]]] = deque()
+        mine: deque[Future[Prepared]] = deque()
         while self._begun and orders and self._begun[0][0].when[::2] == orders[0].when[::2]:  # of this epoch and stream
             mine.append(self._begun.popleft()[1])
         left = deque(orders[len(mine) :])
@@ -302,30 +318,29 @@ class PrefetchingFeed(Feed):
                     order = later.popleft()
                     self._begun.append((order, self._send(order)))
             with self.meter.stage("wait"):
-                parts = mine.popleft().result()
-            yield parts
+                prepared = mine.popleft().result()
+            yield self._finished(prepared)
 
-    def _send(self, order: Order) -> "Future[list[Part]]":
+    def _finished(self, prepared: Prepared) -> list[Part]:
+        """What only the thread that computes may do: to exchange rows with other devices."""
+        return (prepared.finish(self.meter, self.merge) if self.store.exchanges else prepared).parts
+
+    def _send(self, order: Order) -> "Future[Prepared]":
         lane = self._ordered % len(self._lanes)
         self._ordered += 1
         return self._lanes[lane].submit(self._prepare, order, lane)
 
-    def _prepare(self, order: Order, lane: int) -> list[Part]:
+    def _prepare(self, order: Order, lane: int) -> Prepared:
         when, schedule = order.when, self._schedule_of(order.when.stream)
         with self.meter.stage("sample"):
             made = [schedule.program(order.examples, part, self.team, lane, when) for part in order.parts]
         with self.meter.stage("fetch"):
             inputs = [program.vertices[0] for program, _ in made]
-            fetched = self.store.fetch_all(inputs, lane, all(program.here for program, _ in made))
-            drops, labels = self._dropout_key(when), self.objective.labels
-            parts = [
-                self._staging.bring(Part(program, rows, targets, labels, drops))
-                for (program, targets), rows in zip(made, fetched, strict=True)
-            ]
-        with self.meter.stage("compute"):
-            for part in parts:
-                part.program.fetched(part.x, self.merge)
-        return parts
+            rows = self.store.begin_all(inputs, lane, all(program.here for program, _ in made))
+            drops, labels, none = self._dropout_key(when), self.objective.labels, torch.empty(0)
+            brought = [self._staging.bring(Part(program, none, targets, labels, drops)) for program, targets in made]
+        prepared = Prepared(brought, rows)
+        return prepared if self.store.exchanges else prepared.finish(self.meter, self.merge)
 
 
 def _begin(*steps: Callable[[], None] | None) -> None:

@@ -8,7 +8,7 @@ import torch
 from weft.devices import memory_of
 from weft.errors import ConfigError
 from weft.graph import Graph
-from weft.operations import has_triton
+from weft.operations import has_kernels
 from weft.plan import Settings
 from weft.quantities import as_size
 from weft.sampling import DeviceLists, NeighborSampler, Sampler, make_sampler
@@ -50,8 +50,3 @@ def _against(device: torch.device, settings: Settings, graph: Graph, span: Span)
     if needed > room:
         return f"the lists take {as_size(needed)}, and half of the device's free memory is {as_size(room)}"
     return ""
-
-
-def has_kernels(device: torch.device) -> bool:
-    """Are there kernels in Triton for the device?"""
-    return device.type == "cuda" and has_triton()

@@ -9,7 +9,7 @@ from torch import nn
 
 from weft.errors import ConfigError
 from weft.exchange import Communicator, World
-from weft.features import LEAST, DeviceStore, FeatureStore, by_reads, edges_from, hottest, rooms
+from weft.features import LEAST, DeviceStore, FeatureStore, SharedDeviceStore, by_reads, edges_from, rooms
 from weft.graph import Features, RemoteGraph, out_degrees
 from weft.keys import Stream
 from weft.nn import crossing_costs, encoder_of, needs, row_costs
@@ -68,7 +68,8 @@ class Mode(ABC):
         if self.device.type == "cpu":
             store = FeatureStore(features, dtype=self.dtype, sharing=team.sharing)
         else:
-            store = DeviceStore(features, self.device, dtype=self.dtype, sharing=team.sharing)
+            kind = SharedDeviceStore if team.plan.cache_of_host else DeviceStore
+            store = kind(features, self.device, dtype=self.dtype, sharing=team.sharing)
         return self._feed(model, team, store, reads)
 
     def _features(self, team: TrainingTeam) -> Features:
@@ -184,13 +185,13 @@ class MiniBatchMode(Mode):
             degrees = out_degrees(graph)
             if plan.cache_by == "degree":
                 return degrees
-            return by_reads(self._reads(team, schedule, on_device) if reads is None or on_device else reads, degrees)
+            found = self._reads(team, schedule, on_device) if reads is None or on_device else reads
+            return by_reads(team.reads(found), degrees)
 
         on_device = self.device.type != "cpu"
         room = rooms(plan.cache, graph.num_vertices, features[:1].nbytes)
         if room:
-            kept = hottest(worth() + LEAST * on_device, team.owners, team.left_out(on_device), room)
-            team.fill(store, kept.astype(graph.indices.dtype))
+            team.fill(store, worth() + LEAST * on_device, room)
 
     def _reads(self, team: TrainingTeam, schedule: Schedule, on_device: bool) -> np.ndarray:
         """How many edges reach each vertex in a dry run of some batches: of those that this worker draws for layer 1.

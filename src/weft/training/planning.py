@@ -10,9 +10,9 @@ from weft import _kernels
 from weft.exchange import Communicator, World
 from weft.graph import Graph
 from weft.nn import encoder_of, forward_of
+from weft.operations import has_kernels
 from weft.plan import Settings, plan_options
 from weft.planner import BatchesOfEpoch, Cluster, Planner, Sampling, Task, Workers
-from weft.training.drawing import has_kernels
 from weft.training.objectives import Objective, objective_for
 from weft.training.staging import device_of
 from weft.training.team import owners_of

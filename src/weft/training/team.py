@@ -12,12 +12,21 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Owners, World
-from weft.features import PLACES, FeatureStore, Sharing, left_out
+from weft.features import (
+    PLACES,
+    DeviceStore,
+    FeatureStore,
+    SharedDeviceStore,
+    Sharing,
+    dealt_among,
+    hottest,
+    left_out,
+)
 from weft.graph import Graph
 from weft.keys import Stream
 from weft.nn import takes_types
 from weft.placements import Cooperation, Program, placement_named, vertices_to_replicate
-from weft.plan import Plan, Settings
+from weft.plan import Plan, Settings, check_cache
 from weft.sampling import SeedBalance, dealt
 from weft.threads import yield_to_others
 from weft.training.drawing import MakeSampler
@@ -41,6 +50,7 @@ class TrainingTeam(ABC):
     """What one worker needs of the others to train by a plan. Each lane is a thread that prepares batches."""
 
     plan: Plan  # by which this worker trains
+    _graph: Graph
     lanes: int
     comm: Communicator  # of the computing thread
     background: Communicator | None  # for a thread that exchanges meanwhile, where the plan has one
@@ -79,9 +89,15 @@ class TrainingTeam(ABC):
     def left_out(self, on_device: bool) -> frozenset[int]:
         """The owners whose rows its cache leaves out."""
 
-    def fill(self, store: FeatureStore, kept: np.ndarray) -> None:
-        """Cache some vertices' rows. All workers call this together, each with its own vertices."""
-        store.keep(kept)
+    def reads(self, own: np.ndarray) -> np.ndarray:
+        """How often rows are read of those for whom this worker's cache is; `own`: by itself. All call this together."""
+        return own
+
+    def fill(self, store: FeatureStore, worth: np.ndarray, room: int) -> np.ndarray:
+        """Cache the rows that are worth most, as many as there is room for; whose these are. All call this together."""
+        kept = hottest(worth, self.owners, self.left_out(isinstance(store, DeviceStore)), room)
+        store.keep(kept.astype(self._graph.indices.dtype))
+        return kept
 
     def rows_read(self, read: Mapping[str, int], comm: Communicator) -> dict[str, int]:
         """Feature rows that all workers read: their hosts', cached and remote ones; none, if all are where they compute.
@@ -181,6 +197,12 @@ class ManyWorkers(TrainingTeam):
         mates = ahead if plan.group == "host" else [world.communicator("host", half) for _ in ahead]
         self.sharing: Sharing = Sharing(self.owners, near, everyone, mates)
         self._comms = [self.comm, *ahead, *everyone, *mates]
+        self._mates = Communicator()  # of this host, by whom this thread reads what their devices cache, as it is there
+        if plan.cache_of_host:
+            check_cache(plan, not apart, world.workers)
+            self._owners_here = self.owners.among(world.members("host"))
+            self._mates = world.communicator("host")
+            self._comms.append(self._mates)
 
     def _cooperate(
         self,
@@ -250,13 +272,25 @@ class ManyWorkers(TrainingTeam):
         mine = self._cooperations[0].team.owners.parts_of(self.comm.rank)
         return left_out(near, mine, on_device, at_owners=placement_named(self.plan.layers[0]).splits)
 
-    def fill(self, store: FeatureStore, kept: np.ndarray) -> None:
-        super().fill(store, kept)
+    def reads(self, own: np.ndarray) -> np.ndarray:
+        return self._mates.sum(torch.from_numpy(own), "sample").numpy()
+
+    def fill(self, store: FeatureStore, worth: np.ndarray, room: int) -> np.ndarray:
+        kept = self._fill_host(store, worth, room) if self.plan.cache_of_host else super().fill(store, worth, room)
         has = np.zeros(self._graph.num_vertices, dtype=bool)
         has[kept] = True
         for cooperation in self._cooperations:
             cooperation.team.besides[0] = has
             cooperation.evenness = SeedBalance()  # what a dry run counted
+        return kept
+
+    def _fill_host(self, store: FeatureStore, worth: np.ndarray, room: int) -> np.ndarray:
+        """One cache of all devices of a host, who all find its rows worth the same: what this worker's has of it."""
+        assert isinstance(store, SharedDeviceStore)
+        kept = hottest(worth, self.owners, frozenset(), self._mates.size * room).astype(self._graph.indices.dtype)
+        parts = dealt_among(kept, worth, self._owners_here, room)
+        store.share(parts, self._mates)
+        return parts[self._mates.rank]
 
     def close(self) -> None:
         self._exchanges.close()

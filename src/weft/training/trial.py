@@ -45,7 +45,7 @@ def rivals(answer: Answer, present: Prediction | None = None) -> list[Prediction
 def differences(one: Plan, other: Plan) -> int:
     """In how many layers and options two plans differ, besides the size of their caches: they do the same."""
     layers = sum(a != b for a, b in zip(one.layers, other.layers, strict=True))
-    options = (field.name for field in fields(Plan) if field.name not in ("layers", "cache"))
+    options = (field.name for field in fields(Plan) if field.name not in ("layers", "cache", "cache_per"))
     return layers + sum(getattr(one, name) != getattr(other, name) for name in options)
 
 

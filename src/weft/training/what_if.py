@@ -12,7 +12,7 @@ from weft.exchange import Owners
 from weft.graph import Graph, ProgressCallback
 from weft.nn import encoder_of, forward_of
 from weft.partition import allocate, write_partitioned
-from weft.plan import NoEffectError, Plan, Settings
+from weft.plan import Plan, Settings, refuse
 from weft.planner import Answer, Cluster, Planner, Scaling, Sweep, Workers, link_sweep, sweep
 from weft.scratch import scratch_folder
 from weft.training.models import make_model, plan_for
@@ -113,10 +113,10 @@ class WhatIf:
             yield self._partitioned(cluster.workers, cluster.shares(), folder)
 
     def _made(self, graph: Graph, workers: Workers, batch: int, on_device: bool) -> Planner:
-        if not on_device and self._settings.parallel.sample_on != "auto":
-            raise NoEffectError(
-                "sample_on", "workers that compute on processors", "give the cluster file a [device] table"
-            )
+        said = {"sample_on"} if self._settings.parallel.sample_on != "auto" else set()
+        if not on_device:
+            remedy = "give the cluster file a [device] table"
+            refuse(self._settings, {"cache_per", *said}, "workers that compute on processors", remedy)
         objective = objective_for(graph, self._settings)
         task = task_of(self._settings, self._depth, batch, objective.computed, len(workers.hosts), on_device)
         return Planner(objective.graph, self._model, task, workers, self._progress)

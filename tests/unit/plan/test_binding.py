@@ -1,6 +1,7 @@
 """Every option binds: one that is given either has an effect that can be named, or is refused with what to do."""
 
 import re
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from weft.plan import (
     OF_GRAPH,
     PLACES,
     Settings,
+    check_cache,
     check_device,
     check_loader,
     check_own_model,
@@ -66,6 +68,7 @@ OTHER = {
     "topology": "partitioned",
     "cache": 0.25,
     "cache_by": "degree",
+    "cache_per": "host",
     "wire": "float16",
     "slack": 0.5,
     "gather": "step",
@@ -107,7 +110,7 @@ NEEDS = {
     "min_workers": {"checkpoint": "c", "max_restarts": 1},
     "margin": {"loss": "margin"},
     "momentum": {"optimizer": "sgd"},
-    "cache_by": {"cache": 0.25},
+    **each(("cache_by", "cache_per"), {"cache": 0.25}),
 }
 
 BATCHES, GRAPH, LINKS = "batches", "graph", "link"
@@ -127,6 +130,7 @@ BINDS = {
     **each(("fanouts", "sampler", "replace", "weighted", "batch_size", "evaluation"), {"scopes": {BATCHES}}),
     **each(("eval_batch_size", "seeds", "group", "prefetch", "loaders", "sample_on"), {"scopes": {BATCHES}}),
     **each(("cache", "cache_by"), {"scopes": {BATCHES}, "plans": ROWS}),
+    "cache_per": {"scopes": {BATCHES}, "plans": ROWS - {"snp", "split", "push+pull"}},
     "slack": {"scopes": {BATCHES}, "plans": {"leap", "auto"}},
     **each(("gather", "merge"), {"scopes": {BATCHES}, "plans": {"migrate"}}),
     "micro_batches": {"scopes": {BATCHES}, "plans": {*NAMED, "auto", "push+pull"} - {"migrate"}},
@@ -210,6 +214,11 @@ def test_given_though_as_usual():
             {"cache_by": "degree", "plan": "leap"},
             "cache_by means nothing to a run without a cache: drop it, or set cache",
         ),
+        (
+            {"cache_per": "host", "plan": "snp", "cache": 0.1},
+            "cache_per means nothing to plan = 'snp', which reads each row on one device of a host already: edges of",
+        ),
+        ({"plan": "gdp cache_per=host"}, "cache_per means nothing to a run without a cache: drop it, or set cache"),
         ({"prefetch": 0, "loaders": 2, "plan": "gdp"}, "loaders means nothing to batches that are prepared when"),
         ({"wire": "auto", "plan": "split"}, "wire means nothing to a plan that is chosen already, if it is auto"),
         ({"wire": "float16", "dtype": "float64"}, "wire means nothing to rows of float64"),
@@ -245,14 +254,14 @@ def test_what_a_loader_does_not_look_at_is_refused():
     for key in ("lr", "hidden", "checkpoint", "evaluate_every", "log", "watch"):
         with pytest.raises(ConfigError, match=f"{key} means nothing to a loader: drop it, or"):
             check_loader(Settings.of(**{key: OTHER[key]}))
-    for given in ({"memory": "2GB"}, {"cache_by": "degree"}):  # there is no planner that would go by it
+    for given in ({"memory": "2GB"}, {"cache_by": "degree"}, {"cache_per": "host", "cache": 0.1}):  # there is no planner that would go by it
         with pytest.raises(ConfigError, match="means nothing to a loader: drop it, or"):
             check_loader(Settings.of(**given))
     check_loader(Settings.of(cache_by="degree", cache=0.1))
 
 
 # What one worker has no use for: there is nobody to send to, or to plan for.
-OF_OTHERS = {"seeds", "group", "topology", "wire", "slack", "gather", "merge"}
+OF_OTHERS = {"seeds", "group", "topology", "cache_per", "wire", "slack", "gather", "merge"}
 OF_OTHERS |= {"replicate", "overlap", "cluster", "watch", "transport", "memory", "ports", "tls"}
 
 
@@ -293,6 +302,24 @@ def test_one_worker_has_a_cache_on_a_device_only(key, monkeypatch):
         check_device(Settings.of(**given), "cpu", 1)
     monkeypatch.setenv("WORLD_SIZE", "1")
     check_device(Settings.of(**given), "cpu", 1)
+
+
+def test_a_cache_a_host_needs_devices_several_of_them_on_a_host_and_rows_that_both_may_read():
+    host = plan_named(Settings.of(plan="gdp", cache=0.1, cache_per="host"), 2)
+    check_cache(host, True, [1, 3])
+    check_cache(replace(host, cache_per="worker"), False, [1])
+    check_cache(replace(host, cache=0.0), False, [1])
+    for plan, on_device, workers, told in (
+        (host, False, [2], "workers that compute on processors: drop it, or set device = 'cuda'"),
+        (host, True, [1, 1], "workers that have a host each: drop it, or start several on a host"),
+        (replace(host, layers=("push", "local")), True, [2], "a plan whose first layer is push, which reads no row on two"),
+        (replace(host, layers=("columns", "local")), True, [2], "a plan whose first layer is columns"),
+    ):
+        with pytest.raises(ConfigError, match=f"cache_per means nothing to {re.escape(told)}"):
+            check_cache(plan, on_device, workers)
+    for per in ("host", "worker"):
+        with pytest.raises(ConfigError, match="cache_per means nothing to a run on cpu: drop it, or set device = 'cuda'"):
+            check_device(Settings.of(cache=0.1, cache_per=per), "cpu", 2)
 
 
 def test_one_worker_goes_over_the_whole_graph_by_the_plan(monkeypatch):

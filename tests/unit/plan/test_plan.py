@@ -14,6 +14,7 @@ CHOICES = {
     "topology": ("replicated", "partitioned"),
     "cache": (0.0, 0.05, 1 / 3, 1.0, 64e6, 12_345_678.9),
     "cache_by": ("reads", "degree"),
+    "cache_per": ("worker", "host"),
     "wire": ("float32", "float16"),
     "slack": (0.1, 0.0, 2.5, 1e-7),
     "models": ("stay", "migrate"),

@@ -11,7 +11,7 @@ KEYS = {
     "task": "name decoder loss margin negatives num_negatives link_split metric hits eval_negatives",
     "sampling": "fanouts sampler replace weighted batch_size full_graph",
     "optimisation": "epochs optimizer lr weight_decay momentum schedule warmup clip_norm seed",
-    "plan": "name seeds group topology cache cache_by wire slack gather merge prefetch replicate overlap chunks",
+    "plan": "name seeds group topology cache cache_by cache_per wire slack gather merge prefetch replicate overlap chunks",
     "parallel": "workers on device sample_on threads loaders micro_batches memory cluster watch transport ports tls timeout "
     "max_restarts min_workers",
     "evaluation": "every how batch_size patience",
