@@ -41,21 +41,25 @@ def device(monkeypatch):
         yield device
 
 
-def train(world, folder, plan, share, epochs=(0,)):
+def train(world, folder, plan, share, epochs=(0,), **more):
     """The vertices that a worker caches, where it read the rows of epochs, and of which vertices, batch by batch."""
     graph, inputs = open_graph(folder / str(world.size)), []
     given = {"hidden": 8, "fanouts": FANOUTS, "batch_size": BATCH // world.size, "epochs": 1, "seed": SEED}
-    settings = Settings.of(threads=1, prefetch=0, plan=plan, cache=share, **given)
+    settings = Settings.of(threads=1, prefetch=0, plan=plan, cache=share, **given, **more)
     with seeded(Stream.INIT, 0):
         model = make_model(settings, graph)
     with pretended.here():
         trainer = Trainer(graph, model, settings, world=world)
         store = trainer.loader.feed.store
-        fetch_all = store.fetch_all
-        store.fetch_all = lambda ids, *given: inputs.append(ids[0].numpy()) or fetch_all(ids, *given)
+        begin_all = store.begin_all
+        store.begin_all = lambda ids, *given: inputs.append(ids[0].numpy()) or begin_all(ids, *given)
         for epoch in epochs:
             trainer.train_epoch(epoch)
-        found = np.flatnonzero(store._places >= 0), dict(store.read), trainer.loader.rows_read()
+        found = (
+            np.flatnonzero((store._places >= 0) & (store._places < len(store._kept))),
+            dict(store.read),
+            trainer.loader.rows_read(),
+        )
         trainer.close()
     read = np.zeros((len(inputs), VERTICES), dtype=bool)
     for number, ids in enumerate(inputs):
@@ -125,11 +129,62 @@ def test_the_planner_expects_about_the_hits_of_epochs_that_it_has_not_seen(graph
     settings = Settings.of(hidden=8, fanouts=FANOUTS, batch_size=BATCH // workers, seed=SEED, threads=1, cache=0.1)
     task = task_of(settings, 2, BATCH, workers=workers, on_device=True)
     space = Planner(graph, make_model(settings, graph), task, Workers(Owners(graph.bounds), host)).space
-    _, expected = space.cached(plan_of(f"{plan} cache=10%", 2))
+    _, expected, _ = space.cached(plan_of(f"{plan} cache=10%", 2))
     total = ranks(workers, train, graphs, plan, 0.1, (1, 2), hosts=host)[0][2]
     measured = total["cache"] / sum(total.values())
     print(f"{case}: {expected:.1%} of rows expected in caches, {measured:.1%} measured")
     assert 0.88 * measured < expected < 1.02 * measured
+
+
+TOGETHER = {  # the plan, and the host of each worker
+    "gdp": ("gdp", (0, 0)),
+    "gdp of four": ("gdp", (0, 0, 0, 0)),
+    "gdp on two hosts": ("gdp", (0, 1, 1, 1)),
+    "leap on two hosts": ("leap", (0, 0, 1, 1)),
+    "dnp": ("dnp", (0, 0, 0, 0)),
+    "pull on two hosts": ("pull+pull group=host", (0, 0, 1, 1)),
+}
+
+
+def train_together(world, *given):
+    return train(world, *given, cache_per="host")
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+@pytest.mark.parametrize("case", TOGETHER)
+def test_each_row_is_cached_once_a_host_and_read_there_by_all_its_devices(graphs, ranks, device, case, share):
+    plan, hosts = TOGETHER[case]
+    found = ranks(len(hosts), train_together, graphs, plan, share, hosts=list(hosts))
+    kept, alike = np.zeros((len(hosts), VERTICES), dtype=bool), np.equal.outer(hosts, hosts)
+    for rank, (ids, *_) in enumerate(found):
+        kept[rank, ids] = True
+    for rank, (_, read, of_all, inputs) in enumerate(found):
+        of_host = kept[alike[rank]]
+        assert of_host.sum(0).max() == 1, "a row is cached twice on a host"
+        assert of_host.sum() == min(VERTICES, len(of_host) * int(share * VERTICES))
+        assert read.get("cache", 0) == np.count_nonzero(inputs & kept[rank])
+        assert read.get("devices", 0) == np.count_nonzero(inputs & of_host.any(0) & ~kept[rank])
+        assert sum(read.values()) == inputs.sum()
+        assert of_all == {place: sum(one[1].get(place, 0) for one in found) for place in PLACES}
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_the_planner_expects_about_the_hits_of_a_hosts_cache(graphs, ranks, device, case):
+    """On each worker's own device and on the others; more than by caches of their own."""
+    plan, hosts = TOGETHER[case]
+    graph, workers = open_graph(graphs / str(len(hosts))), len(hosts)
+    settings = Settings.of(hidden=8, fanouts=FANOUTS, batch_size=BATCH // workers, seed=SEED, threads=1, cache=0.1)
+    task = task_of(settings, 2, BATCH, workers=workers, on_device=True)
+    space = Planner(graph, make_model(settings, graph), task, Workers(Owners(graph.bounds), list(hosts))).space
+    met, lent = space.cached(plan_of(f"{plan} cache=10% cache_per=host", 2))[1:]
+    alone = space.cached(plan_of(f"{plan} cache=10%", 2))[1]
+    total = ranks(workers, train_together, graphs, plan, 0.1, (1, 2), hosts=list(hosts))[0][2]
+    hits, others = ((total["cache"] + total["devices"]) / sum(total.values()), total["devices"] / sum(total.values()))
+    print(
+        f"{case}: {met:.1%} of rows expected in caches, {hits:.1%} measured; on other devices {lent:.1%}, {others:.1%}"
+    )
+    assert 0.88 * hits < met < 1.02 * hits and others - 0.03 < lent < others + 0.01
+    assert met > 1.2 * alone
 
 
 @pytest.mark.parametrize("plan", ["gdp", "snp", "split"])

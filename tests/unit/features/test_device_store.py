@@ -1,5 +1,7 @@
 """Rows on a device that there is none of (tests/pretended.py): from its cache and from beyond, of which only these cross."""
 
+from functools import partial
+
 import numpy as np
 import pretended
 import pytest
@@ -7,7 +9,7 @@ import torch
 
 from weft.errors import ConfigError
 from weft.exchange import Owners
-from weft.features import DeviceStore, Sharing, joined_tiers, left_out
+from weft.features import DeviceStore, SharedDeviceStore, Sharing, joined_tiers, left_out
 from weft.graph import HeteroFeatures
 
 ROWS, WIDTH = 300, 5
@@ -120,6 +122,79 @@ def test_rows_of_this_host_and_of_others(device, ranks, table):
         missing = ids[rank][~np.isin(ids[rank], kept[rank])]
         own = np.count_nonzero((missing < 150) == (rank < 2))
         assert read == {"cache": 120 - len(missing), "own": own, "remote": len(missing) - own}
+
+
+HOSTS = {"two of two": [0, 0, 1, 1], "one and three": [0, 1, 1, 1], "four": [0, 0, 0, 0], "alone": [0, 1, 2, 3]}
+
+
+def parts_of(hosts, kept, rng):
+    """By worker, what each worker of its host keeps: rows that are dealt out anyhow, so that some may keep none."""
+    parts = {}
+    for host in set(hosts):
+        size = hosts.count(host)
+        cuts = np.sort(rng.integers(0, kept + 1, size - 1)) if size > 1 else []
+        parts[host] = np.split(rng.permutation(ROWS)[:kept], cuts)
+    return [parts[host] for host in hosts]
+
+
+def fetch_from_mates(world, device, table, parts, sets, half=False):
+    """A worker's rows of some fetches, and where they were; each first begun, in turn by two lanes, and finished then."""
+    near = frozenset(rank for rank in range(world.size) if world.hosts[rank] == world.hosts[world.rank])
+    everyone = [world.communicator("all", half) for _ in range(2)]
+    mates = [world.communicator("host", half) for _ in range(2)]
+    with pretended.here():
+        sharing = Sharing(Owners(np.array([0, 100, 150, 250, ROWS])), near, everyone, mates)
+        store = SharedDeviceStore(table, device, dtype=torch.float64, sharing=sharing)
+        store.share(parts[world.rank], world.communicator("host"))
+        begun = [
+            store.begin_all([torch.from_numpy(ids) for ids in of_fetch], number % 2)
+            for number, of_fetch in enumerate(sets[world.rank])
+        ]
+        rows = [[one.cpu().numpy() for one in finish()] for finish in begun]
+        return rows, dict(store.read), {stage: sum(sent) for stage, sent in world.traffic.sent().items()}
+
+
+@pytest.mark.parametrize("kept", [0, 1, 90, ROWS])
+@pytest.mark.parametrize("hosts", HOSTS)
+@pytest.mark.parametrize("table", ["float32", "float16", "types"])
+def test_rows_of_the_hosts_other_devices(device, ranks, table, hosts, kept):
+    """Each row is the table's, wherever it is; what another device of the host has is not gathered, nor asked of hosts."""
+    table, hosts, rng = TABLES[table], HOSTS[hosts], np.random.default_rng(kept)
+    parts = parts_of(hosts, kept, rng)
+    sizes = [
+        [(80, 0, 60), (50,), (0,)],
+        [(7, 90, 1), (0,), (0,)],
+        [(0, 0, 0), (0,), (0,)],
+        [(30, 30, 30), (ROWS,), (1,)],
+    ]
+    sets = [[[rng.permutation(ROWS)[:size] for size in of_fetch] for of_fetch in each] for each in sizes]
+    found = ranks(4, fetch_from_mates, device, table, parts, sets, hosts=hosts)
+    owner = np.searchsorted([100, 150, 250, ROWS], np.arange(ROWS), side="right")
+    near = np.equal.outer(hosts, np.array(hosts)[owner])
+    for rank, (rows, read, _) in enumerate(found):
+        mine = parts[rank][hosts[: rank + 1].count(hosts[rank]) - 1]
+        of_host, total = np.concatenate(parts[rank]), {"own": 0, "cache": 0, "devices": 0, "remote": 0}
+        for of_fetch, got in zip(sets[rank], rows, strict=True):
+            for ids, whole in zip(of_fetch, got, strict=True):
+                assert np.array_equal(whole, table[ids].astype(np.float64))
+            ids = np.unique(np.concatenate(of_fetch))
+            total["cache"] += np.isin(ids, mine).sum()
+            total["devices"] += np.isin(ids, np.setdiff1d(of_host, mine)).sum()
+            total["own"] += (~np.isin(ids, of_host) & near[rank][ids]).sum()
+            total["remote"] += (~np.isin(ids, of_host) & ~near[rank][ids]).sum()
+        assert {place: read.get(place, 0) for place in total} == total
+    for host in set(hosts):  # what is read is sent: rows, as they are stored
+        of = [rank for rank in range(4) if hosts[rank] == host]
+        rows = sum(found[rank][1].get("devices", 0) for rank in of)
+        sent = sum(found[rank][2].get("exchange", 0) for rank in of)
+        assert sent == rows * table.shape[1] * table.dtype.itemsize
+
+
+def test_rows_of_other_devices_travel_whole_where_those_of_hosts_go_in_half_precision(device, ranks):
+    table, kept = TABLES["float32"], np.arange(0, ROWS, 2)
+    parts, sets = [[kept[:75], kept[75:]]] * 2, [[[np.arange(ROWS)]]] * 2
+    for rows, read, _ in ranks(2, partial(fetch_from_mates, half=True), device, table, parts, sets, hosts=[0, 0]):
+        assert np.array_equal(rows[0][0], table.astype(np.float64)) and read["devices"] == 75
 
 
 def test_whose_rows_are_left_out():

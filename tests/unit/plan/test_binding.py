@@ -254,7 +254,11 @@ def test_what_a_loader_does_not_look_at_is_refused():
     for key in ("lr", "hidden", "checkpoint", "evaluate_every", "log", "watch"):
         with pytest.raises(ConfigError, match=f"{key} means nothing to a loader: drop it, or"):
             check_loader(Settings.of(**{key: OTHER[key]}))
-    for given in ({"memory": "2GB"}, {"cache_by": "degree"}, {"cache_per": "host", "cache": 0.1}):  # there is no planner that would go by it
+    for given in (
+        {"memory": "2GB"},
+        {"cache_by": "degree"},
+        {"cache_per": "host", "cache": 0.1},
+    ):  # there is no planner that would go by it
         with pytest.raises(ConfigError, match="means nothing to a loader: drop it, or"):
             check_loader(Settings.of(**given))
     check_loader(Settings.of(cache_by="degree", cache=0.1))
@@ -312,13 +316,20 @@ def test_a_cache_a_host_needs_devices_several_of_them_on_a_host_and_rows_that_bo
     for plan, on_device, workers, told in (
         (host, False, [2], "workers that compute on processors: drop it, or set device = 'cuda'"),
         (host, True, [1, 1], "workers that have a host each: drop it, or start several on a host"),
-        (replace(host, layers=("push", "local")), True, [2], "a plan whose first layer is push, which reads no row on two"),
+        (
+            replace(host, layers=("push", "local")),
+            True,
+            [2],
+            "a plan whose first layer is push, which reads no row on two",
+        ),
         (replace(host, layers=("columns", "local")), True, [2], "a plan whose first layer is columns"),
     ):
         with pytest.raises(ConfigError, match=f"cache_per means nothing to {re.escape(told)}"):
             check_cache(plan, on_device, workers)
     for per in ("host", "worker"):
-        with pytest.raises(ConfigError, match="cache_per means nothing to a run on cpu: drop it, or set device = 'cuda'"):
+        with pytest.raises(
+            ConfigError, match="cache_per means nothing to a run on cpu: drop it, or set device = 'cuda'"
+        ):
             check_device(Settings.of(cache=0.1, cache_per=per), "cpu", 2)
 
 

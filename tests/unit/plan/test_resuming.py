@@ -17,8 +17,8 @@ MAY = {
 }
 FREE = """
     plan seeds group topology cache cache_by cache_per slack gather merge prefetch replicate overlap chunks workers on device
-    threads sample_on loaders micro_batches memory cluster watch transport ports tls timeout max_restarts min_workers checkpoint
-    checkpoint_every keep resume log tensorboard
+    threads sample_on loaders micro_batches memory cluster watch transport ports tls timeout max_restarts min_workers
+    checkpoint checkpoint_every keep resume log tensorboard
 """
 
 

@@ -133,6 +133,7 @@ def test_what_0_1_0_wrote_is_read():
         *WRITTEN_BY_0_1_0,
         "max_restarts",
         "min_workers",
+        "cache_per",
         "on",
         "device",
         "sample_on",

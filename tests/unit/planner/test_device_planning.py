@@ -57,7 +57,7 @@ def test_a_cluster_file_describes_devices_and_old_files_have_none():
     assert cluster_of(FILE, "file").device is None
     described = cluster_of(FILE + TABLE, "file")
     assert described.device == replace(DEVICE, pace=PIECE_BYTES / 2e12)  # of a piece that memory holds up
-    for device in (described.device, replace(DEVICE, far_bandwidth=40e9)):
+    for device in (described.device, replace(DEVICE, far_bandwidth=40e9), replace(DEVICE, hop=2e-5, draw=3e-10)):
         again = replace(described, device=device)
         assert cluster_of(cluster_text(again), "file") == again
 
@@ -155,6 +155,31 @@ def test_devices_that_draw_take_draws_off_processors_which_wait_for_them():
     ]
 
 
+def test_draws_take_what_was_measured_of_the_device():
+    work = load(
+        sample={"hop": np.ones(4), "draw": np.array([9.0, 0.0, 0.0, 3.0]), "number": np.array([4.0, 0.0, 0.0, 0.0])}
+    )
+    work.destinations = np.zeros(4)
+    device, at = replace(DEVICE, copy=1e12, pace=0.01, hop=0.5, draw=2.0), STAGES.index("sample")
+    drawn = prices(device, draws=True, draw=7.0, number=7.0, hop=0.125)
+    assert drawn.of(work).stages[at] == pytest.approx(0.5 + 9 * 2.0 + 0.125)  # the processor begins a hop
+    assert prices(device, draw=1.0).of(work).stages[at] == pytest.approx(9.0)  # draws of a processor are none of it
+
+
+def test_rows_of_other_devices_take_their_links_and_no_bus():
+    lent = np.zeros((4, 4))
+    lent[0, 1], lent[3, 2] = 3e9 / 16, 1e9 / 16  # rows of 16 bytes
+    work = load()
+    work.inputs, work.met, work.lent = lent.sum(1) + 10, lent.sum(1), lent
+    work.edges = work.sources = np.zeros(4)
+    work.moves = [Move("exchange", lent.T * 16)]
+    priced = prices().of(work)
+    assert priced.stages[STAGES.index("exchange")] == pytest.approx(15e-6 + 3e9 / 300e9)
+    assert limit(priced, "copies") == pytest.approx(10 * 16 / 25e9)
+    there = 2 * (work.inputs[0] * 16 + lent[0].sum() * 16) / DEVICE.bandwidth
+    assert prices(replace(DEVICE, pace=1e-9))._put_together(work)[0] == pytest.approx(there)
+
+
 @pytest.fixture(scope="module")
 def described(request):
     """A planner for two hosts of two devices each, and their cluster."""
@@ -234,6 +259,16 @@ def test_devices_are_measured_by_all_workers_together(ranks, device):
         assert 0 < value < NEVER
     assert found.latency >= 0 and found.near_latency >= 0
     assert later == replace(found, memory=later.memory) and later.memory > 1.0  # what is free now
+
+
+def test_draws_are_measured_where_devices_have_kernels(ranks, device, monkeypatch):
+    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+    assert all(found.draw is None for found, _ in ranks(2, partial(measured, device)))  # Triton has none for this one
+    pretended.interpret(monkeypatch)
+    for name, few in {"_LISTS": 1 << 8, "_DEGREE": 8, "_SEEDS": (2, 16), "_FANOUT": 3}.items():
+        monkeypatch.setattr(probe_devices, name, few)
+    (one, later), (other, _) = ranks(2, partial(measured, device))
+    assert one == other and one.hop >= 0 and 0 < one.draw < 1 and later.draw == one.draw
 
 
 def planned(graph, world):  # noqa: F811

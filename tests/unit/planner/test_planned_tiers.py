@@ -7,10 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from test_options import WORK
+from torch import nn
+from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.exchange import Owners
-from weft.features import LEAST, by_reads, hottest
+from weft.features import LEAST, by_reads, dealt_among, hottest
 from weft.graph import Graph, communities, out_degrees
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings
@@ -30,6 +32,29 @@ SLOW_BUS = replace(DEVICE, copy=1e5)
 GDP, PUSH, SNP = Plan(("local", "local")), Plan(("push", "push"), seeds="home"), Plan(("push", "local"))
 
 
+class OwnConv(MessagePassing):
+    """A user's convolution, which only its own code can run: whole neighbourhoods must meet."""
+
+    def __init__(self, width, out):
+        super().__init__(aggr="mean")
+        self.lin = nn.Linear(width, out)
+
+    def forward(self, x, edge_index):
+        return self.lin(x + self.propagate(edge_index, x=x))
+
+    def message(self, x_j):
+        return x_j.tanh()
+
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList([OwnConv(WIDTH, 8), OwnConv(8, 4)])
+
+    def forward(self, x, edge_index):
+        return self.convs[1](self.convs[0](x, edge_index).relu(), edge_index)
+
+
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiers")
@@ -43,11 +68,13 @@ def planned(graph):
     """A planner for workers on devices, of some hosts; made once for each."""
 
     @cache
-    def planned(hosts=(0, 0, 0, 0), memory=80e9, **given):
+    def planned(hosts=(0, 0, 0, 0), memory=80e9, whole=False, **given):
+        """`whole`: of a model whose neighbourhoods must meet, so that no edges go to owners."""
         owners = Owners(graph.bounds) if len(hosts) > 1 else Owners(np.array([0, VERTICES]))
         settings = Settings.of(hidden=8, fanouts=FANOUTS, batch_size=10, threads=1, **given)
         task = task_of(settings, 2, BATCH, workers=len(hosts), on_device=True)
-        return Planner(graph, make_model(settings, graph), task, Workers(owners, list(hosts), memory=memory))
+        model = Whole() if whole else make_model(settings, graph)
+        return Planner(graph, model, task, Workers(owners, list(hosts), memory=memory))
 
     return planned
 
@@ -114,6 +141,18 @@ class Oracle:
         found[hottest(worth, Owners(np.array([0, VERTICES])), frozenset(), room)] = True
         return found
 
+    def in_host(self, worker, batch, room):
+        """By device of its host: the rows there of a cache a host, by what all of them read of other batches."""
+        mates = np.flatnonzero(self.hosts == self.hosts[worker])
+        reads = self.reads[:, mates].sum((0, 1)) - self.reads[batch, mates].sum(0)
+        worth = by_reads(reads, out_degrees(self.graph)) + LEAST
+        kept = hottest(worth, Owners(np.array([0, VERTICES])), frozenset(), len(mates) * room)
+        parts = dealt_among(kept, worth, Owners(self.graph.bounds).among(mates.tolist()), room)
+        found = np.zeros((WORKERS, VERTICES), dtype=bool)
+        for mate, part in zip(mates, parts, strict=True):
+            found[mate, part] = True
+        return found
+
 
 CASES = {  # the plan, the state of its layer 1, hosts, groups
     "gdp": (GDP, SPREAD, (0, 0, 0, 0), 1),
@@ -154,6 +193,65 @@ def test_copies_that_are_left_are_those_that_an_oracle_counts(graph, planned, ca
             lists = load.edges * 8 + (load.sources + load.pulled) * 24
             copied += weight * np.max(lists + rows * ROW * (part.placed.key.layer == 0))
     assert found.copied == pytest.approx(copied * planner.batches)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3])
+@pytest.mark.parametrize("hosts", [(0, 0, 0, 0), (0, 0, 1, 1), (0, 1, 1, 1)])
+def test_what_devices_lend_each_other_is_what_an_oracle_counts(graph, planned, hosts, share):
+    plan = replace(GDP, cache=share, cache_per="host")
+    planner, oracle, room = planned(hosts, cache=share), Oracle(graph, hosts, 1, False), int(share * VERTICES)
+    met = lent = every = 0.0
+    for number, (weight, batch) in enumerate(planner.space.counts["all", False].each):
+        drawn = batch.drawn[Key(0, SPREAD, share, of_host=True)]
+        for worker in range(WORKERS):
+            there, inputs = oracle.in_host(worker, number, room), oracle.inputs[number, worker]
+            hits = (there & inputs).sum(1)
+            assert drawn.met[worker, 0] == hits.sum() and drawn.kept[worker].sum() == there[worker].sum()
+            hits[worker] = 0
+            np.testing.assert_array_equal(drawn.lent[worker], hits)
+            met, lent, every = (
+                met + weight * drawn.met[worker, 0],
+                lent + weight * hits.sum(),
+                every + weight * inputs.sum(),
+            )
+    prediction = planner.predict(plan, cluster(hosts))
+    assert prediction.device.met == pytest.approx(met / every) and prediction.device.lent == pytest.approx(lent / every)
+    bare = planner.predict(GDP, cluster(hosts))
+    more = (prediction.sent["exchange"] - bare.sent["exchange"]) / planner.batches
+    assert more == pytest.approx(lent * ROW)
+
+
+def test_devices_have_one_cache_where_each_has_little_room_and_their_links_are_faster_than_the_bus(planned):
+    rows = VERTICES * ROW
+    few, all_fit = planned(memory=0.3 * rows, epochs=1000, whole=True), planned(epochs=1000, whole=True)
+    found = few.answer(cluster()).best
+    assert (found.plan.cache, found.plan.cache_per, found.device.met) == (0.25, "host", 1.0)
+    assert 0.1 < found.device.lent < 0.3  # most rows are with those who answer for them
+    by_links = replace(SLOW_BUS, near_bandwidth=SLOW_BUS.copy / 200)
+    assert few.answer(cluster(device=by_links)).best.plan.cache_per == "worker"
+    same = all_fit.answer(cluster(device=replace(SLOW_BUS, near_bandwidth=SLOW_BUS.copy))).best.plan
+    assert (same.cache, same.cache_per) == (
+        1.0,
+        "worker",
+    )  # nobody needs others' rows: but fast links fill caches sooner
+    said = [one for one in few.answer(cluster()).reasons if one.startswith("one cache of each host's devices: ")]
+    assert len(said) == 1 and said[0].endswith("(each its own)")
+    (saved,) = (one for one in few.answer(cluster()).reasons if one.startswith("the cache: "))
+    assert f"100% of all input rows ({found.device.lent:.0%} on another device of the host)" in saved
+
+
+def test_whose_a_cache_is_may_be_said(planned):
+    rows = 0.3 * VERTICES * ROW
+    own = planned(memory=rows, epochs=1000, cache_per="worker").answer(cluster()).best.plan
+    assert own.cache_per == "worker"
+    with pytest.raises(ConfigError, match="cache_per means nothing to workers that have a host each"):
+        planned((0, 1, 2, 3), cache_per="host")
+    planner = planned(epochs=1000, cache_per="host")
+    for one in planner.answer(cluster()).predictions:
+        assert one.plan.cache_per == "host" or one.excluded
+    refused = planner.predict(replace(PUSH, cache=1.0, cache_per="host"), cluster())
+    assert refused.excluded == "reads each row on one device of a host already, and no use for a cache a host"
+    assert "host" not in planned((0, 1, 2, 3)).space.choices["cache_per"]
 
 
 def test_sizes_are_those_for_which_devices_have_room(planned, graph):
@@ -252,6 +350,8 @@ def test_the_answer_says_that_devices_draw_and_that_it_is_an_estimate(planned):
     said = {on: " ".join(planned(sample_on=on).answer(cluster()).reasons) for on in ("auto", "cpu")}
     assert "neighbours are drawn on the devices" in said["auto"] and "estimated by their pace" in said["auto"]
     assert "drawn on the devices" not in said["cpu"]
+    measured = planned(sample_on="auto").answer(cluster(device=replace(SLOW_BUS, hop=1e-5, draw=1e-9)))
+    assert measured.best.device.measured and "what that takes was measured" in " ".join(measured.reasons)
 
 
 def test_draws_by_weight_stay_on_the_processor(planned):

@@ -25,6 +25,12 @@ RUNS = {
     "links, exact": (2, {"task": "link", "plan": "snp", "evaluation": "exact"}),
     "models that migrate": (2, {"plan": "migrate", "norm": "batch"}),
     "pieces of two workers": (2, {"plan": "dnp", "micro_batches": 2, "cache": 0.3}),
+    "a cache a host": (
+        2,
+        {"plan": "gdp", "micro_batches": 2, "cache": 0.3, "cache_per": "host", "evaluation": "exact"},
+    ),
+    "a cache a host, with turns": (2, {"plan": "migrate", "cache": 0.2, "cache_per": "host", "norm": "batch"}),
+    "a cache a host, links": (2, {"task": "link", "plan": "leap", "cache": 0.2, "cache_per": "host", "prefetch": 0}),
     "decoupled": (2, {"model": "gcn", "plan": "tp-decoupled", **WHOLE}),
     "decoupled attention": (2, {"model": "gat", "heads": 2, "plan": "tp-decoupled", "dropout": 0.2, **WHOLE}),
 }
@@ -66,9 +72,19 @@ def test_a_run_finds_what_it_finds_on_the_cpu(graphs, ranks, device, monkeypatch
     given = USUAL | given
     given = {key: value for key, value in given.items() if value is not None}
     graph, settings = graphs[workers], Settings.of(**given)
-    wanted = ranks(workers, fit, graph, settings)[0]
+    here = Settings.of(**{key: value for key, value in given.items() if key != "cache_per"})  # which is of devices
+    wanted = ranks(workers, fit, graph, here)[0]
     monkeypatch.setattr(loader, "device_of", lambda wanted, world: device)
     same(ranks(workers, fit, graph, settings)[0], wanted)
+
+
+def test_a_cache_a_host_is_refused_where_each_host_has_one_device(graphs, ranks, device, monkeypatch):
+    monkeypatch.setattr(loader, "device_of", lambda wanted, world: device)
+    settings = Settings.of(**USUAL, plan="gdp", cache=0.3, cache_per="host", workers=2)
+    with pytest.raises(
+        ConfigError, match="cache_per means nothing to workers that have a host each: drop it, or start"
+    ):
+        ranks(workers, fit, graphs[2], settings, hosts=[0, 1])
 
 
 DRAWN = {  # where draws are asked for hop by hop, from the seeds on, of parts of the lists, with replacement, for links
