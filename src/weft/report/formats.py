@@ -49,8 +49,6 @@ def error_of_seconds(predicted: float, measured: float) -> str:
 
 
 def rows_read(rows: Mapping[str, int]) -> str:
-    """Feature rows by where they were read."""
+    """Feature rows by where they were read, if any were."""
     whole = sum(rows.values())
-    return (
-        f"feature rows read: {whole:,} ({', '.join(f'{where} {count / whole:.1%}' for where, count in rows.items())})"
-    )
+    return f"feature rows read: {whole:,} ({', '.join(f'{at} {count / whole:.1%}' for at, count in rows.items() if count)})"

@@ -82,7 +82,7 @@ def print_run(plans: list[PlanEpochs], console: Console | None = None) -> None:
             off = NONE if said is None else error_of_seconds(said, took)
             table.add_row(name, NONE if said is None else figure(said), figure(took), off, end_section=name == "epoch")
         console.print(table)
-        if {"cache", "remote"} & one.rows.keys():
+        if {"cache", "devices", "remote"} & one.rows.keys():
             console.print(Text(rows_read(one.rows)))
         if one.predicted is None:
             console.print(Text("not predicted: the planner chooses where --plan is left out", style="dim"))

@@ -137,7 +137,8 @@ class Human:
 def _epoch_line(event: EpochEnded, started: Started | None) -> str:
     epochs = f" of {started.epochs}" if started else ""
     validation = "" if event.validation is None else f"  validation {_measures(event)}{' *' if event.best else ''}"
-    hits = f"  cache {event.rows['cache'] / sum(event.rows.values()):.0%}" if event.rows.get("cache") else ""
+    places = {place: event.rows[place] for place in ("cache", "devices") if event.rows.get(place)}
+    hits = "".join(f"  {place} {count / sum(event.rows.values()):.0%}" for place, count in places.items())
     return f"epoch {event.epoch + 1:>3}{epochs}  loss {event.loss:.4f}{validation}  {event.seconds:.2f} s{hits}"
 
 

@@ -166,7 +166,7 @@ class Loader:
         return self._feed
 
     def rows_read(self) -> dict[str, int]:
-        """Feature rows that all workers read so far: their own, cached and remote ones; none, if all are here.
+        """Feature rows that all workers read so far, by where they were (`features.PLACES`); none, if all are here.
 
         All workers call this together.
         """

@@ -100,7 +100,7 @@ class TrainingTeam(ABC):
         return kept
 
     def rows_read(self, read: Mapping[str, int], comm: Communicator) -> dict[str, int]:
-        """Feature rows that all workers read: their hosts', cached and remote ones; none, if all are where they compute.
+        """Feature rows that all workers read, by where they were (PLACES); none, if all are where they compute.
 
         All workers call this together.
         """

@@ -84,7 +84,7 @@ def test_a_cache_a_host_is_refused_where_each_host_has_one_device(graphs, ranks,
     with pytest.raises(
         ConfigError, match="cache_per means nothing to workers that have a host each: drop it, or start"
     ):
-        ranks(workers, fit, graphs[2], settings, hosts=[0, 1])
+        ranks(2, fit, graphs[2], settings, hosts=[0, 1])
 
 
 DRAWN = {  # where draws are asked for hop by hop, from the seeds on, of parts of the lists, with replacement, for links
