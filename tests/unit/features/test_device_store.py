@@ -191,10 +191,10 @@ def test_rows_of_the_hosts_other_devices(device, ranks, table, hosts, kept):
 
 
 def test_rows_of_other_devices_travel_whole_where_those_of_hosts_go_in_half_precision(device, ranks):
-    table, kept = TABLES["float32"], np.arange(0, ROWS, 2)
-    parts, sets = [[kept[:75], kept[75:]]] * 2, [[[np.arange(ROWS)]]] * 2
-    for rows, read, _ in ranks(2, partial(fetch_from_mates, half=True), device, table, parts, sets, hosts=[0, 0]):
-        assert np.array_equal(rows[0][0], table.astype(np.float64)) and read["devices"] == 75
+    table, fetch = TABLES["float32"], partial(fetch_from_mates, half=True)
+    parts, sets = [np.array_split(np.arange(200), 4)] * 4, [[[np.arange(ROWS)]]] * 4
+    for rows, read, _ in ranks(4, fetch, device, table, parts, sets, hosts=HOSTS["four"]):
+        assert np.array_equal(rows[0][0], table.astype(np.float64)) and read["devices"] == 150
 
 
 def test_whose_rows_are_left_out():
