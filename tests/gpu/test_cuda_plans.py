@@ -8,6 +8,7 @@ import test_full_graph
 import torch
 from full_steps import train_full
 from steps import run, train
+from test_device_plans import SHARED
 
 from weft.training import loader
 
@@ -45,6 +46,12 @@ def test_batches(mini_graphs, ranks, on_device, model, workers):
     got = on_device([test_exact.case(mini_graphs, model, name, workers) for name in names], workers, train)
     wanted = run(ranks, [test_exact.case(mini_graphs, model, "gdp", 1)], 1, train)
     test_exact.compare(wanted * len(got), got, names)
+
+
+def test_workers_that_read_each_others_caches(mini_graphs, ranks, on_device):
+    cases = [test_exact.case(mini_graphs, "sage-mean", "gdp", 2, plan=plan) for plan in SHARED.values()]
+    wanted = run(ranks, [test_exact.case(mini_graphs, "sage-mean", "gdp", 1)], 1, train)
+    test_exact.compare(wanted * len(cases), on_device(cases, 2, train), [*SHARED])
 
 
 @WORKERS
