@@ -133,13 +133,13 @@ def lose_a_node(args, folder):
     """A node is killed in the middle of an epoch: the others go on from the last checkpoint, to the same model."""
     hosts = args.hosts[0]
     make_graph(folder, hosts, args.vertices or 60_000)
-    words = [*training(args.epochs), "--on", "ray", "--workers", str(hosts), "--max-restarts", "1"]
+    words = [*training(args.epochs), "--on", "ray", "--workers", str(hosts)]
     with cluster(hosts, folder, 2, args.link) as made:  # the others have room for all workers
         start = time.perf_counter()
         made.weft([*words, "--out", "undisturbed"])
         print(f"undisturbed: {time.perf_counter() - start:.1f} s", flush=True)
         start = time.perf_counter()
-        kept = ["--checkpoint", "kept", "--checkpoint-every", "3"]
+        kept = ["--checkpoint", "kept", "--checkpoint-every", "3", "--max-restarts", "1"]
         run = made.begin([*words, *kept, "--out", "lost"])
         while '"epoch": 2' not in made.said() or not any((folder / "kept").glob("step-*")):
             if run.poll() is not None:

@@ -29,8 +29,8 @@ class Nodes:
             else ["--head", f"--port={port}", f"--temp-dir={self._folder}", "--include-dashboard=false"]
         )
         self.address = getattr(self, "address", address)
-        if host == 1:
-            self.wait(head)
+        if host:
+            self.wait(head)  # several that start at once on few processors take longer than Ray waits for a node
         command = [
             sys.executable,
             "-m",
