@@ -8,6 +8,7 @@ What is not on this machine is fetched from the index that pip is set to. Slurm'
 """
 
 import argparse
+import os
 import re
 import shlex
 import shutil
@@ -63,7 +64,8 @@ def table(records):
         lines.append(f"| {step} | {' | '.join(shown)} |")
     last = [one for rows in columns.values() for one in rows.values()][-1]
     size = "{vertices:,.0f} vertices and {edges:,.0f} edges".format_map(last.figures)
-    origin = f"Tables of {size}; {last.date[:10]}, {last.machine}, commit {last.commit}: `{last.command}`"
+    load = "a load of {load:.1f} in its last five minutes".format_map(last.figures)
+    origin = f"Tables of {size}; {last.date[:10]}, {last.machine}, {load}, commit {last.commit}: `{last.command}`"
     return "\n".join([*lines, "", origin, ""])
 
 
@@ -91,7 +93,7 @@ def main():
         command = f"python benchmarks/{NAME}.py WHEEL --on {'|'.join(PAGES)}"
         origin = datetime.now(UTC).isoformat(timespec="seconds"), machine(), commit(), command
         for name, seconds in found.items():
-            figures = {"seconds": seconds, "vertices": args.vertices, "edges": args.edges}
+            figures = {"seconds": seconds, "vertices": args.vertices, "edges": args.edges, "load": os.getloadavg()[1]}
             records.add(Record(args.on, name, "whole", figures, seconds, *origin))
         PAGE.write_text(TABLE.sub(lambda _: table(records), PAGE.read_text()))
 

@@ -10,12 +10,15 @@ from importlib import import_module
 
 import fsspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from served import served
 
 from weft.errors import ConfigError, GraphFormatError, StorageError
 from weft.graph import Graph, HeteroFeatures, RemoteGraph, communities
 from weft.graph.directory import HEADER
+from weft.graph.shards.pieces import ParquetTable
 from weft.partition import allocate, write_partitioned
 
 PARTS = 3
@@ -353,3 +356,20 @@ def test_sums_for_other_owners(parts, there):
     del manifest["crc32"]
     (parts / "manifest.json").write_text(json.dumps(manifest))
     refused(there.url, GraphFormatError, "it has not one sum for each owner")
+
+
+# Tables, as tasks on Ray read them
+
+
+def test_pieces_of_a_table_are_read_at_an_address_and_what_may_pass_again(tmp_path, waits):
+    table = pa.table({"a": range(1000), "b": [f"name {n}" for n in range(1000)]})
+    pa.parquet.write_table(table, tmp_path / "t.parquet", row_group_size=100)
+    with served(tmp_path) as there:
+        url = there.url.replace("parts", "t.parquet")
+        pieces = ParquetTable(url).pieces(250)
+        there.failing["t.parquet"] = [503, "cut", 503]
+        read = [batch for piece in pieces for _, batch in piece.read(["a", "b"])]
+        assert pa.Table.from_batches(read).equals(table) and waits == [0.5, 1.0, 2.0]
+        there.statuses["t.parquet"] = 503
+        with pytest.raises(StorageError, match=r"reading http.*/t.parquet failed 5 times \(.*503"):
+            list(pieces[0].read(["a"]))
