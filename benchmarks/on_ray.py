@@ -37,9 +37,13 @@ class Cluster:
     def __init__(self, box, folder, cpus):
         self.box, self.folder = box, folder
         self.nodes = Nodes(lambda command, host, more: self.start(command, host, more, None))
-        for host in range(box.hosts):
-            self.head = self.nodes.add(f"10.77.0.{host + 1}", 6379, cpus)
-        self.nodes.wait(self.head)
+        try:
+            for host in range(box.hosts):
+                self.head = self.nodes.add(f"10.77.0.{host + 1}", 6379, cpus)
+            self.nodes.wait(self.head)
+        except BaseException:
+            self.nodes.close()
+            raise
 
     def start(self, command, host, environment, output):
         """A process on a host."""

@@ -48,7 +48,7 @@ class Nodes:
         """What a driver needs as well."""
         return _RAY | {"RAY_ADDRESS": head}
 
-    def wait(self, head, seconds=90):
+    def wait(self, head, seconds=240):
         """Until all nodes are there."""
         lines = "import ray; ray.init(log_to_driver=False, logging_level=50)\n"
         lines += f"assert len([node for node in ray.nodes() if node['Alive']]) == {len(self.started)}"
