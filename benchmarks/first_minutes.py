@@ -30,6 +30,7 @@ from slurm_nodes import Slurm
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME, FOLDER, PAGE = "first_minutes", ROOT / "benchmarks" / "records", ROOT / "docs" / "installing.md"
+COMMAND = f"python benchmarks/{NAME}.py WHEEL --on {'|'.join(PAGES)}"
 TITLES = {"local": "one machine", "slurm": "Slurm, four nodes"}
 TABLE = re.compile(r"(?<=<!-- made by benchmarks/first_minutes.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -57,6 +58,8 @@ def table(records):
     """The records as the docs show them."""
     columns = {where: records.of(where, "whole") for where in PAGES}
     columns = {TITLES[where]: {one.case: one for one in rows} for where, rows in columns.items() if rows}
+    if not columns:
+        return f"None are on record yet: `{COMMAND} --record`\n"
     steps = dict.fromkeys(step for rows in columns.values() for step in rows)
     lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for step in steps:
@@ -90,8 +93,7 @@ def main():
             found[name] = seconds
     if args.record:
         records = Records(NAME, FOLDER)
-        command = f"python benchmarks/{NAME}.py WHEEL --on {'|'.join(PAGES)}"
-        origin = datetime.now(UTC).isoformat(timespec="seconds"), machine(), commit(), command
+        origin = datetime.now(UTC).isoformat(timespec="seconds"), machine(), commit(), COMMAND
         for name, seconds in found.items():
             figures = {"seconds": seconds, "vertices": args.vertices, "edges": args.edges, "load": os.getloadavg()[1]}
             records.add(Record(args.on, name, "whole", figures, seconds, *origin))

@@ -17,7 +17,7 @@ class Nodes:
     """Nodes of a Ray cluster. `start(command, host, environment)` starts a process there."""
 
     def __init__(self, start):
-        self._start, self.started = start, []
+        self._start, self.started, self._starts = start, [], []
         self._folder = Path(tempfile.mkdtemp(prefix="wr-", dir="/tmp"))  # short, as names of sockets must be
 
     def add(self, address, port, cpus, **environment):
@@ -41,7 +41,8 @@ class Nodes:
             "--block",
         ]
         command += [f"--num-cpus={cpus}", "--object-store-memory=80000000"]
-        self.started.append(self._start(command, host, self.environment(head) | environment))
+        self._starts.append(lambda: self._start(command, host, self.environment(head) | environment))
+        self.started.append(self._starts[-1]())
         return head
 
     def environment(self, head):
@@ -49,12 +50,15 @@ class Nodes:
         return _RAY | {"RAY_ADDRESS": head}
 
     def wait(self, head, seconds=240):
-        """Until all nodes are there."""
+        """Until all nodes are there; those that Ray gave up, as it does within 30 s, are started again."""
         lines = "import ray; ray.init(log_to_driver=False, logging_level=50)\n"
         lines += f"assert len([node for node in ray.nodes() if node['Alive']]) == {len(self.started)}"
         end = time.monotonic() + seconds
         while self._start([sys.executable, "-c", lines], 0, self.environment(head)).wait():
             assert time.monotonic() < end, "the nodes did not start"
+            for host, node in enumerate(self.started):
+                if node.poll() is not None:
+                    self.started[host] = self._starts[host]()
 
     def close(self):
         """End all nodes, the head last."""
