@@ -125,6 +125,7 @@ SHARED = {
     "gdp": test_exact.plan("local", "local", cache=0.3),
     "gdp, all rows": test_exact.plan("local", "local", cache=1.0),
     "gdp, few rows": test_exact.plan("local", "local", cache=150, topology="partitioned"),  # bytes: of six rows
+    "gdp, room for none": test_exact.plan("local", "local", cache=2),
     "gdp in hosts": test_exact.plan("local", "local", cache=0.2, group="host", prefetch=0),
     "leap": test_exact.plan("local", "local", cache=0.1, cache_by="degree", **test_exact.HOME),
     "dnp": test_exact.plan("pull", "local", cache=0.2),

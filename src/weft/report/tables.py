@@ -175,10 +175,11 @@ def print_cluster(cluster: Cluster) -> None:
             f"{as_bits(cluster.near_bandwidth)} a second."
         )
     if (device := cluster.device) is not None:
+        draws = "" if device.draw is None else f", {1e-6 / device.draw:.4g} million edges a second are drawn"
         console.print(
             f"Each worker computes on {device.name} with {as_size(device.memory)}: rows are gathered there at "
             f"{device.bandwidth / 1e9:.4g} GB a second, and copied there at {device.copy / 1e9:.4g} GB; a piece of work "
-            f"takes {as_seconds(device.pace)}."
+            f"takes {as_seconds(device.pace)}{draws}."
         )
 
 

@@ -1,9 +1,12 @@
 """A dry run's counts against a slow twin that walks sets of vertices."""
 
+from functools import partial
+from itertools import product
+
 import numpy as np
 import pytest
 
-from weft.exchange import Owners
+from weft.exchange import Communicator, Owners
 from weft.graph import communities
 from weft.placements import OWNER
 from weft.plan import Plan
@@ -173,3 +176,33 @@ def test_an_epoch_of_one_batch_has_no_error(graph):
     found = DryRun(graph, Sampling(FANOUTS, 5000), Plan(("local",)), Workers(owners, [0, 1]), COSTS).run()
     assert len(found.each) == found.of_epoch == 1
     assert found.error == 0
+
+
+HOSTS = [(0, 0, 0), (0, 0, 1), (0, 1, 1)]
+
+
+def caches_of_devices(graph, group, workers):
+    owners, plan = Owners(np.array([0, 250, 610, 900])), Plan(("local",))
+    caches = (0.05, 0.2)
+    return DryRun(graph, Sampling(FANOUTS, 120), plan, workers(owners), COSTS, group, caches, True, True).run(2)
+
+
+def by_itself(graph, group, world):
+    several = 1 < len(set(world.hosts)) < world.size
+    comms = world.communicator(), world.communicator("host") if several else Communicator()
+    return caches_of_devices(graph, group, lambda owners: Workers(owners, world.hosts, *comms))
+
+
+@pytest.mark.parametrize(("hosts", "group"), [*product(HOSTS, ["all"]), *product(HOSTS[1:], ["host"])])
+def test_workers_that_count_for_themselves_find_the_caches_of_their_hosts(graph, ranks, hosts, group):
+    """What one process counts for all of them: so they tell each other what is read."""
+    whole = caches_of_devices(graph, group, lambda owners: Workers(owners, list(hosts)))
+    for found in ranks(WORKERS, partial(by_itself, graph, group), hosts=list(hosts)):
+        assert found.batch.drawn.keys() == whole.batch.drawn.keys()
+        for key, drawn in whole.batch.drawn.items():
+            for name, figures in vars(drawn).items():
+                np.testing.assert_allclose(getattr(found.batch.drawn[key], name), figures, err_msg=f"{key} {name}")
+        for placed, moves in whole.batch.moves.items():
+            np.testing.assert_allclose(found.batch.moves[placed].fetched, moves.fetched, err_msg=str(placed))
+    of_hosts = [drawn for key, drawn in whole.batch.drawn.items() if key.of_host]
+    assert of_hosts and all(drawn.lent.any() for drawn in of_hosts)
