@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from exactness import HOME, check_exact, make_parts, sage
+from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
 
 import weft
@@ -104,3 +105,31 @@ def test_a_loss_is_a_function(parts):
     assert not torch.equal(*(next(iter(one.model.parameters())) for one in (by_focal, usual)))
     with pytest.raises(TrainingError, match=r"gave a tensor of shape \(\) for 50 vertices: .*reduction='none'"):
         trained(loss=F.cross_entropy)
+    with pytest.raises(TrainingError, match=r"gave a float for 50 vertices"):
+        trained(loss=lambda rows, labels: 1.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"micro_batches": 2}])
+def test_a_loss_of_other_rows_is_refused_where_a_batch_is_shared(parts, options):
+    graph = Graph.open(parts[1])
+
+    def contrast(rows, labels):
+        return -F.log_softmax(rows, 0)[torch.arange(len(rows)), labels]
+
+    model = sage(graph.num_features, graph.num_classes)
+    if not options:
+        assert weft.train(graph, model, loss=contrast, fanouts=[4, 3], epochs=1, log="json").history
+        return
+    with pytest.raises(TrainingError, match="another loss if other vertices are beside it"):
+        weft.train(graph, model, loss=contrast, fanouts=[4, 3], epochs=1, log="json", **options)
+
+
+def test_a_loss_of_several_labels_gets_numbers():
+    edges = torch.randint(0, 60, (2, 300), generator=torch.Generator().manual_seed(0))
+    data = Data(torch.randn(60, 3), edges, y=torch.arange(180).view(60, 3) % 2 == 0, train_mask=torch.arange(60) < 40)
+    weight = torch.tensor([1.0, 2.0, 3.0])
+
+    def weighed(rows, labels):
+        return F.binary_cross_entropy_with_logits(rows, labels, pos_weight=weight, reduction="none").mean(1)
+
+    assert weft.train(data, sage(3, 3), loss=weighed, epochs=1, fanouts=[2, 2], log="json").history

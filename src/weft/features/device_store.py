@@ -79,18 +79,14 @@ class DeviceStore(FeatureStore):
         return joined_tiers(there, self._kept, beyond)
 
     def _crossed(self, others: list[Tensor], rows: Tensor) -> list[Tensor]:
-        """Tensors and rows on the device; the rows' memory is free to be used again."""
+        """Tensors and rows on the device, where they have arrived."""
         there = self._copy([*others, rows])
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
-        super().release(rows)
         return there
 
     def _some(self, rows: Tensor, places: Tensor) -> Tensor:
         return rows[self._copy([places])[0]]
-
-    def release(self, rows: Tensor) -> None:
-        """Memory of the device goes back to torch once nobody has it."""
 
 
 def joined_tiers(places: Tensor, near: Tensor, far: Tensor) -> Tensor:

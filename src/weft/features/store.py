@@ -17,6 +17,7 @@ from torch import Tensor
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners
+from weft.features.buffers import Buffers
 from weft.graph import Features, HeteroFeatures
 
 
@@ -129,8 +130,7 @@ _OWN, _REMOTE = -2, -1
 class FeatureStore:
     """The rows of one graph's features, for any number of threads that fetch; each with a lane, where others have rows.
 
-    A fetched tensor lives in a pooled buffer: give it back with `release` once its batch is done, and the next fetch
-    writes into memory that is already there (fresh pages cost several times the gather itself).
+    Fetched rows are in memory that is used again once nobody has them.
     """
 
     exchanges: ClassVar[bool] = False  # do devices exchange rows to finish a fetch?
@@ -145,10 +145,9 @@ class FeatureStore:
         pinned: bool = False,
     ) -> None:
         """`pinned`: are buffers in memory that a device copies from?"""
-        self._table, self._threads, self._sharing, self._pinned = table, threads, sharing, pinned
-        self._gathered, self._dtype = torch.float64 if table.dtype == np.float64 else torch.float32, dtype
+        self._table, self._threads, self._sharing, self._dtype = table, threads, sharing, dtype
+        self._buffers = Buffers(torch.float64 if table.dtype == np.float64 else torch.float32, pinned)
         self.width = int(table.shape[1])  # features of a vertex
-        self._free: list[Tensor] = []
         self._lock = threading.Lock()
         self._slots: np.ndarray | None = None  # of each vertex: its place in the cache, _OWN or _REMOTE
         self._cached: np.ndarray = table[:0]  # whole rows, padded
@@ -190,9 +189,7 @@ class FeatureStore:
         distinct, at = np.unique(torch.cat(ids).numpy(), return_inverse=True)
         whole = self._fetched(torch.from_numpy(distinct), lane, here)
         places = torch.from_numpy(at).split([len(part) for part in ids])
-        rows = [self._some(whole, part) for part in places]
-        self.release(whole)
-        return [self._converted(part) for part in rows]
+        return [self._converted(self._some(whole, part)) for part in places]
 
     def begin_all(self, ids: list[Tensor], lane: int = 0, here: bool = False) -> Callable[[], list[Tensor]]:
         """`fetch_all` in two steps: the result is what is left to do; where the store `exchanges`, as one does on devices.
@@ -215,7 +212,7 @@ class FeatureStore:
         return gather(rows.numpy(), places, self._room(len(places)), self._threads)
 
     def _room(self, rows: int) -> Tensor:
-        return self._take(rows * self.width)[: rows * self.width].view(rows, self.width)
+        return self._buffers.lend(rows * self.width).view(rows, self.width)
 
     def _converted(self, rows: Tensor) -> Tensor:
         return rows if self._dtype == rows.dtype else rows.to(self._dtype)
@@ -239,21 +236,3 @@ class FeatureStore:
     def _count(self, **rows: int) -> None:
         with self._lock:
             self.read.update(rows)
-
-    def release(self, rows: Tensor) -> None:
-        """Give a fetched tensor's memory back; it must not be read any more."""
-        whole = torch.empty(0, dtype=rows.dtype).set_(rows.untyped_storage())
-        if whole.dtype == self._gathered:
-            with self._lock:
-                self._free.append(whole)
-
-    def _take(self, elements: int) -> Tensor:
-        """A buffer of at least `elements`: the smallest free one that does, or a new one with room to spare."""
-        with self._lock:
-            fitting = [buffer for buffer in self._free if buffer.numel() >= elements]
-            if fitting:
-                best = min(fitting, key=torch.numel)
-                self._free = [buffer for buffer in self._free if buffer is not best]
-                return best
-            self._free.clear()  # all too small: let them go rather than keep them beside the larger ones
-        return torch.empty(elements + elements // 8, dtype=self._gathered, pin_memory=self._pinned)

@@ -139,9 +139,12 @@ class Graph:
         if split not in SPLITS:
             raise ConfigError(f"there is no split {split!r}: choose one of {', '.join(SPLITS)}")
         if self.labels is None or self.split is None:
-            what = "labels" if self.labels is None else "split"
+            without = self.labels is None
+            what = "labels" if without else "split"
+            give = "--label COLUMN" if without else "--split 60/20/20 or --split-column COLUMN"
             raise InputError(
-                f"this graph has no {what}, so there is nothing to train on: import it with a --{what} column"
+                f"this graph has no {what}, so there is nothing to train on: import it with {give}, or give PyG's "
+                f"Data a {'y' if without else 'train_mask'}"
             )
         chosen = np.flatnonzero(self.split == SPLITS[split])
         if not self.multi_label:

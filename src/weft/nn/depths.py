@@ -72,7 +72,7 @@ def _outputs(model: nn.Module, width: int | None, count: int) -> list[tuple[str,
     def product(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         return x @ random(x, x.shape[-1], _output_width(conv, x, given))
 
-    _check_can_run(model)
+    check_can_run(model)
     hooks = [hook for name, module in model.named_modules() for hook in hooks_of(name, module)]
     try:
         smaller = torch.arange(_SOME, 0, -1)[:, None]
@@ -100,8 +100,9 @@ def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
 
 def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], Tensor], answer: Convolve) -> int:
     """The depth of the model's results: its forward on rows, which are made like a parameter, with answered convolutions."""
-    _check_can_run(model)
-    like = next((p.detach().flatten()[:0] for p in model.parameters() if p.dim() > 1), torch.empty(0))
+    check_can_run(model)
+    like = max(model.parameters(), key=lambda p: (p.is_floating_point(), p.dim() > 1), default=torch.empty(0))
+    like = like.detach().flatten()[:0]
     modes = {module: module.training for module in model.modules()}
     try:
         with torch.no_grad():
@@ -129,8 +130,15 @@ def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], 
     return deepest
 
 
-def _check_can_run(model: nn.Module) -> None:
-    """Refuse a model with lazy parameters, or whose convolutions can't be answered in place: compiled code runs them."""
+def check_can_run(model: nn.Module) -> None:
+    """Refuse a model with parameters that have no values, or whose convolutions can't be answered in place: compiled code
+    runs them.
+    """
+    if meta := [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]:
+        raise ModelError(
+            f"{type(model).__name__} has no values yet ({meta[0]} is on the meta device): build it on the CPU, or call "
+            f"model.to_empty(device='cpu') and load its parameters"
+        )
     if lazy := [name for name, parameter in model.named_parameters() if is_lazy(parameter)]:
         raise ModelError(
             f"{type(model).__name__} has parameters without values yet ({lazy[0]}): give its layers in_channels in place of "

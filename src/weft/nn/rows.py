@@ -20,16 +20,9 @@ from weft.errors import ModelError
 from weft.keys import key as make_key
 from weft.nn.functional import dropout_mask
 from weft.nn.linear import linear
+from weft.nn.row_order import keeps_rows
 
 T = TypeVar("T")
-
-# Results of these hold other rows, in another order, or none, even if there happen to be as many.
-_REORDERING = frozenset(
-    getattr(owner, name)
-    for owner in (torch, Tensor)
-    for name in ("index_select", "gather", "take", "t", "transpose", "permute", "sort", "argsort", "flip", "roll")
-    if hasattr(owner, name)
-)
 
 # Functions that tell the same of a slice of columns as of whole rows, by name.
 _KNOWN_OF_SLICES = ("__get__", "size", "dim", "__len__")
@@ -102,11 +95,9 @@ class Rows(Tensor):
             if func in (F.dropout, torch.dropout):
                 return Rows.of(_keyed_dropout(run, depth, *args, **kwargs), depth, run)
             if func is F.batch_norm and size == 1:
-                args, kwargs = _by_running_averages(*args, **kwargs)
+                args, kwargs = by_running_averages(*args, **kwargs)
             result = linear(*args, **kwargs) if func is F.linear else func(*args, **kwargs)
-            if func in _REORDERING or (func is Tensor.__getitem__ and not _keeps_rows(args[1])):
-                return _plain(result)
-            return _marked(result, depth, size, run)
+            return _marked(result, depth, size, run) if keeps_rows(func, args, kwargs) else _unmarked(result)
 
 
 class Handle(Tensor):
@@ -278,7 +269,7 @@ def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, training: bool = 
     return x.mul_(mask) if inplace else x * mask
 
 
-def _by_running_averages(*args: Any, **kwargs: Any) -> tuple[tuple, dict[str, Any]]:
+def by_running_averages(*args: Any, **kwargs: Any) -> tuple[tuple, dict[str, Any]]:
     """The arguments of a batch normalisation that takes its running averages, if it keeps some.
 
     A worker, a piece of a batch or a time step may have one row only, of which there are no statistics.
@@ -315,11 +306,12 @@ def _marked(result: Any, depth: int, size: int, run: Pass) -> Any:
     return result
 
 
+def _unmarked(result: Any) -> Any:
+    """What a function gave, whose rows are no vertices'."""
+    if isinstance(result, tuple | list) and any(isinstance(part, Tensor) for part in result):
+        return type(result)([_plain(part) for part in result])
+    return _plain(result)
+
+
 def _plain(result: T) -> T | Tensor:
     return result.as_subclass(Tensor) if isinstance(result, Rows) else result
-
-
-def _keeps_rows(index: object) -> bool:
-    """Does x[index] keep all rows in their order?"""
-    first = index[0] if isinstance(index, tuple) and index else index
-    return first is Ellipsis or (isinstance(first, slice) and first == slice(None))

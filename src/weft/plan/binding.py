@@ -45,19 +45,19 @@ class Condition:
 def _model(*names: str, but: tuple[str, ...] = ()) -> Callable[["Settings"], bool]:
     def holds(settings: "Settings") -> bool:
         name = settings.model.name
-        return ".py" in name or ((not names or name in names) and name not in but)
+        return settings.model.file is not None or ((not names or name in names) and name not in but)
 
     return holds
 
 
 CONDITIONS = {
     "named": Condition(
-        "a model that is made by its own code", "say it there", lambda settings: ".py" not in settings.model.name
+        "a model that is made by its own code", "say it there", lambda settings: settings.model.file is None
     ),
     "width": Condition(
         "a model that is made by its own code",
         "say it there",
-        lambda settings: ".py" not in settings.model.name or settings.task.name == "link",
+        lambda settings: settings.model.file is None or settings.task.name == "link",
     ),
     "attention": Condition("the model {model}", f"choose one of {', '.join(_ATTENTION)}", _model(*_ATTENTION)),
     "relational": Condition("the model {model}", f"choose one of {', '.join(_RELATIONAL)}", _model(*_RELATIONAL)),

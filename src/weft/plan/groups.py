@@ -1,5 +1,6 @@
 """The settings of a run, group by group: types, usual values, help texts and limits, each written once, here."""
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
@@ -35,6 +36,12 @@ class ModelSettings(Group):
         choices=("full", "tf32", "bf16"),
         binds="single",
     )
+
+    @property
+    def file(self) -> tuple[Path, str] | None:
+        """The file whose own code makes the model, and the name of its function; None: the model has a name."""
+        found = re.fullmatch(r"(.+\.py)(?::(\w*))?", self.name)
+        return None if found is None else (Path(found[1]), found[2] or "make_model")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,8 @@ from weft.training.objectives import Examples, Objective, Targets
 from weft.training.staging import staging_to
 from weft.training.team import TrainingTeam, When
 
+_PARTED = "micro-batches, or models that migrate"
+
 
 @dataclass
 class Part(Movable):
@@ -33,7 +35,7 @@ class Part(Movable):
     stays: ClassVar[frozenset[str]] = frozenset({"x", "labels"})  # which are where parts go already
 
     program: Program
-    x: Tensor  # [inputs, features]: there until the next part is requested
+    x: Tensor  # [inputs, features]
     targets: Targets
     labels: Tensor | None  # of all vertices
     key: int | None = None  # from which dropout is drawn; None: of evaluation
@@ -48,7 +50,9 @@ class Part(Movable):
     def y(self) -> Tensor:
         """The labels of the seeds: a class each, int64, or where there may be several 0.0 or 1.0 for each class."""
         if self.labels is None:
-            raise ConfigError("this graph has no labels, so a batch has no y: import it with a --labels column")
+            raise ConfigError(
+                "this graph has no labels, so a batch has no y: import it with --label COLUMN, or give PyG's Data a y"
+            )
         chosen = self.labels[self.seeds]
         return chosen if chosen.dim() == 1 else chosen.to(self.x.dtype)
 
@@ -61,34 +65,45 @@ class Part(Movable):
 class Batch:
     """All workers' batch. Going over it gives its parts; a batch of one part is that part, too.
 
-    Micro-batches and models that migrate have batches of several parts: their gradients add up to the batch's.
+    Micro-batches and models that migrate have batches of several parts: their gradients add up to the batch's. Those come
+    one after the other, once; an only part stays for as long as somebody has the batch.
     """
 
-    def __init__(self, epoch: int, index: int, size: int, terms: int, count: int, parts: Iterator[Part]) -> None:
-        """`size`: examples of all workers, whose loss has so many `terms`. `count`: parts; some may be only others'."""
-        self.epoch, self.index, self.size, self.terms = epoch, index, size, terms
-        self._count, self._parts = count, parts
-        self._first: Part | None = None
+    def __init__(self, when: When, examples: Examples, count: int, parts: Iterator[Part], once: bool = False) -> None:
+        """`examples`: of all workers. `count`: parts; some may be only others'. `once`: only in the batch's turn?"""
+        self.epoch, self.index, self.size, self.terms = when.epoch, when.batch, examples.size, examples.terms
+        self._count, self._parts, self._once = count, parts, once
+        self._kept: list[Part] = []  # an only one
+        self._over = False
 
     def __iter__(self) -> Iterator[Part]:
-        yield from chain([] if self._first is None else [self._first], self._parts)
+        if self._once and self._over:
+            raise ConfigError(
+                f"the parts of batch {self.index} were gone through: under {_PARTED} they come once, while it is the "
+                f"batch's turn, so neither keep batches for later nor compute one twice"
+            )
+        yield from self._kept
+        for part in self._parts:
+            self._kept += [part] if self._count == 1 else []
+            yield part
+        self._over = True
 
     def finish(self) -> None:
         """Go through parts that were not used: other workers may count on it."""
-        for _ in self._parts:
-            pass
+        if not self._over:
+            for _ in self:
+                pass
 
     @property
     def part(self) -> Part:
         """The only part."""
-        if self._first is None:
-            self._first = next(self._parts, None) if self._count == 1 else None
-        if self._first is None:
+        only = None if self._count > 1 else next(iter(self), None)
+        if only is None:
             raise ConfigError(
-                f"this batch is gone through in {self._count} parts (micro-batches, or models that migrate): compute each "
-                f"of them, as in `for part in batch: ...`"
+                f"this batch is gone through in {self._count} parts ({_PARTED}): compute each of them, as in `for part in "
+                f"batch: ...`"
             )
-        return self._first
+        return only
 
     @property
     def seeds(self) -> Tensor:
@@ -97,7 +112,7 @@ class Batch:
 
     @property
     def x(self) -> Tensor:
-        """The rows of the inputs; they are there until the next batch."""
+        """The rows of the inputs."""
         return self.part.x
 
     @property
@@ -187,10 +202,7 @@ class Feed(ABC):
 
     @abstractmethod
     def batches(self, start: When, examples: Sequence[Examples], then: Sequence[Examples] = ()) -> Iterator[Batch]:
-        """A pass over some batches, from where it starts; `then`: those of the epoch after, to be begun meanwhile.
-
-        A batch's parts are there until the next one is requested.
-        """
+        """A pass over some batches, from where it starts; `then`: those of the epoch after, to be begun meanwhile."""
 
     def rest(self) -> None:
         """Wait until what was begun is ready: then no thread works, or talks to other workers."""
@@ -200,9 +212,6 @@ class Feed(ABC):
 
     def abandon(self) -> None:
         """End all threads after a failure."""
-
-    def _batch(self, when: When, examples: Examples, count: int, parts: Iterator[Part]) -> Batch:
-        return Batch(when.epoch, when.batch, examples.size, examples.terms, count, parts)
 
     def _dropout_key(self, when: When) -> int | None:
         return key(Stream.DROPOUT, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
@@ -260,7 +269,8 @@ class PrefetchingFeed(Feed):
         ready = self._ready(list(chain.from_iterable(orders)), deque(chain.from_iterable(later)))
         for of_batch in orders:
             count, when = sum(len(order.parts) for order in of_batch), of_batch[0].when
-            batch = self._batch(when, of_batch[0].examples, count, self._parts(ready, when, len(of_batch)))
+            once = count > 1 or self._schedule_of(when.stream).skips_empty
+            batch = Batch(when, of_batch[0].examples, count, self._parts(ready, when, len(of_batch)), once)
             yield batch
             batch.finish()
 
@@ -297,7 +307,6 @@ class PrefetchingFeed(Feed):
                 part.torch_key, torch_key = torch_key, None
                 yield part
                 self.merge = part.program.layers[0].inputs.asked
-            self.store.release(part.x)
         schedule.after()
 
     def _ready(self, orders: list[Order], later: deque[Order]) -> Iterator[list[Part]]:
@@ -369,7 +378,7 @@ class WholeGraphFeed(Feed):
     def batches(self, start: When, examples: Sequence[Examples], then: Sequence[Examples] = ()) -> Iterator[Batch]:
         for number, of_batch in enumerate(examples[start.batch :], start.batch):
             when = start._replace(batch=number)
-            yield self._batch(when, of_batch, 1, iter([self._part(of_batch, when)]))
+            yield Batch(when, of_batch, 1, iter([self._part(of_batch, when)]))
             if self._rows._version != self._version:
                 raise ModelError(
                     "the model changes its inputs in place, but on the full graph they stay from epoch to epoch: let its "

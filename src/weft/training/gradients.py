@@ -1,44 +1,118 @@
 """The sum of all workers' gradients."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
+from weft.errors import TrainingError
 from weft.exchange import Communicator
+
+_SUMMED, _BEFORE = "weft_summed", "weft_before"  # what a gradient knows: is it all workers'? what was so before it?
+
+
+@dataclass
+class _Before:
+    """A gradient of all workers, to which this worker's new one will be added once that is summed, too."""
+
+    summed: Tensor
+    added: int = 1  # times that something was added to the new one
 
 
 class GradientSync:
-    """Sums gradients over all workers in place, in the workers' order, so that all get the same bits."""
+    """Sums gradients over all workers in place, in the workers' order, so that all get the same bits.
 
-    def __init__(self, model: nn.Module, comm: Communicator) -> None:
-        self._parameters, self._comm = list(model.parameters()), comm
+    What was summed is not summed again: where gradients are not set to zero, the next ones add to them, as on one worker.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], comm: Communicator) -> None:
+        self._parameters, self._comm = list(parameters), comm
+        self._hooks: dict[int, RemovableHandle] = {}  # by the place of the parameter
 
     def __call__(self, *numbers: float | Tensor) -> list[float]:
         """Sum them, and in the same exchange some numbers. All workers call this together, after `backward`."""
         if self._comm.size == 1:
             return [float(number) for number in numbers]
+        before = [summed_before(parameter.grad) for parameter in self._parameters]
         gradients = pack(self._parameters)
         flat = torch.cat([*(_as_one(number, gradients) for number in numbers), gradients])
         self._comm.sum(flat)
         count = len(numbers)
         known = flat[: count + len(self._parameters)].tolist()  # one wait for the device, if they are on one
         unpack(known[count:], flat[len(known) :], self._parameters)
+        for place, (parameter, summed) in enumerate(zip(self._parameters, before, strict=True)):
+            self._is_summed(place, parameter, summed)
         return known[:count]
+
+    def close(self) -> None:
+        """Leave the parameters as they were."""
+        for hook in self._hooks.values():
+            hook.remove()
+        self._hooks.clear()
+
+    def _is_summed(self, place: int, parameter: nn.Parameter, before: Tensor | None) -> None:
+        """Remember that a gradient is all workers', so that what is added to it is told from it."""
+        if before is not None:
+            parameter.grad = before if parameter.grad is None else before + parameter.grad
+        if parameter.grad is None:
+            return
+        setattr(parameter.grad, _SUMMED, True)
+        if place not in self._hooks and parameter.requires_grad:
+            self._hooks[place] = parameter.register_hook(partial(_grows, parameter))
 
 
 def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """All gradients in one row of numbers, behind a 1 for each parameter that has one."""
-    have = parameters[0].new_tensor([p.grad is not None for p in parameters])
-    return torch.cat(
-        [have, *(torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters)]
-    )
+    """This worker's own gradients in one row of numbers, behind a 1 for each parameter that has one."""
+    own = [None if hasattr(p.grad, _SUMMED) else p.grad for p in parameters]
+    have, both = parameters[0].new_tensor([g is not None for g in own]), zip(parameters, own, strict=True)
+    return torch.cat([have, *(torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in both)])
 
 
 def unpack(have: Sequence[float], flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:
     """The gradients of `pack`, or of sums of it, whose first numbers were `have`: None where no worker had one."""
     for some, parameter, part in zip(have, parameters, split_like(flat, parameters), strict=True):
-        parameter.grad = part.view_as(parameter) if some else None
+        parameter.grad = part.view_as(parameter).to(parameter.dtype) if some else None
+
+
+def summed_before(grad: Tensor | None) -> Tensor | None:
+    """What was summed of a gradient already, unless it was set to zero since."""
+    if hasattr(grad, _SUMMED):
+        return grad
+    before: _Before | None = getattr(grad, _BEFORE, None)
+    if before is None or grad is None:
+        return None
+    others_wrote = grad._version != before.added
+    return None if others_wrote and not grad.any() else before.summed
+
+
+def set_before(parameter: nn.Parameter, summed: Tensor | None) -> None:
+    """Let the gradient of a parameter, which is this worker's own, be one that follows a summed one."""
+    if summed is not None and parameter.grad is None:
+        parameter.grad = summed
+    elif summed is not None:
+        assert parameter.grad is not None
+        setattr(parameter.grad, _BEFORE, _Before(summed, parameter.grad._version))
+
+
+def _grows(parameter: nn.Parameter, new: Tensor) -> None:
+    """Called before something is added to a gradient: what is summed already is set aside."""
+    grad = parameter.grad
+    summed = summed_before(grad)
+    if summed is None:
+        parameter.grad = None if hasattr(grad, _BEFORE) else grad  # set to zero
+    elif grad is not summed:
+        getattr(grad, _BEFORE).added += 1
+    elif torch.is_grad_enabled():
+        raise TrainingError(
+            "gradients of gradients (create_graph) can't be added to gradients that run.sync() has summed: call "
+            "optimizer.zero_grad() before"
+        )
+    else:
+        parameter.grad = torch.zeros_like(summed)
+        setattr(parameter.grad, _BEFORE, _Before(summed))
 
 
 def _as_one(number: float | Tensor, like: Tensor) -> Tensor:

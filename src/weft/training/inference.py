@@ -10,15 +10,17 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data, HeteroData
 
-from weft.exchange import Communicator, Owners
+from weft.exchange import Communicator, Owners, World
 from weft.features import gather
 from weft.graph import Features, Graph, vertex_ranges
-from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending, check_rows
+from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending, check_rows, walk
 from weft.placements import Cooperation
 from weft.plan import tp_decoupled
 from weft.sampling import NeighborSampler
 from weft.scratch import scratch_array
+from weft.training.fetching import as_graph
 
 ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time
 _EDGES = 1 << 20  # edges that a convolution goes over at a time
@@ -41,20 +43,24 @@ class Inference:
 
 def infer(
     model: nn.Module,
-    graph: Graph,
+    graph: Graph | Data | HeteroData | str | Path,
     *,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
     threads: int = 1,
     memory: int = 4 << 30,
     scratch: Path | None = None,
 ) -> Inference:
-    """Run the model in eval mode on all vertices with all neighbours.
+    """Run the model in eval mode on all vertices with all neighbours, of a graph, a graph directory or PyG's data.
 
-    Rows of all vertices are kept in memory up to `memory` bytes, beyond that in temporary files under `scratch`.
+    `dtype`: of the arithmetic; None: the model's. Rows of all vertices are kept in memory up to `memory` bytes, beyond that
+    in temporary files under `scratch`.
     """
-    features, was_training = graph.features_to_train_on(), model.training
-    model.eval()
+    graph = Graph.open(graph) if isinstance(graph, str | Path) else as_graph(graph, World(), 0.0)
+    features, modes = graph.features_to_train_on(), {module: module.training for module in model.modules()}
+    dtype = dtype or next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     try:
+        walk(model.model if isinstance(model, Decoupled) else model, graph.num_features)  # which it must take
+        model.eval()
         if isinstance(model, Decoupled):
             with torch.no_grad():
                 return _infer_decoupled(model, graph, features, dtype)
@@ -64,7 +70,8 @@ def infer(
             store = _Store(graph.num_vertices, memory, scratch)
             return _infer_layerwise(Layerwise(model, graph, dtype, threads), graph.num_vertices, threads, store)
     finally:
-        model.train(was_training)
+        for module, training in modes.items():
+            module.training = training
 
 
 def _infer_decoupled(model: Decoupled, graph: Graph, features: Features, dtype: torch.dtype) -> Inference:

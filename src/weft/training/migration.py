@@ -17,7 +17,7 @@ from weft.exchange import Communicator
 from weft.keys import Stream, hashes
 from weft.placements import Program
 from weft.training.batches import Schedule, ScheduleState
-from weft.training.gradients import pack, split_like, unpack
+from weft.training.gradients import pack, set_before, split_like, summed_before, unpack
 from weft.training.objectives import Examples, Targets
 from weft.training.team import TrainingTeam, When
 
@@ -173,13 +173,15 @@ def pass_on(model: nn.Module, comm: Communicator, by: int) -> None:
     if not by:
         return
     parameters, state = list(model.parameters()), [*model.parameters(), *model.buffers()]
-    gradients = pack(parameters)
+    before, gradients = [summed_before(parameter.grad) for parameter in parameters], pack(parameters)
     mine = torch.cat([gradients, *(tensor.detach().flatten().to(gradients.dtype) for tensor in state)])
     send, receive = [0] * comm.size, [0] * comm.size
     send[(comm.rank + by) % comm.size] = receive[(comm.rank - by) % comm.size] = len(mine)
     theirs = comm.begin(mine, send, receive, "migrate", exact=True)()
     count = len(parameters)
     unpack(theirs[:count].tolist(), theirs[count : len(gradients)], parameters)
+    for parameter, summed in zip(parameters, before, strict=True):
+        set_before(parameter, summed)  # which is the same everywhere
     with torch.no_grad():
         for tensor, part in zip(state, split_like(theirs[len(gradients) :], state), strict=True):
             tensor.copy_(part.view_as(tensor))

@@ -16,6 +16,7 @@ from weft.nn import (
     Decoupled,
     build,
     check_adds_up,
+    check_can_run,
     check_rows,
     convolution_of,
     encoder_of,
@@ -62,7 +63,8 @@ def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
 
 
 def check_model(settings: Settings, model: nn.Module, width: int, workers: int) -> None:
-    """Refuse a model that is another one in batches, or on several workers; or that the sampler can't serve."""
+    """Refuse a model that can't run; is another one in batches, or on several workers; or that the sampler can't serve."""
+    check_can_run(model)
     if not SAMPLERS.get(settings.sampling.sampler).equal_edges:
         check_adds_up(model)
     if workers > 1 or not settings.sampling.full_graph:
@@ -71,9 +73,9 @@ def check_model(settings: Settings, model: nn.Module, width: int, workers: int) 
 
 def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph) -> None:
     """Write a trained model, all or nothing; who made it in a file finds the file from any folder."""
-    if _in_file(settings.model.name):
-        file, colon, name = settings.model.name.partition(":")
-        settings = settings.changed(model=f"{Path(file).absolute()}{colon}{name}")
+    if settings.model.file is not None:
+        file, function = settings.model.file
+        settings = settings.changed(model=f"{file.absolute()}:{function}")
     facts = {"settings": settings.flat(), "features": graph.num_features, "classes": graph.num_classes}
     checkpoint.save(folder, dict(model.state_dict()), facts)
 
@@ -100,8 +102,8 @@ def load_model(folder: Path, graph: Graph) -> tuple[nn.Module, Settings]:
 
 
 def _named(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:
-    if _in_file(settings.model.name):
-        return _from_file(settings.model.name, graph, out_channels, settings.optimisation.seed)
+    if settings.model.file is not None:
+        return _from_file(*settings.model.file, graph, out_channels, settings.optimisation.seed)
     layers = settings.model.layers
     if layers is None and settings.sampling.fanouts is not None and len(settings.sampling.fanouts) > 1:
         layers = len(settings.sampling.fanouts)
@@ -123,24 +125,19 @@ def _named(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:
     )
 
 
-def _in_file(name: str) -> bool:
-    return name.endswith(".py") or ".py:" in name
-
-
-def _from_file(where: str, graph: Graph, out_channels: int, seed: int) -> nn.Module:
-    """FILE.py:FUNCTION, called with (in_channels, out_channels) under the seed."""
-    file, _, name = where.partition(":")
-    if not Path(file).is_file():
-        raise StorageError(f"model {where!r}: there is no file {file}; check the path")
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+def _from_file(file: Path, name: str, graph: Graph, out_channels: int, seed: int) -> nn.Module:
+    """What a file's function gives, called with (in_channels, out_channels) under the seed."""
+    if not file.is_file():
+        raise StorageError(f"model '{file}:{name}': there is no file {file}; check the path")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    function = getattr(module, name or "make_model", None)
+    function = getattr(module, name, None)
     if function is None:
-        raise ModelError(f"{file} has no function {name or 'make_model'!r}: define it as f(in_channels, out_channels)")
+        raise ModelError(f"{file} has no function {name!r}: define it as f(in_channels, out_channels)")
     with seeded(Stream.INIT, seed):
         model = function(graph.num_features, out_channels)
     if not isinstance(model, nn.Module):
-        raise ModelError(f"{where} gave a {type(model).__name__}: it must return a torch.nn.Module")
+        raise ModelError(f"{file}:{name} gave a {type(model).__name__}: it must return a torch.nn.Module")
     return model

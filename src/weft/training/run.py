@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -12,6 +13,7 @@ from weft.keys import seed_torch
 from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of
 from weft.plan import Plan, check_device
 from weft.training.batches import Batch, Part
+from weft.training.first_values import take_first_values
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
 from weft.training.models import check_model, variant_of
@@ -39,7 +41,15 @@ class Run:
     gradients of all workers. The model stays as it is: its parameters are trained in place.
     """
 
-    def __init__(self, model: nn.Module, loader: Loader, plan: Plan | None = None, reads: Reads | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loader: Loader,
+        plan: Plan | None = None,
+        reads: Reads | None = None,
+        beside: Sequence[nn.Module] = (),
+    ) -> None:
+        """`beside`: modules that are trained along, and run on the rows that the model gives."""
         self.loader, self.settings, self.objective = loader, loader.settings, loader.objective
         self.world, self.comm, self.meter, self.dtype = loader.world, loader.comm, loader.world.meter, loader.mode.dtype
         check_model(self.settings, encoder_of(model), loader.graph.num_features, self.world.size)
@@ -53,7 +63,9 @@ class Run:
         self.forward = forward_of(self.encoder, loader.graph.num_features)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
-        self.sync = GradientSync(self.model, self.comm)
+        trained = nn.ModuleList([self.model, *beside])
+        take_first_values(trained, self.comm)
+        self.sync = GradientSync(trained.parameters(), self.comm)
         self._reads = reads
         self.use(plan)
 
@@ -85,16 +97,20 @@ class Run:
             return torch.autocast(self.device.type, torch.bfloat16)
         return nullcontext()
 
-    def sum(self, value: Tensor) -> Tensor:
-        """The sum over all workers of a tensor, such as how many predictions were right. All workers call this together."""
-        return self.comm.sum(value)
+    def sum(self, value: Tensor | float) -> Tensor:
+        """The sum over all workers of a tensor, such as how many predictions were right, which itself stays.
+
+        All workers call this together.
+        """
+        return self.comm.sum(torch.as_tensor(value).detach().clone())
 
     def describe(self) -> str:
         """The run in one line."""
-        team, named, kind = self.loader.feed.team, self.settings.model.name, self.forward.kind
+        team, kind = self.loader.feed.team, self.forward.kind
+        named, own = self.settings.model.name, self.settings.model.file is not None
         parts = [
             f"{team.describe()} on {name_of(self.device)}, {self.threads} thread{'s' if self.threads > 1 else ''}",
-            f"{named if named in kind.lower() or '.py' in named else kind}, {self.forward.describe()}",
+            f"{named if own or named in kind.lower() else kind}, {self.forward.describe()}",
             *self.loader.mode.describe(team.plan, self.loader.fanouts),
         ]
         return " | ".join(parts)
@@ -122,9 +138,14 @@ class Run:
         """End the threads that prepare batches, and hang up. All workers call this together."""
         self.loader.close()
         self.forward.close()
+        self.sync.close()
         gc.unfreeze()
 
 
-def parallel(model: nn.Module, loader: Loader) -> Run:
-    """A model as a function of a loader's batches, under the loader's plan. All workers call this together."""
-    return Run(model, loader)
+def parallel(model: nn.Module, loader: Loader, *beside: nn.Module) -> Run:
+    """A model as a function of a loader's batches, under the loader's plan. All workers call this together.
+
+    `beside`: modules outside of the model that are trained along, such as a loss with parameters: they begin with the same
+    values on all workers, and `sync` sums their gradients, too.
+    """
+    return Run(model, loader, beside=beside)

@@ -184,14 +184,27 @@ class Trainer:
                 edges += sum(layer.num_edges for layer in part.program.layers)
             loss_of_all, edges_of_all, *sent = run.sync(total, edges, *(float(signum == one) for one in SIGNALS))
             if not np.isfinite(loss_of_all):
-                raise TrainingError(
-                    f"the loss is {loss_of_all} in epoch {p.epoch + 1}, batch {batch.index + 1}: lower lr (it is "
-                    f"{s.optimisation.lr}), set clip_norm, or look at the features with `weft info --verify`"
-                )
+                where = f"the loss is {loss_of_all} in epoch {p.epoch + 1}, batch {batch.index + 1}"
+                raise TrainingError(f"{where}: {self._why_no_number()}")
             if s.optimisation.clip_norm:
                 nn.utils.clip_grad_norm_(self.model.parameters(), s.optimisation.clip_norm)
             self._optimizer.step()
         return loss_of_all, int(edges_of_all), next((one for one, times in zip(SIGNALS, sent, strict=True) if times), 0)
+
+    def _why_no_number(self) -> str:
+        """What may have made the loss NaN or infinite, and what to do."""
+        weights, lr = self.graph.edge_weight, self.settings.optimisation.lr
+        if weights is not None and (weights < 0).any() and "edge_weight" in self.run.forward.edge_arguments():
+            return (
+                "some of the graph's edge weights are negative, and their sums may be, of which GCNConv's normalisation "
+                "takes the root: make them positive, or use convolutions without it (GraphConv, GCNConv(normalize=False))"
+            )
+        if not self.progress.step:
+            return (
+                "no step was made yet, so it is not lr: look at what the loss does with these labels, at the model's "
+                "parameters, and at the features with `weft info --verify`"
+            )
+        return f"lower lr (it is {lr}), set clip_norm, or look at the features with `weft info --verify`"
 
     def _end_epoch(self, seconds: float, stages: dict[str, float]) -> EpochEnded:
         """Evaluate, remember the best model, decide whether to go on, checkpoint; what to tell of the epoch."""

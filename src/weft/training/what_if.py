@@ -68,7 +68,7 @@ class WhatIf:
         """By the speed of links, and by the hidden width where the model is one that settings name."""
         planner = self.planner(cluster, self._settings.sampling.batch_size * cluster.workers)
         sweeps = [link_sweep(planner, cluster)]
-        if ".py" not in self._settings.model.name:
+        if self._settings.model.file is None:
             models = {width: make_model(self._settings.changed(hidden=width), self._graph) for width in self._widths()}
             points = [(float(width), planner.of(encoder_of(model)), cluster) for width, model in models.items()]
             sweeps.append(sweep("hidden", points, float(self._settings.model.hidden)))

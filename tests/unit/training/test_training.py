@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import FiLMConv, GATConv, GraphConv, SAGEConv
-from torch_geometric.nn.models import GraphSAGE
+from torch_geometric.nn.models import GCN, GraphSAGE
 
 import weft
 from weft.errors import ConfigError, InputError, ModelError, StorageError, TrainingError
@@ -485,6 +485,17 @@ class TestMistakes:
     def test_nan_loss_names_the_batch(self, graph):
         with pytest.raises(TrainingError, match=r"the loss is (nan|inf) in epoch \d+, batch \d+: lower lr"):
             run(graph, lr=1e18, optimizer="sgd", epochs=5)
+
+    def test_nan_loss_before_any_step_is_not_of_the_learning_rate(self, graph):
+        with pytest.raises(TrainingError, match=r"nan in epoch 1, batch 1: no step was made yet, so it is not lr"):
+            weft.train(graph, fanouts=[2], epochs=1, loss=lambda rows, labels: (rows[:, 0] * 0 - 1).log())
+
+    def test_nan_loss_by_negative_edge_weights(self):
+        edges = torch.randint(0, 60, (2, 300), generator=torch.Generator().manual_seed(0))
+        data = Data(torch.randn(60, 3), edges, y=torch.arange(60) % 2, train_mask=torch.arange(60) < 40)
+        data.edge_weight = torch.where(torch.arange(300) % 3 == 0, -1.0, 0.4)
+        with pytest.raises(TrainingError, match=r"some of the graph's edge weights are negative, .* the root"):
+            weft.train(data, GCN(3, 4, 2, 2), epochs=3)
 
     def test_unknown_settings_name_the_nearest(self, graph):
         with pytest.raises(ConfigError, match="no setting 'epoch'; did you mean 'epochs'"):

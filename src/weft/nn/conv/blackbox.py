@@ -1,5 +1,6 @@
 """A convolution that declares nothing: its own forward, where whole neighbourhoods meet."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.nn import functional
 from weft.nn.convolution import Call, Convolution, edge_mask
-from weft.nn.rows import Handle, alike
+from weft.nn.rows import Handle, alike, by_running_averages
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 
@@ -102,12 +103,17 @@ class _OwnForward(Merge):
             f"whole neighbourhoods meet, or declare its split (docs/models.md)"
         )
 
+    def _of_edges(self, handle: Handle, block: Block) -> Tensor:
+        """What a handle stands for, by another name than the graph's; numbers are of the model's type."""
+        values = self._call.program.edge_values(handle.stands_for, block)
+        return values.to(self._call.x.dtype) if values.is_floating_point() else values
+
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
         """The module's forward, its dropout keyed."""
         call, block = self._call, edges.block
         edge_index = torch.stack([block.src.long(), block.dst().long()])
         options = {
-            name: call.program.edge_values(value.stands_for, block) if isinstance(value, Handle) else value
+            name: self._of_edges(value, block) if isinstance(value, Handle) else value
             for name, value in call.others.items()
         }
         if call.edge_weight:
@@ -115,7 +121,7 @@ class _OwnForward(Merge):
         if call.edge_type:
             options["edge_type"] = call.types(block).long()
         self._check(block, sources, options)
-        with _BlackBoxDropout(call, block, len(sources)):
+        with _OnBlock(call, block, len(sources)):
             out = type(call.conv).forward(call.conv, sources, edge_index, **options)
         if not isinstance(out, Tensor) or len(out) != block.num_src:
             got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
@@ -125,10 +131,11 @@ class _OwnForward(Merge):
         return out[: block.num_dst]
 
 
-class _BlackBoxDropout(TorchFunctionMode):
-    """Keys the dropout inside a black box: by vertex where a tensor has a row a vertex, by edge where a row an edge.
+class _OnBlock(TorchFunctionMode):
+    """Functions inside a black box whose result hangs on which rows there are.
 
-    Other shapes are left to torch, whose generator the trainer seeds for each batch.
+    Dropout is keyed: by vertex where a tensor has a row a vertex, by edge where a row an edge; other shapes are left to
+    torch, whose generator the trainer seeds for each batch. Batch normalisation takes the statistics of the destinations.
     """
 
     def __init__(self, call: Call, block: Block, rows: int) -> None:
@@ -137,9 +144,27 @@ class _BlackBoxDropout(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if func is not F.dropout:
-            return func(*args, **kwargs)
-        return self._dropout(*args, **kwargs)
+        if func is F.batch_norm:
+            return self._batch_norm(*args, **kwargs)
+        return self._dropout(*args, **kwargs) if func is F.dropout else func(*args, **kwargs)
+
+    def _batch_norm(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Sources that are no destinations lack their neighbours, and may be elsewhere too: they don't count."""
+        given = inspect.signature(F.batch_norm).bind(x, *args, **kwargs)
+        given.apply_defaults()
+        count = self._block.num_dst if len(x) == self._rows else len(x)
+        if count == 1:
+            args, kwargs = by_running_averages(x, *args, **kwargs)
+            return F.batch_norm(*args, **kwargs)
+        if count == len(x) or not given.arguments["training"]:
+            return F.batch_norm(x, *args, **kwargs)
+        own = F.batch_norm(x[:count], *args, **kwargs)
+        over = [0, *range(2, x.dim())]
+        var, mean = torch.var_mean(x[:count], over, correction=0, keepdim=True)
+        others = (x[count:] - mean) * torch.rsqrt(var + given.arguments["eps"])
+        weight, bias = given.arguments["weight"], given.arguments["bias"]
+        others = others if weight is None else others * weight.view(mean.shape)
+        return torch.cat([own, others if bias is None else others + bias.view(mean.shape)])
 
     def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         call, block = self._call, self._block

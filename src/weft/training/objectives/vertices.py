@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from weft.errors import ModelError, TrainingError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
+from weft.nn import alike
+from weft.place import place_here
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
 from weft.training.objectives.objective import Examples, Objective, Outputs, Targets
@@ -148,16 +150,39 @@ class LossObjective(VertexObjective):
     def __init__(self, loss: LossFunction) -> None:
         """`loss`: of rows and labels; a number for each vertex."""
         self._loss = loss
+        self._parted = False  # do workers, or micro-batches, share a batch? Then each row's loss must be its own.
+
+    def setup(self, graph: Graph, settings: Settings) -> Self:
+        super().setup(graph, settings)
+        together = settings.parallel.workers > 1 or place_here() is not None
+        self._parted = together or settings.parallel.micro_batches > 1
+        return self
 
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """The losses of this worker's seeds, summed."""
-        losses = self._loss(rows, self.labels_at(targets.ids))
-        if losses.shape != (len(rows),):
+        labels = self.labels_at(targets.ids)
+        labels = labels if labels.dim() == 1 else labels.to(rows.dtype)
+        losses = self._loss(rows, labels)
+        if not isinstance(losses, Tensor) or losses.shape != (len(rows),):
+            got = f"tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
             raise TrainingError(
-                f"the loss function gave a tensor of shape {tuple(losses.shape)} for {len(rows)} vertices: it must give a "
-                f"number for each, so that workers can add them up (torch's losses do, with reduction='none')"
+                f"the loss function gave a {got} for {len(rows)} vertices: it must give a number for each, so that workers "
+                f"can add them up (torch's losses do, with reduction='none')"
             )
+        if self._parted and len(rows) > 1:
+            self._check_alone(rows.detach(), labels, losses.detach())
         return losses.sum()
+
+    def _check_alone(self, rows: Tensor, labels: Tensor, losses: Tensor) -> None:
+        """Refuse a loss that hangs on which other vertices are there. Tried once."""
+        half = len(rows) // 2
+        with torch.no_grad():
+            if not alike(self._loss(rows[:half], labels[:half]), losses[:half]):
+                raise TrainingError(
+                    "the loss function gives a vertex another loss if other vertices are beside it, but several workers (or "
+                    "micro-batches) each have some of a batch: let each row's loss be of that row, or train on one worker"
+                )
+        self._parted = False
 
 
 def _as_targets(labels: np.ndarray) -> Tensor:

@@ -1,0 +1,50 @@
+"""Exact inference on other graphs than the one that was trained on."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCN, GCNConv
+
+import weft
+from weft.errors import ModelError
+from weft.training import infer  # before modules are made, so that what PyG generates for them is kept in memory
+
+
+def graph_of(vertices, width=3):
+    random = torch.Generator().manual_seed(vertices)
+    edges = torch.randint(0, vertices, (2, 4 * vertices if vertices > 1 else 0), generator=random)
+    return Data(torch.randn(vertices, width, generator=random).double(), edges)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("vertices", [1, 30, 500])
+def test_more_vertices_and_fewer(vertices, dtype, tmp_path):
+    data, model = graph_of(vertices), GCN(3, 4, 2, 3).to(dtype)
+    weft.Graph.from_pyg(data).save(tmp_path / "graph")
+    wanted = model(data.x.to(dtype), data.edge_index).detach()
+    for graph in (data, weft.Graph.from_pyg(data), tmp_path / "graph", str(tmp_path / "graph")):
+        outputs = torch.from_numpy(infer(model, graph).outputs)
+        assert outputs.dtype == dtype
+        torch.testing.assert_close(outputs, wanted)
+
+
+def test_another_width_is_refused():
+    with pytest.raises(
+        ModelError, match="GCN does not run on rows of 5 features: build it for as many as the graph has"
+    ):
+        infer(GCN(3, 4, 2, 3), graph_of(30, width=5))
+
+
+def test_modules_keep_their_modes():
+    class Frozen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = GCNConv(3, 4), nn.BatchNorm1d(4).eval()
+
+        def forward(self, x, edge_index):
+            return self.norm(self.conv(x, edge_index))
+
+    model = Frozen()
+    infer(model, graph_of(30))
+    assert model.training and model.conv.training and not model.norm.training

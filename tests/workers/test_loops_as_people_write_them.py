@@ -1,0 +1,241 @@
+"""Loops of one's own as they are written elsewhere, on one worker and on several: what is computed is the same."""
+
+from functools import cache
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn import GATConv, GCNConv
+
+import weft
+from weft.errors import ConfigError, ModelError, TrainingError
+from weft.graph import Graph, communities
+from weft.keys import seeded
+from weft.partition import allocate, write_partitioned
+
+PLANS = ["gdp", "split", "migrate"]
+open_graph = cache(Graph.open)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    whole = communities(folder / "1", vertices=200, edges=1500, width=6, classes=4, train=0.6, block=50)
+    write_partitioned(whole, allocate(whole, 3, "metis", seed=3), 3, folder / "3")
+    return folder
+
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.second, self.last = GATConv(width, 4, heads=2), GCNConv(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x, edge_index):
+        return self.last(self.second(self.first(x, edge_index).relu(), edge_index).tanh())
+
+
+def made(world, folder, plan, seed=3, beside=(), **options):
+    """A loader, a model and what runs it."""
+    graph = open_graph(folder / str(world.size))
+    options = {"dtype": "float64", "threads": 1, "seed": 5} | options
+    loader = weft.Loader(graph, [-1, -1], 36 // world.size, plan, world=world, **options)
+    with seeded(seed):
+        model = Model(graph.num_features).to(getattr(torch, options["dtype"]))
+    return loader, model, weft.parallel(model, loader, *beside)
+
+
+def loss_of(run, part, batch):
+    return F.cross_entropy(run(part), part.y, reduction="sum") / batch.size
+
+
+def backward(run, batch):
+    for part in batch:
+        loss_of(run, part, batch).backward()
+
+
+def flat(*modules):
+    return torch.cat([p.detach().flatten() for module in modules for p in module.parameters()])
+
+
+def agree(ranks, parts, plan, loop):
+    """A loop's parameters on three workers are those on one, where it is plain PyTorch."""
+    (alone,) = ranks(1, loop, parts, None)
+    for each in ranks(3, loop, parts, plan):
+        assert (each - alone).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_were_summed_are_added_to(ranks, parts, plan, to_none):
+    """Several batches make a step, and all workers sum after each, or twice."""
+
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for batch in loader:
+            backward(run, batch)
+            run.sync()
+            if batch.index % 2:
+                run.sync()
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=to_none)
+        run.close()
+        return flat(model)
+
+    agree(ranks, parts, plan, loop)
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_are_thrown_away_do_not_count(ranks, parts, to_none):
+    """As of two models that are trained against each other."""
+
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for batch in loader:
+            run(batch).square().sum().backward()
+            optimizer.zero_grad(set_to_none=to_none)
+            backward(run, batch)
+            run.sync()
+            optimizer.step()
+        run.close()
+        return flat(model)
+
+    agree(ranks, parts, "gdp", loop)
+
+
+def test_layers_that_are_frozen_at_first(ranks, parts):
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        model.first.requires_grad_(False)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        for epoch in range(2):
+            for batch in loader:
+                backward(run, batch)
+                run.sync()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+                optimizer.step()
+                if batch.index == 2:
+                    optimizer.zero_grad()
+            schedule.step()
+            model.first.requires_grad_(epoch == 0)
+        run.close()
+        assert not any(p._backward_hooks for p in model.parameters())
+        return flat(model)
+
+    agree(ranks, parts, "split", loop)
+
+
+def test_derivatives_of_summed_gradients_are_refused(ranks, parts):
+    def loop(world, folder):
+        loader, _, run = made(world, folder, "gdp")
+        batch = next(iter(loader))
+        backward(run, batch)
+        run.sync()
+        with pytest.raises(TrainingError, match=r"create_graph.* call optimizer.zero_grad\(\) before"):
+            loss_of(run, batch.part, batch).backward(create_graph=True)
+
+    ranks(3, loop, parts)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_modules_beside_the_model_are_trained_along(ranks, parts, plan):
+    """However each worker made them, all begin with the values of the first one."""
+
+    def loop(world, folder, plan):
+        with seeded(20 + world.rank):
+            head = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False).eval()).double()
+        loader, model, run = made(world, folder, plan, seed=40 + world.rank, beside=[head])
+        optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], 0.5)
+        for batch in loader:
+            optimizer.zero_grad()
+            for part in batch:
+                (F.cross_entropy(head(run(part)), part.y, reduction="sum") / batch.size).backward()
+            run.sync()
+            optimizer.step()
+        run.close()
+        return flat(model, head)
+
+    agree(ranks, parts, plan, loop)
+
+
+def test_models_of_other_shapes_are_refused(ranks, parts):
+    def loop(world, folder):
+        head = nn.Linear(4, 4 + world.rank // 2)
+        with pytest.raises(ModelError, match="worker 2 has another model than worker 0"):
+            made(world, folder, "gdp", beside=[head])
+
+    ranks(3, loop, parts)
+
+
+def test_a_sum_leaves_what_is_summed(ranks, parts):
+    def loop(world, folder):
+        loader, _, run = made(world, folder, "gdp")
+        seen = torch.zeros(())
+        for batch in loader:
+            seen += len(batch.seeds)
+            assert int(run.sum(seen)) == sum(min(36, 120 - 36 * index) for index in range(batch.index + 1))
+        assert float(run.sum(0.5)) == world.size / 2
+        run.close()
+
+    ranks(1, loop, parts)
+    ranks(3, loop, parts)
+
+
+def gradients(world, folder, go):
+    loader, model, run = made(world, folder, "gdp" if world.size > 1 else None, dtype="float32")
+    go(run, loader)
+    run.sync()
+    run.close()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def at_once(run, loader):
+    for batch in loader:
+        backward(run, batch)
+
+
+def at_the_end(run, loader):
+    sum(loss_of(run, batch, batch) for batch in loader).backward()
+
+
+def from_a_list(run, loader):
+    for batch in list(loader):
+        backward(run, batch)
+
+
+def halves_of_twice(run, loader):
+    for batch in loader:
+        for _ in range(2):
+            for part in batch:
+                (loss_of(run, part, batch) / 2).backward()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("go", [at_the_end, from_a_list, halves_of_twice])
+def test_batches_stay_for_as_long_as_they_are_used(ranks, parts, workers, go):
+    """Losses of several batches that go backward together, batches in a list, and a closure that computes one twice."""
+    wanted, got = (ranks(workers, gradients, parts, one)[0] for one in (at_once, go))
+    assert (wanted - got).abs().max() < 1e-6 * wanted.abs().max()
+
+
+def test_rows_stay_for_as_long_as_somebody_has_them(parts):
+    loader = weft.Loader(open_graph(parts / "1"), [4, 3], 7)
+    weft.parallel(Model(6), loader)
+    kept = [(batch.x, batch.x.clone()) for batch in loader]
+    assert len(kept) > 10 and all(torch.equal(x, before) for x, before in kept)
+
+
+def test_micro_batches_come_once(parts):
+    loader = weft.Loader(open_graph(parts / "1"), [-1, -1], 36, micro_batches=2)
+    weft.parallel(Model(6), loader)
+    for batch in loader:
+        assert sum(len(part.seeds) for part in batch) == batch.size
+        with pytest.raises(ConfigError, match=r"the parts of batch 0 were gone through: .* they come once"):
+            next(iter(batch))
+        break
+    kept = list(loader)
+    with pytest.raises(ConfigError, match="the parts of batch 1 were gone through"):
+        next(iter(kept[0]))
