@@ -22,12 +22,8 @@ from weft.planner.probe_links import everyone
 
 _ROWS, _WIDTH, _PICKED = 1 << 18, 64, 1 << 17  # of a table of 64 MB, and those that are gathered
 _COPIED = 1 << 25  # bytes
-_LISTS, _DEGREE, _SEEDS, _FANOUT = (
-    1 << 20,
-    16,
-    (1 << 9, 1 << 13, 1 << 17),
-    10,
-)  # that are drawn from, and hops of so many
+_LISTS, _DEGREE = 1 << 20, 16  # lists that are drawn from, and how long they are;
+_SEEDS, _FANOUT = (1 << 9, 1 << 13, 1 << 17), 10  # hops of so many seeds, with so many neighbours each
 _MESSAGES = tuple(1 << power for power in range(10, 25, 2))  # bytes to each other worker
 _TIMES, _BEFORE = 5, 2
 
