@@ -123,24 +123,32 @@ class Planner:
         `epochs`: that are left, over which filling a cache has to pay; None: all of the task's.
         """
         start, epochs = time.perf_counter(), epochs or self.space.task.epochs
-        named = self.space.named
-        found = {plan: self.predict(plan, cluster, name) for name, plan in named.items()}
-        found |= {plan: self.predict(plan, cluster) for plan in self._searched(cluster, epochs) if plan not in found}
-        if also is not None and also not in found:
-            found[also] = self.predict(also, cluster)
-        ranked = sorted(
-            (replace(p, excluded=p.excluded or self.space.differs(p.plan)) for p in found.values()),
-            key=lambda p: (p.excluded is not None, worth(p.plan, p.over(epochs))),
-        )
+        ranked = self._ranked(cluster, also, epochs)
         if ranked[0].excluded is not None:
             raise ConfigError(f"no plan fits this cluster: {ranked[0].name} {ranked[0].excluded}")
-        shown = [p for at, p in enumerate(ranked) if p.name in named or at < _SHOWN or p.plan == also]
+        shown = [p for at, p in enumerate(ranked) if p.name in self.space.named or at < _SHOWN or p.plan == also]
         counted, prefetch = self.space.counted, self.space.choices.get("prefetch", (0,))[0]
         took = self._took + time.perf_counter() - start
         said = reasons(shown, lambda plan: self.predict(plan, cluster), prefetch)
         looked_at = len(counted.each)
         title, off = self.space.task.title, cluster.error
         return Answer(title, ranked[0], shown, said, self.batches, looked_at, counted.error, took, off)
+
+    def fastest(self, cluster: Cluster) -> Prediction | None:
+        """The fastest plan for a cluster, if any fits."""
+        first = self._ranked(cluster, None, self.space.task.epochs)[0]
+        return first if first.excluded is None else None
+
+    def _ranked(self, cluster: Cluster, also: Plan | None, epochs: int) -> list[Prediction]:
+        """What plans take that were looked at, the fastest first, and excluded ones last."""
+        found = {plan: self.predict(plan, cluster, name) for name, plan in self.space.named.items()}
+        found |= {plan: self.predict(plan, cluster) for plan in self._searched(cluster, epochs) if plan not in found}
+        if also is not None and also not in found:
+            found[also] = self.predict(also, cluster)
+        return sorted(
+            (replace(p, excluded=p.excluded or self.space.differs(p.plan)) for p in found.values()),
+            key=lambda p: (p.excluded is not None, worth(p.plan, p.over(epochs))),
+        )
 
     def _searched(self, cluster: Cluster, epochs: int) -> list[Plan]:
         """Plans that may be the best over so many epochs, of all options that are open; the fastest first."""
@@ -245,9 +253,9 @@ def sweep(axis: str, points: Sequence[tuple[float, Planner, Cluster]], here: flo
     shown: dict[str, Plan] = {}
     best = []
     for _, planner, cluster in points:
-        chosen = planner.answer(cluster).best
-        best.append(chosen.name)
-        shown[chosen.name] = chosen.plan
+        chosen = planner.fastest(cluster)
+        best.append(chosen.name if chosen else "")
+        shown |= {chosen.name: chosen.plan} if chosen else {}
         shown |= {name: plan for name, plan in planner.space.named.items() if name not in shown}
     seconds: dict[str, list[float]] = {name: [] for name in shown}
     for _, planner, cluster in points:
@@ -267,8 +275,8 @@ class Scaling:
 
     def add(self, hosts: float, planner: Planner, cluster: Cluster) -> None:
         """Look at a number of hosts: at named plans, and at those that were fastest so far."""
-        chosen = planner.answer(cluster).best
-        self._plans = {**planner.space.named, **self._plans, chosen.name: chosen.plan}
+        chosen = planner.fastest(cluster)
+        self._plans = {**planner.space.named, **self._plans} | ({chosen.name: chosen.plan} if chosen else {})
         for name, plan in self._plans.items():
             found = planner.predict(plan, cluster, name)
             times = self.sweep.seconds.setdefault(name, [float("nan")] * len(self.sweep.values))
@@ -276,4 +284,4 @@ class Scaling:
                 found.seconds / (planner.batches if self._grows else 1) if found.excluded is None else float("nan")
             )
         self.sweep.values.append(hosts)
-        self.sweep.best.append(chosen.name)
+        self.sweep.best.append(chosen.name if chosen else "")

@@ -175,3 +175,15 @@ def test_sweeps_over_links_and_widths(near):
     assert set(links.seconds) >= {"halo", "tp"}
     assert links.seconds["tp"] == sorted(links.seconds["tp"], reverse=True)
     assert widths.seconds["tp"][0] < widths.seconds["tp"][-1]
+
+
+def test_a_width_that_no_plan_fits_has_no_fastest(near):
+    def least(hidden):
+        found = WhatIf(near._graph, near._settings.changed(hidden=hidden)).answer(cluster(1e5))
+        return min(plan.memory for plan in found.predictions if plan.excluded is None)
+
+    room = near._settings.changed(hidden=8, memory=f"{(least(8) + least(512)) / 2e9}GB")
+    _, widths = WhatIf(near._graph, room).sensitivity(cluster(1e5))
+    assert (widths.values[0], widths.values[-1]) == (8, 512)
+    assert widths.best[0] and not widths.best[-1]
+    assert all(np.isnan(seconds[-1]) for seconds in widths.seconds.values())
