@@ -1,5 +1,6 @@
 """PyG's `Data` and `HeteroData` as sources."""
 
+import copy
 import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -19,13 +20,18 @@ if TYPE_CHECKING:
     from torch_geometric.data.storage import BaseStorage
 
 
+_INSTEAD = "give edge_index, [2, edges], in its place"
+
+
 def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) -> Source:
     """A `Data` or `HeteroData`, which has no other arrays but `leave_out`."""
+    if "adj_t" not in leave_out:
+        data = _with_edge_lists(data)
     check_left_out(type(data).__name__, _unused(data), leave_out)
     if hasattr(data, "node_types"):
         return _source_of_types(data)
     if getattr(data, "edge_index", None) is None:
-        raise InputError(f"{type(data).__name__} has no edge_index: Weft reads PyG's Data with edges as [2, edges]")
+        raise InputError(f"{type(data).__name__} has no edge_index (nor adj_t): give it edges as [2, edges]")
     edge_index = _array(data.edge_index)
     if edge_index.ndim != 2 or len(edge_index) != 2:
         raise InputError(f"Data's edge_index has shape {edge_index.shape}: it needs two rows, sources and destinations")
@@ -37,6 +43,40 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
         _split(data),
         num_edges=edge_index.shape[1],
     )
+
+
+def _with_edge_lists(data: "Data | HeteroData") -> "Data | HeteroData":
+    """The same data, where edges that are given as `adj_t` alone (by `ToSparseTensor`, say) are an edge_index."""
+    if not any("adj_t" in store and "edge_index" not in store for store in data.stores):
+        return data
+    vertices, data = data.num_nodes, copy.copy(data)
+    if not hasattr(data, "node_types"):
+        data.num_nodes = vertices  # which adj_t may be the only one to tell
+    for store in data.stores:
+        if "adj_t" in store and "edge_index" not in store:
+            _unfold(store)
+    return data
+
+
+def _unfold(store: "BaseStorage") -> None:
+    """An adjacency, whose rows are destinations, as edge_index; its values as edge_weight, unless all are 1."""
+    import torch
+    from torch_geometric.typing import SparseTensor
+    from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
+
+    if not (isinstance(store.adj_t, SparseTensor) or is_torch_sparse_tensor(store.adj_t)):
+        raise InputError(f"adj_t is a {type(store.adj_t).__name__}, no sparse tensor: {_INSTEAD}")
+    if getattr(store.adj_t, "layout", None) == torch.sparse_csc:
+        raise InputError(f"adj_t is stored by source (CSC), not by destination: {_INSTEAD}, or adj_t.to_sparse_csr()")
+    ends, values = to_edge_index(copy.copy(store.adj_t))
+    if values is not None and not bool((values == 1).all()):
+        if values.dim() != 1 or not values.is_floating_point() or "edge_weight" in store:
+            raise InputError(
+                f"adj_t has values that are no weights of edges (integers, several each, or beside edge_weight): {_INSTEAD}"
+            )
+        store.edge_weight = values
+    store.edge_index = ends.flip(0)
+    del store.adj_t
 
 
 def _source_of_types(data: "HeteroData") -> Source:

@@ -131,13 +131,19 @@ def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], 
 
 
 def check_can_run(model: nn.Module) -> None:
-    """Refuse a model with parameters that have no values, or whose convolutions can't be answered in place: compiled code
-    runs them.
+    """Refuse a model of dictionaries, one with parameters that have no values, or whose convolutions can't be answered in
+    place: compiled code runs them.
     """
     if meta := [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]:
         raise ModelError(
             f"{type(model).__name__} has no values yet ({meta[0]} is on the meta device): build it on the CPU, or call "
             f"model.to_empty(device='cpu') and load its parameters"
+        )
+    arguments = list(inspect.signature(model.forward).parameters)[:2]
+    if all(name.endswith("_dict") for name in arguments) and arguments:
+        raise ModelError(
+            f"{type(model).__name__}.forward takes dictionaries by type ({', '.join(arguments)}): a model gets the rows of "
+            f"all types as one x, then edge_index, edge_type and node_type: use RGCNConv, or weft.nn.build('rgcn', ...)"
         )
     if lazy := [name for name, parameter in model.named_parameters() if is_lazy(parameter)]:
         raise ModelError(

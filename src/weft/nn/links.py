@@ -1,9 +1,10 @@
 """Scores of links: an encoder gives rows of vertices, a decoder makes of two rows how likely they are linked."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from weft.errors import ConfigError, ModelError
+from weft.errors import ConfigError, ModelError, WeftError
 from weft.keys import Stream, seeded
 
 DECODERS = ("dot", "mlp")
@@ -45,7 +46,27 @@ class LinkPredictor(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, pairs: Tensor, **edges: Tensor) -> Tensor:
         """Scores [pairs] of `pairs` [2, pairs], on the whole graph: plain PyG."""
         rows = self.encoder(x, edge_index, **edges)
-        return self.decoder(rows[pairs[0]], rows[pairs[1]].unsqueeze(1)).squeeze(1)
+        return self.score(rows[pairs[0]], rows[pairs[1]].unsqueeze(1)).squeeze(1)
+
+    def score(self, heads: Tensor, tails: Tensor) -> Tensor:
+        """The decoder's scores [links, tails] of rows [links, width] and [links, tails, width]; other shapes are refused."""
+        try:
+            scores = self.decoder(heads, tails)
+        except (WeftError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise ModelError(f"{self._asked(heads, tails)} ({type(error).__name__}: {error})") from error
+        if not isinstance(scores, Tensor) or scores.shape != tails.shape[:2]:
+            got = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else f"a {type(scores).__name__}"
+            raise ModelError(f"{self._asked(heads, tails)} (it gave {got})")
+        return scores
+
+    def _asked(self, heads: Tensor, tails: Tensor) -> str:
+        return (
+            f"the decoder {type(self.decoder).__name__} must make scores {list(tails.shape[:2])} of heads {list(heads.shape)} "
+            f"and tails {list(tails.shape)}: let its forward begin with heads = heads.unsqueeze(1).expand_as(tails), and "
+            f"give one number for each row of tails, as in self.bilinear(heads, tails).squeeze(-1)"
+        )
 
 
 def make_decoder(name: str, width: int, seed: int) -> nn.Module:

@@ -171,7 +171,7 @@ def call_model(
         got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
         raise ModelError(
             f"the model's forward gave {got} in place of a row for each vertex: pooling over vertices (or a tuple of "
-            f"results) can't be trained by batches of vertices"
+            f"results, or rows that were transposed, even there and back) can't be trained by batches of vertices"
         )
     return out.plain(), out.depth
 
@@ -229,7 +229,8 @@ class _Bound:
         if not isinstance(x, Rows):
             raise ModelError(
                 f"{self._conv} was called with {type(x).__name__} in place of the vertices' rows: pass it the rows that "
-                f"came into the model's forward, or what row-wise operations and convolutions made of them"
+                f"came into the model's forward, or what row-wise operations and convolutions made of them (what transposes "
+                f"or sorts them, or picks some, makes other rows, even if it is undone: leave it out)"
             )
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("size") == (len(x), len(x)):  # what a block has, too

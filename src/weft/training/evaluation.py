@@ -6,16 +6,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.errors import InputError
 from weft.training.inference import infer
 from weft.training.run import Run
+
+_SPLITS = ("train", "validation", "test")
 
 
 def measure(run: Run, split: str) -> dict[str, float]:
     """All figures of a run's model on a split, by rows made as the settings say. All workers call this together."""
+    _check_split(run, split)
     run.model.eval()
     with run.meter.stage("evaluate"), torch.no_grad():
         vertices, objective = run.objective.vertices(split), run.objective
         return objective.measure(run.model, split, _OUTPUTS[run.settings.evaluation.how](run, vertices), run.comm)
+
+
+def _check_split(run: Run, split: str) -> None:
+    """Refuse a split of another name, and one of which there is nothing to measure."""
+    if split not in _SPLITS:
+        raise InputError(f"no split to measure is called {split!r}: choose one of {', '.join(_SPLITS)}")
+    if not run.objective.count(split):
+        raise InputError(f"the {split} split is empty, so that nothing can be measured on it: choose another one")
 
 
 def _sampled(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:

@@ -12,8 +12,10 @@ import pyarrow.parquet
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.transforms import ToSparseTensor
 
 from weft.cli import main
+from weft.errors import InputError
 from weft.graph import EdgeChunk, EdgeOptions, Graph, Source, import_graph
 
 
@@ -205,6 +207,33 @@ def test_pyg_data(tmp_path):
         assert np.array_equal(graph.features, data.x.numpy())
         assert [row[0] for row in lists_of(graph)] == [[4], [0], [1], [], []]
         assert graph.split.tolist() == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_coo])
+@pytest.mark.parametrize("attr", ["edge_weight", None])
+def test_pyg_data_with_an_adjacency_for_edges(layout, attr):
+    data = Data(edge_index=torch.tensor([[0, 1, 4, 2], [1, 2, 0, 1]]), num_nodes=6)
+    if attr:
+        data.edge_weight = torch.tensor([0.5, 2.0, 3.0, 4.0])
+    want = Graph.from_pyg(data)
+    folded = ToSparseTensor(attr=attr, layout=layout)(data.clone())
+    del folded.num_nodes
+    graph = Graph.from_pyg(folded)
+    assert "edge_index" not in folded and "adj_t" in folded and "num_nodes" not in folded
+    assert graph.num_vertices == 6 and graph.indices.tolist() == want.indices.tolist() == [4, 0, 2, 1]
+    assert (graph.edge_weight is None) == (attr is None)
+    if attr:
+        assert graph.edge_weight.tolist() == want.edge_weight.tolist() == [3, 0.5, 4, 2]
+
+
+def test_adjacencies_that_are_no_weighted_edges_are_refused():
+    data = Data(x=torch.eye(3), edge_index=torch.tensor([[0, 1], [1, 2]]), edge_type=torch.tensor([1, 2]))
+    with pytest.raises(InputError, match=r"adj_t has values that are no weights .*: give edge_index"):
+        Graph.from_pyg(ToSparseTensor(attr="edge_type", layout=torch.sparse_csr)(data))
+    with pytest.raises(InputError, match=r"adj_t is stored by source \(CSC\)"):
+        Graph.from_pyg(Data(x=torch.eye(3), adj_t=torch.eye(3).to_sparse_csc()))
+    with pytest.raises(InputError, match="adj_t is a Tensor, no sparse tensor: give edge_index"):
+        Graph.from_pyg(Data(x=torch.eye(3), adj_t=torch.eye(3)))
 
 
 def test_ogb_through_its_package(tmp_path, monkeypatch):

@@ -55,6 +55,41 @@ def test_losses_are_torchs():
     assert link_loss(scores[:, :1], "margin", 0.4) == 0  # without negatives
 
 
+class Given(torch.nn.Module):
+    def __init__(self, score):
+        super().__init__()
+        self.score = score
+
+    def forward(self, heads, tails):
+        return self.score(heads, tails)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "told"),
+    [
+        (torch.nn.Bilinear(6, 6, 1), r"RuntimeError: bilinear\(\)"),
+        (torch.nn.Linear(6, 1), "TypeError"),
+        (Given(lambda heads, tails: (heads * tails[:, 0]).sum(1, keepdim=True)), r"it gave shape \[4, 1\]"),
+        (Given(lambda heads, tails: (heads[:, None] * tails).sum(2, keepdim=True)), r"it gave shape \[4, 3, 1\]"),
+        (Given(lambda heads, tails: None), "it gave a NoneType"),
+    ],
+)
+def test_decoders_of_other_shapes_are_refused(decoder, told):
+    model = LinkPredictor(torch.nn.Identity(), decoder)
+    with pytest.raises(
+        ModelError, match=rf"scores \[4, 3\] of heads \[4, 6\] and tails \[4, 3, 6\]: let its .*\({told}"
+    ):
+        model.score(torch.randn(4, 6), torch.randn(4, 3, 6))
+
+
+def test_a_bilinear_decoder_as_the_refusal_says():
+    bilinear = torch.nn.Bilinear(6, 6, 1)
+    decoder = Given(lambda heads, tails: bilinear(heads.unsqueeze(1).expand_as(tails), tails).squeeze(-1))
+    heads, tails = torch.randn(4, 6), torch.randn(4, 3, 6)
+    got = LinkPredictor(torch.nn.Identity(), decoder).score(heads, tails)
+    torch.testing.assert_close(got[:, 2], bilinear(heads, tails[:, 2]).squeeze(1))
+
+
 def test_mistakes_are_explained():
     with pytest.raises(ConfigError, match="decoder 'doot' is not known: choose one of dot, mlp"):
         make_decoder("doot", 4, 0)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import FiLMConv, GATConv, GraphConv, SAGEConv
+from torch_geometric.nn import FiLMConv, GATConv, GraphConv, HeteroConv, SAGEConv
 from torch_geometric.nn.models import GCN, GraphSAGE
 
 import weft
@@ -448,11 +448,21 @@ class TestMistakes:
             def forward(self, x, edge_index):
                 return self.inner(x, edge_index)[:, 0]
 
+        class OfTypes(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = HeteroConv({("a", "to", "a"): SAGEConv(-1, 5)})
+
+            def forward(self, x_dict, edge_index_dict):
+                return self.conv(x_dict, edge_index_dict)
+
         def train(model):
             weft.train(graph, model, fanouts=[2, 2], epochs=1)
 
         with pytest.raises(ModelError, match=r"has parameters without values yet \(.*\): give its layers in_channels"):
             train(GraphSAGE(-1, 8, 2, 5))
+        with pytest.raises(ModelError, match=r"OfTypes.forward takes dictionaries by type \(x_dict, edge_ind"):
+            train(OfTypes())
         with pytest.raises(TrainingError, match="there is nothing to train: no parameter of GraphSAGE that counts"):
             train(sage().requires_grad_(False))
         with torch.no_grad(), pytest.raises(TrainingError, match=r"or gradients are off \(torch.no_grad"):
@@ -461,6 +471,27 @@ class TestMistakes:
             train(sage())
         with pytest.raises(ModelError, match=r"gives a tensor of shape \(\d+,\): each vertex needs a row of 5 numbers"):
             train(Flat())
+
+    def test_an_empty_split_and_one_of_another_name_are_not_measured(self, graph):
+        bare = weft.Graph(
+            graph.indptr,
+            graph.indices,
+            graph.features,
+            graph.labels,
+            np.where(graph.split == 1, 3, graph.split),
+            num_classes=5,
+        )
+        for more in ({}, {"task": "link", "link_split": "90/0/10"}):
+            trainer = Trainer(bare, GraphSAGE(12, 5, 2, 5), Settings.of(fanouts=(2, 2), **more))
+            with pytest.raises(
+                InputError, match="the validation split is empty, so that nothing can be measured on it"
+            ):
+                trainer.evaluate("validation")
+            with pytest.raises(
+                InputError, match="no split to measure is called 'val': choose one of train, validation, test"
+            ):
+                trainer.measure("val")
+            trainer.close()
 
     def test_data_of_pyg_is_a_graph(self):
         edges = torch.randint(0, 60, (2, 300), generator=torch.Generator().manual_seed(0))

@@ -92,10 +92,10 @@ class LinkObjective(Objective):
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """The loss of this worker's pairs of a batch, summed over its terms."""
         assert isinstance(model, LinkPredictor) and isinstance(targets, PairTargets)
-        s, decoder = self._settings, model.decoder
+        s = self._settings
 
         def part(rows: Tensor, first: int, end: int) -> Tensor:
-            return link_loss(decoder(*targets.of(rows, first, end)), s.task.loss, s.task.margin)
+            return link_loss(model.score(*targets.of(rows, first, end)), s.task.loss, s.task.margin)
 
         size = max(1, _SCORES // targets.tails.shape[1])
         if len(targets) <= size:
@@ -131,7 +131,7 @@ class LinkObjective(Objective):
             pairs = pairs.to(rows.device)
             there = pairs.rows(rows, comm)
             if len(mine):
-                scores = model.decoder(*pairs.of(there, 0, len(mine)))
+                scores = model.score(*pairs.of(there, 0, len(mine)))
                 rank = ranks(scores).cpu()
                 counted += torch.stack([1 / rank, (rank <= self._settings.task.hits).double(), rank.sign()]).sum(1)
                 scored.append(scores[:, :2].double().cpu().numpy())
