@@ -63,7 +63,7 @@ class LinkPredictor(nn.Module):
 
     def _asked(self, heads: Tensor, tails: Tensor) -> str:
         return (
-            f"the decoder {type(self.decoder).__name__} must make scores {list(tails.shape[:2])} of heads {list(heads.shape)} "
+            f"decoder {type(self.decoder).__name__} must make scores {list(tails.shape[:2])} of heads {list(heads.shape)} "
             f"and tails {list(tails.shape)}: let its forward begin with heads = heads.unsqueeze(1).expand_as(tails), and "
             f"give one number for each row of tails, as in self.bilinear(heads, tails).squeeze(-1)"
         )
