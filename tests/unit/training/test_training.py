@@ -476,9 +476,9 @@ class TestMistakes:
         bare = weft.Graph(
             graph.indptr,
             graph.indices,
-            graph.features,
-            graph.labels,
-            np.where(graph.split == 1, 3, graph.split),
+            features=graph.features,
+            labels=graph.labels,
+            split=np.where(graph.split == 1, 3, graph.split),
             num_classes=5,
         )
         for more in ({}, {"task": "link", "link_split": "90/0/10"}):
