@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tables.add_argument("--weight", help="edge table: the column of edge weights")
     tables.add_argument("--type", help="edge table: the column of edge types")
     tables.add_argument("--id", default="id", help="vertex table: the column of ids (default id)")
-    tables.add_argument("--features", help="vertex table: the columns of features, such as 'f*' or 'age,height'")
+    tables.add_argument("--features", help="vertex table: the columns of features, such as 'age,height' or 'f*'")
     tables.add_argument("--label", help="vertex table: the column of labels (several: one column a class, 0 or 1)")
     tables.add_argument("--split-column", help="vertex table: the column that says train, validation, test or unused")
     tables.add_argument("--ids", choices=("positions", "names"), help="integer ids: row numbers, or names to be kept")
@@ -156,9 +156,17 @@ def _columns(args: argparse.Namespace) -> weft.graph.TableColumns:
     )
 
 
+def _given_for_tables(args: argparse.Namespace) -> str | None:
+    """The first option given of those that only one table of edges, with its vertices, listens to."""
+    flags = ("--src", "--dst", "--weight", "--type", "--id", "--features", "--label", "--split-column", "--ids")
+    usual = {"--src": "src", "--dst": "dst", "--id": "id"}
+    values = {flag: getattr(args, flag[2:].replace("-", "_")) for flag in (*flags, "--vertices")}
+    return next((flag for flag, value in values.items() if value != usual.get(flag)), None)
+
+
 def _source(args: argparse.Namespace) -> weft.graph.Source:
     place, leave_out = weft.graph.graph_place(args.source), words(args.leave_out or "")
-    kind, there = weft.graph.name_at(place).suffix, isinstance(place, str) or place.is_file()
+    kind, there = weft.graph.name_at(place).suffix.lower(), isinstance(place, str) or place.is_file()
     if isinstance(place, str) and kind not in _TABLES:
         raise ConfigError(
             f"{place} is no table that can be read at an address: name a .parquet, .csv or .tsv file, or copy it here"
@@ -173,6 +181,8 @@ def _source(args: argparse.Namespace) -> weft.graph.Source:
         raise ConfigError(
             f"--nodes goes with a table of edges, and {args.source} is none: drop it, or give the edge table"
         )
+    if given := _given_for_tables(args):
+        raise ConfigError(f"{given} goes with tables of edges and vertices, and {args.source} is none: drop it")
     return (
         weft.graph.source_from_toml(Path(args.source))
         if tables

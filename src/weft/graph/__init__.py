@@ -7,6 +7,7 @@ from weft.lazy import lazy_face
 if TYPE_CHECKING:
     from weft.graph.addresses import directory_of, graph_place, is_address
     from weft.graph.checks import check_files
+    from weft.graph.column_names import TableColumns
     from weft.graph.csr import range_bounds, running_sum, sums_by_source, vertex_ranges
     from weft.graph.directory import MANIFEST, DirectoryWriter, read_manifest
     from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, ProgressCallback
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         steps_of,
         written_beside,
     )
-    from weft.graph.tables import TableColumns, owner_column, source_from_tables
+    from weft.graph.tables import owner_column, source_from_tables
     from weft.graph.vertex_names import arrays_of_names, text_column
 else:
     __getattr__ = lazy_face(__name__)

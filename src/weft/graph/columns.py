@@ -21,6 +21,10 @@ def id_column(column: pa.Array, where: str, row: int) -> pa.Array:
         missing = pc.or_(missing, pc.equal(column, "").fill_null(True))
     elif pa.types.is_integer(column.type):
         column = cast(column, pa.int64(), where)
+    elif pa.types.is_binary(column.type):
+        raise InputError(
+            f"{where} holds bytes that are no text: save the table as UTF-8, with ids as integers or strings"
+        )
     elif not pa.types.is_null(column.type):
         raise InputError(f"{where} holds {column.type}, but vertex ids are integers or strings")
     if pc.any(missing).as_py():
@@ -120,7 +124,7 @@ def words_of(words: pa.Array | pa.ChunkedArray) -> list[str]:
 
 def splits_of(column: pa.ChunkedArray, path: Path | str) -> np.ndarray:
     where, column = f"{path}: the column of the split", decoded(column)
-    if pa.types.is_integer(column.type):
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return cast(column, pa.int64(), where).fill_null(3).to_numpy()
     words = cast(column, pa.string(), where).fill_null("")
     unknown = [word for word in pc.unique(words).to_pylist() if word.lower() not in _SPLIT_WORDS]

@@ -66,6 +66,10 @@ def from_folder(folder: Path, leave_out: Collection[str] = ()) -> Source:
     """A folder of .npy files: edge_index, and feat (or feat_bits with n_features), label, split, edge_type, edge_weight."""
     edge_file = folder / "edge_index.npy"
     if not edge_file.exists():
+        if any(folder.glob("*.parquet")):
+            raise InputError(
+                f"{folder} is a folder of Parquet files: import it with --on ray, or write one file of them"
+            )
         raise InputError(
             f"{folder} has no edge_index.npy: see docs/file-formats.md for what can be imported from a folder"
         )

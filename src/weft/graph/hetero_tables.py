@@ -9,12 +9,13 @@ import numpy as np
 
 from weft.errors import InputError
 from weft.graph.addresses import is_address
+from weft.graph.column_names import TableColumns, end_columns
 from weft.graph.columns import numbers_of
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.source import FeatureTable, Source, labels_of_one_type
 from weft.graph.storage import named_errors
-from weft.graph.tables import Table, TableColumns, VertexTable, edge_ends
+from weft.graph.tables import Table, VertexTable, edge_ends
 from weft.graph.values import clean_types
 from weft.graph.vertex_names import joined_names
 
@@ -110,8 +111,8 @@ def _relation(file: Path, name: str, given: Given, kinds: list[str]) -> _Relatio
     for end in ("from", "to"):
         if words[end] not in kinds:
             raise InputError(f"{file}, [{where}]: {end} = {words[end]!r} is none of the vertices ({', '.join(kinds)})")
-    wanted = [table.match(words.get(end, end))[0] for end in ("src", "dst")]
-    weight = table.match(words["weight"])[0] if "weight" in words else None
+    wanted = end_columns(words.get("src", "src"), words.get("dst", "dst"), table.columns(), str(table.path))
+    weight = table.one(words["weight"]) if "weight" in words else None
     return _Relation(name, table, (kinds.index(words["from"]), kinds.index(words["to"])), wanted, weight)
 
 

@@ -1,11 +1,9 @@
 """Tables of edges and vertices: CSV, TSV (compressed too) and Parquet, streamed, with integer or string ids."""
 
-import difflib
-import fnmatch
 import io
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ import pyarrow.parquet
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError, StorageError, reason_of
+from weft.graph.column_names import TableColumns, end_columns, one_column, vertex_columns
 from weft.graph.columns import (
     cast,
     decoded,
@@ -34,20 +33,6 @@ from weft.graph.vertex_names import text_column, text_of
 _ROWS = 1 << 20
 _CSV_BLOCK = 1 << 24  # bytes
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-
-
-@dataclass(frozen=True)
-class TableColumns:
-    """Which columns hold what. Features and labels may be several, by comma and pattern: 'f*,age'."""
-
-    src: str = "src"
-    dst: str = "dst"
-    weight: str | None = None
-    type: str | None = None
-    id: str = "id"
-    features: str | None = None
-    label: str | None = None
-    split: str | None = None
 
 
 class Table:
@@ -81,9 +66,9 @@ class Table:
                 with self._open_csv(columns, as_text) as reader:
                     yield from reader
 
-    def match(self, wanted: str) -> list[str]:
-        """The columns that a comma-separated list of names and patterns means, in the order given."""
-        return matching(wanted, self.columns(), str(self.path))
+    def one(self, wanted: str) -> str:
+        """The one column that a name or pattern means."""
+        return one_column(wanted, self.columns(), str(self.path))
 
     def others(self, used: Collection[str | None]) -> tuple[str, ...]:
         """The columns that are not used, with the table's name."""
@@ -128,28 +113,17 @@ class Table:
         )
 
 
-def matching(wanted: str, there: Sequence[str], where: str) -> list[str]:
-    """The columns among those that are there that a comma-separated list of names and patterns means."""
-    found: list[str] = []
-    for part in wanted.split(","):
-        names = [name for name in there if fnmatch.fnmatchcase(name, part.strip())]
-        if not names:
-            near = difflib.get_close_matches(part.strip(), there, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(there[:20])}"
-            raise InputError(f"{where} has no column {part.strip()!r}: {hint}")
-        if twice := [name for name in names if list(there).count(name) > 1]:
-            raise InputError(f"{where} has several columns {twice[0]!r}: rename all but one")
-        found += [name for name in names if name not in found]
-    return found
-
-
 def source_from_tables(
     edges: Path | str, nodes: Path | str | None, named: TableColumns, ids: str | None, vertices: int | None
 ) -> Source:
     """A graph of an edge table and, if there is one, a vertex table whose order is the order of the vertices."""
     edge_table = Table(edges)
-    wanted = [edge_table.match(name)[0] for name in (named.src, named.dst)]
-    extra = {what: edge_table.match(name)[0] for what, name in (("weight", named.weight), ("type", named.type)) if name}
+    wanted = end_columns(named.src, named.dst, edge_table.columns(), str(edges))
+    extra = {what: edge_table.one(name) for what, name in (("weight", named.weight), ("type", named.type)) if name}
+    if nodes is None and (named.features or named.label or named.split):
+        raise ConfigError("features, labels and split are columns of the vertex table: name it with --nodes")
+    if nodes is not None and vertices is not None:
+        raise ConfigError("the vertex table says how many vertices there are: drop --vertices")
     if ids not in (None, "positions", "names"):
         raise ConfigError(f"ids = {ids!r} is not possible: choose positions or names")
     left_out = edge_table.others([*wanted, *extra.values()])
@@ -213,25 +187,22 @@ class VertexTable:
 
     def __init__(self, table: Table, named: TableColumns, textual: bool = False) -> None:
         """`textual`: are ids strings, whatever they look like?"""
-        (id_column,) = table.match(named.id)[:1]
-        features, labels, split = (
-            table.match(what) if what else [] for what in (named.features, named.label, named.split)
-        )
+        id_column, features, labels, split = vertex_columns(named, table.columns(), str(table.path))
         self._table, self._features = table, features
-        self.left_out = table.others([id_column, *features, *labels, *split])
-        self.names, parts = _Ids(), []
-        for batch in table.read([id_column, *labels, *split], [id_column] if textual else []):
+        self.left_out = table.others([id_column, *features, *labels, split])
+        self.names, parts, kept = _Ids(), [], [*labels, *([split] if split else [])]
+        for batch in table.read([id_column, *kept], [id_column] if textual else []):
             before = len(self.names)
             found = self.names.look_up(batch.column(id_column), f"{table.path}: column {id_column}", before, add=True)
             if len(self.names) != before + len(found):
                 row = before + int(np.argmax(found != np.arange(before, before + len(found))))
                 raise InputError(f"{table.path}: the id in row {row} comes twice; ids of vertices must be unique")
-            parts.append(batch.select([*labels, *split]))
+            parts.append(batch.select(kept))
         if not len(self.names):
             raise InputError(f"{table.path} has no rows: the graph needs at least one vertex")
-        values = pa.Table.from_batches(parts) if parts and (labels or split) else None
+        values = pa.Table.from_batches(parts) if parts and kept else None
         self.labels, self.class_names = labels_of(values, labels, table.path)
-        self.split = splits_of(values.column(split[0]), table.path) if values is not None and split else None
+        self.split = splits_of(values.column(split), table.path) if values is not None and split else None
         self.width = next((rows.shape[1] for rows in _feature_rows(table, features)), 0) if features else 0
 
     def rows(self) -> Iterator[np.ndarray]:
@@ -244,7 +215,7 @@ class VertexTable:
 def _with_nodes(
     edge_table: Table, wanted: list[str], extra: dict[str, str], nodes: Table, named: TableColumns, ids: str | None
 ) -> Source:
-    id_column = nodes.match(named.id)[0]
+    id_column = nodes.one(named.id)
     table = VertexTable(nodes, named, _is_text(edge_table, wanted[0]) or _is_text(nodes, id_column))
     names, exported = table.names, table.names.export()
     positions = not names.textual and np.array_equal(exported, np.arange(len(names)))
@@ -303,7 +274,7 @@ def edge_ends(column: pa.Array, names: _Ids | None, path: Path | str, row: int, 
 def owner_column(path: Path, name: str, parts: int) -> np.ndarray:
     """The owner of each vertex, of a column of their table."""
     table, found = Table(path), [np.empty(0, dtype=np.int32)]
-    (column, *_) = table.match(name)
+    column = table.one(name)
     for batch in table.read([column]):
         found.append(owners_of(batch.column(0), f"{path}: column {column}", parts))
     return np.concatenate(found)

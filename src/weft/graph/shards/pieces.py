@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from weft.errors import InputError, StorageError, reason_of
+from weft.graph.column_names import one_column
 from weft.graph.remote_file import RemoteFile
-from weft.graph.tables import matching
 
 _SUFFIXES = (".parquet", ".pq")
 _LOCAL = "file://"
@@ -63,9 +63,9 @@ class ParquetTable:
         self.schema = schema
         self.rows = sum(map(sum, self._groups))
 
-    def match(self, wanted: str) -> list[str]:
-        """The columns that names and patterns mean."""
-        return matching(wanted, self.schema.names, self.url)
+    def one(self, wanted: str) -> str:
+        """The one column that a name or pattern means."""
+        return one_column(wanted, self.schema.names, self.url)
 
     def identity(self) -> list[Any]:
         """What differs where the files do."""
@@ -105,7 +105,7 @@ def _files(url: str) -> list[str]:
         system, path = fsspec.url_to_fs(url)
         if not system.exists(path):
             raise StorageError(f"there is no table at {url}: check the path")
-        if not url.endswith(_SUFFIXES) and system.isdir(path):
+        if system.isdir(path):
             names = sorted(name for name in system.ls(path, detail=False) if name.endswith(_SUFFIXES))
             if not names:
                 raise InputError(f"{url} holds no .parquet files: name a table, or a folder of such")

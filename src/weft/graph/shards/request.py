@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from weft.errors import ConfigError, InputError
+from weft.graph.column_names import TableColumns, end_columns, vertex_columns
 from weft.graph.columns import are_words, is_string
 from weft.graph.edges_to_csr import EdgeOptions
 from weft.graph.shards.job import Job
 from weft.graph.shards.pieces import ParquetTable
-from weft.graph.tables import TableColumns
 
 _LEAST_MEMORY = 64 << 20
 _MOST_ROWS = 1 << 20  # in a piece, so that there is one for everybody
@@ -42,11 +41,11 @@ def described(request: ShardRequest) -> tuple[Job, list[Any], tuple[str, ...]]:
     _check(request)
     edges, named = ParquetTable(request.edges), request.columns
     nodes = None if request.nodes is None else ParquetTable(request.nodes)
-    ends = [edges.match(name)[0] for name in (named.src, named.dst)]
-    weight, kind = (edges.match(name)[0] if name else None for name in (named.weight, named.type))
-    wanted = (named.id, named.features, named.label, named.split, request.owner)
-    found = [nodes.match(name) if nodes and name else [] for name in wanted]
-    (id_, features, labels, split, owner), of_nodes = found, list(chain(*found))
+    ends = end_columns(named.src, named.dst, edges.schema.names, edges.url)
+    weight, kind = (edges.one(name) if name else None for name in (named.weight, named.type))
+    id_, features, labels, split = vertex_columns(named, nodes.schema.names, nodes.url) if nodes else ("", [], [], None)
+    owner = nodes.one(request.owner) if nodes and request.owner else None
+    of_nodes = [name for name in (id_, *features, *labels, split, owner) if name]
     job = Job(
         edges=request.edges,
         nodes=request.nodes,
@@ -56,11 +55,11 @@ def described(request: ShardRequest) -> tuple[Job, list[Any], tuple[str, ...]]:
         dst=ends[1],
         weight=weight,
         type=kind,
-        id=next(iter(id_), ""),
+        id=id_,
         features=tuple(features),
         labels=tuple(labels),
-        split=next(iter(split), None),
-        owner=next(iter(owner), None),
+        split=split,
+        owner=owner,
         textual=_textual(edges, ends, nodes, id_, request.ids),
         label_words=nodes is not None and len(labels) == 1 and are_words(_type(nodes, labels[0])),
         names=request.ids,
@@ -71,7 +70,7 @@ def described(request: ShardRequest) -> tuple[Job, list[Any], tuple[str, ...]]:
         drop_duplicates=request.options.drop_duplicates,
         feature_dtype=request.feature_dtype,
         memory=request.memory,
-        buckets=_buckets(request, nodes or edges, id_ or ends),
+        buckets=_buckets(request, nodes or edges, [id_] if id_ else ends),
     )
     left_out = [*_others(edges, [*ends, weight, kind]), *(_others(nodes, of_nodes) if nodes else ())]
     return job, [edges.identity(), nodes.identity() if nodes else []], tuple(left_out)
@@ -110,11 +109,9 @@ def _buckets(request: ShardRequest, table: ParquetTable, columns: Sequence[str])
     return tasks_for(names * (100 + 2 * table.bytes_a_row(columns) / len(columns)), request.memory)
 
 
-def _textual(
-    edges: ParquetTable, ends: Sequence[str], nodes: ParquetTable | None, id_: Sequence[str], names: str | None
-) -> bool:
+def _textual(edges: ParquetTable, ends: Sequence[str], nodes: ParquetTable | None, id_: str, names: str | None) -> bool:
     """Are ids strings? All columns of them must be alike."""
-    columns = [(edges, name) for name in ends] + [(nodes, name) for name in id_ if nodes]
+    columns = [(edges, name) for name in ends] + ([(nodes, id_)] if nodes else [])
     kinds = {f"{table.url}: column {name}": _type(table, name) for table, name in columns if table}
     textual = is_string(_type(edges, ends[0]))
     for where, kind in kinds.items():

@@ -1,0 +1,77 @@
+"""Which columns of a table hold what: by name, or by pattern where there may be several."""
+
+import difflib
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.errors import InputError
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Which columns hold what. Features and labels may be several, by comma and pattern: 'f*,age'."""
+
+    src: str = "src"
+    dst: str = "dst"
+    weight: str | None = None
+    type: str | None = None
+    id: str = "id"
+    features: str | None = None
+    label: str | None = None
+    split: str | None = None
+
+
+def matching(wanted: str, there: Sequence[str], where: str) -> list[str]:
+    """The columns among those that are there that a comma-separated list of names and patterns means."""
+    found: list[str] = []
+    for part in [wanted] if wanted in there else wanted.split(","):
+        names = _named(part, there)
+        if not names:
+            near = difflib.get_close_matches(part.strip(), there, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(there[:20])}"
+            raise InputError(f"{where} has no column {part.strip()!r}: {hint}")
+        if twice := [name for name in names if list(there).count(name) > 1]:
+            raise InputError(f"{where} has several columns {twice[0]!r}: rename all but one")
+        found += [name for name in names if name not in found]
+    return found
+
+
+def _named(part: str, there: Sequence[str]) -> list[str]:
+    """The columns of a name, whatever its signs, or else of a pattern."""
+    exact = next((name for name in (part, part.strip()) if name in there), None)
+    if exact is not None:
+        return [name for name in there if name == exact]
+    return [name for name in there if fnmatch.fnmatchcase(name, part.strip())]
+
+
+def one_column(wanted: str, there: Sequence[str], where: str) -> str:
+    """The one column that a name or pattern means."""
+    found = matching(wanted, there, where)
+    if len(found) > 1:
+        raise InputError(f"{where}: {wanted!r} means {len(found)} columns ({', '.join(found[:5])}): name one")
+    return found[0]
+
+
+def end_columns(src: str, dst: str, there: Sequence[str], where: str) -> list[str]:
+    """The columns of an edge table's sources and destinations, which are two."""
+    ends = [one_column(name, there, where) for name in (src, dst)]
+    if ends[0] == ends[1]:
+        raise InputError(f"{where}: column {ends[0]!r} is named for sources and destinations: each needs its own")
+    return ends
+
+
+def vertex_columns(
+    named: TableColumns, there: Sequence[str], where: str
+) -> tuple[str, list[str], list[str], str | None]:
+    """The columns of a vertex table's ids, features, labels and split; patterns of features pass by the others."""
+    ids, split = one_column(named.id, there, where), one_column(named.split, there, where) if named.split else None
+    labels = matching(named.label, there, where) if named.label else []
+    features = matching(named.features, there, where) if named.features else []
+    others = [name for name in (ids, *labels, split) if name in features]
+    by_name = [part.strip() for part in [named.features, *named.features.split(",")]] if named.features else []
+    if wrong := [name for name in others if name in by_name] or (others if others == features else []):
+        raise InputError(
+            f"{where}: column {wrong[0]!r} is named as a feature, and as id, label or split too: it can be one of them"
+        )
+    return ids, [name for name in features if name not in others], labels, split

@@ -1,0 +1,103 @@
+"""Columns of tables are found by what they are called, and no option for tables goes unheard."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from weft.cli import main
+from weft.errors import ConfigError, InputError
+from weft.graph import EdgeOptions, Graph, TableColumns, import_graph, source_from_tables
+from weft.graph.column_names import end_columns, matching, one_column, vertex_columns
+from weft.graph.columns import splits_of
+from weft.graph.shards.pieces import ParquetTable
+
+
+def test_a_column_of_that_very_name_comes_before_a_pattern():
+    there = ["f0", "f[0]", "a,b", " dst"]
+    assert matching("f[0]", there, "t") == ["f[0]"]
+    assert matching("a,b", there, "t") == ["a,b"]
+    assert matching(" dst", there, "t") == [" dst"]
+    assert matching("f[0], f0", there, "t") == ["f[0]", "f0"]
+    assert matching("f?", there, "t") == ["f0"]
+
+
+def test_where_one_column_is_needed_several_are_refused():
+    with pytest.raises(InputError, match="means 2 columns"):
+        one_column("*", ["src", "dst"], "t")
+
+
+def test_sources_and_destinations_are_two_columns():
+    with pytest.raises(InputError, match="named for sources and destinations"):
+        end_columns("src", "src", ["src", "dst"], "t")
+
+
+def test_a_pattern_of_features_passes_by_ids_labels_and_the_split():
+    there = ["id", "a", "y", "b", "s"]
+    named = TableColumns(features="*", label="y", split="s")
+    assert vertex_columns(named, there, "t") == ("id", ["a", "b"], ["y"], "s")
+
+
+@pytest.mark.parametrize("features", ["y", "a, y", "id", "y*"])
+def test_a_label_or_id_named_as_a_feature_is_refused(features):
+    with pytest.raises(InputError, match="can be one of them"):
+        vertex_columns(TableColumns(features=features, label="y"), ["id", "a", "y"], "t")
+
+
+def test_names_and_patterns_agree_with_the_table(tmp_path):
+    (tmp_path / "edges.csv").write_text("src,dst\n7,30\n")
+    columns = {"id": pa.array([30, 7]), "y": pa.array([0, 1]), "f[0]": pa.array([1, 2]), "f0": pa.array([3, 4])}
+    pa.parquet.write_table(pa.table(columns), tmp_path / "nodes.parquet")
+    for wanted, expected in (("f[0]", [[1], [2]]), ("*", [[1, 3], [2, 4]])):
+        columns_ = TableColumns(features=wanted, label="y")
+        source = source_from_tables(tmp_path / "edges.csv", tmp_path / "nodes.parquet", columns_, None, None)
+        import_graph(source, tmp_path / "out", EdgeOptions(), split="50/50/0", overwrite=True)
+        assert np.array_equal(Graph.open(tmp_path / "out").features, expected)
+
+
+@pytest.mark.parametrize("given", [{"features": "f"}, {"label": "y"}, {"split": "s"}])
+def test_columns_of_vertices_need_their_table(tmp_path, given):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    with pytest.raises(ConfigError, match="name it with --nodes"):
+        source_from_tables(tmp_path / "edges.csv", None, TableColumns(**given), None, None)
+
+
+def test_a_vertex_table_says_how_many_vertices_there_are(tmp_path):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    (tmp_path / "nodes.csv").write_text("id\n0\n1\n")
+    with pytest.raises(ConfigError, match="drop --vertices"):
+        source_from_tables(tmp_path / "edges.csv", tmp_path / "nodes.csv", TableColumns(), None, 5)
+
+
+@pytest.mark.parametrize("option", ["--weight", "--src", "--label", "--ids", "--vertices", "--split-column"])
+def test_options_of_tables_are_refused_for_what_is_none(tmp_path, capsys, option):
+    value = {"--ids": "names", "--vertices": "4"}.get(option, "w")
+    assert main(["import", "cora", str(tmp_path / "out"), option, value]) == 2
+    assert f"{option} goes with tables" in capsys.readouterr().err
+
+
+def test_suffixes_may_be_capitals(tmp_path):
+    (tmp_path / "EDGES.CSV").write_text("src,dst\na,b\n")
+    assert main(["import", str(tmp_path / "EDGES.CSV"), str(tmp_path / "out")]) == 0
+
+
+def test_a_table_that_is_no_utf8_says_so(tmp_path, capsys):
+    (tmp_path / "edges.csv").write_bytes(b"src,dst\n\xe9,b\n")
+    assert main(["import", str(tmp_path / "edges.csv"), str(tmp_path / "out")]) == 2
+    assert "save the table as UTF-8" in capsys.readouterr().err
+
+
+def test_a_split_of_floats_with_gaps_is_one_of_whole_numbers(tmp_path):
+    assert splits_of(pa.chunked_array([pa.array([0.0, 1.0, None, 2.0])]), tmp_path).tolist() == [0, 1, 3, 2]
+    with pytest.raises(InputError, match="can't be read as int64"):
+        splits_of(pa.chunked_array([pa.array([0.5])]), tmp_path)
+
+
+def test_a_folder_of_parquet_files_is_sent_to_where_it_is_read(tmp_path, capsys):
+    folder = tmp_path / "edges.parquet"
+    folder.mkdir()
+    for part in range(3):
+        pa.parquet.write_table(pa.table({"src": [part], "dst": [part + 1]}), folder / f"part-{part}.parquet")
+    assert main(["import", str(folder), str(tmp_path / "out")]) == 2
+    assert "--on ray" in capsys.readouterr().err
+    assert ParquetTable(str(folder)).rows == 3
