@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         cache_folder,
         forget_steps,
         named_errors,
+        remove_all_leftovers,
         remove_leftovers,
         remove_whole,
         steps_folder,

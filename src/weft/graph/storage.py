@@ -6,6 +6,7 @@ A crash or a full disk leaves the old one or none. What a writer that was killed
 import contextlib
 import ctypes
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -64,16 +65,22 @@ def written_beside(path: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what writers of this path that are gone left behind, and put back what they moved aside.
+    """Remove what writers of this path that are gone left behind, and put back what they moved aside."""
+    _tidy(path.parent, glob.escape(path.name))
 
-    Its name may be a pattern.
-    """
-    for left in path.parent.glob(f".{path.name}.writing-*"):
+
+def remove_all_leftovers(folder: Path) -> None:
+    """The same for whatever is in a folder."""
+    _tidy(folder, "*")
+
+
+def _tidy(folder: Path, pattern: str) -> None:
+    for left in folder.glob(f".{pattern}.writing-*"):
         name, _, writer = left.name.rpartition(".writing-")
         pid, _, aside = writer.partition("-")
         if not pid.isdigit() or int(pid) == os.getpid() or not _runs(pid):
-            if aside and not path.with_name(name[1:]).exists():
-                os.rename(left, path.with_name(name[1:]))
+            if aside and not left.with_name(name[1:]).exists():
+                os.rename(left, left.with_name(name[1:]))
             else:
                 _remove(left)
 
@@ -111,7 +118,7 @@ def steps_folder(target: Path, inputs: object) -> Path:
 
 def steps_of(target: Path) -> list[Path]:
     """The folders of all steps towards a target."""
-    return list(target.parent.glob(_steps(target, "*").name))
+    return list(target.parent.glob(glob.escape(_steps(target, "").name) + "*"))
 
 
 def forget_steps(target: Path) -> None:

@@ -21,7 +21,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from weft.errors import StorageError, TrainingError, WeftError, reason_of
-from weft.graph import named_errors, remove_leftovers, remove_whole, written_beside
+from weft.graph import named_errors, remove_all_leftovers, remove_whole, written_beside
 
 VERSION = 2  # 1, of 0.1.0: state.json has no sum of its own
 _REMEDY = ": resume from another one"
@@ -149,7 +149,7 @@ def save_step(folder: Path, keep: int, step: int, tensors: dict[str, Tensor], st
 def tidy(folder: Path) -> None:
     """Remove what runs that were killed have left half written, or half removed."""
     with named_errors(folder, "removing leftovers in"):
-        remove_leftovers(folder / "*")
+        remove_all_leftovers(folder)
 
 
 def newest(folder: Path) -> Checkpoint | None:

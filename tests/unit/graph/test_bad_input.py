@@ -16,7 +16,7 @@ import pytest
 
 from weft.cli import main
 from weft.errors import GraphFormatError, InputError, StorageError
-from weft.graph import DirectoryWriter, Graph, named_errors, remove_leftovers, written_beside
+from weft.graph import DirectoryWriter, Graph, named_errors, remove_all_leftovers, remove_leftovers, written_beside
 from weft.graph.tables import edge_kinds
 
 
@@ -363,9 +363,11 @@ def test_types_of_edges_as_bytes_are_refused(kind):
 def test_what_a_process_left_that_has_ended_is_removed_though_nobody_asked_for_its_end(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # a zombie, as of a launcher that was killed
-    running = f".g.writing-{os.getppid()}"
-    for name in (f".g.writing-{ended.pid}", running):
+    running = f".g[1].writing-{os.getppid()}"
+    for name in (f".g[1].writing-{ended.pid}", running, f".g1.writing-{ended.pid}"):
         (tmp_path / name).mkdir()
-    remove_leftovers(tmp_path / "g")
+    remove_leftovers(tmp_path / "g[1]")  # which is no pattern
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f".g1.writing-{ended.pid}", running]
+    remove_all_leftovers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [running]
     ended.wait()
