@@ -48,6 +48,7 @@ class Command(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is one sentence on stderr and exit code 2."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost worker is told in one sentence, not in C++ frames
+    _open_closed_streams()
     # A terminal that has no character for a line or a name gets a question mark.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -73,6 +74,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("weft: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def _open_closed_streams() -> None:
+    """Where this process was started with closed streams, nobody reads: that is no mistake, and no file is to be them."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _parser(called: str) -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -78,7 +79,6 @@ def _train(
     if args.out and world.rank == 0:
         weft.training.save_model(args.out, model, settings, graph)
         if settings.report.log == "human":
-            print(
-                f"saved to {args.out}; write embeddings or predictions with `weft embed {args.graph} --model {args.out}`"
-            )
+            command = shlex.join(["weft", "embed", str(args.graph), "--model", str(args.out)])
+            print(f"saved to {args.out}; write embeddings or predictions with `{command}`")
     return 0

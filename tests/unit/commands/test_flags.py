@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from weft import cli
+from weft.graph import Graph
 from weft.plan import DEFAULTS, PLACES
 
 OWN = {
@@ -77,3 +78,16 @@ def test_terminals_that_lack_characters_are_written_to(tmp_path):
         done = subprocess.run([sys.executable, "-c", script], env=plain, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == code and "Traceback" not in done.stderr
         assert "gr?ph" in getattr(done, said)
+
+
+@pytest.mark.parametrize("closed", [(1,), (0, 1), (0, 1, 2)])
+def test_closed_streams_are_nobodys_mistake(tmp_path, closed):
+    """As where a daemon starts it: nothing is printed, and no file is taken for a stream."""
+    words = ["generate", "rmat", "g", "--vertices", "100", "--edges", "500"]
+    then = "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    command = f"import os, sys; [os.close(stream) for stream in {closed}]; {then}"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "-m", "weft.cli", *words], cwd=tmp_path, stderr=subprocess.PIPE, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert Graph.open(tmp_path / "g").num_vertices == 100
