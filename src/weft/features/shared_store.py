@@ -15,7 +15,7 @@ from torch import Tensor
 
 from weft.exchange import Communicator, Grouped
 from weft.features.device_store import DeviceStore, joined_tiers
-from weft.features.store import FeatureStore
+from weft.features.store import FeatureStore, distinct_of
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,8 @@ class SharedDeviceStore(DeviceStore):
         if self._places is None:
             rows = super().fetch_all(ids, lane, here)
             return lambda: rows
-        if len(ids) == 1:
-            begun = self._begin(ids[0].numpy(), [], lane, here)
-        else:
-            distinct, at = np.unique(torch.cat(ids).numpy(), return_inverse=True)
-            begun = self._begin(distinct, list(torch.from_numpy(at).split([len(part) for part in ids])), lane, here)
+        distinct, sets = distinct_of(ids) if len(ids) > 1 else (ids[0].numpy(), [])
+        begun = self._begin(distinct, sets, lane, here)
         return lambda: self._finish(begun)
 
     def _fetched(self, ids: Tensor, lane: int, here: bool) -> Tensor:

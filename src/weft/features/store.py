@@ -51,6 +51,12 @@ def _gather_typed(table: HeteroFeatures, ids: np.ndarray, out: Tensor, threads: 
     return out
 
 
+def distinct_of(sets: Sequence[Tensor]) -> tuple[np.ndarray, list[Tensor]]:
+    """What is in any of some sets of vertices, each once; and of each set its places among these."""
+    distinct, at = np.unique(torch.cat([*sets]).numpy(), return_inverse=True)
+    return distinct, list(torch.from_numpy(at).split([len(part) for part in sets]))
+
+
 @dataclass(frozen=True)
 class Sharing:
     """How rows are spread over workers: who owns them, the ways there, and whose rows this worker can read itself."""
@@ -186,9 +192,8 @@ class FeatureStore:
         """As `fetch` for each of several sets, but what is in more than one of them is fetched once."""
         if len(ids) == 1:
             return [self.fetch(ids[0], lane, here)]
-        distinct, at = np.unique(torch.cat(ids).numpy(), return_inverse=True)
+        distinct, places = distinct_of(ids)
         whole = self._fetched(torch.from_numpy(distinct), lane, here)
-        places = torch.from_numpy(at).split([len(part) for part in ids])
         return [self._converted(self._some(whole, part)) for part in places]
 
     def begin_all(self, ids: list[Tensor], lane: int = 0, here: bool = False) -> Callable[[], list[Tensor]]:

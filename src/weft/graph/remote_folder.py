@@ -69,17 +69,15 @@ class RemoteFolder:
 
     def _answer(self, ask: Callable[[], T], name: str) -> T:
         """What a file system answers, in the end."""
-        for wait in _WAITS:
+        waits = iter(_WAITS)
+        while True:
             try:
                 return self._first_answer(ask)
             except Exception as error:  # of a file system's own library: there is no common class
-                if not may_pass(error):
+                wait = next(waits, None) if may_pass(error) else None
+                if wait is None:
                     raise self._told(error, name) from None
             time.sleep(wait)
-        try:
-            return self._first_answer(ask)
-        except Exception as error:
-            raise self._told(error, name) from None
 
     def _first_answer(self, ask: Callable[[], T]) -> T:
         """It is asked by a thread of its own, for some wait for ever."""

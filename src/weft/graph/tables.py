@@ -40,6 +40,7 @@ class Table:
 
     def __init__(self, path: Path | str) -> None:
         self.path, self._name = path, name_at(path)
+        self._columns: list[str] = []
         if isinstance(path, Path) and not path.exists():
             raise StorageError(f"there is no table at {path}: check the path")
         suffixes = [suffix for suffix in self._name.suffixes if suffix not in _COMPRESSED]
@@ -48,7 +49,12 @@ class Table:
             raise InputError(f"{path} is no table that can be read: use .parquet, .csv or .tsv (.gz too)")
 
     def columns(self) -> list[str]:
-        """The names of the columns."""
+        """The names of the columns. They are read once: of a CSV that takes its first block."""
+        if not self._columns:
+            self._columns = self._names()
+        return self._columns
+
+    def _names(self) -> list[str]:
         with self._errors():
             if self._kind in ("parquet", "pq"):
                 with pa.parquet.ParquetFile(self._opened()) as file:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from weft.nn.costs import crossing_costs, kept_of_edges, needs, row_costs
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
-    from weft.nn.depths import check_can_run, check_rows, walk
+    from weft.nn.depths import check_can_run, check_rows, evaluating, walk
     from weft.nn.layerwise import LayerwiseRunner, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build

@@ -1,7 +1,8 @@
 """A model's convolutions, found by a walk through it: how deep each lies, and its widths; and what it does between them."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -103,11 +104,9 @@ def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], 
     check_can_run(model)
     like = max(model.parameters(), key=lambda p: (p.is_floating_point(), p.dim() > 1), default=torch.empty(0))
     like = like.detach().flatten()[:0]
-    modes = {module: module.training for module in model.modules()}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(model):
             width = width or _input_width(model)
-            model.eval()
             x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
             run = Pass([len(x)] * 1000, [types] * 1000, 0)
@@ -124,10 +123,19 @@ def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], 
             f"{type(model).__name__} does not run as forward(x, edge_index), on {width} features of each of some vertices "
             f"({type(error).__name__}: {error})"
         ) from error
+    return deepest
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in eval mode; then each of its modules is as it was."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.eval()
+        yield
     finally:
         for module, training in modes.items():
             module.training = training
-    return deepest
 
 
 def check_can_run(model: nn.Module) -> None:

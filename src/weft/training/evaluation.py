@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
+from weft.graph import SPLITS
 from weft.training.inference import infer
 from weft.training.run import Run
 
-_SPLITS = ("train", "validation", "test")
+_SPLITS = tuple(name for name in SPLITS if name != "unused")
 
 
 def measure(run: Run, split: str) -> dict[str, float]:

@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData
 from weft.exchange import Communicator, Owners, World
 from weft.features import gather
 from weft.graph import Features, Graph, vertex_ranges
-from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending, check_rows, walk
+from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending, check_rows, evaluating, walk
 from weft.placements import Cooperation
 from weft.plan import tp_decoupled
 from weft.sampling import NeighborSampler
@@ -56,11 +56,10 @@ def infer(
     in temporary files under `scratch`.
     """
     graph = Graph.open(graph) if isinstance(graph, str | Path) else as_graph(graph, World(), 0.0)
-    features, modes = graph.features_to_train_on(), {module: module.training for module in model.modules()}
+    features = graph.features_to_train_on()
     dtype = dtype or next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    try:
+    with evaluating(model):
         walk(model.model if isinstance(model, Decoupled) else model, graph.num_features)  # which it must take
-        model.eval()
         if isinstance(model, Decoupled):
             with torch.no_grad():
                 return _infer_decoupled(model, graph, features, dtype)
@@ -69,9 +68,6 @@ def infer(
         with torch.inference_mode():
             store = _Store(graph.num_vertices, memory, scratch)
             return _infer_layerwise(Layerwise(model, graph, dtype, threads), graph.num_vertices, threads, store)
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def _infer_decoupled(model: Decoupled, graph: Graph, features: Features, dtype: torch.dtype) -> Inference:
