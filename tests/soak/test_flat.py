@@ -16,6 +16,7 @@ def graphs(tmp_path_factory):
     return str(folder / "g"), str(folder / "parts")
 
 
+HOUR = 3600.0
 EPOCHS = [120, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 
 
@@ -36,6 +37,13 @@ def test_processes(graphs, processes, epochs, plans):
     if epochs == 120 and len(plans) > 1:
         epochs = 168  # each plan four times
     notes = processes(4, soaked, graphs[1], epochs, plans, hosts=[0, 0, 1, 1], timeout=250)
+    assert [growth(of_one) for of_one in notes] == [{}] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4500)
+def test_an_hour(graphs, processes):
+    notes = processes(4, soaked, graphs[1], 10**6, PLANS, HOUR, hosts=[0, 0, 1, 1], timeout=250)
     assert [growth(of_one) for of_one in notes] == [{}] * 4
 
 
