@@ -8,7 +8,8 @@ and a slow processor, too), hosts and memory, so that values and pairs of values
 their names, are for tuning; the others are set aside (--half). Each is one run of four workers with a thread each: the
 planner is asked, trained by as in a run until nothing is left to try, and then the named plans, with caches of its sizes and
 without, its choice, its runners-up and what it tried are measured in turn. A finished task is a line of the file, and is
-skipped when the command is started again. The cluster is probed once for each kind of links and hosts, into files beside it.
+skipped when the command is started again. What the tables need of it goes to a second file, in the project (--kept). The
+cluster is probed once for each kind of links and hosts, into files beside the first.
 
 Regret is by the seconds of a run: planning, what trying others took longer, filling the cache, and so many epochs (--run),
 beside the least that any plan takes for its cache and its epochs alone. The fastest of thirty plans is partly the luckiest:
@@ -30,17 +31,21 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from allocation import real
 from cluster import graphs, spread
-from planner_tables import RUN, finalists, report
+from papers.records import commit, machine
+from planner_tables import RUN, brief, finalists, report
 
 from weft.graph import Graph
 from weft.lab import Sandbox
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKER = ROOT / "benchmarks" / "peers" / "weft" / "plans.py"
+KEPT = ROOT / "benchmarks" / "records" / "planner.jsonl"
 WORKERS = 4
 VALUES = {
     "graph": ["communities", "rmat", "debian", "facebook-johns"],
@@ -81,18 +86,26 @@ def half_of(name):
     return HALVES[hashlib.sha256(name.encode()).digest()[1] % 2]
 
 
-def finished(file, scale):
+def finished(files, scale):
     """The records of this scale by task: the last of each, the oldest first."""
     found = {}
-    for line in file.read_text().splitlines() if file.exists() else []:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue  # a line that a stopped run left unfinished
+    for record in itertools.chain(*map(every, files)):
         if record["scale"] == scale:
             found.pop(record["name"], None)
             found[record["name"]] = record
     return found
+
+
+def known(args):
+    """The finished tasks: whole records, or what is kept of others."""
+    return finished((args.kept, args.out), scale_of(args))
+
+
+def every(file):
+    """All records in a file, but for a line that a stopped run left unfinished."""
+    for line in file.read_text().splitlines() if file.exists() else []:
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
 def append(file, record):
@@ -102,6 +115,19 @@ def append(file, record):
         out.write(json.dumps(record).encode() + b"\n")
         out.flush()
         os.fsync(out.fileno())
+
+
+def keep(file, record, scale):
+    """A task in place of its earlier record, in a file of short ones; it is whole at any time."""
+    stamped = brief(record) | {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        "machine": machine(),
+        "commit": commit(),
+    }
+    others = [other for other in every(file) if (other["name"], other["scale"]) != (record["name"], scale)]
+    made = file.with_suffix(".new")
+    made.write_text("".join(json.dumps(one) + "\n" for one in [*others, stamped]))
+    made.replace(file)
 
 
 def wanted(args, done):
@@ -214,7 +240,7 @@ def scale_of(args):
 
 def run(args):
     """Measure what there is time for; how many tasks failed."""
-    done, start, longest, failed = finished(args.out, scale_of(args)), time.monotonic(), 0.0, 0
+    done, start, longest, failed = known(args), time.monotonic(), 0.0, 0
     todo = wanted(args, done)
     for number, task in enumerate(todo):
         begun = time.monotonic()
@@ -228,6 +254,7 @@ def run(args):
         failed += record is None
         if record is not None:
             append(args.out, record)
+            keep(args.kept, record, scale_of(args))
             done[record["name"]] = record
         print(f"{'failed after' if record is None else 'took'} {time.monotonic() - begun:.0f} s", flush=True)
     return failed
@@ -243,6 +270,7 @@ def part(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/planner.jsonl"))
+    parser.add_argument("--kept", type=Path, default=KEPT, help="short records of finished tasks (%(default)s)")
     parser.add_argument("--data", type=Path, default=Path("data/benchmarks"))
     parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared" / "data", help="real graphs")
     parser.add_argument("--tasks", type=int, default=60)
@@ -291,10 +319,10 @@ def main():
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # hosts without names are no news
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that sandboxes are removed
     if args.list:
-        print("\n".join(map(name_of, wanted(args, finished(args.out, scale_of(args))))))
+        print("\n".join(map(name_of, wanted(args, known(args)))))
         return
     failed = 0 if args.report else run(args)
-    report([record for name, record in finished(args.out, scale_of(args)).items() if asked_for(name, args)])
+    report([record for name, record in known(args).items() if asked_for(name, args)])
     if failed:
         raise SystemExit(f"{failed} tasks failed: see above, then start the command again")
 

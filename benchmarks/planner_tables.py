@@ -7,6 +7,8 @@ the chosen one (its cache is filled) and its epochs, beside the least that any p
 from collections import Counter, defaultdict
 from statistics import mean, median
 
+from weft.plan import Plan
+
 NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap", "push", "pull")
 ALWAYS = ("gdp", "nfp", "snp", "dnp", "split")
 RUN = 30  # epochs of a run that planning is held against
@@ -30,6 +32,24 @@ def report(records):
     print(
         f"\nnoise: an epoch is {median(off):.1%} off its plan's median (median; mean {mean(off):.1%}, worst {max(off):.0%})"
     )
+
+
+def brief(record):
+    """What these tables and --finals need of a record: short enough to be kept in the project."""
+    plans = {name: _brief(plan) for name, plan in record["plans"].items()}
+    planner = {key: value for key, value in record["planner"].items() if key != "reasons"}
+    return record | {"planner": planner, "plans": plans}
+
+
+def _brief(plan):
+    options = {key: value for key, value in plan["plan"].items() if value != getattr(Plan, key, None)}
+    figures = {key: plan[key] for key in ("ready", "seconds", "cpu", "bytes") if key in plan}
+    kept = {key: float(f"{value:.4g}") for key, value in figures.items()}
+    if "epochs" in plan:
+        kept["epochs"] = [float(f"{epoch:.4g}") for epoch in plan["epochs"]]
+    of = plan["predicted"]
+    predicted = {"seconds": float(f"{of['seconds']:.4g}"), "excluded": of["excluded"]}
+    return {"plan": options, **kept, "predicted": predicted}
 
 
 def seconds(record, name):

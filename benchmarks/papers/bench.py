@@ -14,7 +14,7 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.graph import BUILT_IN, EdgeOptions, Graph, communities, from_folder, import_graph, rmat
 from weft.lab import Sandbox
-from weft.partition import allocate, write_partitioned
+from weft.partition import TrainingTask, allocate, write_partitioned
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK, WHOLE = "quick", "whole"
@@ -62,12 +62,15 @@ class Bench:
         """The part of each vertex."""
         return allocate(self.graph(name), parts, method, **goal)
 
-    def parts(self, name: str, parts: int, method: str = "metis", width: int = 100) -> Path:
-        """The directory of a graph that is partitioned."""
-        path = self.data / f"{self._path(name, width).name}-{method}-{parts}"
+    def parts(
+        self, name: str, parts: int, method: str = "metis", width: int = 100, task: TrainingTask | None = None
+    ) -> Path:
+        """The directory of a graph that is partitioned; `task`: the training that it is for, for methods that ask."""
+        of_task = "" if task is None else f"-for-{'-'.join(map(str, task.fanouts))}-{task.batch_size}"
+        path = self.data / f"{self._path(name, width).name}-{method}-{parts}{of_task}"
         if not path.exists():
             graph = self.graph(name, width)
-            write_partitioned(graph, allocate(graph, parts, method), parts, path)
+            write_partitioned(graph, allocate(graph, parts, method, task=task), parts, path)
         return path
 
     def plans(

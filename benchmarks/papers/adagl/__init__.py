@@ -1,5 +1,5 @@
 """AdaGL: Adaptive Learning for Agile Distributed Training of Gigantic GNNs."""
 
-from papers.adagl import figure5, table1, tables
+from papers.adagl import epochs, figure5, table1, tables
 
-SHEETS = (table1.SHEET, *figure5.SHEETS, *tables.SHEETS)
+SHEETS = (table1.SHEET, epochs.SHEET, *figure5.SHEETS, *tables.SHEETS)

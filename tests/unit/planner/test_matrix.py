@@ -76,8 +76,22 @@ def test_a_finished_task_is_read_back_and_a_torn_line_is_not(matrix, tmp_path):
     file.write_text('{"name": "torn')
     matrix.append(file, record("rmat", MEASURED))
     matrix.append(file, record("communities", MEASURED) | {"scale": {"vertices": 10}})
-    assert list(matrix.finished(file, scale)) == ["rmat"]
+    assert list(matrix.finished([file, tmp_path / "none"], scale)) == ["rmat"]
     assert json.loads(file.read_text().splitlines()[1])["name"] == "rmat"
+
+
+def test_what_is_kept_of_a_task_tells_the_same(matrix, tables, tmp_path, capsys):
+    file, scale = tmp_path / "kept.jsonl", {"vertices": 9}
+    whole = [record("rmat", MEASURED), record("communities", MEASURED, chosen="snp", excluded=["dnp"])]
+    for one in [record("rmat", MEASURED, chosen="nfp"), *whole]:  # the first is measured again
+        matrix.keep(file, one, scale)
+    kept = matrix.finished([file], scale)
+    assert list(kept) == ["rmat", "communities"] and kept["rmat"]["plans"]["gdp"]["plan"] == {"layers": ["local"]}
+    assert kept["rmat"].keys() >= {"date", "machine", "commit"} and "workers" not in kept["rmat"]["plans"]["gdp"]
+    tables.report(whole)
+    told = capsys.readouterr().out
+    tables.report(list(kept.values()))
+    assert capsys.readouterr().out == told
 
 
 def test_regret_and_errors(tables):
