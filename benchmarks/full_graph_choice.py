@@ -6,8 +6,8 @@
 Tasks are GCN and GAT of 2 to 4 layers, links of 100 Mbit/s and 1 Gbit/s; half of them have wide hidden rows, half an R-MAT
 graph in place of communities. Each is one `weft plan --full-graph --measure`: halo, tp and what else was searched are
 predicted, and trained for some epochs in one run. tp-decoupled trains another model, and is never chosen: it is measured by
-itself. The cluster is probed once for each link, into files beside the records, which are a line a task; finished ones are
-skipped when the command is started again.
+itself. The cluster is probed once for each link, into files beside the graphs. A finished task is a line of the records, in the
+project, and is skipped when the command is started again.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from cluster import graphs
-from planner import append, finished
+from planner import ROOT, append, finished, stamp
 
 from weft.lab import Sandbox
 
@@ -41,7 +41,7 @@ def tasks():
 
 def measure(args):
     """Measure what there is time for."""
-    start, longest, done = time.monotonic(), 0.0, finished(args.out, scale_of(args))
+    start, longest, done = time.monotonic(), 0.0, finished([args.out], scale_of(args))
     for name, task in tasks().items():
         if name in done:
             continue
@@ -53,7 +53,7 @@ def measure(args):
         exact, other = answer(task, args), answer(task, args, "--plan", OTHER_MODEL)
         plans = {**plans_of(exact), OTHER_MODEL: plans_of(other)[OTHER_MODEL]}
         figures = {"chosen": exact["best"]["name"], "planning": exact["took"], "plans": plans}
-        append(args.out, {"name": name, "task": task, "scale": scale_of(args)} | figures)
+        append(args.out, {"name": name, "task": task, "scale": scale_of(args)} | figures | stamp())
         longest = max(longest, time.monotonic() - begun)
         print(f"took {time.monotonic() - begun:.0f} s", flush=True)
 
@@ -73,7 +73,7 @@ def answer(task, args, *more):
 
 def cluster_of(link, args):
     """The file that describes such hosts, probed if it is not there."""
-    file = args.out.parent / f"cluster-{link}-{HOSTS}.toml"
+    file = args.data / f"cluster-{link}-{HOSTS}.toml"
     if not file.exists():
         on_hosts(link, ["probe", "--rounds=2", f"--out={file}"])
     return file
@@ -122,17 +122,17 @@ def report(records):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("data/benchmarks"))
-    parser.add_argument("--out", type=Path, default=Path("data/benchmarks/full-graph-choice.jsonl"))
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "records" / "full_graph_choice.jsonl")
     parser.add_argument("--vertices", type=int, default=60_000)
     parser.add_argument("--edges", type=int, default=1_000_000)
     parser.add_argument("--epochs", type=int, default=5, help="measured by each plan")
     parser.add_argument("--minutes", type=float, default=0, help="start no task that would likely end later; 0: all")
     parser.add_argument("--report", action="store_true", help="measure nothing, print what was measured")
     args = parser.parse_args()
-    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.data.mkdir(parents=True, exist_ok=True)
     if not args.report:
         measure(args)
-    report([*finished(args.out, scale_of(args)).values()])
+    report([*finished([args.out], scale_of(args)).values()])
 
 
 if __name__ == "__main__":

@@ -130,6 +130,11 @@ def keep(file, record, scale):
     made.replace(file)
 
 
+def stamp():
+    """When, on what and of which commit something is measured."""
+    return {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"), "machine": machine(), "commit": commit()}
+
+
 def wanted(args, done):
     """The tasks that this call is for, without those that are finished; with --again all, the longest finished first."""
     chosen = [task for task in tasks(args.tasks) if asked_for(name_of(task), args)][args.slice[0] - 1 :: args.slice[1]]
