@@ -6,8 +6,8 @@
 Tasks are GCN and GAT of 2 to 4 layers, links of 100 Mbit/s and 1 Gbit/s; half of them have wide hidden rows, half an R-MAT
 graph in place of communities. Each is one `weft plan --full-graph --measure`: halo, tp and what else was searched are
 predicted, and trained for some epochs in one run. tp-decoupled trains another model, and is never chosen: it is measured by
-itself. The cluster is probed once for each link, into files beside the graphs. A finished task is a line of the records, in the
-project, and is skipped when the command is started again.
+itself. The cluster is probed once for each link, into files beside the graphs. A finished task is a line of the records, in
+the project, and is skipped when the command is started again.
 """
 
 import argparse
