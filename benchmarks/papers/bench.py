@@ -1,4 +1,8 @@
-"""What sheets run on: graphs of two sizes, their allocations, and hosts of a sandbox; made once, kept in a folder."""
+"""What sheets run on: graphs of two sizes, their allocations, and hosts of a sandbox; made once, kept in a folder.
+
+A sheet says what it measures in whole size, and where quick size may have less of it: `ends` of an axis, the `first` of
+several kinds, `fewer` of what is counted. What less is, is said here alone.
+"""
 
 import json
 import sys
@@ -7,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +22,6 @@ from weft.lab import Sandbox
 from weft.partition import TrainingTask, allocate, write_partitioned
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK, WHOLE = "quick", "whole"
 REAL = (
     "debian",
     "facebook-johns",
@@ -27,22 +31,53 @@ GENERATED: Mapping[str, Callable[..., Graph]] = {
     "communities": communities,
     "rmat": partial(rmat, classes=47, width=100, train=0.08),
 }
-SIZES = {QUICK: (60_000, 1_250_000), WHOLE: (240_000, 5_000_000)}  # vertices and edges of generated ones
 _WORKERS = ROOT / "benchmarks" / "peers" / "weft"
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured. Records are of a size as it is written out, so that those of another one don't pass for it."""
+
+    name: str
+    vertices: int  # of generated graphs
+    edges: int
+
+    def __str__(self) -> str:
+        return f"{self.name} size (generated graphs: {self.vertices:,} vertices, {self.edges:,} edges)"
+
+
+WHOLE = Size("whole", 240_000, 5_000_000)
+QUICK = Size("quick", 30_000, 625_000)
+SIZES = (WHOLE, QUICK)
+_LESS = 8  # times fewer batches, seeds or roots in quick size: as much as its graphs are smaller
 
 
 @dataclass(frozen=True)
 class Bench:
     """Where and at which size sheets are measured."""
 
-    quick: bool
+    size: Size
     data: Path
     shared: Path  # the real graphs
 
     @property
-    def size(self) -> str:
-        """In a word."""
-        return QUICK if self.quick else WHOLE
+    def _quick(self) -> bool:
+        return self.size.name == QUICK.name
+
+    def ends(self, axis: Sequence[T]) -> tuple[T, ...]:
+        """The values of an axis; in quick size the first and the last."""
+        return (axis[0], axis[-1]) if self._quick else tuple(axis)
+
+    def first(self, kinds: Sequence[T]) -> tuple[T, ...]:
+        """Graphs, models or other kinds; in quick size the first of them alone."""
+        return tuple(kinds[:1] if self._quick else kinds)
+
+    def fewer(self, count: int) -> int:
+        """So many seeds, batches or rounds; in quick size an eighth, and at least one."""
+        return max(1, count // _LESS) if self._quick else count
 
     def graph(self, name: str, width: int = 100) -> Graph:
         """A real graph, undirected, or a generated one; `width` is of a generated one's features."""
@@ -54,9 +89,8 @@ class Bench:
                     raise ConfigError(f"{folder} is not there: say with --shared where the real graphs are")
                 import_graph(from_folder(folder), path, EdgeOptions(undirected=True))
             return Graph.open(path)
-        vertices, edges = SIZES[self.size]
-        path = self._path(name, width)
-        return Graph.open(path) if path.exists() else GENERATED[name](path, vertices=vertices, edges=edges, width=width)
+        path, size = self._path(name, width), {"vertices": self.size.vertices, "edges": self.size.edges}
+        return Graph.open(path) if path.exists() else GENERATED[name](path, **size, width=width)
 
     def owners(self, name: str, parts: int, method: str, **goal: Any) -> np.ndarray:
         """The part of each vertex."""
@@ -91,25 +125,29 @@ class Bench:
             "named": list(plans),
             "settings": dict(settings),
         }
-        job |= {"rounds": 1 if self.quick else 3, "epochs": 2 if self.quick else 5, "enough": 3.0, "slow": 4.0}
+        job |= {"rounds": self.fewer(3), "epochs": 2 if self._quick else 5, "enough": 3.0, "slow": 4.0}
         found: dict[str, Any] = self._on_hosts("plans", job, Sandbox(hosts, workers, link))[-1]["plans"]
         return found
 
     def epochs(
-        self, graph: Path, settings: Mapping[str, Any], plan: Mapping[str, Any], *, hosts: int = 4, link: str = "1gbit"
-    ) -> list[dict[str, Any]]:
-        """Every measured epoch of a run by one plan, on hosts like these."""
-        job = {"graph": str(graph), "epochs": 4 if self.quick else 10, "options": dict(plan), **settings}
-        return self._on_hosts("distributed", job, Sandbox(hosts, link=link))
+        self, settings: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], *, hosts: int = 4, link: str = "1gbit"
+    ) -> list[list[dict[str, Any]]]:
+        """Every measured epoch of each run, one after another on hosts like these; `runs`: each one's graph and options."""
+        own = [{"graph": str(run["graph"]), "options": run["options"]} for run in runs]
+        job = {"epochs": 4 if self._quick else 6, "options": {}, "runs": own, **settings}
+        lines = self._on_hosts("distributed", job, Sandbox(hosts, link=link), 900.0 * len(runs))
+        return [[line for line in lines if line["run"] == number] for number in range(len(runs))]
 
-    def _on_hosts(self, script: str, job: Mapping[str, Any], hosts: Sandbox) -> list[dict[str, Any]]:
+    def _on_hosts(
+        self, script: str, job: Mapping[str, Any], hosts: Sandbox, timeout: float = 900.0
+    ) -> list[dict[str, Any]]:
         """The figures that the workers of a sandbox print, line by line."""
         with tempfile.TemporaryDirectory() as folder:
             file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
             file.write_text(json.dumps(job))
             command = [sys.executable, str(_WORKERS / f"{script}.py"), str(file)]
             with hosts as sandbox, open(out, "wb") as output:
-                code = sandbox.run(command, output=output, timeout=900.0)
+                code = sandbox.run(command, output=output, timeout=timeout)
             lines = [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
         if code or not lines:
             raise ConfigError(f"a run on {hosts.hosts} hosts of a sandbox ended with code {code}: see above")
@@ -117,4 +155,9 @@ class Bench:
 
     def _path(self, name: str, width: int) -> Path:
         of_real = name in REAL
-        return self.data / (name if of_real else f"{name}-{self.size}-{width}")
+        return self.data / (name if of_real else f"{name}-{self.size.vertices}-{width}")
+
+
+def medians(epochs: Sequence[Mapping[str, Any]], keys: Mapping[str, str]) -> dict[str, float]:
+    """Figures of the epochs after the first one; `keys`: by what they are called."""
+    return {name: median(epoch[key] for epoch in epochs[1:]) for name, key in keys.items()}

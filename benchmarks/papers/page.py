@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 from papers import PAPERS
-from papers.bench import QUICK, ROOT, WHOLE
+from papers.bench import QUICK, ROOT, WHOLE, Size
 from papers.records import Record, Records
 from papers.run import findings, measured, sheets_of
 from papers.sheet import Chart, Finding, Picture, Sheet
@@ -26,14 +26,16 @@ _HEAD = """# The papers' evaluations on this machine
 
 Built by `python -m papers` from the records in `benchmarks/papers/records`: what each table or figure claims, what Weft
 measured, and whether the shape holds. The graphs are the real ones of `../shared/data` and generated ones; absolute figures
-are not those of the papers' clusters. `make papers PAPER=apt` measures a paper's sheets again (`QUICK=1`: in minutes).
+are not those of the papers' clusters. `make papers PAPER=apt` measures a paper's sheets again: about half an hour on two
+quiet processors; with `QUICK=1`, on smaller graphs and with fewer cases, under three minutes, graphs made first included. A
+sheet shows its records of whole size, if there are any; the line below it says which size they are of.
 """
 DOCS = ROOT / "docs"
 PICTURES = DOCS / "pictures" / "papers"
 _WIDE, _NARROW = 900.0, 345.0  # pixels, as on the planner's pages
 
 
-def size_of(sheet: Sheet, records: Records) -> str:
+def size_of(sheet: Sheet, records: Records) -> Size:
     """The size to show: whole, if it was measured."""
     return WHOLE if measured(sheet, records, WHOLE) else QUICK
 
@@ -65,7 +67,7 @@ def pictures(paper: str, folder: Path) -> Mapping[str, str]:
     return found
 
 
-def terminal(sheet: Sheet, records: Records, size: str) -> str:
+def terminal(sheet: Sheet, records: Records, size: Size) -> str:
     """A sheet's claims and figures as lines."""
     lines = [f"\n{sheet.name}: {sheet.title}"]
     for one in findings(sheet, records, size):
@@ -75,7 +77,8 @@ def terminal(sheet: Sheet, records: Records, size: str) -> str:
 
 def verdict(finding: Finding) -> str:
     """Whether the shape holds, in words."""
-    return "holds" if finding.holds else f"does not hold: {finding.why}" if finding.why else "does not hold"
+    word = {True: "holds", False: "does not hold", None: "can't be told"}[finding.holds]
+    return f"{word}: {finding.why}" if finding.why and not finding.holds else word
 
 
 def html(folder: Path) -> str:
@@ -96,7 +99,7 @@ def html(folder: Path) -> str:
 
 def _sheet_text(sheet: Sheet, records: Records) -> str:
     size = size_of(sheet, records)
-    rows = records.of(sheet.name, size)
+    rows = records.of(sheet.name, str(size))
     lines = [f"### {sheet.name}: {sheet.title}\n", f"{sheet.about}\n", "| paper | Weft | |", "|---|---|---|"]
     lines += [_line(one.claim, one.found, verdict(one)) for one in findings(sheet, records, size)]
     names = _columns(rows)
@@ -107,7 +110,7 @@ def _sheet_text(sheet: Sheet, records: Records) -> str:
 
 def _sheet_html(sheet: Sheet, records: Records) -> str:
     size = size_of(sheet, records)
-    rows = records.of(sheet.name, size)
+    rows = records.of(sheet.name, str(size))
     names = _columns(rows)
     claims = [
         row(one.claim, [one.found, verdict(one)], "best" if one.holds else None)
@@ -153,6 +156,6 @@ def _origin(rows: Sequence[Record]) -> str:
         return ", ".join(dict.fromkeys(values))
 
     return (
-        f"{rows[0].size} size, {told(one.date[:10] for one in rows)}, {told(one.machine for one in rows)}, commit "
+        f"{rows[0].size}, {told(one.date[:10] for one in rows)}, {told(one.machine for one in rows)}, commit "
         f"{told(one.commit for one in rows)}: `{told(one.command for one in rows)}`"
     )

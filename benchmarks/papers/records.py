@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from papers.bench import SIZES
+
 HERE = Path(__file__).parent
 FOLDER = HERE / "records"
 CHANGED = "-dirty"  # after a commit whose files were changed since
@@ -19,7 +21,7 @@ class Record:
 
     sheet: str
     case: str
-    size: str  # quick or whole
+    size: str  # as it is written out
     figures: Mapping[str, float]
     seconds: float  # that it took
     date: str
@@ -62,9 +64,9 @@ class Records:
         self._write()
 
     def keep(self, sheet: str, size: str, cases: Iterable[str]) -> None:
-        """Drop a sheet's records of cases that are no more, and put the others into the order of the sheet."""
-        order = {(sheet, case, size): None for case in cases}
-        others = {key: one for key, one in self._kept.items() if (key[0], key[2]) != (sheet, size)}
+        """Drop a sheet's records of cases and sizes that are no more, and put the others into the order of the sheet."""
+        order, sizes = [(sheet, case, size) for case in cases], {*map(str, SIZES)} - {size}
+        others = {key: one for key, one in self._kept.items() if key[0] != sheet or key[2] in sizes}
         self._kept = others | {key: self._kept[key] for key in order if key in self._kept}
         self._write()
 

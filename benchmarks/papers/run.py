@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
-from papers.bench import QUICK, Bench
+from papers.bench import Bench, Size
 from papers.records import Record, Records, commit, machine
 from papers.sheet import Finding, Measured, Sheet
 from weft.errors import ConfigError
@@ -23,9 +23,9 @@ def sheets_of(paper: str, only: Iterable[str] = ()) -> list[Sheet]:
 
 def measure(sheet: Sheet, bench: Bench, records: Records, command: str, again: bool = False) -> None:
     """Measure the cases of a sheet that have no record of this commit; `again`: all of them."""
-    now, cases = commit(), sheet.cases(bench)
+    now, cases, size = commit(), sheet.cases(bench), str(bench.size)
     for case, run in cases.items():
-        key = (sheet.name, case, bench.size)
+        key = (sheet.name, case, size)
         if key in records and records[key].stands(now) and not again:
             continue
         print(f"{sheet.name}: {case}", end=" ", file=sys.stderr, flush=True)
@@ -35,16 +35,16 @@ def measure(sheet: Sheet, bench: Bench, records: Records, command: str, again: b
         date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
         records.add(Record(*key, figures, round(took, 1), date, machine(), now, command))
         print(f"{took:.1f} s", file=sys.stderr, flush=True)
-    records.keep(sheet.name, bench.size, cases)
+    records.keep(sheet.name, size, cases)
 
 
-def measured(sheet: Sheet, records: Records, size: str) -> Measured:
+def measured(sheet: Sheet, records: Records, size: Size) -> Measured:
     """A sheet's figures by case; none while a case is not measured yet."""
-    found = {record.case: record.figures for record in records.of(sheet.name, size)}
-    return found if found.keys() >= sheet.cases(Bench(size == QUICK, Path(), Path())).keys() else {}
+    found = {record.case: record.figures for record in records.of(sheet.name, str(size))}
+    return found if found.keys() >= sheet.cases(Bench(size, Path(), Path())).keys() else {}
 
 
-def findings(sheet: Sheet, records: Records, size: str) -> Iterator[Finding]:
+def findings(sheet: Sheet, records: Records, size: Size) -> Iterator[Finding]:
     """What the paper claims beside what is recorded."""
     found = measured(sheet, records, size)
     return iter(sheet.compare(found) if found else ())

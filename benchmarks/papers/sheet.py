@@ -1,9 +1,9 @@
 """A sheet: a table or figure of a paper as data. What it claims, what runs here, and how the two are compared."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -21,8 +21,8 @@ class Finding:
 
     claim: str  # with the paper's own numbers
     found: str
-    holds: bool
-    why: str = ""  # where it does not hold
+    holds: bool | None  # None: what was measured is too little to tell
+    why: str = ""  # where it does not hold, or can't be told
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,32 @@ class Picture:
     draw: Callable[..., str]  # of what is measured of each of them; of some there may be nothing
 
 
+def values(measured: Measured, place: int = 0) -> list[str]:
+    """What cases called "debian, hidden 32" have at one place: the graphs, the models or whatever it is there."""
+    return list(dict.fromkeys(case.split(", ")[place] for case in measured))
+
+
 def grid(
     run: Callable[..., Figures], bench: Bench, name: str, *axes: Iterable[Any]
 ) -> Mapping[str, Callable[[], Figures]]:
     """A case for each point of some axes: run(bench, *point), by `name`, a format of the point's values."""
     return {name.format(*point): partial(run, bench, *point) for point in product(*axes)}
+
+
+def grid_in_turn(
+    run: Callable[..., Sequence[Figures]], bench: Bench, name: str, *axes: Iterable[Any]
+) -> Mapping[str, Callable[[], Figures]]:
+    """The same where the last axis is measured in one go, when its first point is: run(bench, *others, axis)."""
+    *others, last = map(tuple, axes)
+    cases: dict[str, Callable[[], Figures]] = {}
+    for point in product(*others):
+        found = cache(partial(run, bench, *point, last))
+        cases |= {name.format(*point, value): partial(_at, found, number) for number, value in enumerate(last)}
+    return cases
+
+
+def _at(found: Callable[[], Sequence[Figures]], number: int) -> Figures:
+    return found()[number]
 
 
 def check_rights(paper: str, sheets: Iterable[Sheet]) -> None:

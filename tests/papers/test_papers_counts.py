@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from papers.adagl.task import busiest
 from papers.apt import figure11
-from papers.bench import Bench
+from papers.bench import Bench, Size
 from papers.draws import Draws
 from papers.foreseen import foreseen, hosts, megabytes
 from papers.gsplit import table4
@@ -25,10 +25,9 @@ SETTINGS = {"model": "sage", "hidden": 8, "fanouts": (3, 3), "batch_size": 16, "
 
 
 @pytest.fixture
-def small(tmp_path, monkeypatch):
+def small(tmp_path):
     """Sheets on graphs of 2,000 vertices."""
-    monkeypatch.setitem(Bench.graph.__globals__["SIZES"], "quick", (2000, 20000))
-    return Bench(True, tmp_path, tmp_path / "nothing is shared")
+    return Bench(Size("quick", 2000, 20000), tmp_path, tmp_path / "nothing is shared")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import count
 
@@ -20,10 +21,15 @@ from weft.planner import Sweep
 
 
 @pytest.fixture
-def small(tmp_path, monkeypatch):
+def small(tmp_path):
     """Sheets on graphs of 2,000 vertices."""
-    monkeypatch.setitem(bench.SIZES, "quick", (2000, 20000))
-    return bench.Bench(True, tmp_path, tmp_path / "nothing is shared")
+    return bench.Bench(bench.Size("quick", 2000, 20000), tmp_path, tmp_path / "nothing is shared")
+
+
+@pytest.fixture
+def few(tmp_path):
+    """Sheets in quick size, of which no graph is made."""
+    return bench.Bench(bench.QUICK, tmp_path, tmp_path)
 
 
 def made(name="Table 9", cases=("a", "b"), **others):
@@ -41,49 +47,85 @@ def made(name="Table 9", cases=("a", "b"), **others):
 
 
 def figures(kept, name="Table 9"):
-    return {one.case: one.figures["x"] for one in kept.of(name, "quick")}
+    return {one.case: one.figures["x"] for one in kept.of(name, str(bench.QUICK))}
 
 
-def test_a_case_of_this_commit_is_not_measured_again(small, tmp_path, monkeypatch):
+def test_a_case_of_this_commit_is_not_measured_again(few, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "commit", lambda: "abc")
     kept = records.Records("apt", tmp_path)
-    run.measure(made(cases=("a",)), small, kept, "make")
+    run.measure(made(cases=("a",)), few, kept, "make")
     assert figures(kept) == {"a": 1}
     resumed = records.Records("apt", tmp_path)
-    run.measure(made(), small, resumed, "make")  # it goes on where it was stopped
+    run.measure(made(), few, resumed, "make")  # it goes on where it was stopped
     assert figures(resumed) == {"a": 1, "b": 1}
-    run.measure(made(), small, resumed, "make", again=True)
+    run.measure(made(), few, resumed, "make", again=True)
     assert figures(resumed) == {"a": 1, "b": 2}
     monkeypatch.setattr(run, "commit", lambda: "abd")
-    run.measure(made(cases=("b", "a")), small, resumed, "make")
+    run.measure(made(cases=("b", "a")), few, resumed, "make")
     assert figures(records.Records("apt", tmp_path)) == {"b": 1, "a": 2}
 
 
-def test_a_sheet_is_shown_when_all_its_cases_are_measured(small, tmp_path, monkeypatch):
+def test_a_sheet_is_shown_when_all_its_cases_are_measured(few, tmp_path, monkeypatch):
     kept, whole = records.Records("apt", tmp_path), made()
     monkeypatch.setattr(page, "sheets_of", lambda paper: [whole] if paper == "apt" else [])
-    run.measure(made(cases=("a",)), small, kept, "make")
+    run.measure(made(cases=("a",)), few, kept, "make")
     assert "Table 9" not in page.markdown(tmp_path) + page.html(tmp_path)
-    assert [*run.findings(whole, kept, "quick")] == []
-    run.measure(whole, small, kept, "make")
+    assert [*run.findings(whole, kept, bench.QUICK)] == []
+    run.measure(whole, few, kept, "make")
     assert "Table 9" in page.markdown(tmp_path)
 
 
-def test_what_was_changed_since_a_commit_is_always_measured(small, tmp_path, monkeypatch):
+def test_what_was_changed_since_a_commit_is_always_measured(few, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "commit", lambda: f"abc{records.CHANGED}")
     kept, one = records.Records("apt", tmp_path), made(cases=("a",))
-    run.measure(one, small, kept, "make")
-    run.measure(one, small, kept, "make")
+    run.measure(one, few, kept, "make")
+    run.measure(one, few, kept, "make")
     assert figures(kept) == {"a": 2}
 
 
-def test_cases_that_are_no_more_leave_the_records(small, tmp_path):
+def test_cases_that_are_no_more_leave_the_records(few, tmp_path):
     kept = records.Records("apt", tmp_path)
-    run.measure(made(), small, kept, "make")
-    run.measure(made("Table 8", cases=("c",)), small, kept, "make")
-    run.measure(made(cases=("b",)), small, kept, "make")
-    assert [one.case for one in kept.of("Table 9", "quick")] == ["b"]
-    assert [one.case for one in kept.of("Table 8", "quick")] == ["c"]
+    run.measure(made(), few, kept, "make")
+    run.measure(made("Table 8", cases=("c",)), few, kept, "make")
+    run.measure(made(cases=("b",)), few, kept, "make")
+    assert [one.case for one in kept.of("Table 9", str(bench.QUICK))] == ["b"]
+    assert [one.case for one in kept.of("Table 8", str(bench.QUICK))] == ["c"]
+
+
+def test_records_of_another_size_do_not_pass_for_this_one(few, tmp_path, monkeypatch):
+    one, older = made(cases=("a",)), bench.Size("quick", 60_000, 1_250_000)
+    monkeypatch.setattr(page, "sheets_of", lambda paper: [one] if paper == "apt" else [])
+    kept = records.Records("apt", tmp_path)
+    for size in (bench.WHOLE, older):
+        run.measure(one, replace(few, size=size), kept, "make")
+    assert run.measured(one, kept, few.size) == {}
+    assert "whole size (generated graphs: 240,000 vertices, 5,000,000 edges), " in page.markdown(tmp_path)
+    run.measure(one, few, kept, "make")
+    assert [len(kept.of("Table 9", str(size))) for size in (bench.WHOLE, bench.QUICK, older)] == [1, 1, 0]
+
+
+def test_quick_size_has_the_ends_of_axes_the_first_of_kinds_and_fewer_of_what_is_counted(few):
+    whole = replace(few, size=bench.WHOLE)
+    assert [one.ends((2, 4, 8)) for one in (whole, few)] == [(2, 4, 8), (2, 8)]
+    assert [one.first(("gcn", "sage")) for one in (whole, few)] == [("gcn", "sage"), ("gcn",)]
+    assert [[one.fewer(count) for count in (1024, 3)] for one in (whole, few)] == [[1024, 3], [128, 1]]
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_cases_of_quick_size_are_some_of_the_whole_ones_but_for_sizes_of_batches(paper, few):
+    for one in run.sheets_of(paper):
+        cases = {size: one.cases(replace(few, size=size)).keys() for size in bench.SIZES}
+        assert 0 < len(cases[bench.QUICK]) <= len(cases[bench.WHOLE])
+        assert cases[bench.QUICK] <= cases[bench.WHOLE] or any("seeds" in case for case in cases[bench.QUICK])
+
+
+def test_what_can_not_be_told_does_not_hold_and_does_not_fail():
+    said = sheet.Finding("fast", "3 of 3", None, "3 are too few")
+    assert page.verdict(said) == "can't be told: 3 are too few"
+    assert [page.verdict(replace(said, holds=holds)) for holds in (True, False)] == [
+        "holds",
+        "does not hold: 3 are too few",
+    ]
 
 
 def test_hosts_need_root(monkeypatch):
@@ -114,19 +156,19 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_pages_are_made_of_records_alone(small, tmp_path, monkeypatch):
+def test_pages_are_made_of_records_alone(few, tmp_path, monkeypatch):
     def chart(measured):
         yield sheet.Chart(Sweep("hidden", [8.0, 32.0], {"gdp": [1.0, 2.0], "snp": [2.0, 1.0]}), "MB an epoch")
 
     one = made(charts=chart)
     monkeypatch.setattr(page, "sheets_of", lambda paper: [one] if paper == "apt" else [])
     kept = records.Records("apt", tmp_path)
-    run.measure(one, small, kept, "make papers PAPER=apt QUICK=1")
+    run.measure(one, few, kept, "make papers PAPER=apt QUICK=1")
     text, markup = page.markdown(tmp_path), page.html(tmp_path)
-    for shown in (text, markup, page.terminal(one, kept, "quick")):
+    for shown in (text, markup, page.terminal(one, kept, bench.QUICK)):
         assert "3 in all" in shown
         assert "does not hold: of a" in shown
-    record = kept.of("Table 9", "quick")[0]
+    record = kept.of("Table 9", str(bench.QUICK))[0]
     assert f"commit {record.commit}: `make papers PAPER=apt QUICK=1`" in text
     assert record.machine in text
     assert record.machine in markup
@@ -161,13 +203,13 @@ def test_the_map_names_the_fastest_plan_of_each_point(tmp_path):
     assert [word in drawn for word in (">2.00x<", ">snp<", ">saw leap<", ">dnp<")] == [True, True, True, False]
 
 
-def test_pictures_are_of_records(tmp_path, monkeypatch):
+def test_pictures_are_of_records(few, tmp_path, monkeypatch):
     told_of = made(name="Map")
     monkeypatch.setattr(
         "papers.beyond.PICTURES", {"drawn": sheet.Picture((told_of,), lambda found: f"<svg>{len(found)}</svg>")}
     )
     assert page.pictures("beyond", tmp_path) == {}
-    run.measure(told_of, bench.Bench(True, tmp_path, tmp_path), records.Records("beyond", tmp_path), "make")
+    run.measure(told_of, few, records.Records("beyond", tmp_path), "make")
     assert page.pictures("beyond", tmp_path) == {"drawn": "<svg>2</svg>"}
     assert page.pictures("apt", tmp_path) == {}
 
@@ -178,7 +220,7 @@ def test_sheets_say_what_their_records_show(paper):
     assert len({one.name for one in known}) == len(known)
     kept = records.Records(paper)
     for one in known:
-        for size in (bench.QUICK, bench.WHOLE):
+        for size in bench.SIZES:
             assert bool([*run.findings(one, kept, size)]) == bool(run.measured(one, kept, size))
 
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 from papers.apt.task import SEEDS, STRATEGIES, chart, least
 from papers.bench import Bench
-from papers.sheet import Chart, Figures, Finding, Measured, Sheet, grid
+from papers.sheet import Chart, Figures, Finding, Measured, Sheet, grid, values
 
-GRAPHS, WIDTHS, WORKERS = ("debian", "communities"), (8, 32, 128, 512), 4
+GRAPHS, WIDTHS, WORKERS = ("communities", "debian"), (8, 512), 4
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_measured, bench, "{}, hidden {}", GRAPHS, WIDTHS[1::2] if bench.quick else WIDTHS)
+    return grid(_measured, bench, "{}, hidden {}", bench.first(GRAPHS), bench.ends(WIDTHS))
 
 
 def _measured(bench: Bench, graph: str, width: int) -> Figures:
@@ -26,7 +26,8 @@ def _widths(measured: Measured) -> list[int]:
 
 def _compare(measured: Measured) -> Iterator[Finding]:
     narrow, *_, wide = _widths(measured)
-    best = {graph: least(measured[f"{graph}, hidden {wide}"]) for graph in GRAPHS}
+    graphs = values(measured)
+    best = {graph: least(measured[f"{graph}, hidden {wide}"]) for graph in graphs}
     yield Finding(
         "GDP is best on all graphs where the hidden dimension is large (512)",
         ", ".join(f"{graph} {name}" for graph, name in best.items()) + f" at {wide}",
@@ -35,7 +36,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
     )
     growth = {
         name: max(
-            measured[f"{graph}, hidden {wide}"][name] / measured[f"{graph}, hidden {narrow}"][name] for graph in GRAPHS
+            measured[f"{graph}, hidden {wide}"][name] / measured[f"{graph}, hidden {narrow}"][name] for graph in graphs
         )
         for name in STRATEGIES
     }
@@ -48,7 +49,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
 
 
 def _charts(measured: Measured) -> Iterator[Chart]:
-    for graph in GRAPHS:
+    for graph in values(measured):
         yield chart(
             measured, graph, "hidden", {f"hidden {width}": width for width in _widths(measured)}, "seconds an epoch"
         )

@@ -12,7 +12,7 @@ GRAPH = "communities"
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {_name(fanouts): partial(volumes, bench, GRAPH, fanouts=fanouts) for fanouts in FANOUTS}
+    return {_name(fanouts): partial(volumes, bench, GRAPH, fanouts=fanouts) for fanouts in bench.ends(FANOUTS)}
 
 
 def _name(fanouts: tuple[int, ...]) -> str:

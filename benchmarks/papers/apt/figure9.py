@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import product
 
 from papers.apt.task import ABOUT, STRATEGIES, chart, least, volumes
 from papers.bench import Bench
@@ -12,9 +13,8 @@ WIDTHS = (8, 32, 128, 512)
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return {
-        f"{graph}, hidden {width}": partial(volumes, bench, graph, hidden=width) for graph in GRAPHS for width in WIDTHS
-    }
+    points = product(GRAPHS, bench.ends(WIDTHS))
+    return {f"{graph}, hidden {width}": partial(volumes, bench, graph, hidden=width) for graph, width in points}
 
 
 def _compare(measured: Measured) -> Iterator[Finding]:

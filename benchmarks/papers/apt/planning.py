@@ -1,33 +1,29 @@
 """APT's time for planning: the probe and the dry run beside the training that they are for."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping
-from statistics import median
 
-from papers.apt.figure12 import probed
+from papers.apt.figure12 import LINK, probed
 from papers.apt.task import HOSTS
-from papers.bench import Bench
+from papers.bench import Bench, medians
 from papers.sheet import Figures, Finding, Measured, Sheet, grid
 from weft.graph import Graph
 from weft.plan import Settings
 from weft.training import WhatIf
 
-GRAPHS, LINK, EPOCHS = ("communities", "debian"), "1gbit", 100
+GRAPHS, EPOCHS = ("communities", "debian"), 100
 PROBE, PLAN, EPOCH = "probe, s", "dry run and search, s", "an epoch of gdp, s"
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_timed, bench, "{}", GRAPHS)
+    return grid(_timed, bench, "{}", bench.first(GRAPHS))
 
 
 def _timed(bench: Bench, graph: str) -> Figures:
     settings = {"model": "sage", "hidden": 32, "fanouts": (10, 10, 10), "batch_size": 256}
-    parts, start = bench.parts(graph, HOSTS), time.perf_counter()
-    cluster = probed(bench.data / "cluster.toml", LINK)
-    took = time.perf_counter() - start
+    parts, (cluster, took) = bench.parts(graph, HOSTS), probed(bench)
     answer = WhatIf(Graph.open(parts), Settings.of(threads=1, **settings)).answer(cluster)
-    epochs = bench.epochs(parts, settings, {"plan": "gdp"}, hosts=HOSTS, link=LINK)[1:]
-    return {PROBE: took, PLAN: answer.took, EPOCH: median(one["seconds"] for one in epochs)}
+    (epochs,) = bench.epochs(settings, [{"graph": parts, "options": {"plan": "gdp"}}], hosts=HOSTS, link=LINK)
+    return {PROBE: took, PLAN: answer.took, **medians(epochs, {EPOCH: "seconds"})}
 
 
 def _compare(measured: Measured) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ def _counted(bench: Bench, name: str) -> Figures:
     """Accesses in percent, by rank."""
     graph = bench.graph(name)
     reads = np.zeros(graph.num_vertices, dtype=np.int64)
-    for batch in Draws(graph, (10, 10, 10), SEEDS, most=128 if bench.quick else 1024).dealt():
+    for batch in Draws(graph, (10, 10, 10), SEEDS, most=bench.fewer(1024)).dealt():
         for sample in batch:
             reads[inputs(sample)] += 1
     sums = np.concatenate([[0], np.cumsum(np.sort(reads)[::-1])])

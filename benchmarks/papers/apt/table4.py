@@ -11,14 +11,14 @@ from papers.sheet import Figures, Finding, Measured, Sheet
 from weft.plan import NAMED, Plan
 
 GRAPHS = ("debian", "communities", "rmat")
+FANOUTS, WIDTHS = ((10, 10, 10), (10, 5), (20, 15, 10)), (8, 32, 128, 512)
 PAPER = {"gdp": (1.18, 2.13, 2.60), "nfp": (7.57, 4.25, 5.88), "snp": (3.33, 2.35, 2.09), "dnp": (1.59, 1.36, 1.55)}
 CACHE = 0.05  # of all rows: each strategy has it, or not, whichever is less
 _LEAP = "leap"
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    fanouts = ((10, 10, 10),) if bench.quick else ((10, 5), (10, 10, 10), (20, 15, 10))
-    points = product(GRAPHS, fanouts, (8, 512) if bench.quick else (8, 32, 128, 512))
+    points = product(GRAPHS, bench.first(FANOUTS), bench.ends(WIDTHS))
     return {
         f"{graph}, hidden {width}, fanouts {', '.join(map(str, fanouts))}": partial(_best, bench, graph, width, fanouts)
         for graph, fanouts, width in points

@@ -32,8 +32,7 @@ def settings_of(batches: str, hidden: int) -> dict[str, Any]:
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    features, hidden = (FEATURES[:1], HIDDEN[1::2]) if bench.quick else (FEATURES, HIDDEN)
-    return grid(_told, bench, NAME, GRAPHS, features, BATCHES, hidden)
+    return grid(_told, bench, NAME, GRAPHS, bench.first(FEATURES), BATCHES, bench.ends(HIDDEN))
 
 
 def _told(bench: Bench, graph: str, features: int, batches: str, hidden: int) -> Figures:

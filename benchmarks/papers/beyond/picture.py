@@ -1,5 +1,6 @@
 """The map as a picture: a panel for each graph, width of features and kind of batches; a cell for each width and link."""
 
+from collections.abc import Sequence
 from itertools import product
 
 from papers.beyond import map as told
@@ -25,10 +26,11 @@ _CELL, _HIGH, _LEFT, _TOP, _GAP = 62, 34, 92, 46, 22  # units of the drawing
 def draw(predicted: Measured, measured: Measured) -> str:
     """Each cell names the fastest of the papers' strategies and how many times faster the planner's mix is."""
     rows = [row for row in product(told.GRAPHS, told.FEATURES) if any(_starts(case, *row) for case in predicted)]
+    widths = [width for width in told.HIDDEN if any(case.endswith(f", hidden {width}") for case in predicted)]
     across = _LEFT + len(told.LINKS) * _CELL
-    down = _TOP + len(told.HIDDEN) * _HIGH + _GAP
+    down = _TOP + len(widths) * _HIGH + _GAP
     panels = [
-        _panel(predicted, measured, graph, features, batches, column * across, number * down)
+        _panel(predicted, measured, graph, features, batches, widths, column * across, number * down)
         for number, (graph, features) in enumerate(rows)
         for column, batches in enumerate(told.BATCHES)
     ]
@@ -54,11 +56,20 @@ def _starts(case: str, graph: str, features: int) -> bool:
     return case.startswith(f"{graph}, {features} features, ")
 
 
-def _panel(predicted: Measured, measured: Measured, graph: str, features: int, batches: str, x: int, y: int) -> str:
+def _panel(
+    predicted: Measured,
+    measured: Measured,
+    graph: str,
+    features: int,
+    batches: str,
+    widths: Sequence[int],
+    x: int,
+    y: int,
+) -> str:
     title = f"{graph}, {features} features, {batches}"
     parts = [_text(title, x + _LEFT, y + 16, weight="bold")]
     parts += [_text(link, x + _LEFT + at * _CELL + 4, y + _TOP - 8) for at, link in enumerate(told.LINKS)]
-    for down, hidden in enumerate(reversed(told.HIDDEN)):
+    for down, hidden in enumerate(reversed(widths)):
         figures = predicted.get(told.NAME.format(graph, features, batches, hidden))
         if figures is None:
             continue

@@ -29,11 +29,11 @@ def _sent(bench: Bench, graph: str, cache: float, seeds: int) -> Figures:
 
 
 def _by_cache(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_sent, bench, "{}, cache {:.0%}, {} seeds", GRAPHS, CACHES, (SEEDS,))
+    return grid(_sent, bench, "{}, cache {:.0%}, {} seeds", GRAPHS, bench.ends(CACHES), (SEEDS,))
 
 
 def _by_batch(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_sent, bench, "{}, cache {:.0%}, {} seeds", GRAPHS, (CACHE,), SIZES)
+    return grid(_sent, bench, "{}, cache {:.0%}, {} seeds", GRAPHS, (CACHE,), bench.ends(SIZES))
 
 
 def _gains(measured: Measured, system: str, of: str = "") -> list[float]:

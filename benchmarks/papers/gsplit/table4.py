@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from papers.bench import Bench
-from papers.gsplit.task import GRAPHS, PARTS, draws
+from papers.gsplit.task import GRAPHS, PARTS, draws, sizes
 from papers.sheet import Figures, Finding, Measured, Sheet, grid
 from weft.sampling import Sample
 
@@ -14,7 +14,7 @@ MICRO, MINI = "4 micro-batches, processor s", "1 mini-batch, sampled and split, 
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_timed, bench, "{}, {} seeds", GRAPHS, (64, 256) if bench.quick else (256, 1024, 4096))
+    return grid(_timed, bench, "{}, {} seeds", GRAPHS, sizes(bench))
 
 
 def _timed(bench: Bench, graph: str, size: int) -> Figures:

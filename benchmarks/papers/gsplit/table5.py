@@ -6,7 +6,7 @@ import numpy as np
 
 from papers.bench import Bench
 from papers.draws import count
-from papers.gsplit.task import FANOUTS, GRAPHS, PARTS, draws
+from papers.gsplit.task import FANOUTS, GRAPHS, PARTS, draws, sizes
 from papers.sheet import Figures, Finding, Measured, Sheet, grid
 from weft.partition import BalanceWeights, TrainingTask, expected_draws
 from weft.sampling import Sample
@@ -16,8 +16,7 @@ MAPS = ("METIS", "METIS, presampled weights", "random")
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    sizes = (64, 256) if bench.quick else (256, 1024, 4096)
-    return grid(_counted, bench, "{}, {} seeds, {}", GRAPHS, sizes, MAPS)
+    return grid(_counted, bench, "{}, {} seeds, {}", GRAPHS, sizes(bench), MAPS)
 
 
 def _counted(bench: Bench, graph: str, size: int, name: str) -> Figures:

@@ -15,8 +15,7 @@ WIDTHS = (16, 128)
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    graphs = GRAPHS[1:] if bench.quick else GRAPHS
-    return grid(_counted, bench, "{}, {}({})", graphs, MODELS, WIDTHS)
+    return grid(_counted, bench, "{}, {}({})", GRAPHS, MODELS, WIDTHS)
 
 
 def _deep_cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:

@@ -1,10 +1,10 @@
 """LeapGNN's Figs 13, 15, 17 and 18: what each of its steps buys, on the clock."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from papers.bench import Bench
 from papers.leapgnn.task import SERVERS
-from papers.sheet import Figures, Finding, Measured, Sheet, grid
+from papers.sheet import Figures, Finding, Measured, Sheet, grid_in_turn, values
 
 LADDER: Mapping[str, Mapping[str, str]] = {
     "DGL": {"plan": "gdp"},
@@ -14,25 +14,25 @@ LADDER: Mapping[str, Mapping[str, str]] = {
     "merging at random": {"plan": "migrate", "merge": "random"},
     "collapsed": {"plan": "leap"},  # all seeds at home, gradients summed once: the same updates
 }
-GRAPH, LINK = "communities", "200mbit"
+GRAPH, LINK, MODELS = "communities", "200mbit", ("sage", "gat")
 SECONDS, SENT, FETCHING, STEPS = "seconds an epoch", "MB an epoch", "seconds fetching", "time steps"
 KEYS = {SECONDS: "seconds", SENT: "megabytes", FETCHING: "fetch", STEPS: "steps"}
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    models = ("sage",) if bench.quick else ("gcn", "sage", "gat")
-    return grid(_measured, bench, "{}, {}", models, LADDER)
+    return grid_in_turn(_measured, bench, "{}, {}", bench.first(MODELS), LADDER)
 
 
-def _measured(bench: Bench, model: str, step: str) -> Figures:
+def _measured(bench: Bench, model: str, steps: Sequence[str]) -> list[Figures]:
     settings = {"model": model, "hidden": 16, "batch_size": 256, "fanouts": (10, 10, 10)}
-    epochs = bench.epochs(bench.parts(GRAPH, SERVERS), settings, LADDER[step], hosts=SERVERS, link=LINK)
-    settled = epochs[len(epochs) * 2 // 3 :]  # by when merging has settled
-    return {name: min(one.get(key, 0.0) for one in settled) for name, key in KEYS.items()}
+    runs = [{"graph": bench.parts(GRAPH, SERVERS), "options": LADDER[step]} for step in steps]
+    every = bench.epochs(settings, runs, hosts=SERVERS, link=LINK)
+    settled = [epochs[len(epochs) * 2 // 3 :] for epochs in every]  # by when merging has settled
+    return [{name: min(one.get(key, 0.0) for one in last) for name, key in KEYS.items()} for last in settled]
 
 
 def _compare(measured: Measured) -> Iterator[Finding]:
-    models = list(dict.fromkeys(case.split(", ")[0] for case in measured))
+    models = values(measured)
 
     def of(model: str, step: str, figure: str = SECONDS) -> float:
         return measured[f"{model}, {step}"][figure]

@@ -1,16 +1,16 @@
 """LeapGNN's Figs 19 and 21: on a larger graph, and with whole neighbourhoods; both on the clock."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from statistics import median
 from typing import Any
 
-from papers.bench import Bench
+from papers.bench import Bench, medians
 from papers.leapgnn.task import FANOUTS, SERVERS
-from papers.sheet import Figures, Finding, Measured, Sheet, grid
+from papers.sheet import Figures, Finding, Measured, Sheet, grid_in_turn, values
 
 LARGE, SMALL, LINK = "rmat", "debian", "200mbit"
 SECONDS, SENT = "seconds an epoch", "MB an epoch"
+KEYS = {SECONDS: "seconds", SENT: "megabytes"}
 DGL, P3, STAR, LEAP = "DGL", "P3", "NeutronStar", "LeapGNN"
 Systems = Mapping[str, Mapping[str, Any]]
 SAMPLED: Systems = {DGL: {"plan": "gdp"}, P3: {"plan": "nfp"}, LEAP: {"plan": "leap"}}
@@ -19,28 +19,30 @@ WHOLE: Systems = {DGL: {"plan": "gdp"}, STAR: {"plan": "dnp"}, LEAP: {"plan": "l
 MODELS = ("gcn", "sage")
 
 
-def _cases(systems: Systems, run: Callable[..., Figures], bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(run, bench, "{}, {}", MODELS[:1] if bench.quick else MODELS, systems)
+def _cases(systems: Systems, run: Callable[..., list[Figures]], bench: Bench) -> Mapping[str, Callable[[], Figures]]:
+    return grid_in_turn(run, bench, "{}, {}", bench.first(MODELS), systems)
 
 
-def _sampled(bench: Bench, model: str, system: str) -> Figures:
+def _sampled(bench: Bench, model: str, systems: Sequence[str]) -> list[Figures]:
     settings = {"model": model, "hidden": 16, "batch_size": 256, "fanouts": FANOUTS}
-    return _clocked(bench, LARGE, settings, SAMPLED[system])
+    return _clocked(bench, LARGE, settings, [SAMPLED[system] for system in systems])
 
 
-def _whole(bench: Bench, model: str, system: str) -> Figures:
+def _whole(bench: Bench, model: str, systems: Sequence[str]) -> list[Figures]:
     seeds = -(-len(bench.graph(SMALL).seeds("train")) // SERVERS)
     settings = {"model": model, "hidden": 16, "batch_size": seeds, "fanouts": (-1, -1)}
-    return _clocked(bench, SMALL, settings, WHOLE[system])
+    return _clocked(bench, SMALL, settings, [WHOLE[system] for system in systems])
 
 
-def _clocked(bench: Bench, graph: str, settings: Mapping[str, Any], plan: Mapping[str, Any]) -> Figures:
-    epochs = bench.epochs(bench.parts(graph, SERVERS), settings, plan, hosts=SERVERS, link=LINK)[1:]
-    return {name: median(one[key] for one in epochs) for name, key in ((SECONDS, "seconds"), (SENT, "megabytes"))}
+def _clocked(
+    bench: Bench, graph: str, settings: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]
+) -> list[Figures]:
+    runs = [{"graph": bench.parts(graph, SERVERS), "options": plan} for plan in plans]
+    return [medians(epochs, KEYS) for epochs in bench.epochs(settings, runs, hosts=SERVERS, link=LINK)]
 
 
 def _compare(claims: Mapping[str, tuple[str, str]], measured: Measured) -> Iterator[Finding]:
-    models = list(dict.fromkeys(case.split(", ")[0] for case in measured))
+    models = values(measured)
     for other, (claim, why) in claims.items():
         gains = [measured[f"{model}, {other}"][SECONDS] / measured[f"{model}, {LEAP}"][SECONDS] for model in models]
         told = ", ".join(f"{model} {gain:.2f} times" for model, gain in zip(models, gains, strict=True))

@@ -24,9 +24,9 @@ def _counted(bench: Bench, graph: str, sampler: str, servers: int) -> Figures:
     study = LocalityStudy(
         parts=(servers,),
         methods=(METHODS[graph],),
-        layers=(2,) if bench.quick else (2, 10),
+        layers=bench.first((2, 10)),
         miss_fanouts=(2,),
-        roots=200 if bench.quick else 1000,
+        roots=bench.fewer(1000),
         batches=2,
         batch_size=SEEDS,
     )

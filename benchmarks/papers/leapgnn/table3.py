@@ -45,7 +45,7 @@ class _LocalSeeds(VertexObjective):
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_trained, bench, "{}, {}", GRAPHS[:1] if bench.quick else GRAPHS, MODELS)
+    return grid(_trained, bench, "{}, {}", bench.first(GRAPHS), bench.first(MODELS))
 
 
 def _trained(bench: Bench, graph: str, model: str) -> Figures:

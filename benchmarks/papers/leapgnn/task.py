@@ -16,7 +16,7 @@ FANOUTS = (10, 10, 10)
 
 def draws(bench: Bench, graph: str) -> Draws:
     """Global batches of a graph."""
-    return Draws(bench.graph(graph), FANOUTS, SEEDS * SERVERS, SERVERS, most=4 if bench.quick else 16)
+    return Draws(bench.graph(graph), FANOUTS, SEEDS * SERVERS, SERVERS, most=bench.fewer(16))
 
 
 def micrographs(drawn: Draws, owners: np.ndarray) -> Iterator[list[list[np.ndarray]]]:

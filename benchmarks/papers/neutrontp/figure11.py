@@ -1,12 +1,11 @@
 """NeutronTP's Fig. 11: what tensor parallelism, decoupling, chunks and pipelining buy, on the clock."""
 
-from collections.abc import Callable, Iterator, Mapping
-from statistics import median
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from papers.bench import Bench
+from papers.bench import Bench, medians
 from papers.neutrontp.task import WORKERS
-from papers.sheet import Figures, Finding, Measured, Sheet, grid
+from papers.sheet import Figures, Finding, Measured, Sheet, grid_in_turn
 
 LADDER: Mapping[str, Mapping[str, Any]] = {
     "halo": {"plan": "halo"},
@@ -17,17 +16,17 @@ LADDER: Mapping[str, Mapping[str, Any]] = {
 }
 GRAPH, LINK = "rmat", "200mbit"
 SECONDS, SENT = "seconds an epoch", "MB an epoch"
+KEYS = {SECONDS: "seconds", SENT: "megabytes"}
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_measured, bench, "{}", LADDER)
+    return grid_in_turn(_measured, bench, "{}", LADDER)
 
 
-def _measured(bench: Bench, step: str) -> Figures:
-    chosen = {"full_graph": True, "layers": 2, **LADDER[step]}
-    settings = {"model": "gcn", "hidden": 64}
-    epochs = bench.epochs(bench.parts(GRAPH, WORKERS), settings, chosen, hosts=WORKERS, link=LINK)[1:]
-    return {name: median(one[key] for one in epochs) for name, key in ((SECONDS, "seconds"), (SENT, "megabytes"))}
+def _measured(bench: Bench, steps: Sequence[str]) -> list[Figures]:
+    parts, settings = bench.parts(GRAPH, WORKERS), {"model": "gcn", "hidden": 64}
+    runs = [{"graph": parts, "options": {"full_graph": True, "layers": 2, **LADDER[step]}} for step in steps]
+    return [medians(epochs, KEYS) for epochs in bench.epochs(settings, runs, hosts=WORKERS, link=LINK)]
 
 
 def _compare(measured: Measured) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ GRAPH, WORKERS = "rmat", (2, 4, 8)
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_counted, bench, "{} workers, {}", WORKERS, SYSTEMS)
+    return grid(_counted, bench, "{} workers, {}", bench.ends(WORKERS), SYSTEMS)
 
 
 def _counted(bench: Bench, workers: int, system: str) -> Figures:
@@ -40,7 +40,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
 
 
 def _charts(measured: Measured) -> Iterator[Chart]:
-    yield totals(measured, "workers", WORKERS)
+    yield totals(measured, "workers")
 
 
 SHEET = Sheet(

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 from papers.bench import Bench
 from papers.neutrontp.task import ABOUT, SYSTEMS, of, placed, totals, volumes
-from papers.sheet import Chart, Figures, Finding, Measured, Sheet, grid
+from papers.sheet import Chart, Figures, Finding, Measured, Sheet, grid, values
 
 GRAPH, LAYERS = "rmat", (2, 3, 4)
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_counted, bench, "{} layers, {}", LAYERS, SYSTEMS)
+    return grid(_counted, bench, "{} layers, {}", bench.ends(LAYERS), SYSTEMS)
 
 
 def _counted(bench: Bench, layers: int, system: str) -> Figures:
@@ -18,15 +18,14 @@ def _counted(bench: Bench, layers: int, system: str) -> Figures:
 
 
 def _compare(measured: Measured) -> Iterator[Finding]:
-    sent = of(measured)
-    decoupled = [sent[f"{layers} layers, DTP"] for layers in LAYERS]
+    sent, depths = of(measured), values(measured)
+    decoupled = [sent[f"{depth}, DTP"] for depth in depths]
     yield Finding(
         "decoupled, an epoch has four exchanges however many layers there are",
-        "DTP sends " + ", ".join(f"{value:.1f}" for value in decoupled) + " MB with "
-        f"{', '.join(map(str, LAYERS))} layers",
+        "DTP sends " + ", ".join(f"{value:.1f}" for value in decoupled) + f" MB with {', '.join(depths)}",
         max(decoupled) < 1.01 * min(decoupled),
     )
-    gains = [sent[f"{layers} layers, halo"] / sent[f"{layers} layers, DTP"] for layers in LAYERS]
+    gains = [sent[f"{depth}, halo"] / sent[f"{depth}, DTP"] for depth in depths]
     yield Finding(
         "the gain on others grows with the depth: 5.99, 8.65, 11.13 times",
         "times fewer bytes than halo: " + ", ".join(f"{gain:.2f}" for gain in gains),
@@ -35,7 +34,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
 
 
 def _charts(measured: Measured) -> Iterator[Chart]:
-    yield totals(measured, "layers", LAYERS)
+    yield totals(measured, "layers")
 
 
 SHEET = Sheet("Fig. 13", "by the number of layers", f"{ABOUT} GCN on an R-MAT graph.", _cases, _compare, _charts)

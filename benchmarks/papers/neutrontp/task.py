@@ -1,12 +1,12 @@
 """Full-graph epochs of NeutronTP's systems on workers that are threads of this process: what each computes and sends."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from papers.bench import Bench
-from papers.sheet import Chart, Figures, Measured
+from papers.sheet import Chart, Figures, Measured, values
 from weft.exchange import World, simulate
 from weft.graph import Graph
 from weft.keys import seeded
@@ -62,10 +62,11 @@ def of(measured: Measured, figure: str = TOTAL) -> dict[str, float]:
     return {case: figures[figure] for case, figures in measured.items()}
 
 
-def totals(measured: Measured, axis: str, values: Sequence[int]) -> Chart:
+def totals(measured: Measured, axis: str) -> Chart:
     """What all workers send by system, where cases are called "3 layers, halo": lines along the axis."""
-    lines = {system: [measured[f"{value} {axis}, {system}"][TOTAL] for value in values] for system in SYSTEMS}
-    return Chart(Sweep(axis, [*map(float, values)], lines), "MB an epoch")
+    points = values(measured)
+    lines = {system: [measured[f"{point}, {system}"][TOTAL] for point in points] for system in SYSTEMS}
+    return Chart(Sweep(axis, [float(point.split()[0]) for point in points], lines), "MB an epoch")
 
 
 def _exchanged(world: World) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""Weft on many workers for the cluster benchmarks: `python distributed.py JOB.json` as every worker; figures from rank 0."""
+"""Weft on many workers for the cluster benchmarks: `python distributed.py JOB.json` as every worker; figures from rank 0.
+
+A job may have several runs, each with what it has of its own: workers start once and train one after another.
+"""
 
 import json
 import sys
@@ -22,13 +25,18 @@ def told(event):
 
 def main(job):
     world = World.join(300, job["options"].get("transport", "sockets"))
+    for number, own in enumerate(job.get("runs", [{}])):
+        train(world, job | own, number)
+    world.leave()
+
+
+def train(world, job, number):
     graph = Graph.open(job["graph"])
     batches = {"fanouts": tuple(job["fanouts"]), "batch_size": job["batch_size"]} if "fanouts" in job else {}
     settings = Settings.of(model=job["model"], hidden=job["hidden"], threads=1, **batches, **job["options"])
     trainer = Trainer(graph, make_model(settings, graph), settings, told, world)
     if job.get("evaluates"):
         trainer.fit()
-        world.leave()
         return
     trainer.prepare()
     comm = trainer.run.comm
@@ -45,6 +53,7 @@ def main(job):
             spent = {name: value - stages.get(name, 0) for name, value in trainer.meter.seconds().items()}
             steps = trainer.loader.schedule_state  # of models that migrate
             figures = {
+                "run": number,
                 "epoch": epoch,
                 "seconds": seconds,
                 "cpu_seconds": totals[0],
@@ -54,7 +63,6 @@ def main(job):
             }
             print(json.dumps(figures), flush=True)
     trainer.close()
-    world.leave()
 
 
 if __name__ == "__main__":
