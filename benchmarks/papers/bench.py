@@ -52,6 +52,7 @@ class Size:
 WHOLE = Size("whole", 240_000, 5_000_000)
 QUICK = Size("quick", 30_000, 625_000)
 SIZES = (WHOLE, QUICK)
+SPREAD = "slowest epoch over fastest, %"
 _LESS = 8  # times fewer batches, seeds or roots in quick size: as much as its graphs are smaller
 
 
@@ -161,3 +162,9 @@ class Bench:
 def medians(epochs: Sequence[Mapping[str, Any]], keys: Mapping[str, str]) -> dict[str, float]:
     """Figures of the epochs after the first one; `keys`: by what they are called."""
     return {name: median(epoch[key] for epoch in epochs[1:]) for name, key in keys.items()}
+
+
+def spread(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """By how much epochs that should take as long don't."""
+    times = [epoch["seconds"] for epoch in epochs]
+    return {SPREAD: 100 * (max(times) / min(times) - 1)}

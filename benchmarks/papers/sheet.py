@@ -25,6 +25,13 @@ class Finding:
     why: str = ""  # where it does not hold, or can't be told
 
 
+def by_clock(claim: str, found: str, times: float, more_than: float, spread: float, why: str = "") -> Finding:
+    """A claim of being so many times faster; not told where epochs of one run differ by as much, `spread` percent."""
+    if 1 / (1 + spread / 100) < times / more_than < 1 + spread / 100:
+        return Finding(claim, found, None, f"epochs that should take as long differ by up to {spread:.0f}%")
+    return Finding(claim, found, times > more_than, why)
+
+
 @dataclass(frozen=True)
 class Chart:
     """Lines to draw."""

@@ -185,6 +185,32 @@ def test_a_grid_has_a_case_for_each_point(small):
     assert {case: run()["x"] for case, run in cases.items()} == {"1 by 3": 3, "2 by 3": 6}
 
 
+def test_an_axis_is_measured_in_one_go_when_its_first_point_is(small):
+    calls = []
+
+    def run(bench, a, many):
+        calls.append((a, many))
+        return [{"x": a * b} for b in many]
+
+    cases = sheet.grid_in_turn(run, small, "{} by {}", (1, 2), (3, 4))
+    assert calls == []
+    assert {case: run()["x"] for case, run in cases.items()} == {"1 by 3": 3, "1 by 4": 4, "2 by 3": 6, "2 by 4": 8}
+    assert calls == [(1, (3, 4)), (2, (3, 4))]
+
+
+@pytest.mark.parametrize(
+    ("times", "spread", "told"), [(1.5, 20, "holds"), (0.9, 5, "does not hold: so"), (1.04, 5, "can't be told: epochs")]
+)
+def test_a_claim_on_the_clock_is_told_where_epochs_alike_differ_less(times, spread, told):
+    assert page.verdict(sheet.by_clock("fast", "faster", times, 1.05, spread, "so")).startswith(told)
+
+
+def test_epochs_are_told_by_medians_and_how_much_they_differ():
+    epochs = [{"seconds": took, "megabytes": 2.0} for took in (9.0, 1.0, 1.2, 1.1)]
+    assert bench.medians(epochs, {"s": "seconds", "MB": "megabytes"}) == {"s": 1.1, "MB": 2.0}
+    assert bench.spread(epochs[1:])[bench.SPREAD] == pytest.approx(20)
+
+
 def test_the_map_names_the_fastest_plan_of_each_point(tmp_path):
     case = told.NAME.format("rmat", 100, "10,5", 32)
     seconds = {"gdp": (4.0, 1.0), "snp": (2.0, 3.0), "mix": (1.0, 1.0)}
