@@ -61,8 +61,8 @@ class Sandbox:
                 raise ConfigError(f"the sandbox has no host {host!r}: its hosts are h1 to h{self.hosts}")
         for text in (self.link, *self.links.values()):
             bits_a_second(text)
-        if any(share <= 0 for share in self.shares.values()):
-            raise ConfigError("a host's processor share must be above 0: 0.5 is half a processor")
+        for share in self.shares.values():
+            _check_share(share)
 
     def __enter__(self) -> Self:
         _check_machine()
@@ -185,6 +185,17 @@ class Sandbox:
         self._shape(host + 1, rate)
         self.links = self.links | {f"h{host + 1}": rate}
 
+    def share_out(self, host: int, share: float) -> None:
+        """Give a host (counted from 0) that had a share of processors from the start another one, while commands run."""
+        name = f"h{host + 1}"
+        if name not in self.shares:
+            raise ConfigError(
+                f"{name} had no share from the start: make the sandbox with one, such as shares={{{name!r}: 1}}"
+            )
+        _check_share(share)
+        _set_share(self._groups[name], share)
+        self.shares = self.shares | {name: share}
+
     def cut(self, host: int) -> None:
         """Unplug a host (counted from 0)."""
         _run("ip", "-n", f"{self._name}-switch", "link", "set", f"port{host + 1}", "down")
@@ -269,11 +280,20 @@ def _groups_root() -> Path:
 
 
 def _processor_share(host: str, share: float) -> Path:
-    root = _groups_root()
-    group = root / host
+    """A new group of processes with a share."""
+    group = _groups_root() / host
     try:
         group.mkdir(exist_ok=True)
-        quota = max(1000, round(share * _PERIOD))
+    except OSError as error:
+        raise ClusterError(f"this machine lets no processor shares be set ({error}): leave --cpu out") from error
+    _set_share(group, share)
+    return group
+
+
+def _set_share(group: Path, share: float) -> None:
+    """How much of the processors a group gets: cgroup version 2, or 1."""
+    root, quota = group.parent, max(1000, round(share * _PERIOD))
+    try:
         if (root / "cgroup.controllers").exists():
             (root / "cgroup.subtree_control").write_text("+cpu")
             (group / "cpu.max").write_text(f"{quota} {_PERIOD}")
@@ -282,7 +302,11 @@ def _processor_share(host: str, share: float) -> Path:
             (group / "cpu.cfs_quota_us").write_text(str(quota))
     except OSError as error:
         raise ClusterError(f"this machine lets no processor shares be set ({error}): leave --cpu out") from error
-    return group
+
+
+def _check_share(share: float) -> None:
+    if share <= 0:
+        raise ConfigError("a host's processor share must be above 0: 0.5 is half a processor")
 
 
 def _check_machine() -> None:
