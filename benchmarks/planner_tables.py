@@ -5,6 +5,8 @@ the chosen one (its cache is filled) and its epochs, beside the least that any p
 """
 
 from collections import Counter, defaultdict
+from contextlib import redirect_stdout
+from io import StringIO
 from statistics import mean, median
 
 from weft.plan import Plan
@@ -32,6 +34,17 @@ def report(records):
     print(
         f"\nnoise: an epoch is {median(off):.1%} off its plan's median (median; mean {mean(off):.1%}, worst {max(off):.0%})"
     )
+
+
+def tell(file, title, command, records, tables):
+    """Print what `tables` says of records, and write it as a page of the docs; `command` prints it again."""
+    with redirect_stdout(StringIO()) as out:
+        tables(records)
+    print(out.getvalue(), end="")
+    made = sorted({f"{record['date'][:10]}, {record['machine']}" for record in records if "date" in record})
+    where = f"Measured {'; '.join(made)}. " if made else ""
+    about = f"# {title}\n\n{where}`{command}` makes this page from the records in the project.\n"
+    file.write_text(f"{about}\n```\n{out.getvalue().strip()}\n```\n", encoding="utf-8")
 
 
 def brief(record):
@@ -171,11 +184,12 @@ def beside_measuring(record):
 
 
 def print_tasks(records):
-    print(f"\n{'task':62} {'chosen':16}{'s':>7}  {'best measured':16}{'s':>7}{'regret':>8}")
+    """By task: what was chosen, a run by it without planning, the best plan, and regret of the whole run and of the plan."""
+    print(f"\n{'task':63} {'chosen':16}{'s':>7}  {'best measured':16}{'regret':>7}{'of plan':>8}")
     for r in records:
-        chosen, least, times = used(r), best(r), runs(r)
-        figures = f"{chosen:16.16}{times[chosen]:7.1f}  {least:16.16}{times[least]:7.1f}"
-        print(f"{r['name']:62} {figures}{regret(r):8.1%}")
+        chosen = used(r)
+        figures = f"{chosen:16.16}{runs(r)[chosen]:7.1f}  {best(r):16.16}"
+        print(f"{r['name']:63} {figures}{regret(r):7.1%}{regret_of_plan(r):8.1%}")
 
 
 def print_flips(records):
