@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from weft.graph.addresses import directory_of, graph_place, is_address
     from weft.graph.checks import check_files
     from weft.graph.column_names import TableColumns
-    from weft.graph.csr import range_bounds, running_sum, sums_by_source, vertex_ranges
+    from weft.graph.csr import out_degrees, range_bounds, running_sum, sums_by_source, vertex_ranges
     from weft.graph.directory import MANIFEST, DirectoryWriter, read_manifest
     from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, ProgressCallback
     from weft.graph.folders import BUILT_IN, built_in_names, find_source, from_folder
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from weft.graph.shards.stages import run_here, run_task
     from weft.graph.shards.work import Runner, StageRunner, TaskResult, Work, alone_in, do_task
     from weft.graph.source import Source, edges_in_memory, features_in_memory, with_reverses, with_self_relation
-    from weft.graph.statistics import GraphStatistics, SkewBin, graph_statistics, out_degrees
+    from weft.graph.statistics import GraphStatistics, SkewBin, graph_statistics
     from weft.graph.storage import (
         cache_folder,
         forget_steps,

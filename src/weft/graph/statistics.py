@@ -5,7 +5,6 @@ from typing import NotRequired, TypedDict
 import numpy as np
 
 from weft import _kernels
-from weft.graph.csr import sums_by_source
 from weft.graph.graph import SPLITS, Graph
 
 # The bins of APT's Table 3: shares of the vertices, hottest first.
@@ -117,8 +116,3 @@ def _bytes(graph: Graph) -> int:
         graph.split,
     )
     return sum(array.nbytes for array in arrays if array is not None)
-
-
-def out_degrees(graph: Graph) -> np.ndarray:
-    """How often each vertex is a source; reads the edges once."""
-    return sums_by_source(graph.indptr, graph.indices).astype(np.int64)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from torch import nn
-from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.nn.block_model import convolution_of
+from weft.nn.convolution import Convolution
 from weft.nn.depths import walk
 
 # Besides values, ids travel: a source's for a pull; for a push a destination's, and a source and a place an edge.
@@ -25,19 +25,20 @@ def crossing_costs(model: nn.Module, width: int | None = None) -> list[tuple[flo
     """(pull, push) in floats, forward and backward, by layer; inputs need no gradient and are pulled as they are."""
     costs: list[tuple[float, float]] = []
     for depth, (conv, wide, out) in sorted(walk(model, width).items()):
-        pull, push = _costs(conv, wide, out, first=depth == 1)
-        costs.append((pull + _PULL_IDS, push + _PUSH_IDS + _TYPES * convolution_of(conv).typed))
+        convolution = convolution_of(conv)
+        pull, push = _costs(convolution, wide, out, first=depth == 1)
+        costs.append((pull + _PULL_IDS, push + _PUSH_IDS + _TYPES * convolution.typed))
     return costs
 
 
 def row_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, float]]:
     """The same where ids are known: routes that stay, on the full graph."""
-    found = walk(model, width)
-    return [_costs(*found[depth], first=depth == 1) for depth in sorted(found)]
+    found = sorted(walk(model, width).items())
+    return [_costs(convolution_of(conv), wide, out, first=depth == 1) for depth, (conv, wide, out) in found]
 
 
-def _costs(conv: MessagePassing, wide: int, out: int, first: bool) -> tuple[float, float]:
-    pull, push = convolution_of(conv).costs(wide, out, wide if first else 2 * wide)
+def _costs(convolution: Convolution, wide: int, out: int, first: bool) -> tuple[float, float]:
+    pull, push = convolution.costs(wide, out, wide if first else 2 * wide)
     return (wide if first else pull), push
 
 

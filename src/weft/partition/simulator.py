@@ -188,8 +188,7 @@ class Folded:
 def _balanced_homes(sample: weft.sampling.Sample, workers: np.ndarray, targets: np.ndarray, slack: float) -> np.ndarray:
     """The worker of each seed, from those of all the sample's vertices."""
     top, homes = sample.blocks[-1], workers[: sample.num_seeds]
-    most = weft.sampling.seed_limits(len(homes), targets, slack)
-    known = weft.sampling.of_full_homes(homes, most)
+    known, most = weft.sampling.of_full_homes(homes, targets, slack)
     if not len(known):
         return homes
     misses = weft.sampling.count_misses(top, workers[: top.num_src], len(targets))[known]

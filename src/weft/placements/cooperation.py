@@ -32,7 +32,6 @@ from weft.sampling import (
     keys_of,
     make_sampler,
     of_full_homes,
-    seed_limits,
 )
 
 
@@ -96,8 +95,7 @@ class Cooperation:
             return dealt(len(seeds), self.team.owners.shares)
         shares = homes = self.team.owners.member_of(seeds.astype(self._id))
         if self.placements[-1].leaves == {REQUEST}:  # whoever holds a seed asks for what it needs
-            most = seed_limits(len(seeds), self.team.owners.shares, self.plan.slack)
-            known = of_full_homes(homes, most)
+            known, most = of_full_homes(homes, self.team.owners.shares, self.plan.slack)
             if len(known):
                 misses = self._misses(seeds[known], homes[known], (epoch, batch, stream))
                 shares = balance_seeds(homes, known, misses, most)

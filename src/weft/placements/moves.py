@@ -66,11 +66,6 @@ class View:
         """Destinations by who answers for them."""
         return self._by_holder(self.holder[: self.block.num_dst])
 
-    def lists(self) -> np.ndarray:
-        """Edges by who answers for their destinations."""
-        edges, size = self.block.indptr.diff().numpy(), len(self.members)
-        return self._spread(np.bincount(self.holder[: self.block.num_dst], edges, size))
-
     def inputs(self, which: np.ndarray) -> np.ndarray:
         """Some sources by who stores them."""
         return np.array(self.stored.group(self.vertices[which]).counts, dtype=float)

@@ -58,3 +58,8 @@ def placement_named(name: str) -> Placement:
     """The placement of a name; there is one of each."""
     found: Placement = plugins.PLACEMENTS.get(name)()
     return found
+
+
+def all_placements() -> list[Placement]:
+    """One of each, those that come with Weft first."""
+    return [placement_named(name) for name in plugins.PLACEMENTS.names()]

@@ -43,9 +43,8 @@ if TYPE_CHECKING:
         split,
         tp,
         tp_decoupled,
-        usual_seeds,
     )
-    from weft.plan.plan import Plan
+    from weft.plan.plan import Plan, usual_seeds
     from weft.plan.resuming import check_resumed, may_change
     from weft.plan.settings import Settings, flattened
 else:

@@ -1,23 +1,17 @@
 """Strategies by name, as constructors of plans; and any plan as people write it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import ConfigError
-from weft.plan.plan import Plan, options_of
-from weft.plugins import PLACEMENTS
+from weft.plan.plan import Plan, options_of, usual_seeds
 
 
 def mixed(*layers: str, **options: Any) -> Plan:
     """A placement for each layer."""
     return Plan(layers, **({"seeds": usual_seeds(layers, options.get("scope"))} | options))
-
-
-def usual_seeds(layers: Sequence[str], scope: object = None) -> str:
-    """Where seeds are unless it is said: at home where the last layer leaves their rows with their owners."""
-    return "home" if scope == "graph" or (layers and "request" not in PLACEMENTS.get(layers[-1]).leaves) else "spread"
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """The plan: where each layer of a model is computed, as data. Named strategies are constructors of plans."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from weft.config import TYPES, read_toml
 from weft.errors import ConfigError, StorageError
@@ -72,7 +72,7 @@ class Plan:
             return _OWNER
         if not depth:
             return _INPUT
-        possible = _held(self.layers, depth)
+        possible = _held(_kinds(self.layers), depth)
         return _REQUEST if _REQUEST in possible else _OWNER
 
     def as_dict(self) -> dict[str, Any]:
@@ -146,26 +146,39 @@ def _check_choice(name: str, value: object, choices: Collection[str]) -> None:
         raise ConfigError(f"plan: {name} = {value!r} is not possible: choose {' or '.join(choices)}")
 
 
-def _check_known(layers: tuple[str, ...]) -> None:
+class _Kind(Protocol):
+    """A placement, as plans know it: which rows it takes and leaves, by how they are held."""
+
+    @property
+    def takes(self) -> frozenset[str]: ...
+    @property
+    def leaves(self) -> frozenset[str]: ...
+
+
+def _kinds(layers: Sequence[str]) -> Sequence[_Kind]:
+    """The layers' placements; refuse one that is not known."""
     if not layers:
         raise ConfigError("plan: it needs a placement for each layer of the model")
-    for placement in layers:
-        PLACEMENTS.check(placement)
+    return [PLACEMENTS.get(name) for name in layers]
 
 
-def _held(layers: tuple[str, ...], depth: int) -> frozenset[str]:
+def _held(kinds: Sequence[_Kind], depth: int) -> frozenset[str]:
     """How the rows above so many layers may be held, by what the one below leaves and the one above takes."""
-    leaves: frozenset[str] = PLACEMENTS.get(layers[depth - 1]).leaves
-    return leaves if depth == len(layers) else leaves & PLACEMENTS.get(layers[depth]).takes
+    leaves: frozenset[str] = kinds[depth - 1].leaves
+    return leaves if depth == len(kinds) else leaves & kinds[depth].takes
+
+
+def usual_seeds(layers: Sequence[str], scope: object = None) -> str:
+    """Where seeds are unless it is said: at home where the last layer leaves their rows with their owners."""
+    return "home" if scope == "graph" or (layers and _REQUEST not in _kinds(layers[-1:])[0].leaves) else "spread"
 
 
 def _check_graph(plan: Plan) -> None:
-    _check_known(plan.layers)
-    by_column = set(plan.layers) == {"columns"}
-    if not by_column and not all(_at_owners(placement) for placement in plan.layers):
+    kinds, by_column = _kinds(plan.layers), set(plan.layers) == {"columns"}
+    if not by_column and not all(map(_at_owners, kinds)):
         raise ConfigError(
-            f"plan: {', '.join(plan.layers)} is not possible on the whole graph: place all layers at owners ("
-            f"{', '.join(filter(_at_owners, PLACEMENTS.names()))}), or all of them by columns"
+            f"plan: {', '.join(plan.layers)} is not possible on the whole graph: place all layers at owners "
+            f"({_names_at_owners()}), or all of them by columns"
         )
     for name, usual, why in (
         ("seeds", "home", "every vertex is computed at its owner"),
@@ -200,30 +213,34 @@ def _check_batches(plan: Plan) -> None:
 
 
 def _check_layers(layers: tuple[str, ...], seeds: str) -> None:
-    _check_known(layers)
-    if _INPUT not in PLACEMENTS.get(layers[0]).takes:
+    kinds = _kinds(layers)
+    if _INPUT not in kinds[0].takes:
         raise ConfigError(f"plan: layer 1 can't be {layers[0]}, which takes no inputs: choose another placement for it")
     for number, placement in enumerate(layers[1:], 2):
-        if PLACEMENTS.get(placement).takes == {_INPUT}:
+        if kinds[number - 1].takes == {_INPUT}:
             raise ConfigError(
                 f"plan: layer {number} can't be {placement}: only the inputs are held by column in mini-batches"
             )
-        if not _held(layers, number - 1):
+        if not _held(kinds, number - 1):
             raise ConfigError(
                 f"plan: layer {number} is {placement} after a {layers[number - 2]} layer {number - 1}, whose rows are where "
                 f"they were requested, some of them twice: place layer {number - 1} at owners "
-                f"({', '.join(filter(_at_owners, PLACEMENTS.names()))}), or layer {number} local"
+                f"({_names_at_owners()}), or layer {number} local"
             )
-    if _REQUEST not in _held(layers, len(layers)) and seeds != "home":
+    if _REQUEST not in kinds[-1].leaves and seeds != "home":
         raise ConfigError(
             f"plan: the last layer is {layers[-1]}, which leaves the seeds' rows with their owners: set seeds = 'home'"
         )
 
 
-def _at_owners(placement: str) -> bool:
+def _at_owners(kind: _Kind) -> bool:
     """Are rows with their owners before and after such a layer?"""
-    kind = PLACEMENTS.get(placement)
     return _OWNER in kind.takes & kind.leaves
+
+
+def _names_at_owners() -> str:
+    names = PLACEMENTS.names()
+    return ", ".join(name for name, kind in zip(names, _kinds(names), strict=True) if _at_owners(kind))
 
 
 def _said(name: str, value: object) -> str:

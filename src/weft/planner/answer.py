@@ -44,10 +44,6 @@ class Prediction:
         nothing = dict.fromkeys(STAGES, 0.0)
         return cls(name, plan, 0.0, nothing, dict.fromkeys(LIMITS, 0.0), nothing, 0.0, 0.0, why)
 
-    def over(self, epochs: float) -> float:
-        """Seconds an epoch where what is to be done once is spread over so many."""
-        return self.seconds + self.once / epochs
-
     @property
     def limit(self) -> str:
         """What holds the epoch up most."""

@@ -1,89 +1,23 @@
-"""The cost model: loads to seconds, on the machines of a cluster file.
+"""The cost model: what loads cost on the machines of a cluster file.
 
 A batch's stages follow one another, and in each all workers wait for the last: a stage costs the maximum over workers, an
-exchange its latency and the bytes of the busiest link, less what is computed meanwhile. Threads that prepare batches run
-beside the one that trains, so an epoch is held up by whatever takes longest of four things: processors, links, training and
-preparing. Training has a part in processors and in links: by that part neither delays it.
+exchange its latency and the bytes of the busiest link, less what is computed meanwhile. What that makes of an epoch, the
+price says (`price.py`).
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container
 
 import numpy as np
 
 from weft.planner.answer import STAGES
 from weft.planner.cluster import KINDS, Cluster
-from weft.planner.loads import Counted, Load, Move, PlanPart
+from weft.planner.loads import Load, Move
 from weft.planner.model_cost import LayerCost, ModelCost
-from weft.threads import cached_property
+from weft.planner.price import Price
 
 TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
 _PREPARES = ("sample", "fetch")  # the others prepare batches
 _USUAL = 1.2  # how far apart the same piece of work is found from time to time, with nothing changed
-
-# What limits are made of, besides links: processors over all; then, of the thread that trains and of those that prepare:
-# computing, latencies of exchanges, bytes on links, and how much of these may go at once after a rest.
-# And what of all that goes on while something else is computed; what devices compute, and what is copied to them.
-PARTS = (
-    *("processors", "trains", "waits", "moves", "bursts", "prepares", "asks", "fetches", "fetch bursts", "hidden"),
-    *("device", "copies"),
-)
-_SHARED = [PARTS.index("processors"), PARTS.index("trains")]
-_SAVED = [PARTS.index("bursts"), PARTS.index("fetch bursts"), PARTS.index("hidden")]
-
-
-@dataclass(frozen=True)
-class Price:
-    """What a part of a plan costs in a mean batch; prices add up."""
-
-    stages: np.ndarray  # seconds by stage (STAGES), of the worker with most
-    sent: np.ndarray  # bytes by stage, all workers
-    parts: np.ndarray  # seconds by part (PARTS)
-    links: np.ndarray  # [training, preparing]: seconds of each host's link, out and in, and of what else carries bytes
-    memory: np.ndarray  # bytes of a prepared batch's inputs and lists; of its rows and gradients while it is computed
-
-    def __add__(self, other: "Price") -> "Price":
-        return Price(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
-
-    def times(self, share: float) -> "Price":
-        """So much of it."""
-        return Price(*(figures * share for figures in vars(self).values()))
-
-    def waiting(self, busy: float) -> "Price":
-        """The same where processors are kept busy for so much of the time."""
-        parts = self.parts.copy()
-        parts[_SHARED] /= busy
-        return replace(self, parts=parts)
-
-    @property
-    def vector(self) -> np.ndarray:
-        """All figures that an epoch's seconds and memory hang on: none may grow without the plan getting worse."""
-        parts = self.parts.copy()
-        parts[_SAVED] *= -1
-        return np.concatenate([parts, self.links.ravel(), self.memory])
-
-    @property
-    def limits(self) -> np.ndarray:
-        """Seconds by what may hold a batch up (LIMITS); and last, those that training has of processors and of links.
-
-        While a thread computes, its links rest and save up a burst; the next exchange takes so much less. What a thread
-        begins on a device is computed there while it begins more.
-        """
-        p, own, (hidden, device, copies) = self.parts, float(self.links[0].max()), self.parts[-3:]
-        computes = max(p[1], device)
-        moves, fetches = (max(0.0, p[at + 2] - min(p[at + 3], rest)) for at, rest in ((1, computes), (5, p[5])))
-        training, moved = computes + max(0.0, p[2] + moves - hidden), min(own, max(0.0, moves - hidden))
-        both = min(p[0], p[1])
-        return np.array([p[0], self.links.sum(0).max(), training, p[5] + p[6] + fetches, copies, both, moved])
-
-    def seconds(self, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
-        """An epoch of so many batches: what holds it up most, and a part of the rest."""
-        return epoch_seconds(self.limits, batches, overlap, lanes, ahead)
-
-    @classmethod
-    def nothing(cls) -> "Price":
-        """Zero."""
-        return cls(np.zeros(len(STAGES)), np.zeros(len(STAGES)), np.zeros(len(PARTS)), np.zeros((2, 1)), np.zeros(2))
 
 
 class Prices:
@@ -269,63 +203,6 @@ class Prices:
         return np.array([float(lists + inputs), float(2 * self._item * (rows + 2 * np.max(load.destinations) * after))])
 
 
-class Priced:
-    """What each part of a plan costs, for what one dry run counted, on one cluster; each is found once.
-
-    Workers wait for each other in every batch, so each batch that was looked at has a price of its own: who has most to do
-    in it holds up the others. What the mean batch would take is less.
-    """
-
-    def __init__(self, mean: Counted, each: Sequence[tuple[float, Counted]], prices: Prices) -> None:
-        """`mean`: the mean batch. `each`: single ones, with their shares of the mean."""
-        self.mean, self.prices, self._each = mean, prices, each
-        self._found: dict[PlanPart, Price] = {}
-
-    @cached_property
-    def step(self) -> Price:
-        """What every batch costs besides its layers."""
-        return self.prices.of(self.mean.step())
-
-    def part(self, part: PlanPart) -> Price:
-        """A part's price."""
-        if part not in self._found:
-            priced = (self.prices.of(part.load(counted)).times(share) for share, counted in self._each)
-            self._found[part] = sum(priced, Price.nothing())
-        return self._found[part]
-
-    def loads(self, parts: Iterable[PlanPart]) -> list[Load]:
-        """What workers do in the mean batch of a plan of these parts."""
-        return [self.mean.step(), *(part.load(self.mean) for part in parts)]
-
-
 def drift(ratio: float) -> float:
     """How much longer work takes now, if a piece of it takes so many times as long: what is beyond usual ups and downs."""
     return max(ratio / _USUAL, min(ratio * _USUAL, 1.0))
-
-
-def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
-    """An epoch of so many batches: what holds it up most, and a part of the rest (Price.limits).
-
-    `overlap`: how well things run side by side: the exponent of a norm over the limits; infinite if nothing delayed
-    anything else. `lanes`: threads that prepare batches, if they are prepared `ahead` at all.
-    """
-    if not ahead:
-        return float(limits[2] + limits[3] + limits[4]) * batches
-    return held_up(limits / np.array([1, 1, 1, lanes, 1, 1, 1]), overlap) * batches
-
-
-def held_up(limits: np.ndarray, exponent: float) -> float:
-    """What limits (Price.limits) come to that hold each other up a little, but not by the work that two of them share.
-
-    Training is a part of what processors do, and its exchanges are a part of what links carry.
-    """
-    processors, links, training, preparing, copies, computed, moved = limits
-    trained = computed + norm(np.array([processors - computed, training - computed]), exponent)
-    trained = moved + norm(np.array([trained - moved, links - moved]), exponent)
-    return norm(np.array([trained, preparing, copies]), exponent)
-
-
-def norm(limits: np.ndarray, exponent: float) -> float:
-    """What several limits come to that hold each other up a little."""
-    longest = float(limits.max())
-    return longest * float(np.sum((limits / longest) ** exponent)) ** (1 / exponent) if longest else 0.0

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from weft.placements import INPUT, OWNER, REQUEST, Held, Moves, Placement, placement_named
-from weft.plugins import PLACEMENTS
+from weft.placements import INPUT, OWNER, REQUEST, Held, Moves, Placement, all_placements
 
 # How a layer's destinations are held: by request, for seeds that were spread or are at home; or by their owners.
 SPREAD, HOME = "spread", "home"
@@ -33,14 +32,9 @@ class PlacedHop(NamedTuple):
     """A layer of some plans: a hop, how it is placed, and how the rows above and below it are held."""
 
     key: Key
-    placement: str
+    kind: Placement
     above: Held
     below: Held
-
-    @property
-    def kind(self) -> Placement:
-        """The placement itself."""
-        return placement_named(self.placement)
 
 
 def held_below(kind: Placement, layer: int) -> list[Held]:
@@ -54,12 +48,11 @@ def ways(key: Key, seeds: bool = False) -> Iterator[PlacedHop]:
     Slices of all rows have no use for a cache, which placements fill in two ways.
     """
     held = OWNER if key.state == OWNER else REQUEST
-    for name in PLACEMENTS.names():
-        kind = placement_named(name)
-        fills = not (kind.only_first or kind.splits != key.at_owners)
+    for kind in all_placements():
+        fills = not (kind.takes == {INPUT} or kind.splits != key.at_owners)
         if held in kind.leaves and (fills or not key.cache):
             above = kind.leaves if seeds and held == OWNER else {held}
-            yield from (PlacedHop(key, name, *each) for each in product(sorted(above), held_below(kind, key.layer)))
+            yield from (PlacedHop(key, kind, *each) for each in product(sorted(above), held_below(kind, key.layer)))
 
 
 @dataclass(frozen=True)
@@ -138,6 +131,29 @@ class Counts:
         return cls(kind.with_figures(mean, seeds), each, of_epoch)
 
 
-def others(matrix: np.ndarray) -> np.ndarray:
-    """What goes to others: without the diagonal."""
-    return matrix * (1 - np.eye(len(matrix)))
+@dataclass(frozen=True)
+class Shape:
+    """A layer on one worker, of a mean batch."""
+
+    sources: float  # rows in, where whole neighbourhoods meet
+    destinations: float
+    edges: float
+    held: float  # rows in, where owners hold them
+    away: float  # destinations of a request that others own
+    pushed: float  # the share of edges that are computed for others
+    pairs: float  # partial rows made of them
+
+
+def shapes_of(batch: CountedBatch, depth: int) -> list[Shape]:
+    """Each layer's size on a mean worker; of edges and partial rows that go to others, of the placement with most."""
+    shapes, workers = [], len(batch.held)
+    for layer in range(depth):
+        home, owner = (batch.drawn[Key(layer, state)] for state in (HOME, OWNER))
+        apart = home.destinations * (1 - np.eye(workers))
+        sizes = (home.sources, home.destinations, home.lists, batch.held_below(layer), apart)
+        moves = [moves for placed, moves in batch.moves.items() if placed.key == Key(layer, OWNER)]
+        split = max(moves, key=lambda moves: float(np.sum(moves.edges)))
+        pushed = float(np.sum(split.edges)) / max(1.0, float(owner.lists.sum()))
+        sources, destinations, edges, below, away = (float(size.sum()) / workers for size in sizes)
+        shapes.append(Shape(sources, destinations, edges, below, away, pushed, float(np.sum(split.pairs)) / workers))
+    return shapes

@@ -26,8 +26,8 @@ from weft.sampling import (
     balance_seeds,
     count_misses,
     dealt,
+    make_sampler,
     of_full_homes,
-    seed_limits,
 )
 
 _EPOCH = 0
@@ -80,7 +80,7 @@ class Traversal:
         """Take the seeds that the team got of a batch."""
         self._number, self._hop = batch, 0
         self.batches.append(CountedBatch(np.zeros(0), np.zeros(1)))
-        homes = self._members.owners.member_of(seeds)
+        homes = self._answers(seeds)
         self._wanted = {
             SPREAD: seeds[dealt(len(seeds), self._members.owners.shares) == self._member],
             HOME: seeds[self._homes(seeds, homes) == self._member],
@@ -99,7 +99,7 @@ class Traversal:
         self._hop += 1
         reached = self._wanted[OWNER]
         grouped = self._members.owners.group(reached)
-        parts = [reached[grouped.of(member)] for member in range(self._members.owners.size)]
+        parts = np.split(reached[grouped.order], np.cumsum(grouped.counts)[:-1])
         self._wanted[OWNER], parts[self._member] = parts[self._member], parts[self._member][:0]
         return parts
 
@@ -110,7 +110,7 @@ class Traversal:
             self.reached = float(len(self._wanted[OWNER]))
             self.inputs.answered.append(self._wanted[OWNER])
             self._held.append(self._wanted[OWNER][self._fetcher(self._wanted[OWNER]) >= 0])
-            self.batches[-1].held = np.array(self._members.stored.group(self._wanted[OWNER]).counts, dtype=float)
+            self.batches[-1].held = self._stored(self._wanted[OWNER])
 
     def cache(self, number: int, rooms: Mapping[float, int], out_degrees: np.ndarray, by: str) -> None:
         """Count layer 1 of a batch again with so many rows cached: those of most out-edges, or read most by the others.
@@ -137,12 +137,11 @@ class Traversal:
             device[part] = mate
         found = device[vertices]
         self.count(batch, key, vertices, block, found >= 0, seeds=len(self._costs) == 1)
-        lent = np.zeros(members.stored.size)
+        lent, rank = np.zeros(members.stored.size), members.ranks[self._member]
         lent[members.host] = np.bincount(found[found >= 0], minlength=len(parts))
-        lent[members.rank] = 0.0
-        drawn, kept = batch.drawn[key], members.stored.member_of(parts[members.host.index(members.rank)])
-        by_owner = np.bincount(kept, minlength=members.stored.size).astype(float)
-        batch.drawn[key] = replace(drawn, kept=by_owner, met=drawn.cached, lent=lent)
+        lent[rank] = 0.0
+        drawn, kept = batch.drawn[key], self._stored(parts[members.host.index(rank)])
+        batch.drawn[key] = replace(drawn, kept=kept, met=drawn.cached, lent=lent)
         self._kept[key] = np.concatenate(parts)
 
     def _count_cached(self, number: int, key: Key, kept: np.ndarray) -> None:
@@ -152,18 +151,17 @@ class Traversal:
         cached[kept] = True
         met = np.count_nonzero(cached[self.inputs.answered[number]]) if key.at_owners else 0
         if key.at_owners:
-            cached[kept[members.owners.member_of(kept) == self._member]] = False
+            cached[kept[self._answers(kept) == self._member]] = False
         self.count(batch, key, vertices, block, cached[vertices], seeds=len(self._costs) == 1)
-        drawn, by_owner = batch.drawn[key], np.bincount(members.stored.member_of(kept), minlength=members.stored.size)
-        on_device = (drawn.cached + met) * members.on_device
-        batch.drawn[key], self._kept[key] = replace(drawn, kept=by_owner.astype(float), met=on_device), kept
+        drawn, self._kept[key] = batch.drawn[key], kept
+        batch.drawn[key] = replace(drawn, kept=self._stored(kept), met=(drawn.cached + met) * members.on_device)
 
     def asks(self, number: int) -> list[list[np.ndarray]]:
         """For each layer of a batch that is new: its inputs of other hosts, by the worker of this one that fetches them.
 
         Each vertex has one of the host's workers to fetch it.
         """
-        found, mates = [], range(len(self._members.near))
+        found, mates = [], range(len(self._members.host))
         for fetch in self._fetches:
             ids, fetcher = fetch.vertices, np.where(fetch.taken, fetch.fetcher, -1)
             if fetch.held and len(self._held[number]):
@@ -178,21 +176,18 @@ class Traversal:
 
     def _fetcher(self, vertices: np.ndarray) -> np.ndarray:
         """Which of the host's workers fetches each vertex, where others are not of this host; -1: none needs to."""
-        near = np.zeros(self._members.stored.size, dtype=bool)
-        near[list(self._members.near)] = True
-        return np.where(near[self._members.stored.member_of(vertices)], -1, vertices % len(self._members.near))
+        host, stored = self._members.host, self._members.stored
+        return np.where(np.isin(stored.member_of(vertices), host), -1, vertices % len(host))
 
-    def asked(self, number: int, asks: list[list[np.ndarray]], asked: list[list[np.ndarray]]) -> None:
+    def asked(self, number: int, asks: list[list[np.ndarray]], asked: list[np.ndarray]) -> None:
         """Count what this worker asked of each of its host's, and fetches for them and itself (`asked`, layer by layer)."""
-        stored, mates = self._members.stored, sorted(self._members.near)
-        moves = self.batches[number].moves
+        stored, moves = self._members.stored, self.batches[number].moves
         for fetch, own, wanted in zip(self._fetches, asks, asked, strict=True):
             once = np.zeros(self._vertices, dtype=bool)
-            for ids in wanted:
-                once[ids] = True
+            once[wanted] = True
             spans = zip(stored.bounds[:-1], stored.bounds[1:], strict=True)
             fetched = np.array([float(np.count_nonzero(once[first:end])) for first, end in spans])
-            fetched[mates] += [len(ids) for ids in own]
+            fetched[self._members.host] += [len(ids) for ids in own]
             fetched[self._members.ranks[self._member]] = 0.0
             moves |= {placed: replace(moves[placed], fetched=fetched) for placed in fetch.layers}
         self._fetches.clear()
@@ -202,17 +197,24 @@ class Traversal:
 
     def _homes(self, seeds: np.ndarray, homes: np.ndarray) -> np.ndarray:
         """Who computes each seed at home."""
-        most = seed_limits(len(seeds), self._members.owners.shares, self._slack)
-        known = of_full_homes(homes, most)
+        known, most = of_full_homes(homes, self._members.owners.shares, self._slack)
         self.batches[-1].uneven += len(known)
         if len(known) and self._number not in self._even:
             self._even[self._number] = self._evened(seeds, homes, known, most)
         return self._even.get(self._number, homes)
 
     def _evened(self, seeds: np.ndarray, homes: np.ndarray, known: np.ndarray, most: np.ndarray) -> np.ndarray:
-        size = self._members.owners.size
         vertices, block = self._drawn(seeds[known], 0)
-        return balance_seeds(homes, known, count_misses(block, self._members.owners.member_of(vertices), size), most)
+        misses = count_misses(block, self._answers(vertices), self._members.owners.size)
+        return balance_seeds(homes, known, misses, most)
+
+    def _answers(self, vertices: np.ndarray) -> np.ndarray:
+        """The member that answers for each vertex."""
+        return self._members.owners.member_of(vertices)
+
+    def _stored(self, vertices: np.ndarray) -> np.ndarray:
+        """How many vertices each worker stores, [workers]."""
+        return np.array(self._members.stored.group(vertices).counts, dtype=float)
 
     def count(
         self,
@@ -224,18 +226,21 @@ class Traversal:
         seeds: bool = False,
     ) -> None:
         """Add a hop of this worker to its batch; sources that are cached count as its own. `seeds`: is it that of seeds?"""
-        owners = self._members.owners
-        owner = owners.member_of(vertices)
-        holder = owner.copy()
-        none = np.zeros(len(vertices), dtype=bool)
-        cached = none if cached is None else cached
+        owner, none = self._answers(vertices), np.zeros(len(vertices), dtype=bool)
+        holder, cached = owner.copy(), none if cached is None else cached
         holder[cached] = self._member
-        ranks, costs = np.array(self._members.ranks), self._costs[key.layer]
-        view = View(vertices, block, holder, cached, costs, self._member, ranks, self._members.stored)
-        plain, hits = replace(view, holder=owner), np.array([float(np.count_nonzero(cached))])  # lists are not cached
-        none_of_any, met = np.zeros(self._members.stored.size), np.zeros(1)
-        counted = plain.destinations(), view.sources(), plain.lists(), hits
-        batch.drawn[key] = Drawn(*counted, kept=none_of_any, met=met, lent=none_of_any)
+        ranks, stored, costs = np.array(self._members.ranks), self._members.stored, self._costs[key.layer]
+        view = View(vertices, block, holder, cached, costs, self._member, ranks, stored)
+
+        def by_worker(members: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+            figures = np.zeros(stored.size)
+            figures[ranks] = np.bincount(members, weights, len(ranks))
+            return figures
+
+        destinations, degrees = owner[: block.num_dst], block.indptr.diff().numpy()  # lists are not cached
+        rows = by_worker(destinations), by_worker(holder), by_worker(destinations, degrees)
+        hits, none_of_any = np.array([float(np.count_nonzero(cached))]), np.zeros(stored.size)
+        batch.drawn[key] = Drawn(*rows, hits, kept=none_of_any, met=np.zeros(1), lent=none_of_any)
         fetcher = self._fetcher(vertices) if key.layer == 0 and self._members.divide else None
         alike: list[_Fetch] = []
         for placed in ways(key, seeds):
@@ -258,42 +263,55 @@ class DryRun:
         self,
         graph: Graph,
         sampling: Sampling,
-        plan: Plan,
         workers: Workers,
         costs: RowCosts,
         group: str = "all",
         caches: Sequence[float] = (),
         on_device: bool = False,
         of_host: bool = False,
+        cache_by: str = Plan.cache_by,
+        slack: float = Plan.slack,
     ) -> None:
-        """`plan`: by whose slack, and choice of rows to cache, it goes. `group`: who are a team, as plans say it.
+        """`group`, `cache_by`, `slack`: as plans say it. `caches`: sizes that plans may have, besides none.
 
-        `caches`: sizes that plans may have, besides none. `on_device`: are they there? `of_host`: may devices share one?
+        `on_device`: are they there? `of_host`: may devices share one?
         """
-        self._graph, self._plan, self._workers, self._layers = graph, plan, workers, len(sampling.fanouts)
+        self._graph, self._cache_by, self._workers = graph, cache_by, workers
+        self._layers = len(sampling.fanouts)
         row = 0 if graph.features is None else graph.features[:1].nbytes
         sizes = {cache: rooms(cache, graph.num_vertices, row) for cache in caches if cache}
         self._rooms = dict(sorted(sizes.items(), key=lambda size: -size[1]))
         if sampling.batches is None:
             order = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed)
-            self._batches = order.of(0)
+            self._batches: Sequence[np.ndarray] = order.of(0)
         else:
-            self._batches = sampling.batches(sampling.batch_size)
-        everybody = range(len(workers.hosts))
-        by_group = {"all": [[*everybody]], "host": [sorted(workers.near(first)) for first in everybody]}
-        self._teams = sorted(
-            {tuple(members) for members in by_group[group]}, key=lambda members: workers.hosts[members[0]]
-        )
-        self._comm = {"all": workers.comm, "host": workers.comm_of_host}[group]
+            self._batches = sampling.batches
+        of_hosts = {tuple(sorted(mates)) for mates in workers.near}
+        by_host = sorted(of_hosts, key=lambda members: workers.hosts[members[0]])
+        self._teams = {"all": [tuple(range(len(workers.hosts)))], "host": by_host}[group]
+        comm_of_host = workers.comm if len(by_host) == 1 else workers.comm_of_host
+        self._comms = {"all": workers.comm, "host": comm_of_host}
+        self._comm = self._comms[group]
         self._shares = np.array([workers.owners.shares[[*members]].sum() for members in self._teams])
         self._of_team = {worker: number for number, members in enumerate(self._teams) for worker in members}
         self._looked = 0  # batches
         self._tells_edges, self._of_host = on_device and bool(self._rooms), of_host and bool(self._rooms)
+        divide = 1 < len(by_host) < len(workers.hosts)
         self._traversals, evened = {}, [dict[int, np.ndarray]() for _ in self._teams]
         for worker in workers.here:
             team = self._of_team[worker]
-            members, sampler = Members.of(workers, self._teams[team], worker, on_device), sampling.on(graph)
-            self._traversals[worker] = Traversal(graph, sampler, members, costs, plan.slack, evened[team])
+            ranks = self._teams[team]
+            owners, host = workers.owners.among(ranks), sorted(workers.near[worker])
+            members = Members(owners, workers.owners, ranks, ranks.index(worker), host, divide, on_device)
+            sampler = make_sampler(
+                sampling.sampler,
+                graph,
+                sampling.fanouts,
+                replace=sampling.replace,
+                weighted=sampling.weighted,
+                seed=sampling.seed,
+            )
+            self._traversals[worker] = Traversal(graph, sampler, members, costs, slack, evened[team])
 
     def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:
         """Look at batches until their mean is steady, at most an epoch's or so many. A short last one is looked at too."""
@@ -315,9 +333,9 @@ class DryRun:
             degrees = out_degrees(self._graph)
             for number in range(len(reached) + len(rest)):
                 for traversal in self._traversals.values():
-                    traversal.cache(number, self._rooms, degrees, self._plan.cache_by)
+                    traversal.cache(number, self._rooms, degrees, self._cache_by)
                     if self._of_host:
-                        traversal.cache_of_host(number, self._rooms, degrees, self._plan.cache_by)
+                        traversal.cache_of_host(number, self._rooms, degrees, self._cache_by)
                 self._divide(number)
         weights = np.array([len(whole) / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
         seeds, counted = sum(map(len, batches)) / len(batches), [one.batches for one in self._traversals.values()]
@@ -342,17 +360,17 @@ class DryRun:
         for worker, traversal in self._traversals.items():
             traversal.begin(np.ascontiguousarray(seeds[turns == self._of_team[worker]]), number)
         for _ in range(self._layers):
-            sent = {worker: traversal.draw() for worker, traversal in self._traversals.items()}
+            told = self._told({worker: [one.draw()] for worker, one in self._traversals.items()})
             for worker, traversal in self._traversals.items():
-                traversal.arrive(self._arrived(worker, {of: [parts] for of, parts in sent.items()}))
+                traversal.arrive(told[worker])
         if self._tells_edges:
-            edges = {worker: traversal.inputs.edges_by_owner() for worker, traversal in self._traversals.items()}
+            told = self._told({worker: one.inputs.edges_by_owner() for worker, one in self._traversals.items()})
             for worker, traversal in self._traversals.items():
-                traversal.inputs.edges_of_own(self._arrived(worker, edges))
+                traversal.inputs.edges_of_own(told[worker])
         if self._of_host:
-            reads = {worker: traversal.inputs.reads_of_own() for worker, traversal in self._traversals.items()}
+            told = self._told({worker: one.inputs.reads_for_host() for worker, one in self._traversals.items()}, True)
             for worker, traversal in self._traversals.items():
-                traversal.inputs.reads_of_mates(self._told_by_mates(worker, reads))
+                traversal.inputs.reads_of_mates(told[worker])
         self._divide(self._looked)
         self._looked += 1
         return float(self._workers.gather(np.array([one.reached for one in self._traversals.values()])).sum())
@@ -360,38 +378,22 @@ class DryRun:
     def _divide(self, number: int) -> None:
         """A host's workers tell each other which inputs they want of other hosts, in what is new of a batch."""
         asks = {worker: traversal.asks(number) for worker, traversal in self._traversals.items()}
+        asked = self._told(asks, of_host=True)
         for worker, traversal in self._traversals.items():
-            traversal.asked(number, asks[worker], self._asked(worker, asks))
+            traversal.asked(number, asks[worker], asked[worker])
 
-    def _told_by_mates(self, worker: int, told: dict[int, list[np.ndarray]]) -> list[list[np.ndarray]]:
-        """What the other workers of a worker's host tell it; `told`: arrays by worker."""
-        if self._workers.comm is None:
-            return [told[mate] for mate in sorted(self._workers.near(worker)) if mate != worker]
-        whole = len(set(self._workers.hosts)) == 1
-        comm = self._workers.comm if whole else self._workers.comm_of_host
-        assert comm is not None
-        came = [np.split(array, np.cumsum(counts)[:-1]) for array, counts in comm.arrays_to_all(told[worker], "sample")]
-        return [[of[mate] for of in came] for mate in range(comm.size) if mate != comm.rank]
-
-    def _asked(self, worker: int, asks: dict[int, list[list[np.ndarray]]]) -> list[list[np.ndarray]]:
-        """What a worker is to fetch, layer by layer: for itself, and as others of its host ask."""
-        mates = sorted(self._workers.near(worker))
-        own, place = asks[worker], mates.index(worker)
-        if self._workers.comm is None:
-            return [[asks[mate][layer][place] for mate in mates] for layer in range(len(own))]
-        comm = self._workers.comm_of_host
-        if comm is None or not own:
-            return [[]] * len(own)
-        parts = [(np.concatenate(ids), [len(one) for one in ids]) for ids in own]
-        return [[ids[place], came] for ids, (came, _) in zip(own, comm.arrays(parts, "sample"), strict=True)]
-
-    def _arrived(self, worker: int, sent: dict[int, list[list[np.ndarray]]]) -> list[np.ndarray]:
-        """What others tell a worker of its vertices; `sent`: by worker, each of some arrays by member."""
-        if self._comm is None:
-            members = self._teams[self._of_team[worker]]
-            place = members.index(worker)
-            return [
-                np.concatenate(of) for of in zip(*([a[place] for a in sent[other]] for other in members), strict=True)
-            ]
-        parts = [(np.concatenate(of), [len(part) for part in of]) for of in sent[worker]]
-        return [array for array, _ in self._comm.arrays(parts, "sample")]
+    def _told(self, sent: dict[int, list[list[np.ndarray]]], of_host: bool = False) -> dict[int, list[np.ndarray]]:
+        """What workers are told by those of their team, or host; `sent`: by worker, arrays for each one of these."""
+        comm, told = self._comms["host"] if of_host else self._comm, {}
+        for worker, own in sent.items():
+            mates = sorted(self._workers.near[worker]) if of_host else self._teams[self._of_team[worker]]
+            place = mates.index(worker)
+            if self._workers.comm is None:
+                by_sender = [[sent[mate][number][place] for mate in mates] for number in range(len(own))]
+            elif own:
+                assert comm is not None
+                parts = [(np.concatenate(each), [len(part) for part in each]) for each in own]
+                came = comm.arrays(parts, "sample")
+                by_sender = [[each[place], array] for each, (array, _) in zip(own, came, strict=True)]
+            told[worker] = [np.concatenate(arrays) for arrays in by_sender] if own else []
+        return told

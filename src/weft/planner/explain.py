@@ -1,6 +1,6 @@
 """The reason in words: what holds a plan up, and what each of its choices saves."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -8,7 +8,6 @@ from weft.errors import ConfigError
 from weft.plan import Plan
 from weft.planner.answer import Prediction
 from weft.planner.task import Options
-from weft.plugins import PLACEMENTS
 
 IN_WORDS = {
     "processors": "the processors",
@@ -23,25 +22,25 @@ _SEEDS = {"home": "at home", "spread": "spread"}
 _EXACTNESS = {"float32": 1.0, "float16": 1.05}  # what saves less than this factor is not worth giving it up
 
 Predict = Callable[[Plan], Prediction]
-# a choice, and the plans with another one, each with what is different in it
-Alternatives = tuple[str, dict[Plan, str]]
+Others = dict[str, Prediction]  # of other plans, by what is different in them
 
 
-def reasons(shown: list[Prediction], predict: Predict, prefetch: int) -> list[str]:
+def reasons(shown: list[Prediction], predict: Predict, placements: Sequence[str], prefetch: int) -> list[str]:
     """Sentences on a choice, the first of what is shown: what holds it up, and each layer and option against the next best.
 
-    `prefetch`: batches that could be prepared ahead, if there was memory.
+    `placements`: that a layer may have. `prefetch`: batches that could be prepared ahead, if there was memory.
     """
     best = shown[0]
     said = [
         f"{best.name} takes {seconds(best.seconds)} an epoch, held up most by {IN_WORDS[best.limit]}; "
         f"{megabytes(sum(best.sent.values()))} travel between workers"
     ]
-    for choice, others in _changes(best.plan):
-        other = _next_best(others, predict)
-        if other is not None:
+    for choice, others in _changes(best.plan, predict, placements):
+        fitting = {what: other for what, other in others.items() if other.excluded is None}
+        if fitting:
+            what, other = min(fitting.items(), key=lambda each: each[1].seconds)
             more = _of_cache(best, other) if choice == _CACHE else ""
-            said.append(f"{choice}: {_against(best, other)} ({others[other.plan]}){more}")
+            said.append(f"{choice}: {_against(best, other)} ({what}){more}")
     return [*said, *_draws(best), *_precision(best, predict), *_ahead(best, predict, prefetch), *_other_ways(shown)]
 
 
@@ -50,43 +49,45 @@ def worth(plan: Plan, seconds: float) -> float:
     return seconds * _EXACTNESS[plan.wire]
 
 
-def _changes(plan: Plan) -> Iterator[Alternatives]:
-    """Each choice of a plan that can be another one."""
+def _changes(plan: Plan, predict: Predict, placements: Sequence[str]) -> Iterator[tuple[str, Others]]:
+    """Each choice of a plan that can be another one, with plans in which it is."""
     for at, placement in enumerate(plan.layers):
-        layers = {other: (*plan.layers[:at], other, *plan.layers[at + 1 :]) for other in PLACEMENTS.names()}
-        yield f"{placement} in layer {at + 1}", _possible(plan, {name: {"layers": of} for name, of in layers.items()})
-    yield f"seeds {_SEEDS[plan.seeds]}", _other_seeds(plan)
-    yield _CACHE, _possible(plan, {"without": {"cache": 0.0, "cache_per": "worker"}})
-    if plan.cache_of_host:
-        yield _SHARED, _possible(plan, {"each its own": {"cache_per": "worker"}})
-    yield "near halos computed again", _possible(plan, {"sent": {"replicate": False}})
+        layers = {other: (*plan.layers[:at], other, *plan.layers[at + 1 :]) for other in placements}
+        yield (
+            f"{placement} in layer {at + 1}",
+            _others(plan, predict, {name: {"layers": of} for name, of in layers.items()}),
+        )
+    yield f"seeds {_SEEDS[plan.seeds]}", _other_seeds(plan, predict, placements)
+    yield _CACHE, _others(plan, predict, {"without": {"cache": 0.0, "cache_per": "worker"}})
+    if plan.cache and plan.cache_per == "host":
+        yield _SHARED, _others(plan, predict, {"each its own": {"cache_per": "worker"}})
+    yield "near halos computed again", _others(plan, predict, {"sent": {"replicate": False}})
 
 
-def _other_seeds(plan: Plan) -> dict[Plan, str]:
+def _other_seeds(plan: Plan, predict: Predict, placements: Sequence[str]) -> Others:
     """The same plan with seeds the other way; its last layer is another one where it could not be as it is."""
     seeds = "spread" if plan.seeds == "home" else "home"
-    layers = [(*plan.layers[:-1], last) for last in PLACEMENTS.names()]
+    layers = [(*plan.layers[:-1], last) for last in placements]
     others = {f"{_SEEDS[seeds]}, {'+'.join(each)}": {"seeds": seeds, "layers": each} for each in layers}
-    return _possible(plan, {_SEEDS[seeds]: {"seeds": seeds}}) or _possible(plan, others)
+    return _others(plan, predict, {_SEEDS[seeds]: {"seeds": seeds}}) or _others(plan, predict, others)
 
 
-def _possible(plan: Plan, changes: Mapping[str, Options]) -> dict[Plan, str]:
+def _others(plan: Plan, predict: Predict, changes: Mapping[str, Options]) -> Others:
     """Other plans, with what is different in each: those changes that make one."""
-    found = {}
+    found: dict[Plan, str] = {}
     for what, fields in changes.items():
         with suppress(ConfigError):
             found[replace(plan, **fields)] = what
-    return {other: what for other, what in found.items() if other != plan}
+    return {what: predict(other) for other, what in found.items() if other != plan}
 
 
 def _precision(best: Prediction, predict: Predict) -> Iterator[str]:
     """What half as many bytes of rows save; or would, if that is worth knowing."""
-    if best.plan.wire == "float16":
-        other = predict(replace(best.plan, wire="float32"))
+    wire = "float32" if best.plan.wire == "float16" else "float16"
+    other = _others(best.plan, predict, {wire: {"wire": wire}})[wire]
+    if wire == "float32":
         yield f"float16 on the wire, not exact: {_against(best, other)} (float32)"
-        return
-    other = predict(replace(best.plan, wire="float16"))
-    if other.excluded is None and worth(other.plan, other.seconds) < best.seconds:
+    elif other.excluded is None and worth(other.plan, other.seconds) < best.seconds:
         yield (
             f"float32 on the wire, exact: with float16 {best.name} would take {seconds(other.seconds)} (`--wire auto` lets "
             f"the planner choose)"
@@ -104,8 +105,9 @@ def _draws(best: Prediction) -> Iterator[str]:
 def _ahead(best: Prediction, predict: Predict, prefetch: int) -> Iterator[str]:
     """Why fewer batches are prepared ahead than could be."""
     if best.plan.prefetch < prefetch:
-        other = predict(replace(best.plan, prefetch=best.plan.prefetch + 1))
-        yield f"{best.plan.prefetch} batches prepared ahead: with {other.plan.prefetch} a worker {other.excluded}"
+        more = best.plan.prefetch + 1
+        other = _others(best.plan, predict, {"more": {"prefetch": more}})["more"]
+        yield f"{best.plan.prefetch} batches prepared ahead: with {more} a worker {other.excluded}"
 
 
 def _other_ways(shown: list[Prediction]) -> Iterator[str]:
@@ -128,11 +130,6 @@ def _of_cache(best: Prediction, bare: Prediction) -> str:
         f"; with {megabytes(there.cache)} of each device it has {there.met:.0%} of all input rows{lent}, so that "
         f"{megabytes(there.copied)} instead of {copied} are copied to a device{filled}"
     )
-
-
-def _next_best(plans: dict[Plan, str], predict: Predict) -> Prediction | None:
-    found = [one for one in map(predict, plans) if one.excluded is None]
-    return min(found, key=lambda one: one.seconds, default=None)
 
 
 def _against(best: Prediction, other: Prediction) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.plan import Plan
 from weft.planner.cluster import KINDS, Cluster
-from weft.planner.cost import PARTS, Price, held_up
 from weft.planner.planner import Planner
+from weft.planner.price import PARTS, Price, held_up
 
 # What steps and layers take in training, of what they take alone, goes by the same processors and memories: where epochs
 # hardly tell one from the other, they are alike. A difference of 1 counts as much as epochs that are this share off.
@@ -122,7 +122,7 @@ def _batch(one: Observation, work: dict[str, float], cluster: Cluster) -> Price:
     def seen(stages: Sequence[str]) -> float:
         return float(sum(one.processor[s].sum() for s in stages)) / max(1e-9, sum(said[s] for s in stages))
 
-    price = one.planner.price(one.plan, cluster)
+    price = one.planner.space.price(one.plan, cluster)
     parts = price.parts.copy()
     for name, stages in (("processors", one.STAGES), ("trains", one.STAGES[2:]), ("prepares", one.STAGES[:2])):
         parts[PARTS.index(name)] *= seen(stages)

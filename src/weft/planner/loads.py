@@ -1,22 +1,25 @@
 """What a plan makes workers do in a mean batch: units of work by stage, rows by layer, and bytes from worker to worker."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from weft.exchange import sent_whole
 from weft.graph import Graph
-from weft.placements import INPUT, OWNER, REQUEST, Held, Moves, placement_named
+from weft.placements import INPUT, OWNER, REQUEST, Held, Moves, Placement, placement_named
 from weft.plan import Plan
-from weft.planner.counts import HOME, SPREAD, CountedBatch, Drawn, Key, PlacedHop, others
-from weft.planner.messages import LayerMessages
-from weft.planner.model_cost import LayerCost
+from weft.planner.counts import HOME, SPREAD, CountedBatch, Drawn, Key, PlacedHop
+from weft.planner.model_cost import LayerCost, LayerMessages
 from weft.planner.task import Options
 
 _PLACE = 4.0  # bytes of a place in a cache
+
+
+Units = dict[str, dict[str, np.ndarray]]  # of work of each worker, by stage and kind
 
 
 class Move(NamedTuple):
@@ -30,7 +33,7 @@ class Move(NamedTuple):
 class Load:
     """What workers do, by stage; figures of a mean batch, [workers]."""
 
-    units: dict[str, dict[str, np.ndarray]]  # by stage and kind
+    units: Units
     moves: list[Move] = field(default_factory=list)
     layer: int | None = None  # whose convolution it is of, 0 nearest the inputs; None: of what is left of a step
     sources: np.ndarray | float = 0.0  # of the convolution: rows in, as many as the worker holds,
@@ -52,7 +55,8 @@ class Load:
     @classmethod
     def of(cls, workers: int, layer: int | None = None) -> Self:
         """Nothing yet."""
-        return cls(defaultdict(lambda: defaultdict(lambda: np.zeros(workers))), layer=layer)
+        units: Units = defaultdict(partial(defaultdict, partial(np.zeros, workers)))
+        return cls(units, layer=layer)
 
     def move(self, stage: str, sent: np.ndarray) -> None:
         """An exchange: bytes from each worker (rows) to each other."""
@@ -97,18 +101,18 @@ class PlanLayer:
     top: bool = False  # is it the last layer?
 
     @classmethod
-    def of(cls, layer: int, placement: str, above: Held, below: Held, top: bool, options: Options) -> Self:
+    def of(cls, layer: int, kind: Placement, above: Held, below: Held, top: bool, options: Options) -> Self:
         """A layer between rows that are held so; `options`: fields of the plan, or those that are not the usual ones."""
         spread = options.get("seeds", Plan.seeds) == "spread"
-        owned = above == OWNER or (top and not spread and OWNER in placement_named(placement).leaves)  # both, at home
+        owned = above == OWNER or (top and not spread and OWNER in kind.leaves)  # both, at home
         state, cache = (
             OWNER if owned else SPREAD if spread else HOME,
             0.0 if layer else options.get("cache", Plan.cache),
         )
         asks = options.get("topology") == "partitioned" and above == REQUEST
-        at_owners = bool(cache) and placement_named(placement).splits
+        at_owners = bool(cache) and kind.splits
         of_host = bool(cache) and options.get("cache_per") == "host"
-        return cls(PlacedHop(Key(layer, state, cache, at_owners, of_host), placement, above, below), asks, top)
+        return cls(PlacedHop(Key(layer, state, cache, at_owners, of_host), kind, above, below), asks, top)
 
     def load(self, counted: "Counted") -> Load:
         """What a layer makes workers do, and fetching its inputs, if it is the first."""
@@ -146,12 +150,12 @@ class SlicedPart:
 PlanPart = PlanLayer | SlicedPart
 
 
-def layers_of(plan: Plan) -> Iterator[PlanLayer]:
+def layers_of(plan: Plan) -> list[PlanLayer]:
     """The layers of a plan, from the seeds to the inputs."""
-    depth = len(plan.layers)
-    for layer in reversed(range(depth)):
-        above, below = plan.held(layer + 1), plan.held(layer) if layer else INPUT
-        yield PlanLayer.of(layer, plan.layers[layer], above, below, layer + 1 == depth, vars(plan))
+    top, kinds = len(plan.layers) - 1, [placement_named(name) for name in plan.layers]
+    held = [INPUT, *(plan.held(depth) for depth in range(1, len(kinds) + 1))]
+    ways = [(layer, kinds[layer], held[layer + 1], held[layer]) for layer in range(top, -1, -1)]
+    return [PlanLayer.of(*way, way[0] == top, vars(plan)) for way in ways]
 
 
 @dataclass(frozen=True)
@@ -260,7 +264,7 @@ class Counted:
 
     def _cross(self, load: Load, placed: PlacedHop, moves: Moves) -> None:
         """Rows and sums in the layer, forward and backward."""
-        case = placed.key.layer, placed.placement, placed.above == REQUEST
+        case = placed.key.layer, placed.kind.name, placed.above == REQUEST
         messages = self._setting.messages.get(case) or []
         load.units["compute"]["cross"] += bool(messages)
         for message in messages:
@@ -326,3 +330,8 @@ class Counted:
 
     def _by_worker(self, figures: np.ndarray | float) -> np.ndarray:
         return figures.sum(1) if isinstance(figures, np.ndarray) else np.full(self._workers, figures)
+
+
+def others(matrix: np.ndarray) -> np.ndarray:
+    """What goes to others: without the diagonal."""
+    return matrix * (1 - np.eye(len(matrix)))

@@ -1,8 +1,10 @@
-"""What a model's layers cost on this machine's processor: each convolution timed, forward and backward, on random rows.
+"""What a model's layers cost on this machine's processor, and what crosses in them, found by running them.
 
-A layer's time is linear in its rows, destinations and edges, so a few runs tell it: with few rows, with many sources, with
-many destinations, and with edges besides; edges that are pushed, or computed by column, by runs of their own. The model as
-a whole then tells what it does between its convolutions. Workers divide the runs among themselves.
+Each convolution is timed, forward and backward, on random rows. A layer's time is linear in its rows, destinations and
+edges, so a few runs tell it: with few rows, with many sources, with many destinations, and with edges besides; edges that
+are pushed, or computed by column, by runs of their own. The model as a whole then tells what it does between its
+convolutions. Workers divide these runs among themselves. What crosses is told by a run on a few rows, on a comm that writes
+down what it is asked to send.
 
 Machines run faster and slower within seconds, by what else runs on them. So no run is told by itself, but by a fixed piece
 of work right before and after it, which is slowed alike: times here are in pieces. On a device runs have more rows, and a
@@ -10,12 +12,16 @@ piece is a share of one with as many; what does not depend on rows is the proces
 """
 
 import copy
+import inspect
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from resource import RUSAGE_SELF, getrusage
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,11 +32,27 @@ from weft.devices import finished
 from weft.errors import ModelError
 from weft.exchange import Communicator, Route, gather_rows
 from weft.graph import Graph
-from weft.nn import BlackBox, BlockModel, convolution_of, merged, walk
-from weft.placements import OWNER, ColumnSpan, Edges, EdgesById, Layer, Program, WholeLayer, column_layer, split_layer
+from weft.nn import BlackBox, BlockModel, Handle, Pass, convolution_of, convolve, merged, walk
+from weft.placements import (
+    HERE,
+    INPUT,
+    OWN,
+    PAIRS,
+    PULLED,
+    ColumnSpan,
+    Edges,
+    EdgesById,
+    Layer,
+    Placement,
+    Program,
+    WholeLayer,
+    all_placements,
+    column_layer,
+    rehearsed_layer,
+    split_layer,
+)
 from weft.planner.cluster import PIECE_EDGES, PIECE_OUT, PIECE_ROWS, PIECE_WIDTH
-from weft.planner.counts import HOME, CountedBatch, Key, others
-from weft.planner.messages import Recorder, dtype_of, go_back, run_forward, run_layer
+from weft.planner.counts import Shape
 from weft.sampling import Block
 
 FEW = 8  # rows of a run that shows what does not depend on rows
@@ -41,6 +63,9 @@ _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while mem
 _SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of them are so near each other
 _LONG, _FEWEST = 0.005, 3  # seconds of runs that are repeated less
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
+
+Convolutions = Mapping[int, tuple[MessagePassing, int, int]]  # by depth from 1 on, with widths in and out
+LayerMessages = dict[tuple[int, str, bool], list["Message"] | None]  # by layer, placement, and: by request?
 
 
 @dataclass(frozen=True)
@@ -74,30 +99,47 @@ class ModelCost:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A layer on one worker, of a mean batch."""
+class Message:
+    """One exchange of a layer: bytes a row of each kind, coming to the worker that wants them or (gradients) going back."""
 
-    sources: float  # rows in, where whole neighbourhoods meet
-    destinations: float
-    edges: float
-    held: float  # rows in, where owners hold them
-    away: float  # destinations of a request that others own
-    pushed: float  # the share of edges that are computed for others
-    pairs: float  # partial rows made of them
+    bytes: dict[
+        str, float
+    ]  # by kind: others' rows, destinations' own, partial ones, those by column; summed ones (all)
+    back: bool = False
 
 
-def shapes_of(batch: CountedBatch, depth: int) -> list[Shape]:
-    """Each layer's size on a mean worker; of edges and partial rows that go to others, of the placement with most."""
-    shapes, workers = [], len(batch.held)
-    for layer in range(depth):
-        home, owner = (batch.drawn[Key(layer, state)] for state in (HOME, OWNER))
-        sizes = (home.sources, home.destinations, home.lists, batch.held_below(layer), others(home.destinations))
-        moves = [moves for placed, moves in batch.moves.items() if placed.key == Key(layer, OWNER)]
-        split = max(moves, key=lambda moves: float(np.sum(moves.edges)))
-        pushed = float(np.sum(split.edges)) / max(1.0, float(owner.lists.sum()))
-        sources, destinations, edges, below, away = (float(size.sum()) / workers for size in sizes)
-        shapes.append(Shape(sources, destinations, edges, below, away, pushed, float(np.sum(split.pairs)) / workers))
-    return shapes
+class Recorded(NamedTuple):
+    """What one worker was asked to exchange: rows of so many bytes."""
+
+    sent: int
+    came: int
+    row: float
+    summed: bool = False  # over the workers: none come
+
+
+class Recorder(Communicator):
+    """A comm of workers of whom only one is there: what is sent is written down, what comes is zero."""
+
+    def __init__(self, rank: int = 0, size: int = 2) -> None:
+        super().__init__(rank, size)
+        self.exchanges: list[Recorded] = []
+        self.meanwhile = 0.0  # processor seconds that went by between an exchange's begin and the wait for it
+
+    def begin(
+        self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str, exact: bool = False
+    ) -> Callable[[], Tensor]:
+        self.exchanges.append(Recorded(sum(send), sum(receive), float(x.element_size() * math.prod(x.shape[1:]))))
+        out, begun = x.new_zeros(sum(receive), *x.shape[1:]), time.thread_time()
+
+        def wait() -> Tensor:
+            self.meanwhile += time.thread_time() - begun
+            return out
+
+        return wait
+
+    def sum(self, x: Tensor, stage: str = "exchange") -> Tensor:
+        self.exchanges.append(Recorded(len(x), 0, float(x.element_size() * math.prod(x.shape[1:])), summed=True))
+        return x
 
 
 def model_cost(
@@ -109,7 +151,7 @@ def model_cost(
     device: torch.device = _CPU,
 ) -> ModelCost:
     """Time a copy of the model on layers of about these shapes; with a communicator, all its workers together."""
-    model, comm = copy.deepcopy(model).train().to(device), comm or Communicator()
+    model, (rank, size) = copy.deepcopy(model).train().to(device), (comm.rank, comm.size) if comm else (0, 1)
     found = walk(model, graph.num_features)
     runs: list[Callable[[], list[float]]] = []
     for depth, shape in enumerate(shapes):
@@ -118,12 +160,12 @@ def model_cost(
     sizes = [min(int(shape.sources), most_rows(found[depth + 1][1:3], device)) for depth, shape in enumerate(shapes)]
     rows = [*sizes, FEW]
     runs.append(lambda: [step_time(graph, model, each, device) for each in ([FEW] * (len(shapes) + 1), rows)])
-    mine = torch.zeros(len(runs) + comm.size, 5, dtype=torch.float64)
-    for number in range(comm.rank, len(runs), comm.size):
+    mine = torch.zeros(len(runs) + size, 5, dtype=torch.float64)
+    for number in range(rank, len(runs), size):
         took = torch.tensor(runs[number](), dtype=torch.float64)
         mine[number, : len(took)] = took
-    mine[len(runs) + comm.rank, :2] = torch.tensor([pace(), pace(device)])
-    told: list[list[float]] = comm.sum(mine).tolist()
+    mine[len(runs) + rank, :2] = torch.tensor([pace(), pace(device)])
+    told: list[list[float]] = (comm.sum(mine) if comm else mine).tolist()
     figures, (paced, there) = told[: len(runs)], (min(row[at] for row in told[len(runs) :]) for at in range(2))
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
     maps = [isinstance(convolution_of(found[depth + 1][0]), BlackBox) for depth in range(len(shapes))]
@@ -140,12 +182,12 @@ def model_cost(
     step = max(0.0, few - alone)
     between = max(0.0, many - convolved - step) / max(1, sum(rows[1:-1]))
     widths = [found[depth][1] for depth in sorted(found)] + [found[len(shapes)][2]]
-    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
     if device.type == "cpu":
-        return ModelCost(layers, between, step, paced, size, widths)
+        return ModelCost(layers, between, step, paced, parameters, widths)
     begun = there / paced  # in a processor's pieces
     layers = [replace(cost, fixed=cost.fixed * begun) for cost in layers]
-    return ModelCost(layers, between, step * begun, paced, size, widths, there)
+    return ModelCost(layers, between, step * begun, paced, parameters, widths, there)
 
 
 class _Bench:
@@ -272,16 +314,91 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.dev
     layers: list[Layer] = [
         WholeLayer(random_block(sources, rows[at + 1], 0), vertices[at]) for at, sources in enumerate(rows[:-1])
     ]
-    program, runner = Program(layers, vertices, vertices, graph).to(device), BlockModel(model, graph.num_features)
+    program = Program(layers, vertices, vertices, graph, comm=layers[0].comm).to(device)
+    runner = BlockModel(model, graph.num_features)
     x = torch.ones(rows[0], graph.num_features, dtype=dtype_of(model), device=device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        runner(x, program, 0).sum().backward()
+        go_back(runner(x, program, 0))
         optimizer.step()
 
     return timed(step, device)
+
+
+def messages_of_layers(graph: Graph, convolutions: Convolutions, workers: int) -> LayerMessages:
+    """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not.
+
+    `convolutions`: by depth from 1 on, with the widths of their rows.
+    """
+    return {
+        (depth - 1, kind.name, by_request): messages_of(graph, conv, width, depth - 1, kind, by_request, workers)
+        for (depth, (conv, width, _)), kind in product(convolutions.items(), all_placements())
+        for by_request in (True, False)
+        if depth == 1 or kind.takes != {INPUT}
+    }
+
+
+def messages_of(
+    graph: Graph, conv: MessagePassing, width: int, depth: int, placed: Placement, by_request: bool, workers: int
+) -> list[Message] | None:
+    """The exchanges of a layer, forward and backward; None where the convolution can't be placed so.
+
+    `by_request`: its destinations' rows are where they were asked for, not at their owners. `workers`: how many share the
+    columns of a layer by column. How many rows go or come tells of which kinds they are.
+    """
+    columns, comm = ColumnSpan(0, workers, width), Recorder()
+    layer = rehearsed_layer(placed, comm, columns, depth == 0, by_request)
+    wide, bits = width, {"pulled": PULLED, "own": OWN, "pairs": PAIRS}
+    if not layer.whole_rows:
+        wide, bits = columns.width, {"columns": -1}
+    x = torch.randn(HERE, wide, dtype=dtype_of(conv)).requires_grad_(depth > 0)
+    try:
+        run_layer(graph, conv, layer, x, depth)
+    except ModelError:
+        return None
+    found = []
+    for one in comm.exchanges:
+        rows, back = max((one.came, False), (one.sent, True))
+        of_kinds = {kind: one.row for kind, bit in bits.items() if rows & bit}
+        found.append(Message({"all": one.row}) if one.summed else Message(of_kinds, back))
+    return found
+
+
+def run_layer(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int) -> None:
+    """A convolution forward and backward on some layer and rows."""
+    go_back(run_forward(graph, conv, layer, x, depth))
+
+
+def go_back(out: Tensor) -> None:
+    """Backward from what came of a convolution."""
+    if out.requires_grad:
+        out.backward(torch.ones_like(out))
+
+
+def run_forward(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int) -> Tensor:
+    """What comes of a convolution on some layer and rows."""
+    vertices = [torch.arange(count) % graph.num_vertices for count in (len(x), layer.num_dst)]
+    held = [vertices[0]] * (depth + 1) + [vertices[1]]
+    program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
+    run = Pass([len(ids) for ids in held], held, 0, program.descend)
+    return convolve(conv, x, depth, program, run, _edge_types(conv, layer))
+
+
+def _edge_types(conv: MessagePassing, layer: Layer) -> dict[str, object]:
+    """What a convolution that asks for edge types is given: edges of all its relations in turn."""
+    relations = getattr(conv, "num_relations", None)
+    if relations is None or "edge_type" not in inspect.signature(type(conv).forward).parameters:
+        return {}
+    for edges in layer.parts:
+        edges.block.values["edge_type"] = torch.arange(edges.block.num_edges) % relations
+    return {"edge_type": Handle.of("edge_type")}
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """The type of a module's numbers."""
+    return next((p.dtype for p in module.parameters()), torch.float32)
 
 
 def pace(device: torch.device = _CPU) -> float:

@@ -15,8 +15,7 @@ from weft.graph import Graph
 from weft.nn import shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.loads import SlicedPart
-from weft.planner.messages import Recorded, Recorder, dtype_of, run_layer
-from weft.planner.model_cost import FEW, MOST, LayerCost, random_block, timed
+from weft.planner.model_cost import FEW, MOST, LayerCost, Recorded, Recorder, dtype_of, random_block, run_layer, timed
 from weft.sampling import Block
 
 _EDGES = 400_000  # of a run at most

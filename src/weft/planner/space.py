@@ -1,10 +1,17 @@
-"""The space: which plans there are for a task, and what each makes the workers do. The search knows no more of a task."""
+"""The space: which plans there are for a task, and what each makes the workers do and keep: all that a search needs to know.
+
+That of mini-batches has all placements of all layers, seeds spread or at home, and what else a batch may be done by. That
+of the whole graph is in `whole_graph.py`.
+"""
 
 import copy
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
+from itertools import pairwise, product
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -12,38 +19,50 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.nn import takes_types, walk
-from weft.placements import Held
-from weft.plan import Plan, usual_seeds
+from weft.graph import Graph, ProgressCallback
+from weft.nn import crossing_costs, takes_types, walk
+from weft.placements import INPUT, OWNER, REQUEST, Held, Placement, all_placements
+from weft.plan import NAMED, Plan, check_cache, usual_seeds
+from weft.planner.answer import OnDevice
 from weft.planner.cluster import Cluster, device_of
-from weft.planner.cost import Price, Priced, Prices
-from weft.planner.counts import Counts
+from weft.planner.cost import Prices
+from weft.planner.counts import Counts, PlacedHop, held_below, shapes_of
 from weft.planner.device_cost import DevicePrices
+from weft.planner.dry_run import DryRun
 from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting, layers_of
-from weft.planner.messages import Convolutions, messages_of_layers
-from weft.planner.model_cost import ModelCost, model_cost, shapes_of
-from weft.planner.task import Choices, Options, Task, Workers
+from weft.planner.model_cost import ModelCost, messages_of_layers, model_cost
+from weft.planner.price import Price, Priced
+from weft.planner.task import Choices, Options, Sampling, Task, Workers
+from weft.sampling import DeviceLists, NeighborSampler
+
+_SIZES = 3  # of caches that are tried, each a quarter of the one before; on a device, where it takes its size, a half
+_FILLING = 3  # times its size that a cache takes while it is filled: rows go out, come in, and are in place
+_ALIKE = ("group", "replicate", "wire", "topology")  # plans that have these in common are priced together
+_NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
 
 
-class Variant(NamedTuple):
-    """What plans have in common that go over the same, and use the wire alike."""
+class Room(NamedTuple):
+    """Some memory, and what a plan takes of it."""
 
-    group: str
-    replicate: bool
-    wire: str
-    topology: str
+    where: str
+    used: float  # bytes, of the worker with most,
+    there: float  # of so many
 
-    @classmethod
-    def of(cls, options: Options) -> "Variant":
-        """The variant of plans with these options."""
-        return cls(*(options.get(name, getattr(Plan, name)) for name in cls._fields))
+
+class Takes(NamedTuple):
+    """What a plan takes besides the time of its epochs."""
+
+    refused: str | None  # why it is not for this model
+    rooms: list[Room]  # of a worker's memory; and of its device's, if workers compute there
+    lacking: Room | None  # one of which there is too little
+    once: float  # seconds, before its epochs: its cache is filled
 
 
 class Space(ABC):
     """The plans for a task on a graph and some workers, of a model that `learn` was called with."""
 
     usual: ClassVar[Choices]  # what is searched where the task leaves it open
+    seeds: ClassVar[Mapping[str, frozenset[Held]]]  # how the rows of seeds may be held, by where these are
     counts: dict[tuple[str, bool], Counts]  # what plans go over, by group and replicate: the preferred one first
     lanes: int  # threads that prepare batches, beside the one that trains
     once: tuple[str, ...] = ()  # stages that a run goes through once,
@@ -52,9 +71,11 @@ class Space(ABC):
     def __init__(self, graph: Graph, task: Task, workers: Workers) -> None:
         """With workers that are here, all of them call this together."""
         self.task, self.graph, self.workers, self.size = task, graph, workers, len(workers.hosts)
-        self.choices = {**self.usual, **task.choices}
+        self.choices, self.kinds = {**self.usual, **task.choices}, all_placements()
         self.row = float(graph.features[:1].nbytes) if graph.features is not None else 0.0  # bytes, as it is stored
         self.item = 8 if task.dtype == "float64" else 4
+        # How many workers are a team that shares columns: of the smallest one.
+        self._members = {"all": self.size, "host": max(2, min(map(workers.hosts.count, workers.hosts)))}
 
     def of(self, model: nn.Module) -> Self:
         """The space of another model of as many layers. With workers that are here, all of them call this together."""
@@ -64,45 +85,36 @@ class Space(ABC):
 
     def learn(self, model: nn.Module) -> None:
         """What the model's layers cost, and what crosses in them."""
-        found, comm, size = walk(model, self.graph.num_features), self.workers.comm, self.size
+        graph, comm = self.graph, self.workers.comm
+        found, self.counted = walk(model, graph.num_features), next(iter(self.counts.values()))
         self.depth = len(found)
         shapes = shapes_of(self.counted.batch, self.depth)
-        self.model: ModelCost = model_cost(self.graph, model, shapes, size, comm, self.workers.device)
-        messages = messages_of_layers(self.graph, found, size, comm) if size > 1 else {}
+        self.model: ModelCost = model_cost(graph, model, shapes, self.size, comm, self.workers.device)
+        messages = messages_of_layers(graph, found, self.size) if self.size > 1 else {}
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
-        values = EdgeValues.of(self.graph, takes_types(model), places)
-        numbers = self.row, self.graph.indices.itemsize, float(self.model.parameters)
+        values = EdgeValues.of(graph, takes_types(model), places)
+        numbers = self.row, graph.indices.itemsize, float(self.model.parameters)
         self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs)
-        self._of_group = {group: self._setting_of(group, found) for group, _ in self.counts}
+        self._settings = {group: self.setting for group, _ in self.counts}
+        for group in self._settings:
+            if (members := self._members[group]) != self.size:
+                sent = messages_of_layers(graph, found, members)
+                self._settings[group] = replace(self.setting, messages=sent)
         self.named = {name: self._with_choices(make) for name, make in self.makers().items()}
-
-    def _setting_of(self, group: str, convolutions: Convolutions) -> Setting:
-        """What is sent where so many are a team."""
-        members = self.workers.members(group)
-        if members == self.size:
-            return self.setting
-        return replace(self.setting, messages=messages_of_layers(self.graph, convolutions, members, self.workers.comm))
-
-    @property
-    def counted(self) -> Counts:
-        """What plans that have no options go over."""
-        return next(iter(self.counts.values()))
+        self._cluster: Cluster | None = None  # of which prices are known:
+        self._priced: dict[tuple[Any, ...], Priced] = {}
 
     @abstractmethod
     def makers(self) -> dict[str, Callable[..., Plan]]:
         """What makes the plans that have names, of a number of layers and with options."""
 
     @abstractmethod
-    def options(self) -> Iterator[list[Options]]:
+    def options(self) -> list[list[Options]]:
         """Fields of the plans to search through, besides placements; each list only if no plan before it fits."""
 
     @abstractmethod
-    def placements(self, layer: int) -> Iterable[str]:
+    def placements(self, layer: int) -> list[Placement]:
         """The placements to search through for a layer (0: nearest the inputs)."""
-
-    @abstractmethod
-    def seeds(self, plan_seeds: str) -> frozenset[Held]:
-        """How the rows of seeds may be held."""
 
     @abstractmethod
     def possible(self, part: PlanLayer) -> bool:
@@ -112,17 +124,55 @@ class Space(ABC):
     def memory(self, plan: Plan, price: Price, near: int) -> tuple[float, float]:
         """Bytes of the worker that needs most, and of its device; `near`: how many workers its host has."""
 
+    def layers(self, options: Options) -> list[list[PlanLayer]]:
+        """How each layer can be placed, and the rows above and below it be held, by plans with these options."""
+        found: list[list[PlanLayer]] = []
+        for layer in range(self.depth):
+            top = layer + 1 == self.depth
+            ways = [
+                PlanLayer.of(layer, kind, above, below, top, options)
+                for kind in self.placements(layer)
+                for above in (_preferred(kind.leaves & self.seeds[options["seeds"]]) if top else sorted(kind.leaves))
+                for below in held_below(kind, layer)
+            ]
+            found.append([part for part in ways if self.possible(part)])
+        return found
+
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         """What a plan's cost is the sum of, from the seeds to the inputs."""
         return layers_of(plan)
+
+    def impossible(self, plan: Plan) -> str | None:
+        """Why a plan has no cost for this model."""
+        for part in layers_of(plan):
+            if not self.possible(part):
+                where, kind = part.placed.key.layer + 1, part.placed.kind.name
+                return self.refused(plan) or f"layer {where} can't be {kind}: its convolution has no such split"
+        return None
 
     def refused(self, plan: Plan) -> str | None:
         """Why a plan is not for this model, though it has a cost."""
         return None
 
-    def lighter(self, plan: Plan) -> Iterator[Plan]:
-        """The plan, and such as do the same in less memory, which are never faster."""
-        yield plan
+    def takes(self, plan: Plan, price: Price, cluster: Cluster) -> Takes:
+        """What a plan takes of each worker, besides time."""
+        host, limit = min(cluster.hosts, key=lambda host: host.memory / host.workers), self.task.memory
+        room, (own, there) = host.memory / host.workers, self.memory(plan, price, host.workers)
+        rooms = [Room("a worker", own, room if limit is None else min(room, limit))]
+        if self.task.on_device:
+            device, lists = device_of(cluster).memory, self.lists_there(plan.topology, cluster)
+            rooms.append(Room("on its device", there + lists, device))
+            if lists:  # as training refuses them
+                most = DeviceLists.share * device
+                rooms.append(Room("on its device for the lists that it draws from", lists, most))
+        lacking = next((room for room in rooms if room.used > room.there), None)
+        return Takes(self.refused(plan), rooms, lacking, self.filling(plan, cluster) if plan.cache else 0.0)
+
+    def on_device(self, plan: Plan, memory: Room, copies: float, cluster: Cluster) -> OnDevice:
+        """What a plan takes of devices; `copies`: seconds an epoch."""
+        device, lists = device_of(cluster), self.lists_there(plan.topology, cluster)
+        measured = bool(lists) and device.draw is not None
+        return OnDevice(memory.used, memory.there, copies * device.copy, *self.cached(plan), lists, measured)
 
     def filling(self, plan: Plan, cluster: Cluster) -> float:
         """Seconds that it takes to fill the cache of a plan, before its epochs."""
@@ -140,26 +190,41 @@ class Space(ABC):
         """How often each vertex is read as an input of this worker, where that decides what its cache is to hold."""
         return None
 
-    def prices(self, variant: Variant, cluster: Cluster) -> Priced:
-        """What the parts of plans cost on a cluster."""
-        counts = self.counts[variant.group, variant.replicate]
-        half, here = self._half(variant.wire), self.workers.comm is not None
-        known = cluster, self.model, self.item, self.row, here, self._absent(cluster)
-        if self.task.on_device:
-            lists = self.lists_there(variant.topology, cluster)
-            prices: Prices = DevicePrices(*known, device_of(cluster), lists > 0)
-        else:
-            prices = Prices(*known)
-        setting = self._of_group[variant.group]
-        each = [(share, Counted(batch, setting, half, variant.group)) for share, batch in counts.each]
-        return Priced(Counted(counts.batch, setting, half, variant.group), each, prices)
+    def price(self, plan: Plan, cluster: Cluster) -> Price:
+        """What a mean batch of a plan costs."""
+        return self.prices(vars(plan), cluster).whole(self.parts(plan))
 
-    def _absent(self, cluster: Cluster) -> float:
+    def prices(self, options: Options, cluster: Cluster) -> Priced:
+        """What the parts of plans with these options cost on a cluster; known as long as it is the same one."""
+        if self._cluster is not cluster:
+            self._cluster, self._priced = cluster, {}
+        group, replicate, wire, topology = variant = tuple(options.get(name, getattr(Plan, name)) for name in _ALIKE)
+        if variant not in self._priced:
+            counts, setting, half = self.counts[group, replicate], self._settings[group], self.half(wire)
+            batches = (1.0, counts.batch), *counts.each
+            (_, mean), *each = ((share, Counted(batch, setting, half, group)) for share, batch in batches)
+            self._priced[variant] = Priced(mean, each, self._of_loads(topology, cluster))
+        return self._priced[variant]
+
+    def _of_loads(self, topology: str, cluster: Cluster) -> Prices:
+        """What loads cost on a cluster."""
+        if cluster.workers != self.size:
+            raise ConfigError(
+                f"the cluster has {cluster.workers} workers, but {self.size} are planned for: probe the cluster "
+                f"that the run is on, or plan for the other one with `weft plan --cluster`"
+            )
+        here = self.workers.comm is not None
+        known = cluster, self.model, self.item, self.row, here, self.absent(cluster)
+        if not self.task.on_device:
+            return Prices(*known)
+        return DevicePrices(*known, device_of(cluster), self.lists_there(topology, cluster) > 0)
+
+    def absent(self, cluster: Cluster) -> float:
         """The share of rows that are not in memory, where it is largest."""
         rows = self.graph.num_vertices * self.row / self.size
         return max(max(0.0, 1 - host.memory / max(1.0, rows * host.workers)) for host in cluster.hosts)
 
-    def _half(self, wire: str) -> bool:
+    def half(self, wire: str) -> bool:
         """Do rows travel in half precision?"""
         return wire == "float16" and self.task.dtype == "float32"
 
@@ -189,3 +254,202 @@ class Space(ABC):
             if getattr(plan, name) not in values:
                 return f"has {name} = {getattr(plan, name)!r}, while {name} = {values[0]!r} is set"
         return None
+
+
+def _preferred(held: frozenset[Held]) -> list[Held]:
+    """Of the ways in which the rows of seeds may be held: by request, if they may."""
+    return [REQUEST] if REQUEST in held else [*held]
+
+
+class MiniBatches(Space):
+    """Plans for mini-batches, as a dry run counted them."""
+
+    usual: ClassVar[Choices] = {
+        "seeds": ("spread", "home"),
+        "group": ("all", "host"),
+        "topology": ("replicated", "partitioned"),
+        "cache": (0.0,),  # and more, where rows of other hosts are read
+        "cache_by": (Plan.cache_by,),
+        "cache_per": (Plan.cache_per,),  # or one a host, where hosts have several devices
+        "wire": ("float32",),
+        "slack": (Plan.slack,),
+        "prefetch": tuple(range(Plan.prefetch, -1, -1)),
+    }
+    seeds: ClassVar[Mapping[str, frozenset[Held]]] = {
+        "spread": frozenset({REQUEST}),
+        "home": frozenset({REQUEST, OWNER}),
+    }
+
+    def __init__(
+        self,
+        graph: Graph,
+        model: nn.Module,
+        task: Task,
+        sampling: Sampling,
+        workers: Workers,
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        super().__init__(graph, task, workers)
+        self.lanes = sampling.loaders
+        several = 1 < len(set(workers.hosts)) < self.size
+        if "cache" not in task.choices:
+            self.choices["cache"] = (0.0, *self._caches())
+        self._check_cache()
+        self._groups = self.choices["group"] if several or "group" in task.choices else ("all",)
+        costs = crossing_costs(model, graph.num_features)
+        of_caches = self.choices["cache"], task.on_device, self._of_hosts, self.choices["cache_by"][0]
+        slack = self.choices["slack"][0]
+        self._runs = {
+            group: DryRun(graph, sampling, workers, costs, group, *of_caches, slack) for group in self._groups
+        }
+        self.counts = {(group, False): run.run(progress=progress) for group, run in self._runs.items()}
+        self.learn(model)
+
+    @property
+    def _of_hosts(self) -> bool:
+        """Are caches looked at that all devices of a host have together?"""
+        return "host" in self.choices["cache_per"]
+
+    def _check_cache(self) -> None:
+        """Where hosts have several devices, these may have caches together; it is refused elsewhere."""
+        each = [self.workers.hosts.count(host) for host in set(self.workers.hosts)]
+        if "cache_per" not in self.task.choices:
+            self.choices["cache_per"] = ("worker", "host") if self.task.on_device and max(each) > 1 else ("worker",)
+        for per in self.task.choices.get("cache_per", ()):
+            check_cache(Plan(("local",), cache=1.0, cache_per=per), self.task.on_device, each)
+
+    def _caches(self) -> list[float]:
+        """Sizes of caches to try: the largest that fits of all rows, a quarter of them, a 16th, ...; and the next ones."""
+        there, rows, room = self.task.on_device, self.graph.num_vertices, self.workers.memory
+        if self.graph.features is None or (len(set(self.workers.hosts)) == 1 and not there):
+            return []
+        if self.task.memory is not None and not there:
+            room = min(room, self.task.memory)
+        step, filling = (2, 1) if there else (4, _FILLING)
+        shares = [(1 / step) ** power for power in range(int(math.log(rows, step)) + 1)]
+        return [share for share in shares if filling * share * rows * self.row <= room][:_SIZES]
+
+    def makers(self) -> dict[str, Callable[..., Plan]]:
+        return {name: partial(self._made, NAMED[name]) for name in (_NAMED if self.size > 1 else _NAMED[:1])}
+
+    def _made(self, make: Callable[..., Plan], depth: int, **options: Any) -> Plan:
+        plan = make(depth, **options)
+        if why := self.refused(plan):
+            raise ConfigError(f"plan: {plan} {why}")
+        return plan
+
+    def options(self) -> list[list[Options]]:
+        given = {name: values[0] for name, values in self.choices.items()}
+        searched = {name: self.choices[name] for name in ("seeds", "cache", "cache_per", "wire")}
+        searched["group"], usual = self._groups, self.choices["cache_per"][0]
+        chosen = [dict(zip(searched, values, strict=True)) for values in product(*searched.values())]
+        chosen = [one for one in chosen if one["cache"] or one["cache_per"] == usual]  # of no cache it says nothing
+        return [  # partitioned lists save memory, never time
+            [
+                given | {"topology": topology} | one
+                for one in chosen
+                if one["group"] == "all" or topology == "replicated"
+            ]
+            for topology in self.choices["topology"]
+        ]
+
+    def placements(self, layer: int) -> list[Placement]:
+        return self.kinds
+
+    def possible(self, part: PlanLayer) -> bool:
+        placed, by_request = part.placed, part.placed.above == REQUEST
+        if placed not in self.counted.batch.moves:
+            return False
+        if self.size == 1:
+            return by_request and not placed.kind.splits and placed.below != OWNER
+        return self.setting.messages.get((placed.key.layer, placed.kind.name, by_request)) is not None
+
+    def refused(self, plan: Plan) -> str | None:
+        if not plan.cache:
+            return None
+        first = self._first(plan)
+        if first.kind.takes == {INPUT}:
+            return "has slices of all rows, and no use for a cache"
+        if plan.cache not in self.choices["cache"]:
+            return "has a cache of a size that is not looked at: give it as `--cache`"
+        if first.key.of_host and first.kind.splits:
+            return "reads each row on one device of a host already, and no use for a cache a host"
+        if first.key.of_host and not self._of_hosts:
+            return "has a cache a host, which is not looked at here"
+        return None
+
+    def reads(self, plan: Plan) -> np.ndarray | None:
+        if self.workers.comm is None or not plan.cache or plan.cache_by != "reads":
+            return None
+        return self._runs[plan.group].reads(self._first(plan).key.state)
+
+    def memory(self, plan: Plan, price: Price, near: int) -> tuple[float, float]:
+        """Batches that wait and the one that is computed, the cache, slices of all inputs, and the lists that are read.
+
+        Or what filling the cache takes, if that is more. A device has batches and the cache; those in the making are in host
+        memory first, and so are cached rows of other hosts.
+        """
+        lists = float(self.graph.indptr.nbytes + self.graph.indices.nbytes)
+        lists *= {"partitioned": 1 / self.size, "replicated": 1 / near}[plan.topology]
+        prepared, computed = price.memory.tolist()
+        waiting = prepared * (plan.prefetch + 1 + (self.lanes if plan.prefetch else 0))
+        first, kept = self._kept(plan)
+        if first.kind.takes == {INPUT}:
+            columns = self.graph.num_features
+            width = -(-columns // self._members[plan.group])
+            lists += self.graph.num_vertices * width * self.row / columns
+        cached = float(kept.sum(1).max()) * self.row
+        if self.task.on_device:
+            filled = (_FILLING - 1) * float(self._of_others(kept).sum(1).max()) * self.row
+            return float(lists + max(prepared * max(1, self.lanes), filled)), float(waiting + computed + cached)
+        return float(max(waiting + computed + cached, _FILLING * cached) + lists), 0.0
+
+    def filling(self, plan: Plan, cluster: Cluster) -> float:
+        """Filling the cache: what the busiest link takes, or the processor that carries most; and copies to a device.
+
+        As if the workers of a host kept the same rows, each of which comes to the host once; or parts, as on devices.
+        """
+        (first, kept), host = self._kept(plan), cluster.host_of
+        far = self._of_others(kept)
+        if not (first.key.of_host or (self.task.on_device and first.kind.splits)):
+            far = far / np.bincount(host)[host, None]
+        sent = far * (self.row * (0.5 if self.half(plan.wire) else 1.0) + self.setting.id_bytes)
+        by_host = np.zeros((len(cluster.hosts),) * 2)
+        np.add.at(by_host, (host[:, None], host[None, :]), sent)
+        carried = float((sent.sum(0) + sent.sum(1)).max()) * cluster.work["carry"]
+        seconds = max(cluster.link_seconds(by_host) / cluster.together, carried)
+        if self.task.on_device:  # cached rows are read in host memory, and copied
+            read = cluster.work["gather"] + self.absent(cluster) * cluster.work["disk"]
+            seconds += float(kept.sum(1).max()) * self.row * (read + 1 / device_of(cluster).copy)
+        return seconds
+
+    def cached(self, plan: Plan) -> tuple[float, float, float]:
+        load = layers_of(plan)[-1].load(Counted(self.counts[plan.group, False].batch, self.setting))
+        met, lent, inputs = (float(np.sum(figures)) for figures in (load.met, load.lent, load.inputs))
+        shares = (met / inputs, lent / inputs) if inputs else (0.0, 0.0)
+        return float(self._kept(plan)[1].sum(1).max()) * self.row, *shares
+
+    def lists_there(self, topology: str, cluster: Cluster) -> float:
+        """As training decides it: uniform draws, of lists that half of a device's memory may hold."""
+        sampling, where = self.task.sampling, self.task.sample_on
+        assert sampling is not None
+        if where == "cpu" or sampling.weighted or sampling.sampler != NeighborSampler.name:
+            return 0.0
+        spans = pairwise(self.workers.owners.bounds.tolist()) if topology == "partitioned" else [None]
+        lists = max(float(DeviceLists.nbytes(self.graph, span)) for span in spans)
+        fits = lists <= DeviceLists.share * device_of(cluster).memory
+        return lists if fits or where == "device" else 0.0
+
+    def _first(self, plan: Plan) -> PlacedHop:
+        """The layer that reads inputs."""
+        return layers_of(plan)[-1].placed
+
+    def _kept(self, plan: Plan) -> tuple[PlacedHop, np.ndarray]:
+        """The same, and the rows in each worker's cache, by who stores them."""
+        first = self._first(plan)
+        return first, self.counts[plan.group, False].batch.drawn[first.key].kept
+
+    def _of_others(self, kept: np.ndarray) -> np.ndarray:
+        """Those that other hosts store."""
+        host = np.array(self.workers.hosts)
+        return np.where(np.equal.outer(host, host), 0.0, kept)

@@ -1,7 +1,7 @@
 """What is to be trained, and by whom, as the planner needs to know it: all that a plan may not change."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,11 +9,7 @@ import numpy as np
 import torch
 
 from weft.exchange import Communicator, Owners
-from weft.graph import Graph
-from weft.sampling import Sampler, make_sampler
 
-# The vertices that each batch of an epoch computes, for a number of seeds.
-BatchesOfEpoch = Callable[[int], list[np.ndarray]]
 Options = Mapping[str, Any]  # fields of Plan, besides its layers,
 Choices = Mapping[str, tuple[Any, ...]]  # and the values that they may have, the preferred one first
 
@@ -29,13 +25,7 @@ class Sampling:
     weighted: bool = False
     seed: int = 0
     loaders: int = 2  # threads that prepare batches
-    batches: BatchesOfEpoch | None = None  # None: the training vertices, cut into batches
-
-    def on(self, graph: Graph) -> Sampler:
-        """What draws from a graph."""
-        return make_sampler(
-            self.sampler, graph, self.fanouts, replace=self.replace, weighted=self.weighted, seed=self.seed
-        )
+    batches: Sequence[np.ndarray] | None = None  # the vertices that each of an epoch computes; None: the training ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,19 +52,14 @@ class Workers:
     comm_of_host: Communicator | None = None  # to those of this one's host
     memory: float = math.inf  # bytes of each where its cache is, as far as they are known before plans are priced
     device: torch.device = torch.device("cpu")  # on which layers are timed
+    here: Sequence[int] = field(init=False)  # those that this process counts for
+    near: Sequence[frozenset[int]] = field(init=False)  # of each: the workers of its host
 
-    def members(self, group: str) -> int:
-        """How many workers are a team that shares columns: of the smallest one."""
-        return len(self.hosts) if group == "all" else max(2, min(map(self.hosts.count, self.hosts)))
-
-    @property
-    def here(self) -> Sequence[int]:
-        """Those that this process counts for."""
-        return range(len(self.hosts)) if self.comm is None else [self.comm.rank]
-
-    def near(self, worker: int) -> frozenset[int]:
-        """The workers of a worker's host."""
-        return frozenset(other for other, host in enumerate(self.hosts) if host == self.hosts[worker])
+    def __post_init__(self) -> None:
+        every = range(len(self.hosts))
+        mates = {host: frozenset(one for one in every if self.hosts[one] == host) for host in set(self.hosts)}
+        object.__setattr__(self, "near", [mates[host] for host in self.hosts])
+        object.__setattr__(self, "here", every if self.comm is None else [self.comm.rank])
 
     def gather(self, mine: np.ndarray) -> np.ndarray:
         """Rows of figures of the workers that this process counts for, those of all workers together."""

@@ -5,7 +5,7 @@ at the owners are priced by what the graph's parts go over and move, layers by c
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -17,18 +17,17 @@ from torch import nn
 from weft.errors import ModelError
 from weft.graph import Graph
 from weft.nn import Decoupled, kept_of_edges, needs, row_costs, walk
-from weft.placements import OWNER, ROUNDS, Held, placement_named, vertices_to_replicate
+from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, vertices_to_replicate
 from weft.plan import OF_GRAPH, Plan, halo
-from weft.planner.cost import Price
 from weft.planner.counts import HOME, CountedBatch, Counts, Key, ways
 from weft.planner.dry_run import RowCosts, Traversal
 from weft.planner.loads import PlanLayer, PlanPart, SlicedPart, layers_of
 from weft.planner.model_cost import LayerCost
+from weft.planner.price import Price
 from weft.planner.reads import Members
 from weft.planner.slice_bench import attending, merges_once, mixing, sliced
 from weft.planner.space import Space
 from weft.planner.task import Choices, Options, Task, Workers
-from weft.plugins import PLACEMENTS
 from weft.sampling import NeighborSampler
 
 _REFUSED = {  # by: is the model the decoupled one? Is the plan's?
@@ -49,6 +48,7 @@ class WholeGraph(Space):
         "overlap": (True,),
         "chunks": (0,),
     }
+    seeds: ClassVar[Mapping[str, frozenset[Held]]] = {"home": frozenset({OWNER})}
     lanes, once = 0, _READY_ONCE
 
     def __init__(self, graph: Graph, model: nn.Module, task: Task, workers: Workers) -> None:
@@ -90,34 +90,32 @@ class WholeGraph(Space):
 
     def makers(self) -> dict[str, Callable[..., Plan]]:
         """Halo as it can be placed."""
-        covers = all(self._possible_at_owners(layer, "cover") for layer in range(1, self.depth))
+        cover = placement_named("cover")
+        covers = all(self._possible_at_owners(layer, cover) for layer in range(1, self.depth))
         return OF_GRAPH | {"halo": partial(halo, placement="cover" if covers else "pull")}
 
-    def options(self) -> Iterator[list[Options]]:
+    def options(self) -> list[list[Options]]:
         """Of plans at the owners: there is one by columns of each name."""
         replicates = [
             way for way in self.choices["replicate"] if ("all", way) in self.counts and (self.depth > 1 or not way)
         ]
         searched = {"wire": self.choices["wire"], "topology": self.choices["topology"], "replicate": replicates}
         scope = {"scope": "graph", "seeds": "home"}
-        yield [scope | dict(zip(searched, values, strict=True)) for values in product(*searched.values())]
+        return [[scope | dict(zip(searched, values, strict=True)) for values in product(*searched.values())]]
 
-    def placements(self, layer: int) -> tuple[str, ...]:
-        return tuple(name for name in PLACEMENTS.names() if _at_owners(name) and (layer or _whole(name)))
-
-    def seeds(self, plan_seeds: str) -> frozenset[Held]:
-        return frozenset({OWNER})
+    def placements(self, layer: int) -> list[Placement]:
+        return [kind for kind in self.kinds if _at_owners(kind) and (layer or _whole(kind))]
 
     def possible(self, part: PlanLayer) -> bool:
-        layer, name = part.placed.key.layer, part.placed.placement
-        if self.size > 1 and not _at_owners(name):
+        layer, kind = part.placed.key.layer, part.placed.kind
+        if self.size > 1 and not _at_owners(kind):
             return self._layers[layer] is not None
-        return self._possible_at_owners(layer, name)
+        return self._possible_at_owners(layer, kind)
 
-    def _possible_at_owners(self, layer: int, name: str) -> bool:
-        if self.size == 1 or (layer == 0 and _whole(name)):
-            return _whole(name)
-        return self.setting.messages.get((layer, name, False)) is not None
+    def _possible_at_owners(self, layer: int, kind: Placement) -> bool:
+        if self.size == 1 or (layer == 0 and _whole(kind)):
+            return _whole(kind)
+        return self.setting.messages.get((layer, kind.name, False)) is not None
 
     def refused(self, plan: Plan) -> str | None:
         return _REFUSED.get((self._trained, plan.decoupled))
@@ -233,15 +231,14 @@ class _Decoupled(_Sliced):
         return [replace(self._part, cost=replace(self._part.cost, meanwhile=hidden, meanwhile_back=hidden))]
 
 
-def _at_owners(name: str) -> bool:
+def _at_owners(kind: Placement) -> bool:
     """Are the rows that a placement takes and makes with their owners?"""
-    kind = placement_named(name)
     return OWNER in kind.takes & kind.leaves
 
 
-def _whole(name: str) -> bool:
+def _whole(kind: Placement) -> bool:
     """Is it at the owners, and comes all that it takes as whole rows? Inputs do so once, for they stay."""
-    return _at_owners(name) and not placement_named(name).splits
+    return _at_owners(kind) and not kind.splits
 
 
 def _variant(model: nn.Module) -> Decoupled | None:
@@ -269,7 +266,7 @@ class _Part:
         self, graph: Graph, workers: Workers, costs: RowCosts, worker: int, sampler: NeighborSampler, epochs: int
     ) -> None:
         owners = workers.owners
-        members = Members(owners, owners, range(owners.size), worker, workers.near(worker))
+        members = Members(owners, owners, range(owners.size), worker, sorted(workers.near[worker]))
         self._sampler, self._costs, self._traversal = sampler, costs, Traversal(graph, sampler, members, costs)
         self._traversal.once = True
         span = int(owners.bounds[worker]), int(owners.bounds[worker + 1])

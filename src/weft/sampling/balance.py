@@ -47,9 +47,10 @@ def seed_limits(seeds: int, shares: np.ndarray, slack: float) -> np.ndarray:
     return np.maximum(np.ceil(fair - _TINY), np.floor((1 + slack) * fair + _TINY)).astype(np.int64)
 
 
-def of_full_homes(homes: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """The seeds whose homes are too full: their places among all."""
-    return np.flatnonzero((np.bincount(homes, minlength=len(most)) > most)[homes])
+def of_full_homes(homes: np.ndarray, shares: np.ndarray, slack: float) -> tuple[np.ndarray, np.ndarray]:
+    """The seeds whose homes are too full: their places among all. And the most that each worker may get."""
+    most = seed_limits(len(homes), shares, slack)
+    return np.flatnonzero((np.bincount(homes, minlength=len(most)) > most)[homes]), most
 
 
 def count_misses(block: Block, holders: np.ndarray, workers: int) -> np.ndarray:

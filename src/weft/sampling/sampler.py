@@ -189,13 +189,13 @@ def make_sampler(
     **common: Unpack[Common],
 ) -> Sampler:
     """The sampler of this name, with the options that it takes."""
-    check_options(sampler, replace, weighted, fanouts)
+    kind = check_options(sampler, replace, weighted, fanouts)
     options = {name: True for name, given in (("replace", replace), ("weighted", weighted)) if given}
-    return SAMPLERS.get(sampler)(graph, fanouts, **options, **common)
+    return kind(graph, fanouts, **options, **common)
 
 
-def check_options(sampler: str, replace: bool, weighted: bool, fanouts: Sequence[int] | None) -> None:
-    """Refuse a sampler that is not known, options that it does not take, and fanouts left open where they are budgets."""
+def check_options(sampler: str, replace: bool, weighted: bool, fanouts: Sequence[int] | None) -> type[Sampler]:
+    """The sampler's class; refused: a name that is not known, options that it lacks, budgets that are left open."""
     kind = SAMPLERS.get(sampler)
     for name, given in (("replace", replace), ("weighted", weighted)):
         if given and name not in kind.options:
@@ -207,6 +207,7 @@ def check_options(sampler: str, replace: bool, weighted: bool, fanouts: Sequence
         raise ConfigError(
             f"sampler = {sampler!r} needs fanouts: how many vertices of the whole graph each layer draws, such as 4096"
         )
+    return kind
 
 
 def _block(indptr: np.ndarray, src: np.ndarray, num_src: int, edge_ids: np.ndarray | None) -> Block:

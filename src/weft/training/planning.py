@@ -1,8 +1,10 @@
 """Planning for a run: its settings as the planner's task, and a planner that all workers make together."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -12,7 +14,7 @@ from weft.graph import Graph
 from weft.nn import encoder_of, forward_of
 from weft.operations import has_kernels
 from weft.plan import Settings, plan_options
-from weft.planner import BatchesOfEpoch, Cluster, Planner, Sampling, Task, Workers
+from weft.planner import Cluster, Planner, Sampling, Task, Workers
 from weft.training.objectives import Objective, objective_for
 from weft.training.staging import device_of
 from weft.training.team import owners_of
@@ -22,13 +24,14 @@ def task_of(
     settings: Settings,
     depth: int,
     batch: int,
-    batches: BatchesOfEpoch | None = None,
+    batches: Callable[[int], list[np.ndarray]] | None = None,
     workers: int = 1,
     on_device: bool = False,
     kernels: bool = True,
 ) -> Task:
-    """What the planner needs to know of a run; `batch`: the seeds of all workers' batches; `batches`: those of an epoch.
+    """What the planner needs to know of a run; `batch`: the seeds of all workers' batches.
 
+    `batches`: what the batches of an epoch compute, of so many seeds; None: the training vertices, cut into batches.
     `kernels`: have devices kernels in Triton, by which neighbours are drawn there?
     """
     choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in plan_options(settings).items()}
@@ -42,15 +45,16 @@ def task_of(
     else:
         drawn = ",".join("full" if fanout < 0 else str(fanout) for fanout in fanouts)
         title = f"fanouts {drawn}, batches of {batch:,} on {workers} workers"
+        size = max(1, batch // settings.parallel.micro_batches)
         sampling = Sampling(
             fanouts=tuple(fanouts),
-            batch_size=max(1, batch // settings.parallel.micro_batches),
+            batch_size=size,
             sampler=settings.sampling.sampler,
             replace=settings.sampling.replace,
             weighted=settings.sampling.weighted,
             seed=settings.optimisation.seed,
             loaders=settings.parallel.loaders or 2,
-            batches=batches,
+            batches=None if batches is None else batches(size),
         )
     return Task(
         title=f"{settings.model.name}, hidden {settings.model.hidden}, {title}",

@@ -6,7 +6,8 @@ import pytest
 from weft.errors import ConfigError, InputError
 from weft.graph import Graph
 from weft.partition import PartitionGoal, ServerLinks, Traces, TrainingTask, fit, seeds_of
-from weft.sampling import Batches, NeighborSampler, balance_seeds, seed_limits
+from weft.sampling import Batches, NeighborSampler, balance_seeds
+from weft.sampling.balance import seed_limits
 
 TASK = TrainingTask((3, 2, 4), 40, seed=5)
 

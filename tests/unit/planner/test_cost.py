@@ -8,9 +8,10 @@ import pytest
 from weft.planner import KINDS, STAGES, Cluster, Host
 from weft.planner.answer import LIMITS
 from weft.planner.cluster import Link
-from weft.planner.cost import PARTS, Price, Prices, drift, epoch_seconds
+from weft.planner.cost import Prices, drift
 from weft.planner.loads import Load, Move
 from weft.planner.model_cost import LayerCost, ModelCost
+from weft.planner.price import NOTHING, PARTS, epoch_seconds
 
 MODEL = ModelCost([LayerCost(1.0, 0.1, 0.2, 0.01, 0.05, 0.08, 0.02, 0.004)], 0.5, 3.0, 1.0, 100, [4, 2])
 
@@ -193,7 +194,7 @@ def test_no_figure_grows_without_the_epoch_taking_longer(overlap):
     for _ in range(300):
         parts = rng.random(len(PARTS)) * 3
         parts[0] = max(parts[0], parts[1])  # what trains is a part of what processors do
-        price = replace(Price.nothing(), parts=parts, links=rng.random((2, 3)))
+        price = replace(NOTHING, parts=parts, links=rng.random((2, 3)))
         price.parts[2:4] += price.links[0].max()  # a thread waits for its slowest exchange each time
         usual = price.seconds(1, overlap, 2, ahead=True)
         for at in range(len(parts)):

@@ -8,8 +8,7 @@ import pytest
 
 from weft.exchange import Communicator, Owners
 from weft.graph import communities
-from weft.placements import OWNER
-from weft.plan import Plan
+from weft.placements import OWNER, placement_named
 from weft.planner import Sampling, Workers
 from weft.planner.counts import HOME, SPREAD, Key, PlacedHop
 from weft.planner.dry_run import DryRun
@@ -75,14 +74,13 @@ class Slow:
 def pushed(found, key):
     """What is moved where a hop's edges are computed at the owners of their sources."""
     above = OWNER if key.state == OWNER else "request"
-    return found.batch.moves[PlacedHop(key, "push", above, "owner" if key.layer else "input")]
+    return found.batch.moves[PlacedHop(key, placement_named("push"), above, "owner" if key.layer else "input")]
 
 
 def counts(graph, shares=None, caches=(), **more):
     owners = Owners(np.array([0, 250, 610, 900]), shares=shares)
-    plan = Plan(("local",), slack=100.0, **more)  # so much slack that seeds stay at home
-    workers = Workers(owners, [0, 1, 2])
-    return owners, DryRun(graph, Sampling(FANOUTS, 120), plan, workers, COSTS, caches=caches).run()
+    workers, slack = Workers(owners, [0, 1, 2]), 100.0  # so much that seeds stay at home
+    return owners, DryRun(graph, Sampling(FANOUTS, 120), workers, COSTS, caches=caches, slack=slack, **more).run()
 
 
 @pytest.mark.parametrize("shares", [None, (3, 2, 1)])
@@ -116,7 +114,9 @@ def test_a_cover_serves_every_edge_at_no_more_than_pull_or_push_would(graph):
     _, found = counts(graph)
     for layer, (pull, push) in enumerate(COSTS):
         key, below = Key(layer, OWNER), "owner" if layer else "input"
-        cover, whole = (found.batch.moves[PlacedHop(key, name, OWNER, below)] for name in ("cover", "pull"))
+        cover, whole = (
+            found.batch.moves[PlacedHop(key, placement_named(name), OWNER, below)] for name in ("cover", "pull")
+        )
         off = 1 - np.eye(WORKERS)
         pulled = cover.pulled if layer else cover.sources
         cost = (pulled * pull + cover.pairs * push).sum()
@@ -131,7 +131,9 @@ def test_a_cache_takes_misses_away_and_larger_ones_more(graph, by):
     for cache in (0.05, 0.3):
         _, alone = counts(graph, caches=(cache,), cache_by=by)
         keys = [Key(0, SPREAD, size) for size in (cache, 0.0)]
-        inputs, bare = (found.batch.moves[PlacedHop(key, "local", "request", "input")].inputs for key in keys)
+        inputs, bare = (
+            found.batch.moves[PlacedHop(key, placement_named("local"), "request", "input")].inputs for key in keys
+        )
         far = 1 - np.eye(WORKERS)
         missed.append((inputs * far).sum())
         assert missed[-1] + found.batch.drawn[keys[0]].cached.sum() == pytest.approx((bare * far).sum())
@@ -146,18 +148,17 @@ def test_a_cache_takes_misses_away_and_larger_ones_more(graph, by):
 def test_with_all_rows_cached_none_is_missed(graph):
     _, found = counts(graph, caches=(1.0,))
     for state, placement, above in ((SPREAD, "local", "request"), (OWNER, "pull", OWNER)):
-        inputs = found.batch.moves[PlacedHop(Key(0, state, 1.0), placement, above, "input")].inputs
+        inputs = found.batch.moves[PlacedHop(Key(0, state, 1.0), placement_named(placement), above, "input")].inputs
         assert not (inputs * (1 - np.eye(WORKERS))).any()
     assert not any(placed.kind.only_first for placed in found.batch.moves if placed.key.cache)
 
 
 def test_hosts_count_for_themselves_where_only_their_workers_cooperate(graph):
     owners = Owners(np.array([0, 250, 450, 700, 900]), shares=(1, 1, 2, 4))
-    plan = Plan(("local",), slack=100.0)
-    found = DryRun(graph, Sampling(FANOUTS, 120), plan, Workers(owners, [0, 0, 1, 1]), COSTS, "host").run()
+    found = DryRun(graph, Sampling(FANOUTS, 120), Workers(owners, [0, 0, 1, 1]), COSTS, "host", slack=100.0).run()
     pairs = pushed(found, Key(0, OWNER)).pairs
     assert not pairs[:2, 2:].any() and not pairs[2:, :2].any()
-    inputs = found.batch.moves[PlacedHop(Key(0, OWNER), "pull", OWNER, "input")].inputs
+    inputs = found.batch.moves[PlacedHop(Key(0, OWNER), placement_named("pull"), OWNER, "input")].inputs
     assert inputs[:2, 2:].any()  # rows of other hosts are fetched all the same
     seeds = found.batch.drawn[Key(1, SPREAD)].destinations.sum(1)
     assert seeds / seeds.sum() == pytest.approx([1 / 8, 1 / 8, 2 / 8, 4 / 8], rel=0.05)
@@ -165,15 +166,15 @@ def test_hosts_count_for_themselves_where_only_their_workers_cooperate(graph):
 
 @pytest.mark.parametrize("shares", [(3, 2, 1), (1, 1, 6)])
 def test_seeds_at_home_are_evened_by_shares(graph, shares):
-    plan, owners = Plan(("local",), slack=0.1), Owners(np.array([0, 250, 610, 900]), shares=shares)
-    found = DryRun(graph, Sampling(FANOUTS, 120), plan, Workers(owners, [0, 1, 2]), COSTS).run()
+    owners = Owners(np.array([0, 250, 610, 900]), shares=shares)
+    found = DryRun(graph, Sampling(FANOUTS, 120), Workers(owners, [0, 1, 2]), COSTS, slack=0.1).run()
     seeds = found.batch.drawn[Key(1, HOME)].destinations.sum(1)
     assert (seeds <= 1.1 * owners.shares * seeds.sum() + 1).all()
 
 
 def test_an_epoch_of_one_batch_has_no_error(graph):
     owners = Owners(np.array([0, 300, 900]))
-    found = DryRun(graph, Sampling(FANOUTS, 5000), Plan(("local",)), Workers(owners, [0, 1]), COSTS).run()
+    found = DryRun(graph, Sampling(FANOUTS, 5000), Workers(owners, [0, 1]), COSTS).run()
     assert len(found.each) == found.of_epoch == 1
     assert found.error == 0
 
@@ -182,9 +183,8 @@ HOSTS = [(0, 0, 0), (0, 0, 1), (0, 1, 1)]
 
 
 def caches_of_devices(graph, group, workers):
-    owners, plan = Owners(np.array([0, 250, 610, 900])), Plan(("local",))
-    caches = (0.05, 0.2)
-    return DryRun(graph, Sampling(FANOUTS, 120), plan, workers(owners), COSTS, group, caches, True, True).run(2)
+    owners, caches = Owners(np.array([0, 250, 610, 900])), (0.05, 0.2)
+    return DryRun(graph, Sampling(FANOUTS, 120), workers(owners), COSTS, group, caches, True, True).run(2)
 
 
 def by_itself(graph, group, world):

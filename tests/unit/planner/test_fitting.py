@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.planner.cost import PARTS, Price, held_up
 from weft.planner.fitting import least_squares, side_by_side, steps_and_layers_alike, too_low
+from weft.planner.price import NOTHING, PARTS, held_up
 
 
 def test_true_costs_are_found():
@@ -61,7 +61,7 @@ def test_how_busy_processors_are_and_the_exponent_are_found():
     for _ in range(30):
         parts = np.zeros(len(PARTS))
         parts[[PARTS.index(name) for name in ("processors", "trains", "prepares")]] = rng.random(3) + np.eye(3)[0]
-        epoch = replace(Price.nothing(), parts=parts, links=rng.random((2, 1)))
+        epoch = replace(NOTHING, parts=parts, links=rng.random((2, 1)))
         epochs.append(epoch)
         seconds.append(held_up(epoch.waiting(0.9).limits, 3.0))
     assert side_by_side(epochs, seconds) == {"busy": pytest.approx(0.9), "overlap": pytest.approx(3.0)}

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from test_dry_run import WORKERS, counts, graph  # noqa: F401 (a fixture)
 
-from weft.placements import OWNER
+from weft.placements import OWNER, placement_named
 from weft.plan import Plan
 from weft.planner.counts import HOME, Key, PlacedHop
 from weft.planner.loads import Counted, Setting, layers_of
-from weft.planner.messages import Message
+from weft.planner.model_cost import Message
 
 OFF = 1 - np.eye(WORKERS)
 
@@ -42,7 +42,9 @@ def test_rows_are_mapped_where_they_are_held(loads):
 
 def test_inputs_that_a_cover_fetches_are_mapped_too(loads):
     batch, (below, above) = loads("cover", "cover")
-    first, second = (batch.moves[PlacedHop(Key(n, OWNER), "cover", OWNER, ("input", OWNER)[n])] for n in (0, 1))
+    first, second = (
+        batch.moves[PlacedHop(Key(n, OWNER), placement_named("cover"), OWNER, ("input", OWNER)[n])] for n in (0, 1)
+    )
     _, (pushed, _) = loads("push", "push")
     np.testing.assert_allclose(below.sources - pushed.sources, (first.sources * OFF).sum(1))
     np.testing.assert_allclose(above.pulled, second.pulled.sum(1))

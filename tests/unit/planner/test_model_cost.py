@@ -9,6 +9,7 @@ from torch_geometric.nn import GCNConv
 
 from weft.graph import communities
 from weft.planner import model_cost
+from weft.planner.counts import Shape
 
 CPU = torch.device("cpu")
 
@@ -71,7 +72,7 @@ def test_runs_in_which_memory_always_grows_are_told_all_the_same(machine):
 @pytest.mark.parametrize("width", [64, 1024])
 def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch, width):
     graph = communities(tmp_path / "g", vertices=200, edges=1000, width=width)
-    shape = model_cost.Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
+    shape = Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
     seen, most = [], model_cost.most_rows((width, 16))
     run = model_cost._Bench(graph, GCNConv(width, 16), (width, 16), 0, shape, 4, CPU)
     monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.here.block) or 1.0)

@@ -118,7 +118,7 @@ def test_plans_that_have_no_use_for_a_cache_are_not_searched_where_one_is_given(
 
 def test_slices_of_all_inputs_are_part_of_a_plans_memory(asked, graph):
     planner = asked()
-    price = planner.price(planner.space.named["nfp"], cluster(1e7))
+    price = planner.space.price(planner.space.named["nfp"], cluster(1e7))
     nfp, gdp = (planner.space.memory(planner.space.named[name], price, 1)[0] for name in ("nfp", "gdp"))
     assert nfp - gdp == graph.num_vertices * 32 * 4
     short = planner.predict(planner.space.named["nfp"], cluster(1e7, memory=nfp / 2))

@@ -188,7 +188,7 @@ def test_copies_that_are_left_are_those_that_an_oracle_counts(graph, planned, ca
     assert found.cache == pytest.approx(room * ROW)
     copied = 0.0  # of the worker with most in each layer and batch: its rows, and its lists
     for part in layers_of(plan):
-        for (weight, counted), rows in zip(planner._prices(vars(plan), of)._each, missing, strict=True):
+        for (weight, counted), rows in zip(planner.space.prices(vars(plan), of)._each, missing, strict=True):
             load = part.load(counted)
             lists = load.edges * 8 + (load.sources + load.pulled) * 24
             copied += weight * np.max(lists + rows * ROW * (part.placed.key.layer == 0))
@@ -339,11 +339,12 @@ def test_draws_are_on_devices_where_training_has_them_there(planned, graph, said
 
 
 def test_lists_that_are_to_be_on_a_device_must_fit_as_training_wants_it(planned, graph):
-    planner, lacking = planned(cache=0, sample_on="device"), []
+    planner, found = planned(cache=0, sample_on="device"), []
     for times in (2.0, 1.9):
         of = cluster(device=replace(DEVICE, memory=times * DeviceLists.nbytes(graph)))
-        lacking.append(planner._memory(GDP, planner.price(GDP, of), of)[-1].lack)
-    assert lacking[0] is None and "on its device for the lists that it draws from" in lacking[1]
+        found.append(planner.space.takes(GDP, planner.space.price(GDP, of), of).rooms[-1])
+    assert all(room.where == "on its device for the lists that it draws from" for room in found)
+    assert found[0].used <= found[0].there and found[1].used > found[1].there
 
 
 def test_the_answer_says_that_devices_draw_and_that_it_is_an_estimate(planned):

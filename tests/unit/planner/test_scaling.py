@@ -7,7 +7,7 @@ import pytest
 from test_options import cluster, graph  # noqa: F401
 
 from weft.exchange import Owners
-from weft.plan import Plan, Settings
+from weft.plan import Settings
 from weft.planner import Sampling, Workers, counts
 from weft.planner.cluster import Device
 from weft.planner.dry_run import DryRun
@@ -51,7 +51,7 @@ def test_figures_of_many_workers_are_kept_in_single_precision_which_counts_them_
     def counted():
         sampling = Sampling(fanouts=(4, 4), batch_size=60)
         workers = Workers(Owners(graph.bounds), [0, 1])
-        return DryRun(graph, sampling, Plan(("local", "local")), workers, [(1.0, 1.0)] * 2).run()
+        return DryRun(graph, sampling, workers, [(1.0, 1.0)] * 2).run()
 
     whole = counted()
     monkeypatch.setattr(counts, "_WIDE", 0)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from weft.errors import ConfigError
+from weft.placements import all_placements
 from weft.plan import Plan
-from weft.planner.cost import Price, epoch_seconds
 from weft.planner.loads import layers_of
-from weft.planner.search import best_plans
+from weft.planner.price import NOTHING, Price, best_plans, epoch_seconds
+from weft.planner.space import MiniBatches
 from weft.plugins import PLACEMENTS
 
 
@@ -36,13 +37,15 @@ def all_plans(depth, seeds):
 
 
 def search(depth, seeds, prices, **more):
-    held = frozenset({"request"} if seeds == "spread" else {"request", "owner"})
-    return best_plans(depth, {"seeds": seeds}, prices, lambda layer: PLACEMENTS.names(), held, **more)
+    space = object.__new__(MiniBatches)
+    space.depth, space.kinds, space.possible = depth, all_placements(), lambda part: prices(part) is not None
+    layers = space.layers({"seeds": seeds})
+    return best_plans(layers, prices, {"seeds": seeds}, **more)
 
 
 def whole(plan, prices):
     parts = [prices(piece) for piece in layers_of(plan)]
-    return None if None in parts else sum(parts, Price.nothing())
+    return None if None in parts else sum(parts, NOTHING)
 
 
 def seconds(price):

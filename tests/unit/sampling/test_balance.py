@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from weft.sampling import SeedBalance, balance_seeds, seed_limits
+from weft.sampling import SeedBalance, balance_seeds
+from weft.sampling.balance import seed_limits
 
 
 def cost(shares, homes, misses):

@@ -15,7 +15,7 @@ from weft.exchange import Owners
 from weft.graph import communities, split_links
 from weft.nn import BlockModel, LinkPredictor
 from weft.partition import allocate, write_partitioned
-from weft.plan import Plan, Settings
+from weft.plan import Settings
 from weft.planner import Sampling, Workers
 from weft.planner.counts import Key
 from weft.planner.dry_run import DryRun
@@ -213,13 +213,9 @@ def test_the_dry_run_walks_from_the_ends_of_links(graph, tmp_path):
     parts = weft.Graph.open(tmp_path / "parts")
     objective = LinkObjective().setup(parts, settings())
     ends = [objective.pairs(batch, 0, n).ends() for n, batch in enumerate(objective.batches(300).of(0))]
-    sampling, plan, owners = (
-        Sampling((-1, -1), 300, batches=lambda seeds: batches),
-        Plan(("local",)),
-        Owners(parts.bounds),
-    )
-    costs, batches = [(1.0, 1.0)] * 2, objective.computed(300)
-    found = DryRun(objective.graph, sampling, plan, Workers(owners, [0, 1]), costs).run()
+    sampling = Sampling((-1, -1), 300, batches=objective.computed(300))
+    owners, costs = Owners(parts.bounds), [(1.0, 1.0)] * 2
+    found = DryRun(objective.graph, sampling, Workers(owners, [0, 1]), costs).run()
     assert found.of_epoch == len(ends)
     assert found.batch.seeds == pytest.approx(np.mean([len(batch) for batch in ends]))
     degrees = np.diff(objective.graph.indptr)
