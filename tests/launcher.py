@@ -1,13 +1,17 @@
-"""Processes for tests: workers, and whole commands. Tests get these as fixtures (conftest.py)."""
+"""Processes for tests: workers, whole commands, scripts and torchrun. Tests get these as fixtures (conftest.py)."""
 
+import atexit
 import multiprocessing
 import os
 import pickle
+import runpy
 import socket
 import subprocess
 import sys
 import tempfile
 import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import torch
 
@@ -17,7 +21,9 @@ from weft.exchange import World
 
 # A process that has everything imported, and is forked for each worker: starting one anew costs three seconds.
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["weft.training", "weft.api", "weft.cluster.local", "torch_geometric.nn"])
+_FORKS.set_forkserver_preload(
+    ["weft.training", "weft.api", "weft.cluster.local", "torch_geometric.nn", "torch.distributed.run"]
+)
 
 
 def start(size, work, *args, hosts=None, transport="sockets", timeout=60.0, tls=None):
@@ -79,41 +85,98 @@ def children_of(pid):
         return sorted(map(int, file.read().split()))
 
 
+class Running:
+    """A program that was started, as subprocess.Popen has it: `weft ...`, `python SCRIPT ...` or `torchrun ... SCRIPT ...`.
+
+    It is forked from the process that has all imported, and so are the workers of torchrun. Its standard streams, folder
+    and environment are its own.
+    """
+
+    def __init__(self, words, environment=None):
+        pipes = [_FORKS.Pipe(duplex=False) for _ in range(2)]
+        given = os.environ if environment is None else environment
+        self.args, theirs = [str(word) for word in words], [pipe for _, pipe in pipes]
+        self._process = _FORKS.Process(target=_program, args=(theirs, self.args, dict(given), os.getcwd()))
+        self._process.start()
+        for pipe in theirs:
+            pipe.close()
+        self.pid, self._kept = self._process.pid, [pipe for pipe, _ in pipes]
+        self.stdout, self.stderr = (os.fdopen(pipe.fileno(), closefd=False) for pipe in self._kept)
+
+    @property
+    def returncode(self):
+        return self._process.exitcode
+
+    def communicate(self, timeout=None):
+        """What else it says until it ends, within so many seconds."""
+        with ThreadPoolExecutor(2) as pool:
+            said = [pool.submit(stream.read) for stream in (self.stdout, self.stderr)]
+            self._process.join(timeout)
+            late = self._process.is_alive()
+            if late:
+                self.kill()
+            told = tuple(one.result() for one in said)
+        if late:
+            raise subprocess.TimeoutExpired(self.args, timeout, *told)
+        return told
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+    def kill(self):
+        self._process.kill()
+
+
+def ran(words, environment=None, timeout=200):
+    """What a program did once it has ended: its returncode, stdout and stderr."""
+    run = Running(words, environment)
+    told = run.communicate(timeout)
+    return subprocess.CompletedProcess(run.args, run.returncode, *told)
+
+
 def command(*arguments, check=False, **environment):
     """What `weft ARGUMENTS` did; see the fixture `weft`."""
-    mine, theirs = _FORKS.Pipe(duplex=False)
-    arguments = [str(argument) for argument in arguments]
-    process = _FORKS.Process(target=_command, args=(theirs, arguments, environment, os.getcwd()))
-    process.start()
-    theirs.close()
-    code, *said = mine.recv()
-    process.join()
-    done = subprocess.CompletedProcess(["weft", *arguments], code, *said)
-    assert code == 0 or not check, done.stderr
+    done = ran(["weft", *arguments], os.environ | environment)
+    assert done.returncode == 0 or not check, done.stderr
     return done
 
 
-def _command(pipe, arguments, environment, folder):
+def _program(pipes, words, environment, folder):
     os.chdir(folder)
+    os.environ.clear()
     os.environ |= environment
     tempfile.tempdir = None  # to be found again, from the environment
     torch.set_num_threads(1)
-    files = [os.memfd_create(name) for name in ("out", "errors")]
-    for target, file in enumerate(files, 1):
-        os.dup2(file, target)
-    code = _main(arguments)
-    pipe.send([code, *(os.pread(file, os.fstat(file).st_size, 0).decode() for file in files)])
-
-
-def _main(arguments):
-    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    for target, pipe in enumerate(pipes, 1):
+        os.dup2(pipe.fileno(), target)
+        pipe.close()
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", 1, closefd=False)
+    code = 1
     try:
-        return cli.main(arguments)
+        code = {"weft": cli.main, "python": _python, "torchrun": _torchrun}[words[0]](words[1:])
     except SystemExit as error:
-        return error.code or 0
+        code = error.code
     except BaseException:
         traceback.print_exc()
-        return 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+    atexit._run_exitfuncs()
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    sys.stdout.flush()
+    sys.exit(int(bool(code)) if not isinstance(code, int) else code)
+
+
+def _python(words):
+    sys.argv = words
+    sys.path.insert(0, str(Path(words[0]).resolve().parent))
+    runpy.run_path(words[0], run_name="__main__")
+
+
+def _torchrun(words):
+    """torchrun, whose workers are forked from it: it has everything imported."""
+    from torch.distributed import run
+
+    if "-m" in words:
+        number = words.index("-m")
+        assert words[number + 1] == "weft.cli"
+        words = [*words[:number], str(Path(__file__).with_name("as_script.py")), *words[number + 2 :]]
+    run.main(["--start-method", "fork", "--run-path", *words])

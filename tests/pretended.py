@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +27,8 @@ import weft
 
 NAME = "pretended"
 _ROOT = str(Path(weft.__file__).parent) + "/"
-_DLPACK_EXTERNAL = 12  # DLPack's number for devices that it does not know
+_DLPACK_CPU, _DLPACK_EXTERNAL = 1, 12  # DLPack's numbers: of host memory, and of devices that it does not know
+_CPU = torch.device("cpu")
 
 # The functions that may wait for the device, or copy: what they are for is in their names.
 MAY = {
@@ -81,7 +82,7 @@ class DeviceError(Exception):
 def pretend() -> torch.device:
     """The device, from now on there in this process."""
     torch.utils.backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
-    _LIBRARY.fallback(torch.inference_mode(False)(_run), "PrivateUse1")  # its tensors are ordinary ones
+    _LIBRARY.fallback(_run, "PrivateUse1")
     _LIBRARY.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     for names, dtype in ((_IN_BF16, torch.bfloat16), (_IN_FULL, torch.float32)):
         for name in names:
@@ -161,74 +162,91 @@ _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
+def _moved(x: Tensor, device: int) -> Tensor:
+    """The same memory on another device, by DLPack's number."""
+    capsule = torch._C._to_dlpack(x)
+    ctypes.c_int32.from_address(_pointer(capsule, b"dltensor") + 8).value = device
+    return torch._C._from_dlpack(capsule)
+
+
 def _there(x: Tensor) -> Tensor:
     """The same memory, on the device."""
-    capsule = torch.utils.dlpack.to_dlpack(x.detach())
-    ctypes.c_int32.from_address(_pointer(capsule, b"dltensor") + 8).value = _DLPACK_EXTERNAL
-    return torch._C._from_dlpack(capsule)
+    return _moved(x.detach(), _DLPACK_EXTERNAL)
 
 
 def _memory(x: Tensor) -> Tensor:
     """The same memory, in the host's hands."""
-    storage = x.untyped_storage()
-    if storage.nbytes():
-        data = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
-        data.owner = storage  # lives as long as what is made of it
-        whole = torch.frombuffer(data, dtype=torch.uint8)
-    else:
-        whole = torch.empty(0, dtype=torch.uint8)
-    return torch.empty(0, dtype=x.dtype).set_(whole.untyped_storage(), x.storage_offset(), x.size(), x.stride())
+    if not x.numel():  # which may be given memory
+        return torch.empty(0, dtype=x.dtype).set_(torch.UntypedStorage(), 0, x.size(), x.stride())
+    return _moved(x, _DLPACK_CPU)
 
 
 def _place(x: Tensor) -> tuple[object, ...]:
     return x.data_ptr(), x.shape, x.stride(), x.dtype
 
 
+class _Signature(NamedTuple):
+    """What is to be known of an operation, once."""
+
+    name: str
+    changes: bool  # some of what it is given
+    tensors: tuple[int, ...]  # places of arguments that are tensors
+
+
+@cache
+def _signature(op: Any) -> _Signature:
+    said = op._schema
+    tensors = (place for place, one in enumerate(said.arguments) if one.type.kind() == "TensorType")
+    return _Signature(said.name.removeprefix("aten::"), said.is_mutable, tuple(tensors))
+
+
+Known = dict[int, tuple[Tensor, Tensor]]  # by id of what has a tensor's memory on the host: that, and the tensor
+
+
 def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
     """An operation on the device: checked, and done on its memory."""
-    mine: dict[int, tuple[Tensor, Tensor]] = {}
+    name, changes, tensors = _signature(op)
+    if name == "is_set_to":
+        return _place(args[0]) == _place(args[1])
+    mine: Known = {}
     others: list[Tensor] = []
+    with torch._C._InferenceMode(False):  # its tensors are ordinary ones
+        args = _inside(args, mine, others)
+        kwargs = {key: _inside(value, mine, others) for key, value in kwargs.items()}
+        _check(name, args, kwargs, others)
+        if name in _COPIES:
+            source, target = args[:2]
+            target.copy_(source)
+            return next((x for memory, x in mine.values() if memory is target), target)
+        # A number that stood for a tensor comes as such.
+        numbers = any(isinstance(args[place], float | int) for place in tensors if place < len(args))
+        results = (op.overloadpacket if numbers else op)(*args, **kwargs)
+        for memory, x in mine.values() if changes else ():
+            if memory.shape != x.shape or memory.data_ptr() != x.data_ptr():  # an output that was resized
+                x.data = _there(memory)
+        return _outside(results, mine)
 
-    def inside(thing: Any) -> Any:
-        if isinstance(thing, torch.device):
-            return torch.device("cpu")
-        if not isinstance(thing, Tensor):
-            return thing
+
+def _inside(thing: Any, mine: Known, others: list[Tensor]) -> Any:
+    """The same in host memory, and so what is in it."""
+    if isinstance(thing, Tensor):
         if thing.device.type != NAME:
             others.append(thing)
             return thing
         memory = _memory(thing)
         mine[id(memory)] = memory, thing
         return memory
-
-    def outside(result: Any) -> Any:
-        if not isinstance(result, Tensor) or name in _COPIES:
-            return result
-        return mine[id(result)][1] if id(result) in mine else _there(result)
-
-    name = op._schema.name.removeprefix("aten::")
-    if name == "is_set_to":
-        return _place(args[0]) == _place(args[1])
-    args, kwargs = tree_map(inside, (args, kwargs))
-    _check(name, args, kwargs, others)
-    if name in _COPIES:
-        source, target = args[:2]
-        target.copy_(source)
-        results = next((x for memory, x in mine.values() if memory is target), target)
-        return results
-    numbers = any(
-        isinstance(value, float | int) and said.type.kind() == "TensorType" for said, value in _said(op, args)
-    )
-    results = (op.overloadpacket if numbers else op)(*args, **kwargs)  # a number that stood for a tensor comes as such
-    for memory, x in mine.values():
-        if memory.shape != x.shape or memory.data_ptr() != x.data_ptr():  # an output that was resized
-            x.data = _there(memory)
-    return tree_map(outside, results)
+    if isinstance(thing, list | tuple):
+        return type(thing)([_inside(one, mine, others) for one in thing])
+    return _CPU if isinstance(thing, torch.device) else thing
 
 
-def _said(op: Any, args: Any) -> Iterator[tuple[Any, Any]]:
-    """What an operation's signature says of each argument, and the argument."""
-    return zip(op._schema.arguments, args, strict=False)
+def _outside(result: Any, mine: Known) -> Any:
+    if isinstance(result, list | tuple):
+        return type(result)([_outside(one, mine) for one in result])
+    if not isinstance(result, Tensor):
+        return result
+    return mine[id(result)][1] if id(result) in mine else _there(result)
 
 
 def _check(name: str, args: Any, kwargs: Any, others: list[Tensor]) -> None:

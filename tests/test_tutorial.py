@@ -3,14 +3,12 @@
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from launcher import ran
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 TOLD = {  # what a reader is to see of some steps
     "weft info graph": "3,000",
     "python compare.py": "the greatest difference",
@@ -25,7 +23,7 @@ def steps():
 
 
 @pytest.mark.timeout(600)
-def test_every_step(weft, probed, tmp_path, monkeypatch):
+def test_every_step(probed, tmp_path, monkeypatch):
     """All but `weft probe`, which has been run just so."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # torchrun leaves its own logs
@@ -39,11 +37,8 @@ def test_every_step(weft, probed, tmp_path, monkeypatch):
                 shutil.copy(probed[1], "cluster.toml")
                 continue
             program, *arguments = shlex.split(command)
-            if program == "weft":
-                done = weft(*arguments)
-            else:
-                start = {"python": [sys.executable], "torchrun": TORCHRUN}[program]
-                done = subprocess.run([*start, *arguments], capture_output=True, text=True)
+            more = ["--standalone"] if program == "torchrun" else []
+            done = ran([program, *more, *arguments])
             assert done.returncode == 0, f"{command}\n{done.stderr[-3000:]}"
             told[command] = done.stdout
     assert {command for command, text in TOLD.items() if text not in told[command]} == set()

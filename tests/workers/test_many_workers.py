@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from launcher import children_of, free_port
+from launcher import Running, children_of, free_port
 from safetensors.torch import load_file
 
 from weft import cli
@@ -144,15 +144,9 @@ def test_resumed_with_other_workers_and_another_plan(weft, graphs, alone, tmp_pa
 
 def start_endless(graph, temporary, *more):
     """A run that goes on and on, in its third epoch."""
-    command = [sys.executable, "-m", "weft.cli", "train", str(graph), *SETTINGS[:4], "--epochs", "5000"]
+    command = ["weft", "train", graph, *SETTINGS[:4], "--epochs", 5000, "--evaluate-every", 0, *more]
     mine = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}  # torch sets it here
-    run = subprocess.Popen(
-        [*command, "--evaluate-every", "0", *map(str, more)],
-        env=mine | {"TMPDIR": str(temporary)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    run = Running(command, mine | {"TMPDIR": str(temporary)})
     assert any(line.startswith("epoch   3") for line in run.stdout)
     return run
 
@@ -252,11 +246,10 @@ def test_tasks_of_srun_are_one_run(graphs, alone, tmp_path):
         "--out",
         out,
     ]
-    command = [sys.executable, "-m", "weft.cli", *map(str, arguments)]
     tasks = []
     for rank in range(3):
         place = common | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}
-        tasks.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | place))
+        tasks.append(Running(["weft", *arguments], os.environ | place))
     told = [task.communicate(timeout=200)[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0, 0]
     assert [bool(text) for text in told] == [True, False, False]  # one tells, not three
@@ -271,31 +264,31 @@ def kill_when_kept(run, folder, rank, steps):
     os.kill(children_of(run.pid)[rank], signal.SIGKILL)
 
 
+LONG = [*SETTINGS[:4], *SETTINGS[6:], "--epochs", 20, "--batch-size", 40, "--threads", 1]
+LONG += ["--plan", "split", "--evaluate-every", 0, "--workers", 3]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(weft, graphs, tmp_path_factory):
+    """The model of a run that goes on for long enough to be disturbed."""
+    out = tmp_path_factory.mktemp("undisturbed") / "m"
+    weft("train", graphs / "parts-3", *LONG, "--out", out, check=True)
+    return load_file(out / "state.safetensors")
+
+
 @pytest.mark.parametrize("fewer", [False, True])
-def test_a_run_goes_on_by_itself_when_a_worker_is_killed(graphs, tmp_path, weft, fewer):
-    kept, arguments = (
-        tmp_path / "kept",
-        [*SETTINGS[:4], *SETTINGS[6:], "--epochs", 40, "--batch-size", 40, "--threads", 1],
-    )
-    arguments += ["--plan", "split", "--evaluate-every", 0, "--workers", 3]
-    weft("train", graphs / "parts-3", *arguments, "--out", tmp_path / "undisturbed", check=True)
+def test_a_run_goes_on_by_itself_when_a_worker_is_killed(graphs, tmp_path, undisturbed, fewer):
+    kept = tmp_path / "kept"
     more = ["--checkpoint", kept, "--checkpoint-every", 2, "--keep", 100, "--max-restarts", 1]
     more += ["--min-workers", 2] if fewer else []
-    command = ["train", graphs / "parts-3", *arguments, *more, "--out", tmp_path / "model"]
-    run = subprocess.Popen(
-        [sys.executable, "-m", "weft.cli", *map(str, command)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    run = Running(["weft", "train", graphs / "parts-3", *LONG, *more, "--out", tmp_path / "model"])
     kill_when_kept(run, kept, 1, steps=3)
     told, errors = run.communicate(timeout=200)
     assert run.returncode == 0, errors
     assert "worker 1 was killed by SIGKILL" in errors
     assert f"restart 1 of 1: {2 if fewer else 3} workers go on from {kept / 'step-'}" in errors
     assert "going on from" in told
-    undisturbed, model = (load_file(tmp_path / name / "state.safetensors") for name in ("undisturbed", "model"))
-    assert far(model, undisturbed) <= (1e-10 if fewer else 0.0)
+    assert far(load_file(tmp_path / "model" / "state.safetensors"), undisturbed) <= (1e-10 if fewer else 0.0)
 
 
 def test_restarts_that_can_go_on_from_nowhere_are_refused(graphs, capsys):

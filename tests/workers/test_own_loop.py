@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from launcher import ran
 from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
 
@@ -185,10 +184,8 @@ def test_mistakes(parts):
 
 def run_script(folder, name, *arguments, workers=1):
     """What a script prints; what PyG and torchrun leave in the temporary directory comes into a folder."""
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(workers)] if workers > 1 else []
-    command = [sys.executable, *launcher, str(EXAMPLES / name), *map(str, arguments)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    program = ["torchrun", "--nproc-per-node", workers] if workers > 1 else ["python"]
+    done = ran([*program, EXAMPLES / name, *arguments], os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)})
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -3,11 +3,9 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
-from launcher import free_port
+from launcher import Running, free_port
 
 from weft.cluster import Request
 from weft.cluster.k8s import K8s
@@ -26,7 +24,8 @@ def pods(tmp_path):
     options = {"image": "weft", "job": "pytorchjob", "graph": "a", "checkpoints": "b", "grace": "60"}
     job = json.loads(K8s().shown(Request(tuple(words), hosts=2, options=options, resumable=True)))
     container = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
-    _, *command = container["command"]
+    python, module, torchrun, *command = container["command"]
+    assert [python, module, torchrun] == ["python", "-m", "torch.distributed.run"]
     arguments = [str(tmp_path / word[1:]) if word[0] == "/" else word for word in container["args"]]
     mine = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}  # torch sets it here
     environment = mine | {one["name"]: one["value"] for one in container["env"]} | {"TMPDIR": str(tmp_path)}
@@ -34,13 +33,7 @@ def pods(tmp_path):
     def start():
         place = {"PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
         return [
-            subprocess.Popen(
-                [sys.executable, *command, *arguments],
-                env=environment | place | {"PET_NODE_RANK": str(number)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            Running(["torchrun", *command, *arguments], environment | place | {"PET_NODE_RANK": str(number)})
             for number in range(2)
         ]
 
@@ -58,7 +51,7 @@ def test_pods_that_are_stopped_go_on_where_they_were(pods, tmp_path):
 
     first, second = pods()
     told, errors = first.communicate(timeout=120)
-    assert first.returncode == 0 and second.wait(60) == 0, errors
-    second.communicate()
+    second.communicate(timeout=60)
+    assert first.returncode == second.returncode == 0, errors
     assert "epoch   1" not in told and "epoch  60" in told
     assert (tmp_path / "checkpoints" / "m" / "state.safetensors").exists()

@@ -4,13 +4,11 @@ import contextlib
 import os
 import random
 import socket
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from launcher import free_port
+from launcher import command, free_port
 
 from weft.exchange.encryption import certificate_of
 from weft.graph import communities
@@ -71,9 +69,8 @@ def by_hand(graph, *different, each=lambda rank: []):
         place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         words = [word for word in different if rank and not isinstance(word, dict)]
         more = next((word for word in different if isinstance(word, dict)), {})
-        words = [sys.executable, "-m", "weft.cli", "train", graph, *RUN, *words, *each(rank), "--timeout", 20]
         place |= {name: values[rank] for name, values in more.items()}
-        return subprocess.run(list(map(str, words)), capture_output=True, text=True, env=os.environ | place)
+        return command("train", graph, *RUN, *words, *each(rank), "--timeout", 8, **place)
 
     with ThreadPoolExecutor() as pool:
         return list(pool.map(worker, range(2)))

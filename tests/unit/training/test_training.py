@@ -1,15 +1,13 @@
 """Training end to end on a small graph: it learns, resumes to the same bits, and refuses what makes no sense."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from launcher import Running, ran
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import FiLMConv, GATConv, GraphConv, HeteroConv, SAGEConv
@@ -274,47 +272,23 @@ class TestResuming:
             flags = (
                 "--hidden 16 --fanouts 4,4 --batch-size 20 --epochs 4 --threads 1 --dropout 0.2 --checkpoint-every 3"
             )
-            return [
-                sys.executable,
-                "-m",
-                "weft.cli",
-                "train",
-                str(folder),
-                *flags.split(),
-                "--log",
-                "json",
-                "--checkpoint",
-                str(where),
-                *more,
-            ]
+            return ["weft", "train", folder, *flags.split(), "--log", "json", "--checkpoint", where, *more]
 
-        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        subprocess.run(
-            command(tmp_path / "whole", "--out", str(tmp_path / "m1")), check=True, env=env, stdout=subprocess.DEVNULL
-        )
-        process = subprocess.Popen(
-            command(tmp_path / "cut"), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        assert ran(command(tmp_path / "whole", "--out", tmp_path / "m1")).returncode == 0
+        process = Running(command(tmp_path / "cut"))
         steps = 0
         for line in process.stdout:
             steps += json.loads(line)["record"] == "Stepped"
             if steps == 37:
                 process.send_signal(signum)
                 break
-        process.stdout.read()
-        errors = process.stderr.read()
-        code = process.wait()
+        _, errors = process.communicate(timeout=200)
         if signum == signal.SIGKILL:
-            assert code == -signal.SIGKILL
+            assert process.returncode == -signal.SIGKILL
         else:
-            assert code == 128 + signum
+            assert process.returncode == 128 + signum
             assert "go on with --resume" in errors
-        resumed = subprocess.run(
-            command(tmp_path / "cut", "--resume", "--out", str(tmp_path / "m2")),
-            env=env,
-            capture_output=True,
-            text=True,
-        )
+        resumed = ran(command(tmp_path / "cut", "--resume", "--out", tmp_path / "m2"))
         assert resumed.returncode == 0, resumed.stderr
         assert "going on from" in resumed.stdout
         a, b = ((tmp_path / m / "state.safetensors").read_bytes() for m in ("m1", "m2"))
