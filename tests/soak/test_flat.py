@@ -1,7 +1,7 @@
 """What a run holds stays the same however many epochs it trains, on one worker and on several: `make soak` for an hour."""
 
 import pytest
-from soaking import PLANS, drawn, growth, soaked
+from soaking import PLANS, SWITCH, drawn, growth, soaked
 
 from weft.exchange import World
 from weft.graph import communities
@@ -17,10 +17,10 @@ def graphs(tmp_path_factory):
 
 
 HOUR = 3600.0
-EPOCHS = [120, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+MANY = pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
 
 
-@pytest.mark.parametrize("epochs", EPOCHS)
+@pytest.mark.parametrize("epochs", [120, MANY])
 def test_one_worker(graphs, epochs):
     assert not growth(soaked(World(), graphs[0], epochs, ()))
 
@@ -31,11 +31,18 @@ def test_simulated_workers(graphs, ranks, epochs):
     assert not growth(ranks(4, soaked, graphs[1], epochs, ("split",))[0])
 
 
-@pytest.mark.parametrize("epochs", EPOCHS)
-@pytest.mark.parametrize("plans", [("split",), PLANS], ids=["one plan", "plans in turn"])
-def test_processes(graphs, processes, epochs, plans):
-    if epochs == 120 and len(plans) > 1:
-        epochs = 168  # each plan four times
+@pytest.mark.parametrize("epochs", [pytest.param(120, marks=pytest.mark.slow), MANY])
+def test_processes(graphs, processes, epochs):
+    check_processes(graphs, processes, epochs, ("split",))
+
+
+@pytest.mark.parametrize("epochs", [4 * SWITCH * len(PLANS), MANY])
+def test_processes_by_plans_in_turn(graphs, processes, epochs):
+    """In the fast suite each plan has its turn four times: once in each of the quarters that are compared."""
+    check_processes(graphs, processes, epochs, PLANS)
+
+
+def check_processes(graphs, processes, epochs, plans):
     notes = processes(4, soaked, graphs[1], epochs, plans, hosts=[0, 0, 1, 1], timeout=250)
     assert [growth(of_one) for of_one in notes] == [{}] * 4
 

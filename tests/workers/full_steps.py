@@ -35,7 +35,7 @@ def train_full(case, world):
     plan = Plan.from_dict(case["plan"]) if case["plan"] else None
     trainer = Trainer(graph, model, full_settings(case), world=world, plan=plan)
     seen = []
-    for epoch in range(EPOCHS):
+    for epoch in range(case.get("epochs", EPOCHS)):
         seen += [trainer.train_epoch(epoch)[1], trainer.evaluate("validation")]
     trainer.close()
     return seen, torch.cat([p.detach().flatten() for p in model.parameters()])

@@ -25,7 +25,6 @@ PLANS = [
     Plan(("local", "local"), seeds="home", group="host", cache=0.2),
     Plan(("local", "local"), seeds="home", models="migrate", merge="none"),
 ]
-SWITCHES = 30
 SETTINGS = Settings.of(
     hidden=8, fanouts=(4, 3), epochs=5, dtype="float64", lr=0.01, dropout=0.2, threads=1, batch_size=20
 )
@@ -49,20 +48,20 @@ def held():
     return [min(each) for each in zip(*found, strict=True)]
 
 
-def stay(graph, world):
+def stay(graph, world, switches):
     trainer = trainer_for(graph, world)
-    for epoch in range(SWITCHES + 1):
+    for epoch in range(switches + 1):
         trainer.train_epoch(epoch)
     trainer.close()
     return parameters(trainer)
 
 
-def switch(graph, world):
+def switch(graph, world, switches):
     """A switch after each epoch, while batches of the next one are on their way."""
     trainer, seen, left = trainer_for(graph, world), [], 0
     trainer.prepare()
     trainer.train_epoch(0)
-    for epoch in range(1, SWITCHES + 1):
+    for epoch in range(1, switches + 1):
         before = [
             weakref.ref(one) for one in (trainer.loader.feed.store, trainer.loader.feed, trainer.loader.feed.team)
         ]
@@ -118,11 +117,11 @@ def tried(graph, world):
     return parameters(trainer), [getattr(event, "text", "") for event in told], str(trainer.parallel)
 
 
-def train_and_switch(world, graph, out):
+def train_and_switch(world, graph, out, switches):
     """Parameters, and what was said and held, by what was done."""
     graph = Graph.open(graph)
-    arrays, said = {"stayed": stay(graph, world)}, {}
-    arrays["switched"], said["held"], said["left"] = switch(graph, world)
+    arrays, said = {"stayed": stay(graph, world, switches)}, {"switches": switches}
+    arrays["switched"], said["held"], said["left"] = switch(graph, world, switches)
     undisturbed = trainer_for(graph, world)
     undisturbed.fit()
     arrays["fitted"] = parameters(undisturbed)

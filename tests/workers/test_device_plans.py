@@ -107,8 +107,8 @@ def check_batches(graphs, ranks, monkeypatch, model, names, workers, **more):
     test_exact.compare(wanted * len(got), got, names)
 
 
-def check_full_graph(graphs, ranks, monkeypatch, model, names, workers):
-    cases = [test_full_graph.case(graphs, model, name, workers, dropout=0.3) for name in names]
+def check_full_graph(graphs, ranks, monkeypatch, model, names, workers, **more):
+    cases = [test_full_graph.case(graphs, model, name, workers, dropout=0.3) | more for name in names]
     got = run(ranks, cases, workers, partial(there, train_full))
     monkeypatch.undo()
     test_exact.compare(run(ranks, cases, workers, train_full), got, names)
@@ -146,7 +146,7 @@ SHARED = {name: plan | {"cache_per": "host"} for name, plan in SHARED.items()}
 )
 def test_devices_that_read_each_others_caches(mini_graphs, ranks, monkeypatch, device, model, workers, names):
     """The same bits as by caches of each worker's own; rows come in the order of all else that devices exchange."""
-    cases = [test_exact.case(mini_graphs, model, "gdp", workers, steps=3, plan=SHARED[name]) for name in names]
+    cases = [test_exact.case(mini_graphs, model, "gdp", workers, steps=2, plan=SHARED[name]) for name in names]
     got = run(ranks, cases, workers, partial(there, train))
     own = [case | {"plan": case["plan"] | {"cache_per": "worker"}} for case in cases]
     for shared, alone in zip(got, run(ranks, own, workers, partial(there, train)), strict=True):
@@ -157,7 +157,7 @@ def test_devices_that_read_each_others_caches(mini_graphs, ranks, monkeypatch, d
 def test_full_graph_of(whole_graphs, ranks, monkeypatch, device, model):
     plans = test_full_graph.DEEP if model == "deep" else test_full_graph.PLANS
     names = each_placement(plans, test_full_graph.CASES[model])
-    check_full_graph(whole_graphs, ranks, monkeypatch, model, names, 2)
+    check_full_graph(whole_graphs, ranks, monkeypatch, model, names, 2, epochs=2)
 
 
 @pytest.mark.parametrize("model", ["sage-mean", "gat", "film", "rgat"])

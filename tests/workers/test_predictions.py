@@ -53,22 +53,19 @@ OF_GRAPH = [
 ]
 
 
-def test_so_they_are_on_the_full_graph(ranks, tmp_path):
+@pytest.mark.parametrize(
+    "models", [["gat", "gin"], pytest.param(["sage", "gcn"], marks=pytest.mark.slow)], ids=" ".join
+)
+def test_so_they_are_on_the_full_graph(ranks, tmp_path, models):
     plans = [plan | {"scope": "graph", "seeds": "home"} for plan in OF_GRAPH]
-    told = run(ranks, tmp_path, plans, ["sage", "gcn", "gat", "gin"], {"full_graph": True, "layers": 3, "plan": "halo"})
-    assert compared(told[0]) == 4 * len(OF_GRAPH)
+    told = run(ranks, tmp_path, plans, models, {"full_graph": True, "layers": 3, "plan": "halo"})
+    assert compared(told[0]) == len(models) * len(OF_GRAPH)
     assert all(figures == told[0] for figures in told[1:])
 
 
 @pytest.fixture(scope="module")
 def told(ranks, tmp_path_factory):
-    return run(
-        ranks,
-        tmp_path_factory.mktemp("predictions"),
-        PLANS,
-        ["sage", "gcn", "gat", "gin", "film"],
-        of_batches(100.0),
-    )
+    return run(ranks, tmp_path_factory.mktemp("predictions"), PLANS, ["sage", "gat", "gin", "film"], of_batches(100.0))
 
 
 @pytest.fixture
@@ -96,7 +93,14 @@ def run(ranks, folder, plans, models, settings, shares=None, relations=0, hosts=
 
 
 def test_bytes_by_stage_are_those_predicted(told):
-    assert compared(told[0]) >= 80
+    assert compared(told[0]) >= 63
+
+
+@pytest.mark.slow
+def test_so_they_are_of_another_model(ranks, tmp_path):
+    told = run(ranks, tmp_path, PLANS, ["gcn"], of_batches(100.0))
+    assert compared(told[0]) >= len(PLANS)
+    assert all(figures == told[0] for figures in told[1:])
 
 
 def test_so_they_are_where_shares_are_uneven(ranks, tmp_path):

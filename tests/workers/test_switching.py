@@ -2,23 +2,27 @@
 
 import numpy as np
 import pytest
-from switching import PLANS, SWITCHES, train_and_switch
+from switching import PLANS, train_and_switch
 
 from weft.graph import communities
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan
 
+ROUND = len(PLANS)  # switches, until each plan was had once
+GIVEN = [(3, "sockets", 3 * ROUND), (2, "gloo", 3 * ROUND)]
+GIVEN += [pytest.param((*given[:2], 5 * ROUND), marks=pytest.mark.slow) for given in GIVEN]
 
-@pytest.fixture(scope="module", params=[(3, "sockets"), (2, "gloo")], ids=lambda given: f"{given[0]} {given[1]}")
+
+@pytest.fixture(scope="module", params=GIVEN, ids=lambda given: " ".join(map(str, given)))
 def seen(request, processes, tmp_path_factory):
     """What each worker made: its arrays, and what it said."""
-    workers, transport = request.param
+    workers, transport, switches = request.param
     folder = tmp_path_factory.mktemp("switching")
     graph = communities(folder / "whole", vertices=600, edges=5000, width=6, classes=4, train=0.3, block=100)
     write_partitioned(graph, allocate(graph, workers, "metis"), workers, folder / "parts")
     hosts = [rank // 2 for rank in range(workers)]  # as if two workers shared a host
-    where = folder / "parts", folder
-    return processes(workers, train_and_switch, *where, hosts=hosts, transport=transport, timeout=250)
+    work = folder / "parts", folder, switches
+    return processes(workers, train_and_switch, *work, hosts=hosts, transport=transport, timeout=250)
 
 
 def test_switching_leaves_the_model_as_it_was(seen):
@@ -29,7 +33,7 @@ def test_switching_leaves_the_model_as_it_was(seen):
 def test_switching_leaves_nothing_behind(seen):
     """No connection, no thread, no cache: each plan holds no more the last time than the second time."""
     for _, said in seen:
-        assert len(said["held"]) == SWITCHES
+        assert len(said["held"]) == said["switches"]
         second, last = said["held"][len(PLANS) : 2 * len(PLANS)], said["held"][-len(PLANS) :]
         assert (np.array(last) <= np.array(second)).all()  # in the second, some of the first may still be ending
         assert said["left"] == 0

@@ -160,13 +160,13 @@ def test_ports_that_are_taken(capsys, graph, monkeypatch):
     assert f"no port of {port}-{port} is free at 127.0.0.1" in said
 
 
-def test_training_gives_what_local_workers_give(capfd, graph, monkeypatch, tmp_path):
+def test_training_gives_what_local_workers_give(capfd, weft, graph, monkeypatch, tmp_path):
     fake = installed(monkeypatch, TWO)
     assert cli.main([*map(str, train(graph, "--on", "ray", "--workers", 2, "--out", tmp_path / "ray"))]) == 0
     assert "epoch" in capfd.readouterr().out
     assert [actor.node for actor in fake.actors] == ["127.0.0.1", "127.0.0.2"]
     assert all(actor.killed for actor in fake.actors) and len(fake.removed) == 1
-    assert cli.main([*map(str, train(graph, "--workers", 2, "--out", tmp_path / "local"))]) == 0
+    weft(*train(graph, "--workers", 2, "--out", tmp_path / "local"), check=True)
     assert len({(tmp_path / name / "state.safetensors").read_bytes() for name in ("ray", "local")}) == 1
 
 
@@ -194,7 +194,7 @@ def test_signals_reach_workers_of_a_host_that_has_them_blocked(graph, tmp_path):
     assert b"stopped after epoch" in said
 
 
-def test_a_lost_node_is_replaced_by_those_that_are_left(capfd, graph, monkeypatch, tmp_path):
+def test_a_lost_node_is_replaced_by_those_that_are_left(capfd, weft, graph, monkeypatch, tmp_path):
     fake = installed(monkeypatch, TWO)
     wait = fake.wait
 
@@ -211,5 +211,5 @@ def test_a_lost_node_is_replaced_by_those_that_are_left(capfd, graph, monkeypatc
     assert "weft: node 127.0.0.2 (worker 1) was lost: The actor died: its node 127.0.0.2 has died\n" in said
     assert "weft: restart 1 of 1: 2 workers go on from" in said
     assert [actor.node for actor in fake.actors] == ["127.0.0.1", "127.0.0.2", "127.0.0.1"]
-    assert cli.main([*map(str, train(graph, *more, "--out", tmp_path / "local"))]) == 0
+    weft(*train(graph, *more, "--out", tmp_path / "local"), check=True)
     assert len({(tmp_path / name / "state.safetensors").read_bytes() for name in ("ray", "local")}) == 1

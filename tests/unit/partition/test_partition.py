@@ -25,7 +25,7 @@ def graph(tmp_path_factory):
 
 @pytest.mark.parametrize("method", INSTALLED)
 @pytest.mark.parametrize("parts", [2, 3, 5])
-def test_parts_are_complete_balanced_and_repeatable(graph, method, parts):
+def test_parts_are_complete_and_balanced(graph, method, parts):
     owners = allocate(graph, parts, method, seed=7)
     assert owners.shape == (4000,) and owners.dtype == np.int32
     assert set(owners) == set(range(parts))
@@ -33,7 +33,23 @@ def test_parts_are_complete_balanced_and_repeatable(graph, method, parts):
     assert sum(figures["vertices"]) == 4000
     assert figures["balance"]["vertices"] < 1.25
     assert figures["balance"]["training"] < 1.25
-    assert (allocate(graph, parts, method, seed=7) == owners).all()
+
+
+@pytest.mark.parametrize("method", INSTALLED)
+@pytest.mark.parametrize(
+    "shares", [None, (2, 2, 1, 1), *(pytest.param(one, marks=pytest.mark.slow) for one in ((1, 5), (3, *[1] * 9)))]
+)
+def test_allocations_are_repeatable(graph, method, shares):
+    parts = len(shares or range(3))
+    one, other = (allocate(graph, parts, method, shares=shares, seed=7) for _ in range(2))
+    assert (one == other).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", INSTALLED)
+@pytest.mark.parametrize("parts", [2, 5])
+def test_allocations_to_other_numbers_of_parts_are_repeatable(graph, method, parts):
+    assert (allocate(graph, parts, method, seed=7) == allocate(graph, parts, method, seed=7)).all()
 
 
 def test_ranges_follow_the_import(graph):
@@ -100,7 +116,6 @@ def test_parts_get_their_shares(graph, method, shares):
     assert (loads <= targets * most + weights.max()).all()
     if method in ("random", "ldg", "fennel"):  # the others balance the weights, in which training vertices count
         assert balance["vertices"] < 1.2 and balance["training"] < 1.1
-    assert (allocate(graph, len(shares), method, shares=shares, seed=3) == owners).all()
 
 
 @pytest.mark.parametrize("method", INSTALLED)
