@@ -69,10 +69,10 @@ def weft():
 
 
 @pytest.fixture(scope="session")
-def probed(weft, tmp_path_factory):
+def probed(tmp_path_factory):
     """What `weft probe --workers 2 --out FILE` printed, the file, and the folder (WEFT_CACHE) where that is kept.
 
-    It measures for a minute: once for all tests.
+    Once for all tests, and on a small graph (test_probe_workers.py has the whole).
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -82,7 +82,10 @@ def probed(weft, tmp_path_factory):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not printed.exists():
             file.parent.mkdir()
-            printed.write_text(weft("probe", "--workers", 2, "--out", file, check=True, WEFT_CACHE=kept).stdout)
+            words = ["weft", "probe", "--workers", 2, "--out", file]
+            done = launcher.ran(words, os.environ | {"WEFT_CACHE": kept}, prepare=launcher.small_rehearsal)
+            assert done.returncode == 0, done.stderr
+            printed.write_text(done.stdout)
     return printed.read_text(), file, kept
 
 

@@ -89,14 +89,14 @@ class Running:
     """A program that was started, as subprocess.Popen has it: `weft ...`, `python SCRIPT ...` or `torchrun ... SCRIPT ...`.
 
     It is forked from the process that has all imported, and so are the workers of torchrun. Its standard streams, folder
-    and environment are its own.
+    and environment are its own. `prepare`: called there before.
     """
 
-    def __init__(self, words, environment=None):
+    def __init__(self, words, environment=None, prepare=None):
         pipes = [_FORKS.Pipe(duplex=False) for _ in range(2)]
         given = os.environ if environment is None else environment
         self.args, theirs = [str(word) for word in words], [pipe for _, pipe in pipes]
-        self._process = _FORKS.Process(target=_program, args=(theirs, self.args, dict(given), os.getcwd()))
+        self._process = _FORKS.Process(target=_program, args=(theirs, self.args, dict(given), os.getcwd(), prepare))
         self._process.start()
         for pipe in theirs:
             pipe.close()
@@ -127,9 +127,9 @@ class Running:
         self._process.kill()
 
 
-def ran(words, environment=None, timeout=200):
+def ran(words, environment=None, timeout=200, prepare=None):
     """What a program did once it has ended: its returncode, stdout and stderr."""
-    run = Running(words, environment)
+    run = Running(words, environment, prepare)
     told = run.communicate(timeout)
     return subprocess.CompletedProcess(run.args, run.returncode, *told)
 
@@ -141,7 +141,14 @@ def command(*arguments, check=False, **environment):
     return done
 
 
-def _program(pipes, words, environment, folder):
+def small_rehearsal():
+    """What `weft probe` trains is small: its figures don't matter, but all is measured."""
+    from weft.training import rehearsal
+
+    rehearsal._VERTICES, rehearsal._EDGES, rehearsal._TRAIN = 20_000, 400_000, 0.05
+
+
+def _program(pipes, words, environment, folder, prepare):
     os.chdir(folder)
     os.environ.clear()
     os.environ |= environment
@@ -153,6 +160,8 @@ def _program(pipes, words, environment, folder):
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", 1, closefd=False)
     code = 1
     try:
+        if prepare is not None:
+            prepare()
         code = {"weft": cli.main, "python": _python, "torchrun": _torchrun}[words[0]](words[1:])
     except SystemExit as error:
         code = error.code

@@ -24,7 +24,7 @@ def steps():
 
 @pytest.mark.timeout(600)
 def test_every_step(probed, tmp_path, monkeypatch):
-    """All but `weft probe`, which has been run just so."""
+    """All but `weft probe`, which has been run just so, on a smaller graph."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # torchrun leaves its own logs
     told = {}

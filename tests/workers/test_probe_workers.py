@@ -16,8 +16,7 @@ from weft.planner.fitting import FittedWork
 from weft.training import rehearsal
 
 
-def test_two_workers_write_a_file(probed):
-    printed, file, kept = probed
+def check(printed, file, kept):
     cluster = read_cluster(file)
     (host,) = cluster.hosts
     assert (host.name, host.workers, host.bandwidth, host.speed) == ("h1", 2, NEVER, 1.0)
@@ -31,6 +30,17 @@ def test_two_workers_write_a_file(probed):
     assert list(file.parent.iterdir()) == [file]
     (other,) = Path(kept).iterdir()
     assert other.read_text() == file.read_text() and other.name.startswith("cluster-2-workers-")
+
+
+def test_two_workers_write_a_file(probed):
+    check(*probed)
+
+
+@pytest.mark.slow
+def test_so_they_do_after_the_whole_rehearsal(weft, tmp_path):
+    file, kept = tmp_path / "out" / "cluster.toml", tmp_path / "kept"
+    file.parent.mkdir()
+    check(weft("probe", "--workers", 2, "--out", file, check=True, WEFT_CACHE=str(kept)).stdout, file, kept)
 
 
 @pytest.fixture
