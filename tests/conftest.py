@@ -16,6 +16,15 @@ from weft.exchange import simulate
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
+# Files that take longest come first: no processor is left with one of them in the end.
+_LONG = ("workers/", "soak/", "test_tutorial.py", "unit/cluster/test_ray_launch.py", "unit/training/", "unit/partition/")
+
+
+def pytest_collection_modifyitems(items):
+    def place(item):
+        return next((n for n, start in enumerate(_LONG) if item.nodeid.startswith(f"tests/{start}")), len(_LONG))
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session", autouse=True)
