@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from launcher import Running, children_of, free_port
+from launcher import Running, children_of, free_port, ran
 from safetensors.torch import load_file
 
 from weft import cli
@@ -87,14 +87,20 @@ def test_a_graph_without_owners_is_shared_out_and_said_so(graphs, alone, tmp_pat
     assert "the graph is not partitioned" in told
 
 
-def test_under_torchrun_by_a_plan_file(graphs, alone, tmp_path):
+def anew(words, environment):
+    """torchrun as a user starts it, with nothing imported before, and neither have its workers."""
+    command = [sys.executable, "-m", "torch.distributed.run", *map(str, words[1:])]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+
+
+@pytest.mark.parametrize("run", [ran, pytest.param(anew, marks=pytest.mark.slow)])
+def test_under_torchrun_by_a_plan_file(graphs, alone, tmp_path, run):
     file = tmp_path / "plan.toml"
     file.write_text('layers = ["push", "pull"]\nseeds = "home"\ncache = 0.1\n')
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "weft.cli"]
-    command += ["train", str(graphs / "parts-2"), *SETTINGS, "--batch-size", "60", "--threads", "1"]
-    command += ["--plan", str(file), "--out", str(tmp_path / "m")]
-    elsewhere = os.environ | {"TMPDIR": str(tmp_path)}  # torchrun leaves its own logs
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=elsewhere)
+    command = ["torchrun", "--standalone", "--nproc-per-node", 2, "-m", "weft.cli"]
+    command += ["train", graphs / "parts-2", *SETTINGS, "--batch-size", 60, "--threads", 1]
+    command += ["--plan", file, "--out", tmp_path / "m"]
+    done = run(command, os.environ | {"TMPDIR": str(tmp_path)})  # torchrun leaves its own logs
     assert done.returncode == 0, done.stderr
     assert "2 workers: push+pull seeds=home cache=10%" in done.stdout
     assert "feature rows read" in done.stdout
