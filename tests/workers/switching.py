@@ -39,12 +39,23 @@ def parameters(trainer):
     return torch.cat([p.detach().flatten() for p in trainer.model.parameters()]).numpy()
 
 
-def held():
-    """Open files and connections, and threads: the fewest within a moment, as some of them may just be ending."""
-    found = []
-    for _ in range(10):
+def held(before=None):
+    """Open files and connections, and threads: the fewest within a moment, as some of them may just be ending.
+
+    Where there are more than `before`, the moment is as long as a busy machine may take to end them.
+    """
+    found, end = [], time.monotonic() + 10
+    while len(found) < 10 or (more_than(before, fewest(found)) and time.monotonic() < end):
         found.append((len(os.listdir("/proc/self/fd")), threading.active_count(), len(os.listdir("/proc/self/task"))))
         time.sleep(0.02)
+    return fewest(found)
+
+
+def more_than(before, now):
+    return before is not None and any(one > other for one, other in zip(now, before, strict=True))
+
+
+def fewest(found):
     return [min(each) for each in zip(*found, strict=True)]
 
 
@@ -68,7 +79,7 @@ def switch(graph, world, switches):
         trainer.use(PLANS[epoch % len(PLANS)])
         left += sum(one() is not None for one in before)
         trainer.train_epoch(epoch)
-        seen.append(held())
+        seen.append(held(seen[len(PLANS) + (epoch - 1) % len(PLANS)] if epoch > 2 * len(PLANS) else None))
     trainer.close()
     return parameters(trainer), seen, left
 
