@@ -40,23 +40,19 @@ def parameters(trainer):
 
 
 def held(before=None):
-    """Open files and connections, and threads: the fewest within a moment, as some of them may just be ending.
+    """Open files and connections, and threads: the fewest and the most within a moment, as some may just come or end.
 
     Where there are more than `before`, the moment is as long as a busy machine may take to end them.
     """
     found, end = [], time.monotonic() + 10
-    while len(found) < 10 or (more_than(before, fewest(found)) and time.monotonic() < end):
+    while len(found) < 10 or (before and exceeds(found, before) and time.monotonic() < end):
         found.append((len(os.listdir("/proc/self/fd")), threading.active_count(), len(os.listdir("/proc/self/task"))))
         time.sleep(0.02)
-    return fewest(found)
+    return [[of(each) for each in zip(*found, strict=True)] for of in (min, max)]
 
 
-def more_than(before, now):
-    return before is not None and any(one > other for one, other in zip(now, before, strict=True))
-
-
-def fewest(found):
-    return [min(each) for each in zip(*found, strict=True)]
+def exceeds(found, before):
+    return any(min(each) > most for each, most in zip(zip(*found, strict=True), before, strict=True))
 
 
 def stay(graph, world, switches):
@@ -79,7 +75,7 @@ def switch(graph, world, switches):
         trainer.use(PLANS[epoch % len(PLANS)])
         left += sum(one() is not None for one in before)
         trainer.train_epoch(epoch)
-        seen.append(held(seen[len(PLANS) + (epoch - 1) % len(PLANS)] if epoch > 2 * len(PLANS) else None))
+        seen.append(held(seen[len(PLANS) + (epoch - 1) % len(PLANS)][1] if epoch > 2 * len(PLANS) else None))
     trainer.close()
     return parameters(trainer), seen, left
 

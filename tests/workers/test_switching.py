@@ -34,8 +34,9 @@ def test_switching_leaves_nothing_behind(seen):
     """No connection, no thread, no cache: each plan holds no more the last time than the second time."""
     for _, said in seen:
         assert len(said["held"]) == said["switches"]
-        second, last = said["held"][len(PLANS) : 2 * len(PLANS)], said["held"][-len(PLANS) :]
-        assert (np.array(last) <= np.array(second)).all()  # in the second, some of the first may still be ending
+        fewest, most = np.array(said["held"]).swapaxes(0, 1)
+        # In the second time, some of the first may still be ending.
+        assert (fewest[-len(PLANS) :] <= most[len(PLANS) : 2 * len(PLANS)]).all()
         assert said["left"] == 0
 
 
