@@ -66,7 +66,7 @@ def winner(figures: Figures, link: str) -> str:
 def _compare(measured: Measured) -> Iterator[Finding]:
     points = [(one, link) for one in measured.values() for link in LINKS]
     won = [winner(*point) for point in points]
-    counts = {name: won.count(name) for name in sorted(set(won), key=won.count, reverse=True)}
+    counts = {name: won.count(name) for name in sorted(dict.fromkeys(won), key=won.count, reverse=True)}
     yield Finding(
         "no strategy is best everywhere",
         f"of {len(won)} points " + ", ".join(f"{name} {times}" for name, times in counts.items()),
