@@ -15,6 +15,7 @@ from weft.plan import NAMED
 from weft.planner import Cluster, read_cluster
 
 LINK, GRAPH, WIDTHS = "200mbit", "communities", (32, 128)
+SETTINGS = {"model": "sage", "fanouts": (10, 10, 10), "batch_size": 256}
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
@@ -23,16 +24,19 @@ def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
 
 def _measured(bench: Bench, width: int) -> Figures:
     """Seconds of an epoch by each strategy, as told and as measured."""
-    settings = {"model": "sage", "hidden": width, "fanouts": (10, 10, 10), "batch_size": 256, "threads": 1}
-    parts, plans = bench.parts(GRAPH, HOSTS), {name: NAMED[name](3) for name in STRATEGIES}
-    told = foreseen(parts, settings, plans, probed(bench)[0])
-    clock = bench.plans(
-        parts, {k: v for k, v in settings.items() if k != "threads"}, STRATEGIES, hosts=HOSTS, link=LINK
-    )
-    found: dict[str, float] = {}
+    plans, settings = {name: NAMED[name](3) for name in STRATEGIES}, {**SETTINGS, "hidden": width, "threads": 1}
+    told = foreseen(bench.parts(GRAPH, HOSTS), settings, plans, probed(bench)[0])
+    seconds, found = clocked(bench, GRAPH, width), dict[str, float]()
     for name in STRATEGIES:
-        found |= {f"{name}, told": told[name].seconds, f"{name}, measured": clock[name]["seconds"]}
+        found |= {f"{name}, told": told[name].seconds, f"{name}, measured": seconds[name]}
     return found
+
+
+@cache
+def clocked(bench: Bench, graph: str, width: int) -> Figures:
+    """Seconds of an epoch by each strategy: measured once for all sheets that need them."""
+    clock = bench.plans(bench.parts(graph, HOSTS), {**SETTINGS, "hidden": width}, STRATEGIES, hosts=HOSTS, link=LINK)
+    return {name: clock[name]["seconds"] for name in STRATEGIES}
 
 
 @cache
@@ -55,7 +59,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
     yield Finding(
         "the cost model is off by at most 5.5%",
         ", ".join(f"{case} {error:+.0%}" for case, error in errors.items()),
-        max(map(abs, errors.values())) < 0.25,
+        max(map(abs, errors.values())) < 0.055,
         "hosts of a sandbox share this machine's processors with whatever else runs on it",
     )
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from papers.apt.figure12 import LINK, probed
+from papers.apt.figure12 import LINK, SETTINGS, clocked, probed
 from papers.apt.task import HOSTS
-from papers.bench import Bench, medians
+from papers.bench import Bench
 from papers.sheet import Figures, Finding, Measured, Sheet, grid
 from weft.graph import Graph
 from weft.plan import Settings
 from weft.training import WhatIf
 
-GRAPHS, EPOCHS = ("communities", "debian"), 100
+GRAPHS, WIDTH, EPOCHS = ("communities", "debian"), 32, 100
 PROBE, PLAN, EPOCH = "probe, s", "dry run and search, s", "an epoch of gdp, s"
 
 
@@ -19,11 +19,9 @@ def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
 
 
 def _timed(bench: Bench, graph: str) -> Figures:
-    settings = {"model": "sage", "hidden": 32, "fanouts": (10, 10, 10), "batch_size": 256}
-    parts, (cluster, took) = bench.parts(graph, HOSTS), probed(bench)
-    answer = WhatIf(Graph.open(parts), Settings.of(threads=1, **settings)).answer(cluster)
-    (epochs,) = bench.epochs(settings, [{"graph": parts, "options": {"plan": "gdp"}}], hosts=HOSTS, link=LINK)
-    return {PROBE: took, PLAN: answer.took, **medians(epochs, {EPOCH: "seconds"})}
+    parts, (cluster, took) = Graph.open(bench.parts(graph, HOSTS)), probed(bench)
+    answer = WhatIf(parts, Settings.of(threads=1, hidden=WIDTH, **SETTINGS)).answer(cluster)
+    return {PROBE: took, PLAN: answer.took, EPOCH: clocked(bench, graph, WIDTH)["gdp"]}
 
 
 def _compare(measured: Measured) -> Iterator[Finding]:
@@ -42,8 +40,8 @@ def _compare(measured: Measured) -> Iterator[Finding]:
 SHEET = Sheet(
     "Planning",
     "what planning takes",
-    f"GraphSAGE, hidden dimension 32, 256 seeds a worker, on {HOSTS} hosts with links of {LINK}: `weft probe` on all hosts, "
-    "the dry run and the search in one process, and an epoch by gdp. A probe is made once for a cluster, and kept.",
+    f"GraphSAGE, hidden dimension {WIDTH}, 256 seeds a worker, on {HOSTS} hosts with links of {LINK}: `weft probe` on all "
+    "hosts, the dry run and the search in one process, and an epoch by gdp. A probe is made once for a cluster, and kept.",
     _cases,
     _compare,
     root=True,
