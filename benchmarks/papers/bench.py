@@ -52,7 +52,8 @@ class Size:
 WHOLE = Size("whole", 240_000, 5_000_000)
 QUICK = Size("quick", 30_000, 625_000)
 SIZES = (WHOLE, QUICK)
-SPREAD = "slowest epoch over fastest, %"
+SPREAD = "epochs differ by, %"  # those that should take as long
+_EPOCHS = 6  # of a run: the first one warms up
 _LESS = 8  # times fewer batches, seeds or roots in quick size: as much as its graphs are smaller
 
 
@@ -135,7 +136,7 @@ class Bench:
     ) -> list[list[dict[str, Any]]]:
         """Every measured epoch of each run, one after another on hosts like these; `runs`: each one's graph and options."""
         own = [{"graph": str(run["graph"]), "options": run["options"]} for run in runs]
-        job = {"epochs": 4 if self._quick else 6, "options": {}, "runs": own, **settings}
+        job = {"epochs": _EPOCHS, "options": {}, "runs": own, **settings}
         lines = self._on_hosts("distributed", job, Sandbox(hosts, link=link), 900.0 * len(runs))
         return [[line for line in lines if line["run"] == number] for number in range(len(runs))]
 
@@ -165,6 +166,6 @@ def medians(epochs: Sequence[Mapping[str, Any]], keys: Mapping[str, str]) -> dic
 
 
 def spread(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """By how much epochs that should take as long don't."""
-    times = [epoch["seconds"] for epoch in epochs]
-    return {SPREAD: 100 * (max(times) / min(times) - 1)}
+    """By how much epochs differ that should take as long: the third quartile's seconds over the first one's."""
+    low, high = np.quantile([epoch["seconds"] for epoch in epochs], (0.25, 0.75))
+    return {SPREAD: 100 * (float(high / low) - 1)}

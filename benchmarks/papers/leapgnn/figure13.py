@@ -27,7 +27,7 @@ def _measured(bench: Bench, model: str, steps: Sequence[str]) -> list[Figures]:
     settings = {"model": model, "hidden": 16, "batch_size": 256, "fanouts": (10, 10, 10)}
     runs = [{"graph": bench.parts(GRAPH, SERVERS), "options": LADDER[step]} for step in steps]
     every = bench.epochs(settings, runs, hosts=SERVERS, link=LINK)
-    settled = [epochs[len(epochs) * 2 // 3 :] for epochs in every]  # by when merging has settled
+    settled = [epochs[len(epochs) // 2 :] for epochs in every]  # by when merging has settled
     return [
         {name: min(one.get(key, 0.0) for one in last) for name, key in KEYS.items()} | spread(last) for last in settled
     ]
@@ -87,7 +87,7 @@ SHEET = Sheet(
     "Fig. 13",
     "what each step buys",
     f"Epochs on four hosts with links of {LINK}, a communities graph by METIS, hidden dimension 16: the fastest "
-    "of the last third of the epochs, when merging has settled; bytes are the workers' own count.",
+    "of the last half of the epochs, when merging has settled; bytes are the workers' own count.",
     _cases,
     _compare,
     root=True,
