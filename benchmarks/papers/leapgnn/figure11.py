@@ -19,7 +19,7 @@ def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
 
 
 def _deep_cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_counted, bench, "{}, {}({})", bench.first(GRAPHS), DEEP, WIDTHS[-1:])
+    return grid(_counted, bench, "{}, {}({})", bench.first(GRAPHS[::-1]), DEEP, WIDTHS[-1:])
 
 
 def _counted(bench: Bench, graph: str, model: str, width: int) -> Figures:
