@@ -4,6 +4,10 @@ The rows that are not cached (in host memory, in the mapped file, or at workers 
 host memory and go over together; a row that is cached never does.
 """
 
+from collections import Counter
+from collections.abc import Callable
+from typing import ClassVar
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -22,6 +26,8 @@ _ROWS = 1 << 16  # that are copied at a time while a cache is filled
 class DeviceStore(FeatureStore):
     """A store whose rows are fetched to a device, by the stream of the thread that fetches; its cache is there."""
 
+    exchanges: ClassVar[bool] = False  # do devices exchange rows to finish a fetch?
+
     def __init__(
         self,
         table: Features,
@@ -29,8 +35,9 @@ class DeviceStore(FeatureStore):
         *,
         dtype: torch.dtype = torch.float32,
         sharing: Sharing | None = None,
+        read: Counter[str] | None = None,
     ) -> None:
-        super().__init__(table, dtype=dtype, sharing=sharing, pinned=device.type == "cuda")
+        super().__init__(table, dtype=dtype, sharing=sharing, read=read, pinned=device.type == "cuda")
         self._device, self._copy = device, copying(device, non_blocking=True)
         self._places: np.ndarray | None = None  # of each vertex: its place in the cache, or -1
         self._kept = torch.empty(0)  # whole rows, as they are stored
@@ -46,6 +53,14 @@ class DeviceStore(FeatureStore):
         self._places = np.full(len(self._table), -1, dtype=np.int32)
         self._places[ids] = np.arange(len(ids))
         self._places[beyond] = np.arange(len(ids), len(self._kept))
+
+    def begin_all(self, ids: list[Tensor], lane: int = 0, here: bool = False) -> Callable[[], list[Tensor]]:
+        """`fetch_all` in two steps: the result is what is left to do; where the store `exchanges`, as one does on devices.
+
+        Then all workers of a host call it in the same order, each in its thread that exchanges there.
+        """
+        rows = self.fetch_all(ids, lane, here)
+        return lambda: rows
 
     def _by_tier(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ids of rows in this host's memory, and of those that come from other hosts: in the order of places."""

@@ -5,10 +5,10 @@ where several of its workers need the same.
 """
 
 import threading
+import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from torch import Tensor
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners
-from weft.features.buffers import Buffers
 from weft.graph import Features, HeteroFeatures
 
 
@@ -128,6 +127,36 @@ def _empty(table: Features, rows: int) -> np.ndarray:
     return np.empty((rows, table.shape[1]), dtype=table.dtype)
 
 
+class Buffers:
+    """Lends tensors, for any number of threads. Their memory is lent again once nobody has the tensor, or what shares it.
+
+    So who keeps a batch's rows, or a loss whose gradients are still to be computed, finds in them what was there.
+    """
+
+    def __init__(self, dtype: torch.dtype, pinned: bool = False) -> None:
+        """`pinned`: in memory that a device copies from?"""
+        self._dtype, self._pinned = dtype, pinned
+        self._lock = threading.Lock()
+        self._free: list[Tensor] = []  # memory that comes back is appended by any thread at any time, without the lock
+
+    def lend(self, elements: int) -> Tensor:
+        """A row of so many numbers, whatever was there."""
+        whole = self._taken(elements)
+        lent = whole.numpy()[:elements]  # whom the tensor holds, and all that share its memory
+        weakref.finalize(lent, self._free.append, whole).atexit = False
+        return torch.from_numpy(lent)
+
+    def _taken(self, elements: int) -> Tensor:
+        """Memory for as many: the smallest that is free and large enough, or some with room to spare."""
+        with self._lock:
+            free = list(self._free)
+            fitting = [place for place, whole in enumerate(free) if whole.numel() >= elements]
+            if fitting:
+                return self._free.pop(min(fitting, key=lambda place: free[place].numel()))
+            del self._free[: len(free)]  # all too small: let them go rather than keep them beside the larger ones
+        return torch.empty(elements + elements // 8, dtype=self._dtype, pin_memory=self._pinned)
+
+
 # Where rows are read: in this host's memory, in the worker's cache, in those of its host's other devices, at other hosts.
 PLACES = ("own", "cache", "devices", "remote")
 _OWN, _REMOTE = -2, -1
@@ -139,8 +168,6 @@ class FeatureStore:
     Fetched rows are in memory that is used again once nobody has them.
     """
 
-    exchanges: ClassVar[bool] = False  # do devices exchange rows to finish a fetch?
-
     def __init__(
         self,
         table: Features,
@@ -148,16 +175,17 @@ class FeatureStore:
         threads: int = 1,
         dtype: torch.dtype = torch.float32,
         sharing: Sharing | None = None,
+        read: Counter[str] | None = None,
         pinned: bool = False,
     ) -> None:
-        """`pinned`: are buffers in memory that a device copies from?"""
+        """`read`: where rows are counted, by where they came from (PLACES). `pinned`: may a device copy from buffers?"""
         self._table, self._threads, self._sharing, self._dtype = table, threads, sharing, dtype
         self._buffers = Buffers(torch.float64 if table.dtype == np.float64 else torch.float32, pinned)
         self.width = int(table.shape[1])  # features of a vertex
         self._lock = threading.Lock()
         self._slots: np.ndarray | None = None  # of each vertex: its place in the cache, _OWN or _REMOTE
         self._cached: np.ndarray = table[:0]  # whole rows, padded
-        self.read: Counter[str] = Counter()  # rows by where they came from (PLACES)
+        self.read: Counter[str] = Counter() if read is None else read
 
     def slices(self, first: int, end: int, width: int) -> None:
         """From now on rows are slices of columns, which this worker holds of all vertices, padded to a width."""
@@ -195,14 +223,6 @@ class FeatureStore:
         distinct, places = distinct_of(ids)
         whole = self._fetched(torch.from_numpy(distinct), lane, here)
         return [self._converted(self._some(whole, part)) for part in places]
-
-    def begin_all(self, ids: list[Tensor], lane: int = 0, here: bool = False) -> Callable[[], list[Tensor]]:
-        """`fetch_all` in two steps: the result is what is left to do; where the store `exchanges`, as one does on devices.
-
-        Then all workers of a host call it in the same order, each in its thread that exchanges there.
-        """
-        rows = self.fetch_all(ids, lane, here)
-        return lambda: rows
 
     def _fetched(self, ids: Tensor, lane: int, here: bool) -> Tensor:
         rows = self._room(len(ids))

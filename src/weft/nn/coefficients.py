@@ -14,8 +14,8 @@ from weft.nn import functional
 from weft.nn.conv.relations import relation_slots
 from weft.nn.decoupled import Dense, Step, shares_sent
 from weft.nn.propagate import Mix, room_like
-from weft.nn.rows import Pass, edge_keys
-from weft.operations import Lists, Scores, Turned, ends, operations_for
+from weft.nn.rows import Pass
+from weft.operations import Lists, Scores, Turned, ends, operations_on
 from weft.placements import EdgeLists, New, SliceSpan
 from weft.sampling import Topology
 from weft.threads import cached_property
@@ -156,7 +156,8 @@ class Coefficients:
         places = torch.arange(len(dst), device=dst.device) - indptr[dst]
         both = ((dst, places), (ids, torch.full_like(ids, -1)))
         of_edges, of_own = (
-            functional.dropout_mask(len(to), heads, p, edge_keys(keys, to, at), key, like.dtype) for to, at in both
+            functional.dropout_mask(len(to), heads, p, functional.edge_keys(keys, to, at), key, like.dtype)
+            for to, at in both
         )
         return of_edges, of_own
 
@@ -195,7 +196,7 @@ class _Shares(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.lists, ctx.turned, ctx.slope, ctx.loops, ctx.keep = lists, turned, slope, loops, keep
         edges, scores = Lists(lists.indptr, lists.other), Scores(a_src, a_dst, *keep, slope, loops)
-        out, own, saved = operations_for(a_src).edge_shares(edges, scores)
+        out, own, saved = operations_on(a_src.device).edge_shares(edges, scores)
         ctx.save_for_backward(a_src, a_dst, *saved)
         return out, own
 
@@ -207,5 +208,5 @@ class _Shares(torch.autograd.Function):
         edges = (Lists(lists.indptr, lists.other), Turned(turned.indptr, turned.other, turned.edge))
         of_edges, of_own = ctx.keep
         scores = Scores(a_src, a_dst, of_edges, of_own, ctx.slope, ctx.loops)
-        gradients = operations_for(a_src).edge_shares_backward(*edges, scores, tuple(saved), g, g_own)
+        gradients = operations_on(a_src.device).edge_shares_backward(*edges, scores, tuple(saved), g, g_own)
         return None, None, *gradients, None, None, None

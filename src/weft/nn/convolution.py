@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.nn import functional
 from weft.nn.linear import dense, is_matrix, linear
-from weft.nn.rows import Pass, edge_keys
+from weft.nn.rows import Pass
 from weft.placements import Edges, Layer, Program
 from weft.sampling import Block
 from weft.threads import cached_property
@@ -135,4 +135,4 @@ def edge_mask(
     dst_keys: Tensor, key: int, dst: Tensor, places: Tensor, columns: int, p: float, dtype: torch.dtype
 ) -> Tensor:
     """Dropout of edges, keyed by destination and place in its list."""
-    return functional.dropout_mask(len(dst), columns, p, edge_keys(dst_keys, dst, places), key, dtype)
+    return functional.dropout_mask(len(dst), columns, p, functional.edge_keys(dst_keys, dst, places), key, dtype)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.operations import JoinedTerms, Lists, Terms, Turned, operations_for
+from weft.operations import JoinedTerms, Lists, Terms, Turned, operations_on
 from weft.sampling import Block
 
 
@@ -48,8 +48,13 @@ def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, 
     """Zeros with probability p, else 1 / (1 - p): each a function of (key, the row's key, the column) alone."""
     out = torch.empty(rows, columns, dtype=dtype, device=row_keys.device)
     scale = 1 / (1 - p) if p < 1 else 0.0
-    operations_for(row_keys).dropout_mask(key, row_keys, round(p * 2**32), scale, out)
+    operations_on(row_keys.device).dropout_mask(key, row_keys, round(p * 2**32), scale, out)
     return out
+
+
+def edge_keys(dst_keys: Tensor, dst: Tensor, places: Tensor) -> Tensor:
+    """A key for each edge, of its destination and its place in the destination's list: the same on any worker."""
+    return dst_keys[dst.long()] * 0x9E3779B97F4A7C1 + places
 
 
 def _lists(block: Block) -> Lists:
@@ -75,7 +80,7 @@ class _Attention(torch.autograd.Function):
         slope: float,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        out, lse, saved = operations_for(x).attend(_lists(block), x, Terms(a_src, a_dst, edges, keep, slope))
+        out, lse, saved = operations_on(x.device).attend(_lists(block), x, Terms(a_src, a_dst, edges, keep, slope))
         ctx.block, ctx.slope = block, slope
         ctx.save_for_backward(x, a_src, a_dst, edges, keep, *saved)
         return out, lse
@@ -85,7 +90,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor, g_lse: Tensor | None) -> tuple[Tensor | None, ...]:
         x, a_src, a_dst, edges, keep, *saved = ctx.saved_tensors
         given = (*_both(ctx.block), x, Terms(a_src, a_dst, edges, keep, ctx.slope), tuple(saved))
-        gx, g_src, g_dst, g_edges = operations_for(x).attend_backward(*given, g, g_lse)
+        gx, g_src, g_dst, g_edges = operations_on(x.device).attend_backward(*given, g, g_lse)
         if edges is not None:
             return None, gx, None, None, g_edges, None, None
         return None, gx, g_src, g_dst, None, None, None
@@ -98,7 +103,7 @@ class _Gat(torch.autograd.Function):
     def forward(
         ctx: Any, block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, keep: Tensor | None, slope: float
     ) -> Tensor:
-        device = operations_for(x)
+        device = operations_on(x.device)
         a_src, a_dst = device.head_terms(x, att_src, len(x)), device.head_terms(x, att_dst, block.num_dst)
         out, _, saved = device.attend(_lists(block), x, Terms(a_src, a_dst, None, keep, slope))
         ctx.block, ctx.slope = block, slope
@@ -110,7 +115,7 @@ class _Gat(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, att_src, att_dst, a_src, a_dst, keep, *saved = ctx.saved_tensors
         given = (*_both(ctx.block), x, Terms(a_src, a_dst, None, keep, ctx.slope), tuple(saved))
-        device = operations_for(x)
+        device = operations_on(x.device)
         gx, g_src, g_dst, _ = device.attend_backward(*given, g, None)
         pairs = ((att_src, g_src), (att_dst, g_dst))
         return None, gx, *(device.head_terms_backward(x, att, part, gx) for att, part in pairs), None, None
@@ -123,7 +128,7 @@ class _AttentionV2(torch.autograd.Function):
     def forward(
         ctx: Any, block: Block, xl: Tensor, xr: Tensor, att: Tensor, keep: Tensor | None, slope: float
     ) -> Tensor:
-        out, saved = operations_for(xl).attend_v2(_lists(block), JoinedTerms(xl, xr, att, keep, slope))
+        out, saved = operations_on(xl.device).attend_v2(_lists(block), JoinedTerms(xl, xr, att, keep, slope))
         ctx.block, ctx.slope = block, slope
         ctx.save_for_backward(xl, xr, att, keep, *saved)
         return out
@@ -133,5 +138,5 @@ class _AttentionV2(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         xl, xr, att, keep, *saved = ctx.saved_tensors
         given = (*_both(ctx.block), JoinedTerms(xl, xr, att, keep, ctx.slope), tuple(saved))
-        gradients = operations_for(xl).attend_v2_backward(*given, g)
+        gradients = operations_on(xl.device).attend_v2_backward(*given, g)
         return None, *gradients, None, None

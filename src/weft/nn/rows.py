@@ -20,12 +20,22 @@ from weft.errors import ModelError
 from weft.keys import key as make_key
 from weft.nn.functional import dropout_mask
 from weft.nn.linear import linear
-from weft.nn.row_order import keeps_rows
 
 T = TypeVar("T")
 
 # Functions that tell the same of a slice of columns as of whole rows, by name.
 _KNOWN_OF_SLICES = ("__get__", "size", "dim", "__len__")
+# Functions that move numbers along a dimension: the names and defaults of their arguments behind the tensor.
+_ALONG: dict[str, dict[str, Any]] = {
+    "sort": {"dim": -1},
+    "argsort": {"dim": -1},
+    "index_select": {"dim": 0},
+    "gather": {"dim": 0},
+    "take_along_dim": {"indices": None, "dim": None},
+    "roll": {"shifts": None, "dims": None},
+}
+_SWAP = ("transpose", "swapaxes", "swapdims")
+_ALL = ("take", "t", "adjoint", "msort")
 
 
 @dataclass
@@ -97,7 +107,7 @@ class Rows(Tensor):
             if func is F.batch_norm and size == 1:
                 args, kwargs = by_running_averages(*args, **kwargs)
             result = linear(*args, **kwargs) if func is F.linear else func(*args, **kwargs)
-            return _marked(result, depth, size, run) if keeps_rows(func, args, kwargs) else _unmarked(result)
+            return _marked(result, depth, size, run) if _keeps_rows(func, args, kwargs) else _unmarked(result)
 
 
 class Handle(Tensor):
@@ -257,11 +267,6 @@ def _is_edge_index(value: object) -> bool:
     return isinstance(value, Handle) and value.stands_for == "edge_index"
 
 
-def edge_keys(dst_keys: Tensor, dst: Tensor, places: Tensor) -> Tensor:
-    """A key for each edge, of its destination and its place in the destination's list: the same on any worker."""
-    return dst_keys[dst.long()] * 0x9E3779B97F4A7C1 + places
-
-
 def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, training: bool = True, inplace: bool = False) -> Tensor:
     if not training or p == 0:
         return x
@@ -296,6 +301,36 @@ def _trimmed(value: Any, depth: int, run: Pass) -> Any:
     if isinstance(value, tuple | list) and not isinstance(value, torch.Size):
         return type(value)(_trimmed(part, depth, run) for part in value)
     return value
+
+
+def _keeps_rows(func: Callable[..., object], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Is what a function gives still a row for each row of its first argument, if there are as many?"""
+    name, x = getattr(func, "__name__", ""), args[0] if args else kwargs.get("input")
+    if not isinstance(x, Tensor):
+        return True
+    if func is Tensor.__getitem__:
+        first = args[1][0] if isinstance(args[1], tuple) and args[1] else args[1]
+        return first is Ellipsis or (isinstance(first, slice) and first == slice(None))
+    if name in _ALONG:
+        names = list(_ALONG[name])
+        given = _ALONG[name] | dict(zip(names, args[1:], strict=False)) | kwargs
+        along = _many(given[names[-1]])
+        return None not in along and all(dim % max(x.dim(), 1) for dim in along)
+    if name == "flip":
+        return all(dim % x.dim() for dim in _many(*(args[1:] or kwargs["dims"])))
+    if name == "permute":
+        return next(iter(_many(*(args[1:] or kwargs["dims"])))) % x.dim() == 0
+    if name in _SWAP:
+        return all(dim % x.dim() for dim in (*args[1:], *kwargs.values()))
+    if name == "__get__":  # of a property, such as x.T
+        of = getattr(getattr(func, "__self__", None), "__name__", "")
+        return not (of in ("T", "H") or (of in ("mT", "mH") and x.dim() == 2))
+    return name not in _ALL
+
+
+def _many(*given: Any) -> Sequence[Any]:
+    """Dimensions, given one by one or as a tuple."""
+    return given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
 
 
 def _marked(result: Any, depth: int, size: int, run: Pass) -> Any:

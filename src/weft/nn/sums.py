@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from weft.exchange import Communicator, Portion, Route, add_rows, gather_rows
 from weft.nn.convolution import REDUCE
 from weft.nn.propagate import sum_on_slices
-from weft.operations import Lists, Turned, operations_for
+from weft.operations import Lists, Turned, operations_on
 from weft.placements import ColumnLayer, Edges, Merge, SliceLayer, SplitLayer
 from weft.sampling import Block
 
@@ -49,7 +49,7 @@ def summed(
 ) -> Tensor:
     """Weighted sums (means) of rows by lists, added to `onto` where that is given; without a gradient."""
     out = x.new_empty(len(lists.indptr) - 1, x.shape[1]) if onto is None else onto
-    operations_for(x).sum_rows(lists, weight, x, out, mean, onto is not None, threads)
+    operations_on(x.device).sum_rows(lists, weight, x, out, mean, onto is not None, threads)
     return out
 
 
@@ -75,12 +75,12 @@ def inverse(degrees: Tensor, like: Tensor) -> Tensor:
 
 def largest(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:
     """The largest source value of each column, and how many edges attain it; without a gradient."""
-    return operations_for(x).max_rows(Lists(block.indptr, block.src), x)
+    return operations_on(x.device).max_rows(Lists(block.indptr, block.src), x)
 
 
 def largest_backward(block: Block, share: Tensor, best: Tensor, x: Tensor) -> Tensor:
     """The sources' gradient: `share` for each edge that attains `best`."""
-    return operations_for(x).max_rows_backward(block.transposed(), share, best, x)
+    return operations_on(x.device).max_rows_backward(block.transposed(), share, best, x)
 
 
 class Sums(Merge):
@@ -204,7 +204,7 @@ class _Sum(torch.autograd.Function):
             if g_own is not None:
                 gx[: len(g_own)] += g_own
         if x is not None:
-            g_weight = operations_for(g).edge_dot(Lists(block.indptr, block.src), g, x)
+            g_weight = operations_on(g.device).edge_dot(Lists(block.indptr, block.src), g, x)
         return None, gx, g_weight, None
 
 

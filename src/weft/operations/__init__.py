@@ -6,7 +6,7 @@ from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
     from weft.operations.arguments import JoinedTerms, Lists, Saved, Scores, Terms, Turned
-    from weft.operations.choice import Operations, has_kernels, has_triton, operations_for
+    from weft.operations.choice import Operations, has_kernels, has_triton, operations_on
     from weft.operations.compiled import array
     from weft.operations.plain import ends, head_terms, head_terms_backward
 else:

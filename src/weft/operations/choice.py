@@ -86,11 +86,16 @@ class Operations(Protocol):
         """out[i, j] = 0 where the 32 bits of (key, row_keys[i], j) are below the threshold, else `scale`."""
 
 
-def operations_for(x: Tensor) -> Operations:
-    """Those of the tensor's device: compiled for the CPU, in Triton for CUDA's, or of torch alone where there is none."""
-    if x.is_cpu:
+@cache
+def operations_on(device: torch.device) -> Operations:
+    """Those of a device: compiled for the CPU, in Triton for CUDA's, or of torch alone where there is none."""
+    if device.type == "cpu":
         return compiled
-    return _of_cuda() if x.is_cuda else plain
+    if not has_kernels(device):
+        return plain
+    from weft import triton_kernels  # only here: Triton takes its time, and the CPU has no use for it
+
+    return triton_kernels
 
 
 @cache
@@ -102,12 +107,3 @@ def has_triton() -> bool:
 def has_kernels(device: torch.device) -> bool:
     """Are there kernels in Triton for the device?"""
     return device.type == "cuda" and has_triton()
-
-
-@cache
-def _of_cuda() -> Operations:
-    if not has_triton():
-        return plain
-    from weft import triton_kernels  # only here: Triton takes its time, and the CPU has no use for it
-
-    return triton_kernels

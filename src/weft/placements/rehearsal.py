@@ -69,11 +69,10 @@ def column_layer(
     ids = torch.arange(here.num_src)
 
     def edges(block: Block, own_at: Tensor) -> ColumnEdges:
-        return ColumnEdges(block, keys=own_at, src_ids=ids, dst_ids=torch.arange(block.num_dst), own_at=own_at)
+        return ColumnEdges(block, keys=own_at, src_ids=ids, dst_ids=torch.arange(len(own_at)), own_at=own_at)
 
-    return ColumnLayer(
-        edges(here, own_at[0]), edges(there, own_at[1]), _ways(here.num_dst, there.num_dst, at), columns, comm
-    )
+    ways = _ways(len(own_at[0]), len(own_at[1]), at)
+    return ColumnLayer(edges(here, own_at[0]), edges(there, own_at[1]), ways, columns, comm)
 
 
 def _ways(destinations: int, partial: int, at: Tensor) -> PartialWays:

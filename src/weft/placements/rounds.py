@@ -14,7 +14,7 @@ from torch import Tensor
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.exchange import RowSelection
-from weft.operations import Lists, operations_for
+from weft.operations import Lists, operations_on
 from weft.threads import cached_property
 
 # Makes room for an array: of a shape, and a dtype.
@@ -83,11 +83,11 @@ class EdgeLists:
         """to[i] (+)= sum over the edges of vertex rows[i] of weight x h[other end]."""
         edges = self.edges_of(rows)
         part = Lists(self.indptr[rows.start : rows.stop + 1] - edges.start, self.other[edges])
-        operations_for(h).sum_rows(part, None if weight is None else weight[edges], h, to, False, onto)
+        operations_on(h.device).sum_rows(part, None if weight is None else weight[edges], h, to, False, onto)
 
     def products(self, g: Tensor, h: Tensor) -> Tensor:
         """<g[vertex], h[other end]> for each edge: the gradient of what edges count for."""
-        return operations_for(g).edge_dot(Lists(self.indptr, self.other), g, h)
+        return operations_on(g.device).edge_dot(Lists(self.indptr, self.other), g, h)
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,6 @@ class Block(Movable):
 
     stays: ClassVar[frozenset[str]] = frozenset({"edge_ids", "_cache"})
 
-    num_dst: int = field(init=False)
-    num_edges: int = field(init=False)
     indptr: Tensor  # [num_dst + 1] int64
     src: Tensor  # [num_edges] int32, local source ids
     num_src: int
@@ -52,8 +50,15 @@ class Block(Movable):
     values: dict[str, Tensor] = field(default_factory=dict, repr=False)  # edge values that came with the edges
     _cache: dict[str, object] = field(default_factory=dict, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        self.num_dst, self.num_edges = len(self.indptr) - 1, len(self.src)
+    @property
+    def num_dst(self) -> int:
+        """How many destinations."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges."""
+        return len(self.src)
 
     def dst(self) -> Tensor:
         """The local destination of each edge, [num_edges] int32."""

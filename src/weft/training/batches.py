@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, islice
-from typing import ClassVar, Self, TypedDict
+from typing import ClassVar, TypedDict
 
 import numpy as np
 import torch
@@ -20,9 +19,8 @@ from weft.features import FeatureStore
 from weft.keys import Stream, key
 from weft.meter import Meter
 from weft.placements import Merge, Program
-from weft.sampling import Block
+from weft.sampling import Batches, Block, WholeBatch
 from weft.training.objectives import Examples, Objective, Targets
-from weft.training.staging import staging_to
 from weft.training.team import TrainingTeam, When
 
 _PARTED = "micro-batches, or models that migrate"
@@ -183,6 +181,7 @@ class Feed(ABC):
     """Makes the batches of a plan ready, in order. All workers go through the same ones."""
 
     objective: Objective
+    order: Batches | WholeBatch  # which examples of training are in each batch
     team: TrainingTeam
     store: FeatureStore
     schedule: Schedule  # of batches of training; others are in one part
@@ -191,10 +190,12 @@ class Feed(ABC):
     device: torch.device  # that parts are computed on
     seconds: list[float] = field(default_factory=list, init=False)  # of the steps of the last epoch
 
-    def epoch(self, start: When, examples: Sequence[Examples], then: Sequence[Examples]) -> Iterator[Batch]:
-        """The batches of an epoch of training, from where it starts; `then`: those of the one after."""
+    def epoch(self, number: int, first: int = 0, last: bool = False) -> Iterator[Batch]:
+        """The batches of an epoch of training from `first` on; `last`: those of the next one need not be begun meanwhile."""
+        examples = self._examples(number)
+        then = self._examples(number + 1) if self.schedule.settled and not last else []
         self.seconds, before = [], time.perf_counter()
-        for batch in self.batches(start, examples, then):
+        for batch in self.batches(When(number, first, Stream.SAMPLE), examples, then):
             yield batch
             before, since = time.perf_counter(), before
             self.seconds.append(before - since)
@@ -213,6 +214,9 @@ class Feed(ABC):
     def abandon(self) -> None:
         """End all threads after a failure."""
 
+    def _examples(self, epoch: int) -> list[Examples]:
+        return [self.objective.examples(chosen, epoch, at) for at, chosen in enumerate(self.order.of(epoch))]
+
     def _dropout_key(self, when: When) -> int | None:
         return key(Stream.DROPOUT, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
 
@@ -228,18 +232,16 @@ class Order:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Parts that were made ready together, but for their rows, and what gives these."""
+    """Parts that were made ready together; and what is left to do by the thread that computes, if anything is."""
 
     parts: list[Part]
-    rows: Callable[[], list[Tensor]]
+    rest: Callable[[list[Part]], None] | None = None
 
-    def finish(self, meter: Meter, merge: Merge | None) -> Self:
-        """Have the rows come, and what is done with them before parts are computed."""
-        for part, rows in zip(self.parts, self.rows(), strict=True):
-            part.x = rows
-            with meter.stage("compute"):
-                part.program.fetched(rows, merge)
-        return self
+    def finished(self) -> list[Part]:
+        """The parts, for the thread that computes."""
+        if self.rest is not None:
+            self.rest(self.parts)
+        return self.parts
 
 
 @dataclass(eq=False)
@@ -256,8 +258,7 @@ class PrefetchingFeed(Feed):
     merge: Merge | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._staging = staging_to(self.device)
-        begin = partial(_begin, self.team.begin_thread, self._staging.begin_thread)  # which does not hold on to this
+        begin = self._begin_thread()
         self._lanes = [ThreadPoolExecutor(1, f"weft-loader-{lane}", begin) for lane in range(self.team.lanes)]
         self._ordered = 0
         self._begun: deque[tuple[Order, Future[Prepared]]] = deque()
@@ -303,7 +304,6 @@ class PrefetchingFeed(Feed):
         for number, part in enumerate(chain.from_iterable(islice(ready, orders))):
             schedule.before(number)
             if len(part.seeds) or not schedule.skips_empty:
-                self._staging.hand_over(part)
                 part.torch_key, torch_key = torch_key, None
                 yield part
                 self.merge = part.program.layers[0].inputs.asked
@@ -313,7 +313,7 @@ class PrefetchingFeed(Feed):
         """What was ordered, in order; later orders are begun when these are all under way."""
         prefetch = self.team.plan.prefetch
         if not prefetch:
-            yield from (self._finished(self._prepare(order, 0)) for order in orders)
+            yield from (self._prepare(order, 0).finished() for order in orders)
             return
         mine: deque[Future[Prepared]] = deque()
         while self._begun and orders and self._begun[0][0].when[::2] == orders[0].when[::2]:  # of this epoch and stream
@@ -328,35 +328,40 @@ class PrefetchingFeed(Feed):
                     self._begun.append((order, self._send(order)))
             with self.meter.stage("wait"):
                 prepared = mine.popleft().result()
-            yield self._finished(prepared)
-
-    def _finished(self, prepared: Prepared) -> list[Part]:
-        """What only the thread that computes may do: to exchange rows with other devices."""
-        return (prepared.finish(self.meter, self.merge) if self.store.exchanges else prepared).parts
+            yield prepared.finished()
 
     def _send(self, order: Order) -> "Future[Prepared]":
         lane = self._ordered % len(self._lanes)
         self._ordered += 1
         return self._lanes[lane].submit(self._prepare, order, lane)
 
+    def _begin_thread(self) -> Callable[[], None] | None:
+        """What a lane does before all else; it does not hold on to this feed."""
+        return self.team.begin_thread
+
     def _prepare(self, order: Order, lane: int) -> Prepared:
-        when, schedule = order.when, self._schedule_of(order.when.stream)
         with self.meter.stage("sample"):
-            made = [schedule.program(order.examples, part, self.team, lane, when) for part in order.parts]
+            parts = self._drawn(order, lane)
         with self.meter.stage("fetch"):
-            inputs = [program.vertices[0] for program, _ in made]
-            rows = self.store.begin_all(inputs, lane, all(program.here for program, _ in made))
-            drops, labels, none = self._dropout_key(when), self.objective.labels, torch.empty(0)
-            brought = [self._staging.bring(Part(program, none, targets, labels, drops)) for program, targets in made]
-        prepared = Prepared(brought, rows)
-        return prepared if self.store.exchanges else prepared.finish(self.meter, self.merge)
+            inputs, here = inputs_of(parts)
+            rows = self.store.fetch_all(inputs, lane, here)
+        with self.meter.stage("compute"):
+            for part, part_rows in zip(parts, rows, strict=True):
+                part.x = part_rows
+                part.program.fetched(part_rows, self.merge)
+        return Prepared(parts)
+
+    def _drawn(self, order: Order, lane: int) -> list[Part]:
+        """The parts, but for the rows of their inputs."""
+        when, schedule = order.when, self._schedule_of(order.when.stream)
+        made = [schedule.program(order.examples, part, self.team, lane, when) for part in order.parts]
+        drops, labels, none = self._dropout_key(when), self.objective.labels, torch.empty(0)
+        return [Part(program, none, targets, labels, drops) for program, targets in made]
 
 
-def _begin(*steps: Callable[[], None] | None) -> None:
-    """What a thread does before all else."""
-    for step in steps:
-        if step is not None:
-            step()
+def inputs_of(parts: Sequence[Part]) -> tuple[list[Tensor], bool]:
+    """The vertices whose rows some parts need, of each; and are all of them here?"""
+    return [part.program.vertices[0] for part in parts], all(part.program.here for part in parts)
 
 
 @dataclass(eq=False)

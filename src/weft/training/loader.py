@@ -1,7 +1,6 @@
 """Batches of a graph for a training loop: one's own, or Weft's."""
 
 import atexit
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from weft.training.batches import Batch, Feed, ScheduleState
 from weft.training.fetching import as_graph
 from weft.training.models import plan_for
 from weft.training.modes import mode_of
-from weft.training.objectives import ChosenVertices, Examples, Objective, VertexExamples, objective_named
+from weft.training.objectives import ChosenVertices, Objective, VertexExamples, objective_named
 from weft.training.staging import device_of
 from weft.training.team import When
 
@@ -86,7 +85,7 @@ class Loader:
         self._epoch, self._batch = 0, 0  # where it stands
         self._schedule_state: ScheduleState | None = None
         self._feed: Feed | None = None
-        self._read: Counter[str] = Counter()  # rows of stores that were closed
+        self.read = self.mode.read  # feature rows that this worker read so far, by where they were
 
     def place(self, model: nn.Module, depth: int, plan: Plan | None = None, reads: Reads | None = None) -> None:
         """Get ready for a model of some depth, by a plan (None: the one that was named). All workers call this together.
@@ -107,15 +106,10 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         """The rest of the epoch where the loader stands: a whole one, unless it was left or resumed in the middle."""
-        for batch in self.epoch(self._epoch, self._batch):
+        for batch in self.feed.epoch(self._epoch, self._batch):
             self._batch = batch.index + 1
             yield batch
         self._epoch, self._batch = self._epoch + 1, 0
-
-    def epoch(self, number: int, first: int = 0, last: bool = False) -> Iterator[Batch]:
-        """The batches of an epoch from number `first` on; `last`: those of the next one need not be begun meanwhile."""
-        then = self._examples(number + 1) if self.feed.schedule.settled and not last else []
-        return self.feed.epoch(When(number, first, Stream.SAMPLE), self._examples(number), then)
 
     def over(self, vertices: np.ndarray | str) -> Iterator[Batch]:
         """Vertices (or those of a split) in their order, to evaluate a model: each draws neighbours, the same every time."""
@@ -172,14 +166,8 @@ class Loader:
         """
         return self.feed.team.rows_read(self.read, self.comm)
 
-    @property
-    def read(self) -> Counter[str]:
-        """Feature rows that this worker read so far, by where they were."""
-        return self._read if self._feed is None else self._read + self._feed.store.read
-
     def close(self) -> None:
         """End the threads that prepare batches, and hang up. All workers call this together."""
-        self._read = self.read
         if self._feed is not None:
             self._feed.close()
             self._feed.team.close()
@@ -190,9 +178,6 @@ class Loader:
         """End the threads after a failure, which others may not know of."""
         if self._feed is not None:
             self._feed.abandon()
-
-    def _examples(self, epoch: int) -> list[Examples]:
-        return [self.objective.examples(chosen, epoch, at) for at, chosen in enumerate(self.mode.order.of(epoch))]
 
 
 _joined: list[World] = []  # a process can meet the others only once

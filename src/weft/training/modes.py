@@ -1,6 +1,7 @@
 """What an epoch goes over: mini-batches, or the whole graph at once. Chosen once for a run; no other code asks which."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -24,6 +25,7 @@ from weft.training.fetching import fetch_rows
 from weft.training.migration import Merging, Migration, TimeSteps
 from weft.training.models import dtype_for
 from weft.training.objectives import Objective
+from weft.training.staging import DeviceFeed
 from weft.training.team import ManyWorkers, OneWorker, TrainingTeam, When, owners_of
 from weft.training.trial import Trial, rivals
 
@@ -52,6 +54,7 @@ class Mode(ABC):
         self.device = device
         self.settings, self.objective, self.world, self.comm, self.notify = settings, objective, world, comm, notify
         self.dtype = dtype_for(settings)
+        self.read: Counter[str] = Counter()  # feature rows that this worker read so far, by where they were
         self._cut()
 
     @abstractmethod
@@ -66,10 +69,10 @@ class Mode(ABC):
         team = self._team(encoder_of(model), plan, fanouts)
         features = self._features(team)
         if self.device.type == "cpu":
-            store = FeatureStore(features, dtype=self.dtype, sharing=team.sharing)
+            store = FeatureStore(features, dtype=self.dtype, sharing=team.sharing, read=self.read)
         else:
             kind = SharedDeviceStore if team.plan.cache_of_host else DeviceStore
-            store = kind(features, self.device, dtype=self.dtype, sharing=team.sharing)
+            store = kind(features, self.device, dtype=self.dtype, sharing=team.sharing, read=self.read)
         return self._feed(model, team, store, reads)
 
     def _features(self, team: TrainingTeam) -> Features:
@@ -159,7 +162,10 @@ class MiniBatchMode(Mode):
         """Prepared ahead by threads."""
         schedule, seed = self._schedule(model, team), self.settings.optimisation.seed
         self._fill(store, team, schedule, reads)
-        return PrefetchingFeed(self.objective, team, store, schedule, self.world.meter, seed, self.device)
+        rest = schedule, self.world.meter, seed, self.device
+        if isinstance(store, DeviceStore):
+            return DeviceFeed(self.objective, self.order, team, store, *rest)
+        return PrefetchingFeed(self.objective, self.order, team, store, *rest)
 
     def _schedule(self, model: nn.Module, team: TrainingTeam) -> Schedule:
         plan, number = team.plan, self.settings.parallel.micro_batches
@@ -249,7 +255,7 @@ class FullGraphMode(Mode):
         meter, seed = self.world.meter, self.settings.optimisation.seed
         with meter.stage("sample"):
             program = team.whole_graph(self._ranges(model, team))
-        return WholeGraphFeed(self.objective, team, store, Schedule(), meter, seed, self.device, program)
+        return WholeGraphFeed(self.objective, self.order, team, store, Schedule(), meter, seed, self.device, program)
 
     def _ranges(self, model: nn.Module, team: TrainingTeam) -> int:
         """In how many ranges destinations are gone through under tp, where the plan leaves it to the budget."""

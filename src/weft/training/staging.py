@@ -1,67 +1,72 @@
 """The device that a worker computes on, and how what is made ready in host memory gets there."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
+from torch import Tensor
 
 from weft.devices import tensors_of
 from weft.errors import ConfigError, reason_of
 from weft.exchange import World
-
-if TYPE_CHECKING:
-    from weft.training.batches import Part
-
-
-class Staging:
-    """What becomes of parts between the thread that prepares them and the one that computes: nothing, on the CPU."""
-
-    def begin_thread(self) -> None:
-        """Called by each thread that prepares parts, before all else."""
-
-    def bring(self, part: "Part") -> "Part":
-        """The part where it is to be computed, as its rows are already; called by the thread that prepared it."""
-        return part
-
-    def hand_over(self, part: "Part") -> None:
-        """Called by the thread that computes, before it does."""
+from weft.features import DeviceStore
+from weft.training.batches import Order, Part, PrefetchingFeed, Prepared, inputs_of
 
 
-class DeviceStaging(Staging):
-    """Parts are copied to a device."""
+@dataclass(eq=False)
+class DeviceFeed(PrefetchingFeed):
+    """Mini-batches that are copied to a device.
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    To CUDA's, parts and their rows go on a stream of their own, from pinned memory, while the one before is computed.
+    """
 
-    def bring(self, part: "Part") -> "Part":
-        return part.to(self._device)
+    store: DeviceStore
+
+    def __post_init__(self) -> None:
+        self._cuda = self.device.type == "cuda"
+        super().__post_init__()
+
+    def _begin_thread(self) -> Callable[[], None]:
+        return partial(_begin, self.team.begin_thread, torch.cuda.Stream(self.device) if self._cuda else None)
+
+    def _prepare(self, order: Order, lane: int) -> Prepared:
+        with self.meter.stage("sample"):
+            parts = self._drawn(order, lane)
+        with self.meter.stage("fetch"):
+            inputs, here = inputs_of(parts)
+            rows = self.store.begin_all(inputs, lane, here)
+            parts = [part.to(self.device, non_blocking=self._cuda) for part in parts]
+            if self._cuda:
+                torch.cuda.current_stream(self.device).synchronize()  # this thread has nothing better to do
+        if not self.store.exchanges:
+            _give(parts, rows())
+        return Prepared(parts, partial(self._hand_over, rows))
+
+    def _hand_over(self, rows: Callable[[], list[Tensor]], parts: list[Part]) -> None:
+        """Only the thread that computes exchanges rows with other devices.
+
+        A part's memory is the copying stream's: it may not be used again there before this thread's stream is done with it.
+        """
+        if self.store.exchanges:
+            _give(parts, rows())
+        for tensor in tensors_of([[part.x, part] for part in parts]) if self._cuda else ():
+            tensor.record_stream(torch.cuda.current_stream(self.device))
 
 
-class StreamStaging(DeviceStaging):
-    """They and their rows are copied on a stream of their own, from pinned memory, while the one before is computed."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
-        self._stream = torch.cuda.Stream(device)
-
-    def begin_thread(self) -> None:
-        torch.cuda.set_stream(self._stream)
-
-    def bring(self, part: "Part") -> "Part":
-        there = part.to(self._device, non_blocking=True)
-        torch.cuda.current_stream(self._device).synchronize()  # this thread has nothing better to do
-        return there
-
-    def hand_over(self, part: "Part") -> None:
-        """Its memory is the copying stream's: it may not be used again there before this thread's stream is done with it."""
-        for tensor in [part.x, *tensors_of(part)]:
-            tensor.record_stream(torch.cuda.current_stream(self._device))
+def _begin(begin_thread: Callable[[], None] | None, stream: torch.cuda.Stream | None) -> None:
+    """What a thread that prepares parts does before all else."""
+    if begin_thread is not None:
+        begin_thread()
+    if stream is not None:
+        torch.cuda.set_stream(stream)
 
 
-def staging_to(device: torch.device) -> Staging:
-    """How parts get to a device."""
-    if device.type == "cpu":
-        return Staging()
-    return (StreamStaging if device.type == "cuda" else DeviceStaging)(device)
+def _give(parts: list[Part], rows: list[Tensor]) -> None:
+    """The rows of the parts' inputs have come."""
+    for part, part_rows in zip(parts, rows, strict=True):
+        part.x = part_rows
+        part.program.fetched(part_rows)
 
 
 def device_of(wanted: str | torch.device, world: World) -> torch.device:

@@ -20,7 +20,11 @@ def on_device(request, monkeypatch):
     def run(function, *args, **options):
         with monkeypatch.context() as patch:
             patch.setattr(choice, "compiled", there)
-            return function(*args, **options)
+            choice.operations_on.cache_clear()
+            try:
+                return function(*args, **options)
+            finally:
+                choice.operations_on.cache_clear()
 
     return run
 

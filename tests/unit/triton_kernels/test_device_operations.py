@@ -8,7 +8,7 @@ from weft import triton_kernels
 from weft.keys import key
 from weft.nn import coefficients, functional, sums
 from weft.nn.conv import film
-from weft.operations import Lists, Operations, Terms, operations_for
+from weft.operations import Lists, Operations, Terms, operations_on
 from weft.placements import EdgeLists
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
@@ -115,7 +115,7 @@ def test_parts_of_attention(on_device, block, slope):
 def test_the_log_of_no_edges(on_device):
     lists = Lists(torch.zeros(3, dtype=torch.int64), torch.zeros(0, dtype=torch.int32))
     x, terms = torch.zeros(2, 1, 4), Terms(None, None, torch.zeros(0, 1), None, 0.2)
-    rows, lse, _ = on_device(operations_for, x).attend(lists, x, terms)
+    rows, lse, _ = on_device(operations_on, x).attend(lists, x, terms)
     assert not rows.any()
     assert (lse == -1e30).all()
 
@@ -181,7 +181,7 @@ def test_ranges_of_rows_are_added_to(on_device, block):
         out = rand(block.num_dst, 3, seed=1)
         indptr = block.indptr[some.start : some.stop + 1]
         part = Lists(indptr - indptr[0], block.src[indptr[0] :])
-        run(operations_for, x).sum_rows(part, None, x, out[some], False, True)
+        run(operations_on, x).sum_rows(part, None, x, out[some], False, True)
         outs.append(out)
     torch.testing.assert_close(outs[1], outs[0], rtol=1e-12, atol=1e-12)
 

@@ -11,7 +11,7 @@ from weft.exchange import to_columns, to_owners
 from weft.nn import sums
 from weft.nn.convolution import REDUCE, Call, Convolution, Sliced
 from weft.nn.linear import dense
-from weft.operations import Lists, operations_for
+from weft.operations import Lists, operations_on
 from weft.placements import Edges, Merge, SliceLayer, SplitLayer, in_ranges, pieces_of
 from weft.sampling import Block, BlockRange
 
@@ -88,7 +88,7 @@ class _Film(torch.autograd.Function):
     def forward(ctx: Any, block: Block, x: Tensor, gamma: Tensor, beta: Tensor, mean: bool) -> Tensor:
         ctx.block, ctx.mean = block, mean
         ctx.save_for_backward(x, gamma, beta)
-        return operations_for(x).film(Lists(block.indptr, block.src), x, gamma, beta, mean)
+        return operations_on(x.device).film(Lists(block.indptr, block.src), x, gamma, beta, mean)
 
     @staticmethod
     @once_differentiable
@@ -97,4 +97,4 @@ class _Film(torch.autograd.Function):
         x, gamma, beta = ctx.saved_tensors
         scaled = g * sums.inverse(block.indptr.diff(), g) if ctx.mean else g
         lists, turned = Lists(block.indptr, block.src), block.transposed()
-        return None, *operations_for(x).film_backward(lists, turned, x, gamma, beta, scaled), None
+        return None, *operations_on(x.device).film_backward(lists, turned, x, gamma, beta, scaled), None
