@@ -48,7 +48,7 @@ MAY = {
     "training/batches.py: __post_init__",  # the whole graph, once
     "placements/rounds.py: __post_init__",  # slices of the whole graph, once
     "placements/rounds.py: _by_round",
-    "training/gradients.py: __call__",  # once a step: the loss, and who has gradients
+    "training/gradients.py: sum_gradients",  # once a step: the loss, and who has gradients
     "nn/coefficients.py: _constant",  # once
     "training/migration.py: pass_on",  # which gradients a model brings
     "nn/depths.py: _walk",  # before training

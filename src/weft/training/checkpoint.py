@@ -7,8 +7,7 @@ buffers, the optimiser's tensors and a few numbers, and a run resumed from it en
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,33 +103,6 @@ class Checkpoint:
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin so, by what comes after."""
         return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
-
-
-class Writer:
-    """Writes one thing after the other in a thread of its own, while training goes on."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "weft-checkpoint")
-        self._last: Future[None] = Future()
-        self._last.set_result(None)
-
-    def write(self, write: Callable[[], None]) -> None:
-        """Begin to, once what was begun before is written: of two states at most there are copies."""
-        self.wait()
-        self._last = self._thread.submit(write)
-
-    def check(self) -> None:
-        """Raise what a write has failed with, if one has."""
-        if self._last.done():
-            self._last.result()
-
-    def wait(self) -> None:
-        """Until all is on the disk."""
-        self._last.result()
-
-    def close(self) -> None:
-        """End the thread, once it is done."""
-        self._thread.shutdown()
 
 
 def save_step(folder: Path, keep: int, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:

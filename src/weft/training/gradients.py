@@ -14,6 +14,22 @@ from weft.exchange import Communicator
 _SUMMED, _BEFORE = "weft_summed", "weft_before"  # what a gradient knows: is it all workers'? what was so before it?
 
 
+def sum_gradients(parameters: Sequence[nn.Parameter], comm: Communicator, *numbers: float | Tensor) -> list[float]:
+    """Sum this worker's own gradients over all workers in place, and in the same exchange some numbers.
+
+    In the workers' order, so that all get the same bits. All workers call this together, after `backward`.
+    """
+    if comm.size == 1:
+        return [float(number) for number in numbers]
+    gradients = pack(parameters)
+    flat = torch.cat([*(_as_one(number, gradients) for number in numbers), gradients])
+    comm.sum(flat)
+    count = len(numbers)
+    known = flat[: count + len(parameters)].tolist()  # one wait for the device, if they are on one
+    unpack(known[count:], flat[len(known) :], parameters)
+    return known[:count]
+
+
 @dataclass
 class _Before:
     """A gradient of all workers, to which this worker's new one will be added once that is summed, too."""
@@ -23,7 +39,7 @@ class _Before:
 
 
 class GradientSync:
-    """Sums gradients over all workers in place, in the workers' order, so that all get the same bits.
+    """Sums gradients over all workers, for loops that may let them add up.
 
     What was summed is not summed again: where gradients are not set to zero, the next ones add to them, as on one worker.
     """
@@ -37,15 +53,10 @@ class GradientSync:
         if self._comm.size == 1:
             return [float(number) for number in numbers]
         before = [summed_before(parameter.grad) for parameter in self._parameters]
-        gradients = pack(self._parameters)
-        flat = torch.cat([*(_as_one(number, gradients) for number in numbers), gradients])
-        self._comm.sum(flat)
-        count = len(numbers)
-        known = flat[: count + len(self._parameters)].tolist()  # one wait for the device, if they are on one
-        unpack(known[count:], flat[len(known) :], self._parameters)
+        known = sum_gradients(self._parameters, self._comm, *numbers)
         for place, (parameter, summed) in enumerate(zip(self._parameters, before, strict=True)):
             self._is_summed(place, parameter, summed)
-        return known[:count]
+        return known
 
     def close(self) -> None:
         """Leave the parameters as they were."""

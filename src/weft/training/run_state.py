@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -59,6 +60,33 @@ class Progress:
         return progress
 
 
+class Writer:
+    """Writes one thing after the other in a thread of its own, while training goes on."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "weft-checkpoint")
+        self._last: Future[None] = Future()
+        self._last.set_result(None)
+
+    def write(self, write: Callable[[], None]) -> None:
+        """Begin to, once what was begun before is written: of two states at most there are copies."""
+        self.wait()
+        self._last = self._thread.submit(write)
+
+    def check(self) -> None:
+        """Raise what a write has failed with, if one has."""
+        if self._last.done():
+            self._last.result()
+
+    def wait(self) -> None:
+        """Until all is on the disk."""
+        self._last.result()
+
+    def close(self) -> None:
+        """End the thread, once it is done."""
+        self._thread.shutdown()
+
+
 class RunState:
     """Saves one run's model; only the first worker writes, and all go on from what it reads.
 
@@ -74,8 +102,7 @@ class RunState:
         self._best_written = True
         self._folder = run.settings.checkpoint.folder
         self._written = self._folder if run.comm.rank == 0 else None  # by this worker
-        self._writer = checkpoint.Writer()
-        self.check = self._writer.check  # raises what a write has failed with, if one has
+        self._writer = Writer()
         self._times, self._bytes = 0, 0  # checkpoints, and the size of the last one
         self._stopped = 0.0  # seconds that training stopped for them
 
@@ -94,11 +121,13 @@ class RunState:
         if self._best is not None:
             self._model.load_state_dict(self._best)
 
-    def save(self, progress: Progress) -> None:
-        """Begin to write a checkpoint, if this worker writes any."""
-        folder = self._written
-        if folder is None:
-            return
+    def keep(self, progress: Progress, due: bool) -> None:
+        """Raise what a write has failed with, if one has; and begin to write a checkpoint, if one is due."""
+        self._writer.check()
+        if due and self._written is not None:
+            self._save(self._written, progress)
+
+    def _save(self, folder: Path, progress: Progress) -> None:
         start = time.perf_counter()
         with self._meter.stage("checkpoint"):
             self._writer.wait()

@@ -5,7 +5,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from weft.plan import Plan, Settings
 from weft.training.batches import Batch
 from weft.training.evaluation import measure
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
+from weft.training.gradients import sum_gradients
 from weft.training.interrupts import SIGNALS, Interrupted, Interrupts
 from weft.training.loader import Loader, Reads
 from weft.training.objectives import Objective
@@ -71,7 +72,8 @@ class Trainer:
         self._batches, self._validates = len(loader), self.objective.count("validation") > 0
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._seconds: list[float] = []  # of each batch of the present epoch
-        self._optimizer = make_optimizer(self.model.parameters(), settings)
+        self._parameters = list(self.model.parameters())
+        self._optimizer = make_optimizer(self._parameters, settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
 
     def fit(self) -> Result:
@@ -107,22 +109,27 @@ class Trainer:
         self._saved.finish(p)
 
     def _epoch(self, interrupts: Interrupts) -> None:
+        """The rest of the present epoch: its steps, then evaluation and a checkpoint; and what there is to tell of it."""
         p, s, before, read = self.progress, self.settings, self.meter.seconds(), Counter(self.loader.read)
         self.model.train()
         for batch in self._epoch_from(p.batch):
             loss, edges, signum = self._step(batch, interrupts.signum)
             p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.terms, p.batch + 1, p.step + 1
             self._tell(Stepped(p.epoch, p.batch, loss / batch.terms, batch.size, edges))
-            self._saved.check()
             every = s.checkpoint.every
-            if signum or (every and p.step % every == 0 and p.batch < self._batches):
-                self._saved.save(p)
+            self._saved.keep(p, bool(signum or (every and p.step % every == 0 and p.batch < self._batches)))
             if signum:
                 self._saved.finish(p)
                 raise Interrupted(signum, self._saved.told_to_stop(p, self._batches))
         stages = {stage: took - before.get(stage, 0.0) for stage, took in self.meter.seconds().items()}
         rows = dict(self.loader.read - read)
-        self._tell(replace(self._end_epoch(sum(self._seconds), stages), rows=rows))
+        best = self._end_epoch()
+        self._saved.keep(p, due=True)
+        if p.epoch == s.optimisation.epochs:
+            best = self._evaluate_at_end() or best
+        seconds, plan, last = sum(self._seconds), self.run.plan_name, p.history[-1]
+        measured = last["validation"], best, last["figures"]
+        self._tell(EpochEnded(last["epoch"], last["loss"], seconds, *measured, plan, stages, rows))
         self._look()
 
     def _epoch_from(self, first: int) -> Iterator[Batch]:
@@ -182,12 +189,13 @@ class Trainer:
                 (loss / batch.terms).backward()
                 total += loss.detach()
                 edges += sum(layer.num_edges for layer in part.program.layers)
-            loss_of_all, edges_of_all, *sent = run.sync(total, edges, *(float(signum == one) for one in SIGNALS))
+            signals = [float(signum == one) for one in SIGNALS]
+            loss_of_all, edges_of_all, *sent = sum_gradients(self._parameters, run.comm, total, edges, *signals)
             if not np.isfinite(loss_of_all):
                 where = f"the loss is {loss_of_all} in epoch {p.epoch + 1}, batch {batch.index + 1}"
                 raise TrainingError(f"{where}: {self._why_no_number()}")
             if s.optimisation.clip_norm:
-                nn.utils.clip_grad_norm_(self.model.parameters(), s.optimisation.clip_norm)
+                nn.utils.clip_grad_norm_(self._parameters, s.optimisation.clip_norm)
             self._optimizer.step()
         return loss_of_all, int(edges_of_all), next((one for one, times in zip(SIGNALS, sent, strict=True) if times), 0)
 
@@ -206,20 +214,12 @@ class Trainer:
             )
         return f"lower lr (it is {lr}), set clip_norm, or look at the features with `weft info --verify`"
 
-    def _end_epoch(self, seconds: float, stages: dict[str, float]) -> EpochEnded:
-        """Evaluate, remember the best model, decide whether to go on, checkpoint; what to tell of the epoch."""
+    def _end_epoch(self) -> bool:
+        """Go on to the next epoch, and evaluate where that is due: is the model the best so far?"""
         p, every = self.progress, self.settings.evaluation.every
-        epoch, loss, best = p.epoch, p.loss / p.seeds, False
-        p.history.append({"epoch": epoch, "loss": loss, "validation": None, "figures": {}})
-        p.epoch, p.batch, p.loss, p.seeds = epoch + 1, 0, 0.0, 0
-        if every and p.epoch % every == 0:
-            best = self._evaluate()
-        self._saved.save(p)
-        if p.epoch == self.settings.optimisation.epochs:
-            best = self._evaluate_at_end() or best
-        evaluated = p.history[-1]
-        validation, plan = evaluated["validation"], self.run.plan_name
-        return EpochEnded(epoch, loss, seconds, validation, best, evaluated["figures"], plan, stages)
+        p.history.append({"epoch": p.epoch, "loss": p.loss / p.seeds, "validation": None, "figures": {}})
+        p.epoch, p.batch, p.loss, p.seeds = p.epoch + 1, 0, 0.0, 0
+        return bool(every) and p.epoch % every == 0 and self._evaluate()
 
     def _evaluate(self) -> bool:
         """Evaluate after an epoch: is it the best one?"""
