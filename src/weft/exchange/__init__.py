@@ -5,8 +5,15 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.exchange.background import Background
-    from weft.exchange.column_slices import RowSelection, SliceLayout, send_rows, send_slices, to_columns, to_owners
+    from weft.exchange.column_slices import (
+        Background,
+        RowSelection,
+        SliceLayout,
+        send_rows,
+        send_slices,
+        to_columns,
+        to_owners,
+    )
     from weft.exchange.communicator import Communicator, Portion, SocketTransport, Traffic, sent_whole
     from weft.exchange.connections import SocketConnections
     from weft.exchange.in_process import simulate

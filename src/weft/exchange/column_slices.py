@@ -4,19 +4,23 @@
     worker 0: rows of 0, whole      all rows, slice 0
     worker 1: rows of 1, whole      all rows, slice 1
 
-Either way every number goes to one worker, so each way is the other's mirror, and its gradient.
+Either way every number goes to one worker, so each way is the other's mirror, and its gradient. Some rows at a time, it can
+be done in the background.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise, starmap
 
+import torch
 from torch import Tensor
 
 from weft.exchange.communicator import Communicator
 from weft.exchange.route import mirrored
+from weft.meter import Meter
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,34 @@ def send_slices(
     """The other way: of everyone's slices y, rows `there` by owner, to their owners: into this worker's out[here]."""
     held = slice(spread.columns(spread.rank))
     _swap(y, [(some, held) for some in there], out, _columns_here(here, spread), spread.rank, comm, stage)
+
+
+class Background:
+    """Does exchanges in order, while this worker computes: in a thread on `ahead`; or without `ahead` at once, on `comm`."""
+
+    def __init__(self, comm: Communicator, ahead: Communicator | None = None, meter: Meter | None = None) -> None:
+        self._comm, self._meter = ahead or comm, meter or Meter()
+        self._thread = ThreadPoolExecutor(1, "weft-exchange") if ahead else None
+        self.overlaps = self._thread is not None
+
+    def __call__(self, send: Callable[..., None], *given: object) -> Callable[[], None]:
+        """Begin `send_rows` or `send_slices`; the result waits for its end. All workers begin the same in the same order."""
+        if self._thread is None:
+            send(*given, self._comm)
+            return lambda: None
+        # A new thread records gradients, whatever this one does.
+        done = self._thread.submit(torch.no_grad()(send), *given, self._comm)
+
+        def wait() -> None:
+            with self._meter.stage("wait"):
+                done.result()
+
+        return wait
+
+    def close(self) -> None:
+        """End the thread, once all exchanges are done."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
 
 
 def _columns_here(here: RowSelection, spread: SliceLayout) -> list[Place]:

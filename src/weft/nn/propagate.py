@@ -9,16 +9,15 @@ the last mixing to the first.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.exchange import Background, Communicator, SliceLayout, send_rows, send_slices
+from weft.exchange import Background, SliceLayout, send_rows, send_slices
 from weft.nn.loading import Files, Loaded
-from weft.placements import EdgeLists, New, Round, Rounds, SliceLayer
+from weft.placements import EdgeLists, New, Rounds, SliceLayer
 
 _MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom in two
 _EDGES = 1 << 18  # whose weights are turned around at a time
@@ -195,7 +194,7 @@ def _run(
         return course.fresh(x, spread) if keep else course.room(number % 2, x, spread)
 
     h, out = room(0), x.new_empty(x.shape)
-    coming = [background(partial(_split, x, h, one, spread)) for one in rounds.all]
+    coming = [background(send_rows, x, one.own_needs, h, one.needs, spread) for one in rounds.all]
     going = []
     for number, pair in enumerate(pairs, 1):
         to = room(number)
@@ -204,17 +203,9 @@ def _run(
             for rows in one.ranges:
                 course.mix_range(rounds, rows, pair, h, to)
             if number == len(pairs):
-                going.append(background(partial(_gather, to, out, one, spread)))
+                going.append(background(send_slices, to, one.ranges, out, one.own_range, spread))
         kept += [h] if keep else []
         h = to
     for gone in going:
         gone()
     return out, kept
-
-
-def _split(x: Tensor, h: Tensor, one: Round, spread: SliceLayout, comm: Communicator) -> None:
-    send_rows(x, one.own_needs, h, one.needs, spread, comm)
-
-
-def _gather(h: Tensor, out: Tensor, one: Round, spread: SliceLayout, comm: Communicator) -> None:
-    send_slices(h, one.ranges, out, one.own_range, spread, comm)

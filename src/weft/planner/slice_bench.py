@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.exchange import Background, Communicator
+from weft.exchange import Background
 from weft.graph import Graph
 from weft.nn import shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
@@ -85,9 +85,9 @@ class _Counted(Background):
 
     called = 0
 
-    def __call__(self, exchange: Callable[[Communicator], None]) -> Callable[[], None]:
+    def __call__(self, send: Callable[..., None], *given: object) -> Callable[[], None]:
         self.called += 1
-        return super().__call__(exchange)
+        return super().__call__(send, *given)
 
 
 class _Run:
