@@ -10,7 +10,7 @@ be done in the background.
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise, starmap
@@ -112,23 +112,18 @@ class Background:
     """Does exchanges in order, while this worker computes: in a thread on `ahead`; or without `ahead` at once, on `comm`."""
 
     def __init__(self, comm: Communicator, ahead: Communicator | None = None, meter: Meter | None = None) -> None:
-        self._comm, self._meter = ahead or comm, meter or Meter()
+        self.meter, self._comm = meter or Meter(), ahead or comm
         self._thread = ThreadPoolExecutor(1, "weft-exchange") if ahead else None
         self.overlaps = self._thread is not None
 
-    def __call__(self, send: Callable[..., None], *given: object) -> Callable[[], None]:
-        """Begin `send_rows` or `send_slices`; the result waits for its end. All workers begin the same in the same order."""
-        if self._thread is None:
-            send(*given, self._comm)
-            return lambda: None
-        # A new thread records gradients, whatever this one does.
-        done = self._thread.submit(torch.no_grad()(send), *given, self._comm)
-
-        def wait() -> None:
-            with self._meter.stage("wait"):
-                done.result()
-
-        return wait
+    def __call__(self, send: Callable[..., None], *given: object) -> "Future[None]":
+        """Begin `send_rows` or `send_slices`. All workers begin the same ones in the same order."""
+        if self._thread is not None:  # a new thread records gradients, whatever this one does
+            return self._thread.submit(torch.no_grad()(send), *given, self._comm)
+        send(*given, self._comm)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
 
     def close(self) -> None:
         """End the thread, once all exchanges are done."""

@@ -8,6 +8,7 @@ the last mixing to the first.
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -199,7 +200,7 @@ def _run(
     for number, pair in enumerate(pairs, 1):
         to = room(number)
         for arrived, one in zip(coming, rounds.all, strict=True):
-            arrived()
+            _wait(arrived, background)
             for rows in one.ranges:
                 course.mix_range(rounds, rows, pair, h, to)
             if number == len(pairs):
@@ -207,5 +208,10 @@ def _run(
         kept += [h] if keep else []
         h = to
     for gone in going:
-        gone()
+        _wait(gone, background)
     return out, kept
+
+
+def _wait(exchange: "Future[None]", background: Background) -> None:
+    with background.meter.stage("wait"):
+        exchange.result()

@@ -4,6 +4,7 @@ One worker of several goes over a graph of some rows and edges with its slice of
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import torch
 from torch import Tensor
@@ -85,7 +86,7 @@ class _Counted(Background):
 
     called = 0
 
-    def __call__(self, send: Callable[..., None], *given: object) -> Callable[[], None]:
+    def __call__(self, send: Callable[..., None], *given: object) -> "Future[None]":
         self.called += 1
         return super().__call__(send, *given)
 
