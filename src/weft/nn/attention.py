@@ -17,8 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import MessagePassing
 
 from weft.exchange import Communicator, SliceLayout, to_owners
-from weft.nn.convolution import Call, Convolution, Sliced, edge_mask
-from weft.nn.linear import dense
+from weft.nn.convolution import Call, Convolution, Sliced, dense, edge_mask
 from weft.placements import ColumnLayer, Edges, Merge, SliceLayer, SplitLayer, in_ranges
 from weft.sampling import Block, BlockRange
 

@@ -37,8 +37,8 @@ class BlockModel:
                 )
         self._convolutions = {conv: convolution_of(conv) for conv in convs.values()}
 
-    def __call__(self, x: Tensor, batch: Program | Sample, key: int | None = None) -> Tensor:
-        """The model's rows for the seeds; `key` is the batch's key, from which dropout is drawn."""
+    def __call__(self, x: Tensor, batch: Program | Sample, key: tuple[int, ...] | None = None) -> Tensor:
+        """The model's rows for the seeds; `key`: the parts of the batch's key, from which dropout is drawn."""
         if x.is_cpu and torch.is_autocast_enabled("cpu"):
             raise ModelError("kernels on the CPU compute in the model's own type: leave out torch.autocast")
         program = Program.of(batch) if isinstance(batch, Sample) else batch

@@ -10,12 +10,12 @@ from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import Linear, MessagePassing
 
 from weft.errors import ModelError
 from weft.nn import functional
-from weft.nn.linear import dense, is_matrix, linear
 from weft.nn.rows import Pass
+from weft.operations import linear
 from weft.placements import Edges, Layer, Program
 from weft.sampling import Block
 from weft.threads import cached_property
@@ -136,3 +136,27 @@ def edge_mask(
 ) -> Tensor:
     """Dropout of edges, keyed by destination and place in its list."""
     return functional.dropout_mask(len(dst), columns, p, functional.edge_keys(dst_keys, dst, places), key, dtype)
+
+
+def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
+    """A dense layer on rows, plus other rows; on the fast kernel unless the module does something of its own."""
+    if plain_linear(module):
+        return linear(x, cast(Tensor, module.weight), cast("Tensor | None", module.bias), plus)
+    out = module(x)
+    return out if plus is None else out + plus
+
+
+def plain_linear(module: nn.Module) -> bool:
+    """Is it a linear layer that does nothing else?"""
+    return type(module) in (nn.Linear, Linear) and does_as_its_class(module)
+
+
+def is_matrix(module: nn.Module) -> bool:
+    """Are its rows products with its weight (and a bias), however that weight is made?"""
+    return type(module).forward in (nn.Linear.forward, Linear.forward) and does_as_its_class(module)
+
+
+def does_as_its_class(module: nn.Module) -> bool:
+    """Has it no hooks, and no forward of its own?"""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return not any(hooks) and "forward" not in vars(module)

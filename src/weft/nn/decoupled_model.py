@@ -54,8 +54,8 @@ class DecoupledModel:
         self._enter: Callable[[Step], Tensor] | None = None  # makes them; None before there is a program
         self._sends: dict[int, Tensor] = {}  # by the number of relations: shares of those that own vertices send along
 
-    def __call__(self, x: Tensor, program: Program, key: int | None = None) -> Tensor:
-        """The model's rows for this worker's vertices; `key` is the epoch's key, from which dropout is drawn."""
+    def __call__(self, x: Tensor, program: Program, key: tuple[int, ...] | None = None) -> Tensor:
+        """The model's rows for this worker's vertices; `key`: the parts of the epoch's key, from which dropout is drawn."""
         course, coefficients = self._for(program, x)
         self._enter = partial(self._mixed_inputs, x, course, coefficients)
         run = Pass([len(x)], [program.keys[0]], key)
@@ -217,7 +217,7 @@ class DecoupledModel:
         some = x[:_SAMPLE]
         if not len(some):
             return 0
-        run = Pass([len(some)], [program.keys[0][: len(some)]], 0)
+        run = Pass([len(some)], [program.keys[0][: len(some)]], ())
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         stay = [x, *self.model.parameters(), *self.model.buffers()]
         with torch.enable_grad():
@@ -229,7 +229,7 @@ class DecoupledModel:
     def _ends_with_mixing(self, x: Tensor, program: Program) -> bool:
         """Are the mixed rows the model's results, and do its dense layers take each row by itself?"""
         with torch.no_grad():
-            run = Pass([0], [program.keys[0][:0]], 0)
+            run = Pass([0], [program.keys[0][:0]], ())
             return by_rows(self.model) and self._dense(x[:0], program, run)[1]
 
 

@@ -109,7 +109,7 @@ def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], 
             width = width or _input_width(model)
             x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-            run = Pass([len(x)] * 1000, [types] * 1000, 0)
+            run = Pass([len(x)] * 1000, [types] * 1000, ())
             _, deepest = call_model(model, x, run, answer, everything, types)
     except RuntimeError as error:
         raise ModelError(

@@ -19,7 +19,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.keys import key as make_key
 from weft.nn.functional import dropout_mask
-from weft.nn.linear import linear
+from weft.operations import linear
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Pass:
 
     sizes: Sequence[int]
     keys: Sequence[Tensor] = ()  # by depth: [sizes[depth]] int64
-    key: int | None = None
+    key: tuple[int, ...] | None = None  # its parts
     deeper: Callable[[Tensor, int, int], Tensor] | None = None  # rows of a depth -> those of a deeper one's vertices
     sliced: bool = False  # are the inputs slices of columns, of which nothing can be made but a convolution's sums?
     dropouts: int = field(default=0)
@@ -54,7 +54,7 @@ class Pass:
         if self.key is None or not self.keys:
             raise ModelError("dropout in training needs the batch's key: pass key=..., or call model.eval() first")
         self.dropouts += 1
-        return make_key(self.key, self.dropouts)
+        return make_key(make_key(*self.key), self.dropouts)
 
     def descend(self, x: Tensor, depth: int, to: int) -> Tensor:
         """Rows of a depth, only those of a deeper one's vertices: they come first, unless others hold them."""

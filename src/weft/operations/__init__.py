@@ -9,5 +9,6 @@ if TYPE_CHECKING:
     from weft.operations.choice import Operations, has_kernels, has_triton, operations_on
     from weft.operations.compiled import array
     from weft.operations.plain import ends, head_terms, head_terms_backward
+    from weft.operations.products import linear, linear_of_two, linear_pair
 else:
     __getattr__ = lazy_face(__name__)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from weft.placements.cooperation import Cooperation
     from weft.placements.cover import Cover, cheapest_cover
     from weft.placements.edges import ColumnEdges, Edges, EdgesById, OthersEdges
-    from weft.placements.layer import Inputs, Layer, Program, WholeLayer
+    from weft.placements.layer import Inputs, Layer, PartialWays, Program, SplitLayer, WholeLayer
     from weft.placements.local import Local
     from weft.placements.merge import Merge, in_ranges, pieces_of
     from weft.placements.moves import Moves, View, split_moves, whole_moves
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from weft.placements.push import Push
     from weft.placements.rehearsal import HERE, OWN, PAIRS, PULLED, column_layer, rehearsed_layer, split_layer
     from weft.placements.replicas import vertices_to_replicate
-    from weft.placements.rounds import EdgeLists, New, Round, Rounds
+    from weft.placements.rounds import EdgeLists, New, Rounds
     from weft.placements.slices import ROUNDS, SliceLayer, SliceSpan, everyones, ranges_of
-    from weft.placements.split import PartialWays, SplitLayer, build_split
+    from weft.placements.split import build_split
     from weft.placements.team import INPUT, OWNER, RELATION_COUNT, REQUEST, Held, Hop, Position, Team
 else:
     __getattr__ = lazy_face(__name__)

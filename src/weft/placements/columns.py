@@ -17,13 +17,13 @@ from torch import Tensor
 
 from weft.exchange import Communicator
 from weft.graph import running_sum
+from weft.operations import linear_of_two
 from weft.placements.edges import ColumnEdges
-from weft.placements.layer import Layer, Product
+from weft.placements.layer import Layer, PartialWays
 from weft.placements.merge import Merge
 from weft.placements.moves import Moves, View
 from weft.placements.placement import Placement
 from weft.placements.slices import build_slices
-from weft.placements.split import PartialWays
 from weft.placements.team import INPUT, OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team
 from weft.sampling import Block, edge_values, keys_of
 
@@ -80,15 +80,13 @@ class ColumnLayer(Layer):
     def merge_mapped(self, merge: Merge, x: Tensor) -> Tensor:
         return merge.shares(self, x)
 
-    def merge_and_map(
-        self, merge: Merge, x: Tensor, product: Product, matrices: tuple[Tensor, Tensor], bias: Tensor | None
-    ) -> Tensor:
+    def merge_and_map(self, merge: Merge, x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None) -> Tensor:
         """Products are added up where they are narrower than slices of the rows, else slices are put together first."""
         if len(matrices[0]) >= self.columns.width:
-            return super().merge_and_map(merge, x, product, matrices, bias)
+            return super().merge_and_map(merge, x, matrices, bias)
         left, right = map(self.share, matrices)
         here, there = (
-            product(self.real(merge.whole(edges, x)), left, self.real(x[edges.own_at]), right, None)
+            linear_of_two(self.real(merge.whole(edges, x)), left, self.real(x[edges.own_at]), right, None)
             for edges in (self.here, self.there)
         )
         total = self.added_up(here, there)

@@ -11,9 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from weft import _kernels
+from weft.placements.layer import SplitLayer
 from weft.placements.moves import Moves, View, split_moves
 from weft.placements.placement import Placement
-from weft.placements.split import SplitLayer, build_split
+from weft.placements.split import build_split
 from weft.placements.team import INPUT, OWNER, Hop, Position, Team
 from weft.sampling import Block
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from weft.devices import Movable
 from weft.exchange import Communicator, Route
-from weft.placements.edges import Edges
+from weft.operations import linear, linear_of_two, linear_pair
+from weft.placements.edges import Edges, OthersEdges
 from weft.sampling import Block, Sample, Topology, edge_values, keys_of
 
 if TYPE_CHECKING:
@@ -61,10 +62,6 @@ class Inputs:
         return self.kept[name]
 
 
-# Merged rows and their matrix, own rows and theirs, and a bias -> the sum of both products.
-Product = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
-
-
 class Layer(Movable, ABC):
     """One layer on one worker: who computes which edges is settled. All workers call the same methods in the same order."""
 
@@ -98,12 +95,28 @@ class Layer(Movable, ABC):
     def own(self, x: Tensor) -> Tensor:
         """The destinations' own rows, from the rows here."""
 
-    def merge_and_map(
-        self, merge: "Merge", x: Tensor, product: Product, matrices: tuple[Tensor, Tensor], bias: Tensor | None
-    ) -> Tensor:
-        """`product` of merged rows and own rows, each by its matrix. Merged inputs that stay are merged once."""
-        merged, own = self.inputs.once(str(merge.key), x, lambda: self.merge_with_own(merge, x))
-        return product(merged, matrices[0], own, matrices[1], bias)
+    def merge_and_map(self, merge: "Merge", x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None) -> Tensor:
+        """Merged rows and own rows, each times its matrix, plus a bias; mapped first where narrower rows travel for it.
+
+        The merge is linear in rows. Merged inputs that stay are merged once.
+        """
+        left, right = matrices
+        if not self.maps_first(x, *left.shape):
+            merged, own = self.inputs.once(str(merge.key), x, lambda: self.merge_with_own(merge, x))
+            return linear_of_two(merged, left, own, right, bias)
+        if not self.own_first:
+            return self.map_and_merge(merge, x, left, bias) + self.own(linear(x, right))
+        mapped, own = linear_pair(x, left, right, self.num_dst, bias)
+        return self.merge(merge, mapped) + own
+
+    def map_and_merge(self, merge: "Merge", x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        """Products with a matrix, merged, plus a bias."""
+        out = self.merge(merge, linear(x, matrix))
+        return out if bias is None else out + bias
+
+    def maps_first(self, x: Tensor, out: int, wide: int) -> bool:
+        """Are rows better mapped before they are merged, as narrower ones travel then?"""
+        return self.crosses and not self.own_among and self.cheaper_mapped(x, out, wide)
 
     def merge_mapped(self, merge: "Merge", x: Tensor) -> Tensor:
         """As `merge`, of rows that were multiplied with `share`s of matrices."""
@@ -192,6 +205,69 @@ class WholeLayer(Layer):
         other._sources = other._own = None
         other.crosses, other.own_among, other.own_first = False, False, True
         return other
+
+
+@dataclass(frozen=True)
+class PartialWays(Movable):
+    """The ways of partial rows between those who compute them and the holders of their destinations."""
+
+    home: Route  # destinations of the holders -> partial rows here; its push brings sums home
+    carry: Route  # the same partial rows as they arrive at the holders, before they are joined
+    at: Tensor  # [partial rows that arrive here] int64: the destinations here that they belong to
+
+    @classmethod
+    def of(cls, destinations: int, at: Tensor, sent: list[int], arrived: list[int]) -> "PartialWays":
+        """Of partial rows by worker: how many each sends here, and this one sends to each."""
+        none, partial = torch.empty(0, dtype=torch.int64), sum(arrived)
+        home = Route(destinations, partial, at, sent, arrived, None, none, none)
+        carry = Route(len(at), partial, torch.arange(len(at)), sent, arrived, None, none, none)
+        return cls(home, carry, at)
+
+
+class SplitLayer(Layer):
+    """A layer with edges of destinations that others hold (`there`): their partial rows go to the holders."""
+
+    def __init__(
+        self,
+        here: Edges,
+        there: OthersEdges,
+        degrees: Tensor,
+        src_ids: Tensor,
+        ways: PartialWays,
+        pulls: Route | None = None,
+        own: Route | None = None,
+        comm: Communicator | None = None,
+    ) -> None:
+        """`pulls`: rows here -> the sources of `here`; None: these are. `own`: -> destinations' own; None: the first."""
+        super().__init__([here, there], degrees, src_ids, comm, crosses=True)
+        self.there, self.pulls, self._own = there, pulls, own
+        self.home, self.carry, self.at = ways.home, ways.carry, ways.at
+        self.own_first = own is None
+
+    def merge(self, merge: "Merge", x: Tensor) -> Tensor:
+        return merge.split(self, x)
+
+    def merge_with_own(self, merge: "Merge", x: Tensor) -> tuple[Tensor, Tensor]:
+        return merge.split_with_own(self, x)
+
+    def sources(self, x: Tensor) -> Tensor:
+        """The sources of the edges into destinations here."""
+        return x if self.pulls is None else self.pulls.pull(x, self.comm)
+
+    def own(self, x: Tensor) -> Tensor:
+        return x[: self.num_dst] if self._own is None else self._own.pull(x, self.comm)
+
+    def to_others(self, rows: Tensor) -> Tensor:
+        """Rows of the destinations here -> of the partial rows here, whose destinations others hold."""
+        return self.home.pull(rows, self.comm)
+
+    def summed(self, partial: Tensor) -> Tensor:
+        """Partial rows of others' destinations -> the sums of those that belong to the destinations here."""
+        return self.home.push(partial, self.comm)
+
+    def carried(self, partial: Tensor) -> Tensor:
+        """Partial rows of others' destinations -> those that belong to the destinations here, each by itself (see `at`)."""
+        return self.carry.push(partial, self.comm)
 
 
 @dataclass

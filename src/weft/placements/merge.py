@@ -15,8 +15,8 @@ from weft.sampling import BlockRange
 
 if TYPE_CHECKING:
     from weft.placements.columns import ColumnLayer
+    from weft.placements.layer import SplitLayer
     from weft.placements.slices import SliceLayer
-    from weft.placements.split import SplitLayer
 
 
 class Merge(ABC):

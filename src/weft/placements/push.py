@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.placements.layer import SplitLayer
 from weft.placements.moves import Moves, View, split_moves
 from weft.placements.placement import Placement
-from weft.placements.split import SplitLayer, build_split
+from weft.placements.split import build_split
 from weft.placements.team import INPUT, OWNER, REQUEST, Hop, Position, Team
 
 

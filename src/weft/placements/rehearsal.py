@@ -9,9 +9,8 @@ from torch import Tensor
 from weft.exchange import Communicator, Route
 from weft.placements.columns import ColumnLayer, ColumnSpan
 from weft.placements.edges import ColumnEdges, Edges, EdgesById, OthersEdges
-from weft.placements.layer import Layer, WholeLayer
+from weft.placements.layer import Layer, PartialWays, SplitLayer, WholeLayer
 from weft.placements.placement import Placement
-from weft.placements.split import PartialWays, SplitLayer
 from weft.sampling import Block
 
 # Rows of each kind in a rehearsed layer: any sum of them tells which they were.

@@ -11,77 +11,12 @@ import torch
 from torch import Tensor
 
 from weft import _kernels
-from weft.devices import Movable
-from weft.exchange import Communicator, Grouped, Route
+from weft.exchange import Grouped, Route
 from weft.graph import running_sum
 from weft.placements.edges import Edges, EdgesById, OthersEdges
-from weft.placements.layer import Layer
-from weft.placements.merge import Merge
+from weft.placements.layer import PartialWays, SplitLayer
 from weft.placements.team import OWNER, RELATION_COUNT, Hop, Position, Team, long
 from weft.sampling import Block, edge_values, keys_of
-
-
-@dataclass(frozen=True)
-class PartialWays(Movable):
-    """The ways of partial rows between those who compute them and the holders of their destinations."""
-
-    home: Route  # destinations of the holders -> partial rows here; its push brings sums home
-    carry: Route  # the same partial rows as they arrive at the holders, before they are joined
-    at: Tensor  # [partial rows that arrive here] int64: the destinations here that they belong to
-
-    @classmethod
-    def of(cls, destinations: int, at: Tensor, sent: list[int], arrived: list[int]) -> "PartialWays":
-        """Of partial rows by worker: how many each sends here, and this one sends to each."""
-        none, partial = torch.empty(0, dtype=torch.int64), sum(arrived)
-        home = Route(destinations, partial, at, sent, arrived, None, none, none)
-        carry = Route(len(at), partial, torch.arange(len(at)), sent, arrived, None, none, none)
-        return cls(home, carry, at)
-
-
-class SplitLayer(Layer):
-    """A layer with edges of destinations that others hold (`there`): their partial rows go to the holders."""
-
-    def __init__(
-        self,
-        here: Edges,
-        there: OthersEdges,
-        degrees: Tensor,
-        src_ids: Tensor,
-        ways: PartialWays,
-        pulls: Route | None = None,
-        own: Route | None = None,
-        comm: Communicator | None = None,
-    ) -> None:
-        """`pulls`: rows here -> the sources of `here`; None: these are. `own`: -> destinations' own; None: the first."""
-        super().__init__([here, there], degrees, src_ids, comm, crosses=True)
-        self.there, self.pulls, self._own = there, pulls, own
-        self.home, self.carry, self.at = ways.home, ways.carry, ways.at
-        self.own_first = own is None
-
-    def merge(self, merge: Merge, x: Tensor) -> Tensor:
-        return merge.split(self, x)
-
-    def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
-        return merge.split_with_own(self, x)
-
-    def sources(self, x: Tensor) -> Tensor:
-        """The sources of the edges into destinations here."""
-        return x if self.pulls is None else self.pulls.pull(x, self.comm)
-
-    def own(self, x: Tensor) -> Tensor:
-        return x[: self.num_dst] if self._own is None else self._own.pull(x, self.comm)
-
-    def to_others(self, rows: Tensor) -> Tensor:
-        """Rows of the destinations here -> of the partial rows here, whose destinations others hold."""
-        return self.home.pull(rows, self.comm)
-
-    def summed(self, partial: Tensor) -> Tensor:
-        """Partial rows of others' destinations -> the sums of those that belong to the destinations here."""
-        return self.home.push(partial, self.comm)
-
-    def carried(self, partial: Tensor) -> Tensor:
-        """Partial rows of others' destinations -> those that belong to the destinations here, each by itself (see `at`)."""
-        return self.carry.push(partial, self.comm)
 
 
 @dataclass

@@ -321,7 +321,7 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.dev
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        go_back(runner(x, program, 0))
+        go_back(runner(x, program, ()))
         optimizer.step()
 
     return timed(step, device)
@@ -382,7 +382,7 @@ def run_forward(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, dep
     vertices = [torch.arange(count) % graph.num_vertices for count in (len(x), layer.num_dst)]
     held = [vertices[0]] * (depth + 1) + [vertices[1]]
     program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
-    run = Pass([len(ids) for ids in held], held, 0, program.descend)
+    run = Pass([len(ids) for ids in held], held, (), program.descend)
     return convolve(conv, x, depth, program, run, _edge_types(conv, layer))
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from weft.devices import Movable
 from weft.errors import ConfigError, ModelError
 from weft.features import FeatureStore
-from weft.keys import Stream, key
+from weft.keys import Stream
 from weft.meter import Meter
 from weft.placements import Merge, Program
 from weft.sampling import Batches, Block, WholeBatch
@@ -36,7 +36,7 @@ class Part(Movable):
     x: Tensor  # [inputs, features]
     targets: Targets
     labels: Tensor | None  # of all vertices
-    key: int | None = None  # from which dropout is drawn; None: of evaluation
+    key: tuple[int, ...] | None = None  # from which dropout is drawn; None: of evaluation
     torch_key: tuple[int, ...] | None = None  # from which torch itself draws; None: it goes on
 
     @property
@@ -217,8 +217,9 @@ class Feed(ABC):
     def _examples(self, epoch: int) -> list[Examples]:
         return [self.objective.examples(chosen, epoch, at) for at, chosen in enumerate(self.order.of(epoch))]
 
-    def _dropout_key(self, when: When) -> int | None:
-        return key(Stream.DROPOUT, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
+    def _key(self, stream: Stream, when: When) -> tuple[int, ...] | None:
+        """From which a batch's randomness of some kind is drawn; None: in evaluation."""
+        return (stream, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
 
 
 @dataclass(frozen=True)
@@ -355,7 +356,7 @@ class PrefetchingFeed(Feed):
         """The parts, but for the rows of their inputs."""
         when, schedule = order.when, self._schedule_of(order.when.stream)
         made = [schedule.program(order.examples, part, self.team, lane, when) for part in order.parts]
-        drops, labels, none = self._dropout_key(when), self.objective.labels, torch.empty(0)
+        drops, labels, none = self._key(Stream.DROPOUT, when), self.objective.labels, torch.empty(0)
         return [Part(program, none, targets, labels, drops) for program, targets in made]
 
 
@@ -392,5 +393,5 @@ class WholeGraphFeed(Feed):
 
     def _part(self, examples: Examples, when: When) -> Part:
         targets = examples.owned(self.team.owners, self.team.comm).to(self.device)
-        torch_key = (Stream.TORCH, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
-        return Part(self.program, self._rows, targets, self.objective.labels, self._dropout_key(when), torch_key)
+        keys = (self._key(stream, when) for stream in (Stream.DROPOUT, Stream.TORCH))
+        return Part(self.program, self._rows, targets, self.objective.labels, *keys)

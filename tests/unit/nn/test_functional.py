@@ -7,7 +7,7 @@ import torch
 from weft.keys import key, mix64
 from weft.nn import functional, sums
 from weft.nn.conv import film
-from weft.nn.linear import linear, linear_of_two, linear_pair
+from weft.operations import linear, linear_of_two, linear_pair
 from weft.sampling import Block
 from weft.sampling.block import _transpose_anywhere
 

@@ -380,10 +380,10 @@ def test_dropout_does_not_depend_on_the_batch(name):
     model = build(name, WIDTH, 8, CLASSES, 2, dropout=0.4, norm="layer").double().train()
     graph, _ = make_graph()
     x = rand(120, WIDTH)
-    together = run_model(model, graph, x, torch.arange(50), 2, key=7)
+    together = run_model(model, graph, x, torch.arange(50), 2, key=(7,))
     for seed in (0, 3, 49):
-        torch.testing.assert_close(run_model(model, graph, x, torch.tensor([seed]), 2, key=7)[0], together[seed])
-    assert not torch.allclose(run_model(model, graph, x, torch.arange(50), 2, key=8), together)
+        torch.testing.assert_close(run_model(model, graph, x, torch.tensor([seed]), 2, key=(7,))[0], together[seed])
+    assert not torch.allclose(run_model(model, graph, x, torch.arange(50), 2, key=(8,)), together)
 
 
 def test_dropout_inside_black_boxes_does_not_depend_on_the_batch():
@@ -402,9 +402,9 @@ def test_dropout_inside_black_boxes_does_not_depend_on_the_batch():
     )
     graph, _ = make_graph()
     x = rand(120, WIDTH)
-    together = run_model(model, graph, x, torch.arange(50), 1, key=7)
+    together = run_model(model, graph, x, torch.arange(50), 1, key=(7,))
     for seed in (0, 3, 49):
-        torch.testing.assert_close(run_model(model, graph, x, torch.tensor([seed]), 1, key=7)[0], together[seed])
+        torch.testing.assert_close(run_model(model, graph, x, torch.tensor([seed]), 1, key=(7,))[0], together[seed])
     assert not torch.allclose(together, run_model(model.eval(), graph, x, torch.arange(50), 1))
 
 

@@ -150,7 +150,7 @@ def test_dropout_does_not_depend_on_the_batch(name):
 
     def run(seeds, key):
         sample = NeighborSampler(graph, [-1, -1]).sample(seeds, 0, 0)
-        return BlockModel(model)(x[sample.vertices.long()], sample, key)
+        return BlockModel(model)(x[sample.vertices.long()], sample, (key,))
 
     together = run(torch.arange(50), 7)
     for seed in (0, 3, 49):

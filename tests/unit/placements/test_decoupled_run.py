@@ -128,7 +128,7 @@ class Worker:
         held = self.program.vertices[-1].long()
         seeds = torch.from_numpy(self.graph.seeds("train").astype(np.int64))
         at, labels = torch.isin(held, seeds), torch.from_numpy(self.graph.labels.astype(np.int64))
-        out = self.run(self.rows, self.program, key)
+        out = self.run(self.rows, self.program, (key,))
         loss = F.cross_entropy(out[at], labels[held[at]], reduction="sum") / len(seeds)
         self.model.zero_grad()
         loss.backward()

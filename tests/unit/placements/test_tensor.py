@@ -207,7 +207,7 @@ class Worker:
         self.program.fetched(self.rows)
 
     def forward(self, key=0):
-        return BlockModel(self.model)(self.rows, self.program, key)
+        return BlockModel(self.model)(self.rows, self.program, (key,))
 
     def gradients(self, key=0):
         """The loss and all parameters' gradients, summed over the workers; and what this worker sent for it."""

@@ -9,8 +9,7 @@ from torch_geometric.nn import FiLMConv
 
 from weft.exchange import to_columns, to_owners
 from weft.nn import sums
-from weft.nn.convolution import REDUCE, Call, Convolution, Sliced
-from weft.nn.linear import dense
+from weft.nn.convolution import REDUCE, Call, Convolution, Sliced, dense
 from weft.operations import Lists, operations_on
 from weft.placements import Edges, Merge, SliceLayer, SplitLayer, in_ranges, pieces_of
 from weft.sampling import Block, BlockRange

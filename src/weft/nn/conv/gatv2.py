@@ -12,8 +12,7 @@ from torch_geometric.nn import GATv2Conv
 from weft.exchange import SliceLayout, to_columns
 from weft.nn import functional
 from weft.nn.attention import Attention, AttentionConvolution, AttentionRun, Summed, cut_heads, part_of_head
-from weft.nn.convolution import Call
-from weft.nn.linear import dense
+from weft.nn.convolution import Call, dense
 from weft.placements import Edges, SliceLayer
 from weft.sampling import Block, BlockRange
 

@@ -7,8 +7,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from weft.errors import ModelError
-from weft.nn.convolution import Call, Convolution
-from weft.nn.linear import dense, is_matrix
+from weft.nn.convolution import Call, Convolution, dense, is_matrix
 from weft.nn.sums import Sums
 from weft.placements import Program
 

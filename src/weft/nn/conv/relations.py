@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 from weft.devices import Movable
 from weft.errors import ModelError
 from weft.exchange import Route
-from weft.nn.linear import linear
+from weft.operations import linear
 from weft.placements import SliceSpan, everyones
 from weft.sampling import Block
 

@@ -17,7 +17,7 @@ from weft.nn import functional, sums
 from weft.nn.attention import AttentionConvolution, AttentionRun, LinearAttention
 from weft.nn.conv.relations import BySource, by_source, matrices_of, products, source_pairs
 from weft.nn.convolution import Call
-from weft.nn.linear import linear
+from weft.operations import linear
 from weft.placements import ColumnLayer, Edges, SliceLayer
 from weft.sampling import Block, BlockRange
 

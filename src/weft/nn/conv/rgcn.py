@@ -30,7 +30,7 @@ from weft.nn.conv.relations import (
     source_pairs,
 )
 from weft.nn.convolution import REDUCE, Call, Convolution
-from weft.nn.linear import linear
+from weft.operations import linear
 from weft.placements import RELATION_COUNT, ColumnLayer, Edges, Merge, SliceLayer, SliceSpan, SplitLayer
 from weft.sampling import Block, BlockRange
 

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
-from weft.nn.convolution import REDUCE, Call, Convolution
-from weft.nn.linear import dense, linear, linear_of_two, linear_pair, plain_linear
+from weft.nn.convolution import REDUCE, Call, Convolution, dense, plain_linear
 from weft.nn.sums import merge_by
+from weft.operations import linear_of_two
 
 
 class Sage(Convolution):
@@ -27,17 +27,15 @@ class Sage(Convolution):
 
     def run(self, call: Call) -> Tensor:
         """Merged first, or mapped first where narrower rows travel for it."""
-        conv, layer = self.conv, call.layer
-        left = conv.lin_l
+        conv, layer, left = self.conv, call.layer, self.conv.lin_l
         plain = plain_linear(left)
         plain_own = conv.root_weight and plain_linear(conv.lin_r) and conv.lin_r.bias is None
         linear_in_rows = self.adds_up and not conv.project and plain  # sums and the map can change places
-        travels = layer.crosses and not layer.own_among
-        if travels and linear_in_rows and layer.cheaper_mapped(call.x, *left.weight.shape):
-            out = self._mapped_first(call, plain_own)
-        elif linear_in_rows and plain_own:  # both rows are mapped by matrices alone, whose bias is the first one's
-            matrices = left.weight, conv.lin_r.weight
-            out = layer.merge_and_map(self._merge, call.x, linear_of_two, matrices, left.bias)
+        if linear_in_rows and plain_own:  # both rows are mapped by matrices alone, whose bias is the first one's
+            out = layer.merge_and_map(self._merge, call.x, (left.weight, conv.lin_r.weight), left.bias)
+        elif linear_in_rows and layer.maps_first(call.x, *left.weight.shape):
+            out = layer.map_and_merge(self._merge, call.x, left.weight, left.bias)
+            out = out + layer.own(dense(conv.lin_r, call.x)) if conv.root_weight else out
         else:
             out = self._dense(call, plain and plain_own)
         return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
@@ -46,15 +44,6 @@ class Sage(Convolution):
         """The narrower of inputs and results travels, if it is linear."""
         cost = min(raw, 2 * out) if self.adds_up and not self.conv.project else raw
         return cost, cost
-
-    def _mapped_first(self, call: Call, plain_own: bool) -> Tensor:
-        conv, layer, left = self.conv, call.layer, self.conv.lin_l
-        if plain_own and layer.own_first:
-            x, own = linear_pair(call.x, left.weight, conv.lin_r.weight, layer.num_dst, left.bias)
-            return layer.merge(self._merge, x) + own
-        out = layer.merge(self._merge, linear(call.x, left.weight))
-        out = out if left.bias is None else out + left.bias
-        return out + layer.own(dense(conv.lin_r, call.x)) if conv.root_weight else out
 
     def _dense(self, call: Call, plain: bool) -> Tensor:
         conv, layer, x = self.conv, call.layer, call.x

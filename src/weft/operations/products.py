@@ -1,40 +1,15 @@
-"""Dense layers on many rows: products of tall matrices with small ones, by compiled kernels for float32 on the CPU."""
+"""Products of many rows with small matrices, and their gradients: by compiled kernels for float32 on the CPU."""
 
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch_geometric.nn import Linear
 
 from weft import _kernels
-from weft.operations import array
+from weft.operations.compiled import array
 
 _MANY_ROWS = 512  # for fewer, a general library's product is as good
-
-
-def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:
-    """A dense layer on rows, plus other rows; on the fast kernel unless the module does something of its own."""
-    if plain_linear(module):
-        return linear(x, cast(Tensor, module.weight), cast("Tensor | None", module.bias), plus)
-    out = module(x)
-    return out if plus is None else out + plus
-
-
-def plain_linear(module: nn.Module) -> bool:
-    """Is it a linear layer that does nothing else?"""
-    return type(module) in (nn.Linear, Linear) and does_as_its_class(module)
-
-
-def is_matrix(module: nn.Module) -> bool:
-    """Are its rows products with its weight (and a bias), however that weight is made?"""
-    return type(module).forward in (nn.Linear.forward, Linear.forward) and does_as_its_class(module)
-
-
-def does_as_its_class(module: nn.Module) -> bool:
-    """Has it no hooks, and no forward of its own?"""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return not any(hooks) and "forward" not in vars(module)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
