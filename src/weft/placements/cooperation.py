@@ -127,8 +127,7 @@ class Cooperation:
         team = self.team
         return Program(
             layers,
-            [torch.from_numpy(vertices) for vertices in held],
-            [keys_of(team.graph, vertices) for vertices in held],
+            *_tensors(team.graph, held),
             team.graph,
             self._weighted,
             team.compute,
@@ -248,12 +247,6 @@ class _DrawnLists:
         at = ranges(self._indptr[rows], out.lengths)
         out.columns, out.names = [np.ascontiguousarray(column[at]) for column in self.columns], self.names
         return out
-
-
-def sent_with_edges(graph: Topology, types: bool) -> list[str]:
-    """What goes with edges to others: their weights, and where a model takes types these with their counts."""
-    weights = ["edge_weight"] if graph.edge_weight is not None else []
-    return [*weights, *(["edge_type", RELATION_COUNT] if types else [])]
 
 
 def _tensors(graph: Topology, held: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:

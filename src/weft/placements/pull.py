@@ -12,7 +12,7 @@ from weft.exchange import Route
 from weft.placements.layer import WholeLayer
 from weft.placements.moves import Moves, View, whole_moves
 from weft.placements.placement import Placement
-from weft.placements.team import INPUT, OWNER, Hop, Position, Team, long
+from weft.placements.team import INPUT, OWNER, Hop, Position, Team
 
 
 class Pull(Placement):
@@ -39,7 +39,7 @@ class Pull(Placement):
         place[own_sources] = slots[1]
         place[remote] = len(here) + np.arange(len(remote))
         total = len(here) + len(remote)
-        route = Route(len(here), total, long(slots[2]), request_counts, ask_counts, None, None)
+        route = Route(len(here), total, torch.from_numpy(slots[2]).long(), request_counts, ask_counts, None, None)
         sources = torch.from_numpy(np.concatenate([here, hop.vertices[remote]]))
         return WholeLayer(hop.block.relabelled(place, total), sources, route, comm=team.compute), here
 

@@ -15,7 +15,7 @@ from weft.exchange import Grouped, Route
 from weft.graph import running_sum
 from weft.placements.edges import Edges, EdgesById, OthersEdges
 from weft.placements.layer import PartialWays, SplitLayer
-from weft.placements.team import OWNER, RELATION_COUNT, Hop, Position, Team, long
+from weft.placements.team import OWNER, RELATION_COUNT, Hop, Position, Team
 from weft.sampling import Block, edge_values, keys_of
 
 
@@ -95,21 +95,15 @@ def build_split(
     vertices = np.concatenate([here, hop.vertices[fetched]])
     src_ids, block = torch.from_numpy(vertices), kept.relabelled(place, total)
     there = _others_edges(arrived, slots[2], total if inputs else len(here), src_ids, team)
-    ways = PartialWays.of(len(hop.destinations), long(edges.pair_dst), edges.pair_counts, arrived.pair_counts)
-    pull_route = Route(len(here), total, long(slots[3]), request_counts, fetch_counts, None, None) if pulls else None
+    first_at, requested_at, own_at = (torch.from_numpy(slots[part]).long() for part in (0, 3, 4))
+    at = torch.from_numpy(edges.pair_dst).long()
+    ways = PartialWays.of(len(hop.destinations), at, edges.pair_counts, arrived.pair_counts)
+    pull_route = Route(len(here), total, requested_at, request_counts, fetch_counts, None, None) if pulls else None
     mine, own_route = Edges(block), None
     if order is not None:
         mine = EdgesById(block, src_ids=src_ids, dst_ids=torch.from_numpy(hop.destinations))
-        own_route = Route(
-            len(here),
-            len(hop.destinations),
-            long(slots[4]),
-            own_counts,
-            other_counts,
-            long(others),
-            long(slots[0]),
-            long(order.of(rank)),
-        )
+        places = torch.from_numpy(others), first_at, torch.from_numpy(order.of(rank))
+        own_route = Route(len(here), len(hop.destinations), own_at, own_counts, other_counts, *places)
     layer = SplitLayer(mine, there, hop.block.indptr.diff(), src_ids, ways, pull_route, own_route, team.compute)
     return layer, vertices if inputs else here
 

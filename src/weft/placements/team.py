@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from weft.exchange import Background, Communicator, Grouped, Owners, Route
 from weft.sampling import Block, Numbering, Topology
@@ -91,27 +90,13 @@ class Team:
         request_firsts = np.insert(theirs, rank, 0).tolist()
         here, (own_slots, slots) = self.number(ids[own], requests)
         starts = np.cumsum([0, *request_counts[:-1]])
-        send_first = slots[ranges(starts, np.array(request_firsts))]
-        whole = Route(
-            len(here), len(ids), long(slots), request_counts, counts, long(remote), long(own_slots), long(own)
-        )
-        early = own < first
-        some = Route(
-            len(here),
-            first,
-            long(send_first),
-            request_firsts,
-            firsts,
-            long(remote[remote < first]),
-            long(own_slots[early]),
-            long(own[early]),
-        )
-        return whole, some, here
-
-
-def long(array: np.ndarray) -> Tensor:
-    """An array of places as a tensor."""
-    return torch.from_numpy(array.astype(np.int64, copy=False))
+        firsts_of = ranges(starts, np.array(request_firsts))
+        at, own_at = torch.from_numpy(slots).long(), torch.from_numpy(own_slots).long()
+        to, own_to, early = torch.from_numpy(remote), torch.from_numpy(own), torch.from_numpy(own < first)
+        whole = Route(len(here), len(ids), at, request_counts, counts, to, own_at, own_to)
+        some_to, some = to[to < first], (own_at[early], own_to[early])
+        firsts_at = at[torch.from_numpy(firsts_of)]
+        return whole, Route(len(here), first, firsts_at, request_firsts, firsts, some_to, *some), here
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

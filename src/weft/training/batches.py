@@ -377,6 +377,7 @@ class WholeGraphFeed(Feed):
     def __post_init__(self) -> None:
         with self.meter.stage("fetch"):
             rows = self.store.fetch(self.program.vertices[0], here=self.program.here)
+        self._last: tuple[Examples, Targets] | None = None  # which may be the same in each epoch
         self._rows, self.program = rows, self.program.to(self.device)
         self._version = self._rows._version
         self.program.fetched(self._rows)
@@ -392,6 +393,7 @@ class WholeGraphFeed(Feed):
                 )
 
     def _part(self, examples: Examples, when: When) -> Part:
-        targets = examples.owned(self.team.owners, self.team.comm).to(self.device)
+        if self._last is None or self._last[0] is not examples:
+            self._last = examples, examples.owned(self.team.owners, self.team.comm).to(self.device)
         keys = (self._key(stream, when) for stream in (Stream.DROPOUT, Stream.TORCH))
-        return Part(self.program, self._rows, targets, self.objective.labels, *keys)
+        return Part(self.program, self._rows, self._last[1], self.objective.labels, *keys)

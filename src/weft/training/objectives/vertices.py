@@ -55,6 +55,7 @@ class VertexObjective(Objective):
 
     name: ClassVar[str] = "vertex"
     help: ClassVar[str] = "labels of vertices"
+    _last: VertexExamples | None = None
 
     def setup(self, graph: Graph, settings: Settings) -> Self:
         """Look up the labels and the vertices of each split."""
@@ -85,7 +86,9 @@ class VertexObjective(Objective):
         return WholeBatch(seeds) if size is None else Batches(seeds, self.graph.original_ids, size, self._seed)
 
     def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> VertexExamples:
-        return VertexExamples(chosen)
+        if self._last is None or self._last.roots is not chosen:  # the whole graph's are the same in each epoch
+            self._last = VertexExamples(chosen)
+        return self._last
 
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """Cross-entropy of this worker's seeds, summed; `targets.ids` are their ids, `rows` a row for each.
