@@ -134,6 +134,13 @@ def ran(words, environment=None, timeout=200, prepare=None):
     return subprocess.CompletedProcess(run.args, run.returncode, *told)
 
 
+def anew(words, environment=None, timeout=200):
+    """The same as a user starts it, with nothing imported before; for the slow suite."""
+    module = {"weft": ["-m", "weft.cli"], "python": [], "torchrun": ["-m", "torch.distributed.run"]}[words[0]]
+    whole = [sys.executable, *module, *map(str, words[1:])]
+    return subprocess.run(whole, capture_output=True, text=True, timeout=timeout, env=environment)
+
+
 def command(*arguments, check=False, **environment):
     """What `weft ARGUMENTS` did; see the fixture `weft`."""
     done = ran(["weft", *arguments], os.environ | environment)

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from launcher import ran
+from launcher import anew, ran
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
 TOLD = {  # what a reader is to see of some steps
@@ -23,7 +23,8 @@ def steps():
 
 
 @pytest.mark.timeout(600)
-def test_every_step(probed, tmp_path, monkeypatch):
+@pytest.mark.parametrize("run", [ran, pytest.param(anew, marks=pytest.mark.slow)])
+def test_every_step(run, probed, tmp_path, monkeypatch):
     """All but `weft probe`, which has been run just so, on a smaller graph."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # torchrun leaves its own logs
@@ -38,7 +39,7 @@ def test_every_step(probed, tmp_path, monkeypatch):
                 continue
             program, *arguments = shlex.split(command)
             more = ["--standalone"] if program == "torchrun" else []
-            done = ran([program, *more, *arguments])
+            done = run([program, *more, *arguments])
             assert done.returncode == 0, f"{command}\n{done.stderr[-3000:]}"
             told[command] = done.stdout
     assert {command for command, text in TOLD.items() if text not in told[command]} == set()

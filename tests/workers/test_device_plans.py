@@ -144,9 +144,10 @@ SHARED = {name: plan | {"cache_per": "host"} for name, plan in SHARED.items()}
         ("own", 2, ["gdp, all rows", "leap"]),
     ],
 )
-def test_devices_that_read_each_others_caches(mini_graphs, ranks, monkeypatch, device, model, workers, names):
+@pytest.mark.parametrize("steps", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_devices_that_read_each_others_caches(mini_graphs, ranks, device, model, workers, names, steps):
     """The same bits as by caches of each worker's own; rows come in the order of all else that devices exchange."""
-    cases = [test_exact.case(mini_graphs, model, "gdp", workers, steps=2, plan=SHARED[name]) for name in names]
+    cases = [test_exact.case(mini_graphs, model, "gdp", workers, steps=steps, plan=SHARED[name]) for name in names]
     got = run(ranks, cases, workers, partial(there, train))
     own = [case | {"plan": case["plan"] | {"cache_per": "worker"}} for case in cases]
     for shared, alone in zip(got, run(ranks, own, workers, partial(there, train)), strict=True):

@@ -3,12 +3,10 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
-from launcher import Running, children_of, free_port, ran
+from launcher import Running, anew, children_of, free_port, ran
 from safetensors.torch import load_file
 
 from weft import cli
@@ -40,12 +38,11 @@ def graphs(tmp_path_factory):
     return folder
 
 
-def in_its_own_process(*arguments, check=False, **environment):
+def in_its_own_process(*arguments, check):
     """A command as a user starts it, with nothing imported before."""
-    command = [sys.executable, "-m", "weft.cli", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=200, check=check, env=os.environ | environment
-    )
+    done = anew(["weft", *arguments])
+    assert done.returncode == 0 or not check, done.stderr
+    return done
 
 
 def train(weft, graph, out, *more, batch):
@@ -85,12 +82,6 @@ def test_a_graph_without_owners_is_shared_out_and_said_so(graphs, alone, tmp_pat
     )
     assert far(model, alone) < 1e-10
     assert "the graph is not partitioned" in told
-
-
-def anew(words, environment):
-    """torchrun as a user starts it, with nothing imported before, and neither have its workers."""
-    command = [sys.executable, "-m", "torch.distributed.run", *map(str, words[1:])]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
 
 
 @pytest.mark.parametrize("run", [ran, pytest.param(anew, marks=pytest.mark.slow)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from launcher import ran
+from launcher import anew, ran
 from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
 
@@ -182,24 +182,29 @@ def test_mistakes(parts):
         weft.Loader(graph, fanout=3)
 
 
-def run_script(folder, name, *arguments, workers=1):
+STARTS = pytest.mark.parametrize("start", [ran, pytest.param(anew, marks=pytest.mark.slow)])
+
+
+def run_script(folder, name, *arguments, workers=1, start=ran):
     """What a script prints; what PyG and torchrun leave in the temporary directory comes into a folder."""
     program = ["torchrun", "--nproc-per-node", workers] if workers > 1 else ["python"]
-    done = ran([*program, EXAMPLES / name, *arguments], os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)})
+    done = start([*program, EXAMPLES / name, *arguments], os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)})
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
-def example(folder, name, *arguments, workers=1):
+def example(folder, name, *arguments, **how):
     """Losses that an example prints."""
-    lines = run_script(folder, name, *arguments, workers=workers).splitlines()
+    lines = run_script(folder, name, *arguments, **how).splitlines()
     return [float(line.split()[3]) for line in lines if line.startswith("epoch ")]
 
 
-def test_the_example_on_one_worker_and_under_torchrun(parts, tmp_path):
-    losses = example(tmp_path, "own_loop.py", parts / "1", "gdp")
+@STARTS
+def test_the_example_on_one_worker_and_under_torchrun(parts, tmp_path, start):
+    losses = example(tmp_path, "own_loop.py", parts / "1", "gdp", start=start)
     assert losses[-1] < losses[0]
-    assert example(tmp_path, "own_loop.py", parts / "2", "split", workers=2) == pytest.approx(losses, abs=2e-4)
+    two = example(tmp_path, "own_loop.py", parts / "2", "split", workers=2, start=start)
+    assert two == pytest.approx(losses, abs=2e-4)
 
 
 BITS = """
@@ -282,13 +287,15 @@ for _ in range(2):
 """
 
 
-def test_a_script_may_have_several_loaders_and_runs(parts, tmp_path):
+@STARTS
+def test_a_script_may_have_several_loaders_and_runs(parts, tmp_path, start):
     """Under torchrun too, where workers can meet only once."""
     (tmp_path / "several.py").write_text(SEVERAL)
-    assert example(tmp_path, tmp_path / "several.py", parts / "2", workers=2) == [200, 60]
+    assert example(tmp_path, tmp_path / "several.py", parts / "2", workers=2, start=start) == [200, 60]
 
 
-def test_a_pyg_script_ports_by_its_loader(parts, tmp_path):
+@STARTS
+def test_a_pyg_script_ports_by_its_loader(parts, tmp_path, start):
     graph = open_graph(parts / "1")
     dst = torch.arange(500).repeat_interleave(torch.from_numpy(graph.indptr[1:] - graph.indptr[:-1]))
     edges = torch.stack([torch.from_numpy(graph.indices).long(), dst])
@@ -296,5 +303,5 @@ def test_a_pyg_script_ports_by_its_loader(parts, tmp_path):
     split = torch.from_numpy(graph.split)
     data.train_mask, data.val_mask, data.test_mask = (split == number for number in range(3))
     torch.save(data, tmp_path / "data.pt")
-    losses = example(tmp_path, "port_from_pyg.py", tmp_path / "data.pt")
+    losses = example(tmp_path, "port_from_pyg.py", tmp_path / "data.pt", start=start)
     assert len(losses) == 5 and losses[-1] < 0.7 * losses[0]
