@@ -74,9 +74,7 @@ def test_a_host_that_loses_processors_is_noticed_and_planned_for(parts, tmp_path
     with Sandbox(hosts=HOSTS, link="1gbit", shares={"h2": 1.0}) as sandbox:
         assert sandbox.run([sys.executable, "-m", "weft.cli", "probe", "--out", str(cluster)], timeout=120) == 0
         usual = trained(sandbox, parts, cluster)
-        slowed = trained(
-            sandbox, parts, cluster, lambda: sandbox.share_out(1, 0.2)
-        )  # of two processors, each host has half a one
+        slowed = trained(sandbox, parts, cluster, lambda: sandbox.share_out(1, 0.2))
     order = [record["record"] for record in slowed]
     told = [
         (order[:number].count("EpochEnded"), r["text"]) for number, r in enumerate(slowed) if r["record"] == "Notice"
