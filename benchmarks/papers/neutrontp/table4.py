@@ -36,7 +36,7 @@ def _epoch(trainer: Trainer, number: int) -> Figures:
     """One update: the rows, then the loss and its gradient by rows, then what is left of the way back."""
     clock, run = time.process_time, trainer.run
     start = clock()
-    batch = next(iter(trainer.run.feed.epoch(number, last=True)))  # none is made ahead
+    batch = next(iter(trainer.loader.feed.epoch(number, last=True)))  # none is made ahead
     ready = clock()
     rows = run(batch)
     computed = clock()

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -56,21 +56,24 @@ class Graph:
     class_names: tuple[str, ...] | None = None
     path: Path | None = None
     remote: RemoteGraph | None = None  # where the rest of its features comes from; None: all are here
-    num_vertices: int = field(init=False)
-    num_edges: int = field(init=False)  # directed ones
-    num_features: int = field(init=False)  # that a vertex has
 
     def __post_init__(self) -> None:
-        columns = 0 if self.features is None else int(self.features.shape[1])
-        sizes = {"num_vertices": len(self.indptr) - 1, "num_edges": len(self.indices), "num_features": columns}
-        for name, size in sizes.items():
-            object.__setattr__(self, name, size)
         check_shapes(self)
 
     def __repr__(self) -> str:
         parts = f"{self.num_vertices:,} vertices, {self.num_edges:,} edges, {self.num_features} features"
         where = "" if self.path is None else f", at {self.path}"
         return f"Graph({parts}, {self.num_classes} classes{where})"
+
+    @property
+    def num_vertices(self) -> int:
+        """How many vertices."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """How many directed edges."""
+        return len(self.indices)
 
     def features_to_train_on(self) -> Features:
         """The features, all of them here; refused where there are none."""
@@ -89,6 +92,11 @@ class Graph:
         if self.features is None:
             raise InputError("this graph has no features to train on: import it with features (--features or feat.npy)")
         return self.features
+
+    @property
+    def num_features(self) -> int:
+        """How many features a vertex has."""
+        return 0 if self.features is None else int(self.features.shape[1])
 
     @property
     def feature_widths(self) -> tuple[int, ...]:

@@ -74,10 +74,8 @@ class Run:
 
         All workers call this together.
         """
-        vars(self).pop("feed", None)  # so that what it holds is free before another one is made
         self.loader.place(self.model, self.forward.depth, plan, self._reads)
-        self.feed = self.loader.feed
-        team = self.feed.team
+        team = self.loader.feed.team
         self.plan, self.plan_name = team.plan, str(team.plan)
         self.forward.use(team.background, self.meter, self.settings.budget)
 
@@ -108,7 +106,7 @@ class Run:
 
     def describe(self) -> str:
         """The run in one line."""
-        team, kind = self.feed.team, self.forward.kind
+        team, kind = self.loader.feed.team, self.forward.kind
         named, own = self.settings.model.name, self.settings.model.file is not None
         parts = [
             f"{team.describe()} on {name_of(self.device)}, {self.threads} thread{'s' if self.threads > 1 else ''}",
@@ -123,7 +121,7 @@ class Run:
         if self.settings.sampling.weighted:
             used.add("edge_weight")
         unused = [name for name in EDGE_ARGUMENTS if getattr(graph, name) is not None and name not in used]
-        return [_UNUSED[name].format(self.forward.kind) for name in unused] + self.feed.team.notices()
+        return [_UNUSED[name].format(self.forward.kind) for name in unused] + self.loader.feed.team.notices()
 
     def prepare(self) -> None:
         """Set this process up for training: its threads; freed memory kept for the next batch, unless memory is limited."""
