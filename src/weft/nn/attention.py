@@ -52,7 +52,7 @@ def join_by_softmax(layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Te
     """Rows [destinations, heads, columns] of parts that were each made by a soft-max, and the logs of its sums."""
     rows, lse = here
     arrived = layer.carried(torch.cat([there[0].flatten(1), there[1]], 1))
-    at, heads = layer.at, lse.shape[1]
+    at, heads = layer.home.send, lse.shape[1]
     their_rows, their_lse = arrived[:, :-heads].reshape(-1, *rows.shape[1:]), arrived[:, -heads:]
     top = lse.detach().scatter_reduce(0, at[:, None].expand_as(their_lse), their_lse.detach(), "amax")
     share, their_share = (lse - top).exp(), (their_lse - top[at]).exp()

@@ -308,7 +308,7 @@ class _SplitMax(torch.autograd.Function):
         best, ties = largest(here, sources)
         best[here.indptr.diff() == 0] = -torch.inf
         theirs, their_ties = layer.carried(torch.cat(largest(there, x), 1)).chunk(2, 1)
-        at = layer.at
+        at = layer.home.send
         highest = best.scatter_reduce(0, at[:, None].expand_as(theirs), theirs, "amax")
         ties = ties * (best == highest)
         ties = ties.index_add(0, at, their_ties * (theirs == highest[at]))

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.exchange import Communicator
+from weft.exchange import Communicator, Route
 from weft.graph import running_sum
 from weft.operations import linear_of_two
 from weft.placements.edges import ColumnEdges
-from weft.placements.layer import Layer, PartialWays
+from weft.placements.layer import Layer
 from weft.placements.merge import Merge
 from weft.placements.moves import Moves, View
 from weft.placements.placement import Placement
@@ -63,13 +63,13 @@ class ColumnLayer(Layer):
         self,
         here: ColumnEdges,
         there: ColumnEdges,
-        ways: PartialWays,
+        home: Route,
         columns: ColumnSpan,
         comm: Communicator | None = None,
     ) -> None:
+        """`home`: destinations here -> those that others compute a slice of."""
         super().__init__([here, there], here.block.indptr.diff(), here.src_ids, comm, crosses=False)
-        self.here, self.there, self.columns = here, there, columns
-        self.home, self.carry = ways.home, ways.carry
+        self.here, self.there, self.home, self.columns = here, there, home, columns
 
     def merge(self, merge: Merge, x: Tensor) -> Tensor:
         return merge.columns(self, x)
@@ -93,7 +93,7 @@ class ColumnLayer(Layer):
         return total if bias is None else total + bias
 
     def own(self, x: Tensor) -> Tensor:
-        return self.columns.join(x[self.here.own_at], self.carry.push(x[self.there.own_at], self.comm))
+        return self.put_together(x[self.here.own_at], x[self.there.own_at])
 
     def share(self, matrix: Tensor) -> Tensor:
         first, end = self.columns.span
@@ -105,7 +105,11 @@ class ColumnLayer(Layer):
 
     def put_together(self, here: Tensor, there: Tensor) -> Tensor:
         """Whole rows of the destinations here, from slices of all destinations' rows."""
-        return self.columns.join(here, self.carry.push(there, self.comm))
+        return self.columns.join(here, self.carried(there))
+
+    def carried(self, there: Tensor) -> Tensor:
+        """Others' slices of the destinations here, from this worker's of others' destinations."""
+        return self.home.apart().push(there, self.comm)
 
     def added_up(self, here: Tensor, there: Tensor) -> Tensor:
         """Rows of the destinations here, from shares of all destinations' rows."""
@@ -162,8 +166,8 @@ class Columns(Placement):
         )
         at = torch.arange(destinations).repeat(comm.size - 1)
         sent = [destinations * other for other in comm.others]
-        ways = PartialWays.of(destinations, at, sent, counts)
-        return ColumnLayer(here, there, ways, ColumnSpan(comm.rank, comm.size, team.width), team.compute), needed
+        home = Route(destinations, theirs.num_dst, at, sent, counts, None, at[:0], at[:0])
+        return ColumnLayer(here, there, home, ColumnSpan(comm.rank, comm.size, team.width), team.compute), needed
 
     def of_whole_graph(self, build: Callable[[], tuple[Layer, np.ndarray]], team: Team) -> tuple[Layer, np.ndarray]:
         """Every worker has all edges anyway: none travel, and no inputs but its own are needed."""

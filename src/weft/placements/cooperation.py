@@ -81,6 +81,7 @@ class Cooperation:
         self._sampler = make(sampler, graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
         self._weighted = weighted
         self._id = graph.indices.dtype
+        self._dealt = np.empty(0, dtype=np.int64)  # workers of spread seeds, alike in every batch
         self.evenness = SeedBalance()
 
     def share(
@@ -92,7 +93,9 @@ class Cooperation:
 
     def _workers(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream) -> np.ndarray:
         if self.plan.seeds == "spread":
-            return dealt(len(seeds), self.team.owners.shares)
+            if len(self._dealt) < len(seeds):
+                self._dealt = dealt(len(seeds), self.team.owners.shares)
+            return self._dealt[: len(seeds)]
         shares = homes = self.team.owners.member_of(seeds.astype(self._id))
         if self.placements[-1].leaves == {REQUEST}:  # whoever holds a seed asks for what it needs
             known, most = of_full_homes(homes, self.team.owners.shares, self.plan.slack)

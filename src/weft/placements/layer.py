@@ -207,23 +207,6 @@ class WholeLayer(Layer):
         return other
 
 
-@dataclass(frozen=True)
-class PartialWays(Movable):
-    """The ways of partial rows between those who compute them and the holders of their destinations."""
-
-    home: Route  # destinations of the holders -> partial rows here; its push brings sums home
-    carry: Route  # the same partial rows as they arrive at the holders, before they are joined
-    at: Tensor  # [partial rows that arrive here] int64: the destinations here that they belong to
-
-    @classmethod
-    def of(cls, destinations: int, at: Tensor, sent: list[int], arrived: list[int]) -> "PartialWays":
-        """Of partial rows by worker: how many each sends here, and this one sends to each."""
-        none, partial = torch.empty(0, dtype=torch.int64), sum(arrived)
-        home = Route(destinations, partial, at, sent, arrived, None, none, none)
-        carry = Route(len(at), partial, torch.arange(len(at)), sent, arrived, None, none, none)
-        return cls(home, carry, at)
-
-
 class SplitLayer(Layer):
     """A layer with edges of destinations that others hold (`there`): their partial rows go to the holders."""
 
@@ -233,15 +216,17 @@ class SplitLayer(Layer):
         there: OthersEdges,
         degrees: Tensor,
         src_ids: Tensor,
-        ways: PartialWays,
+        home: Route,
         pulls: Route | None = None,
         own: Route | None = None,
         comm: Communicator | None = None,
     ) -> None:
-        """`pulls`: rows here -> the sources of `here`; None: these are. `own`: -> destinations' own; None: the first."""
+        """`home`: destinations here -> partial rows of them, where these are computed; it brings sums back by its push.
+
+        `pulls`: rows here -> the sources of `here`; None: these are. `own`: -> destinations' own; None: the first.
+        """
         super().__init__([here, there], degrees, src_ids, comm, crosses=True)
-        self.there, self.pulls, self._own = there, pulls, own
-        self.home, self.carry, self.at = ways.home, ways.carry, ways.at
+        self.there, self.home, self.pulls, self._own = there, home, pulls, own
         self.own_first = own is None
 
     def merge(self, merge: "Merge", x: Tensor) -> Tensor:
@@ -266,8 +251,8 @@ class SplitLayer(Layer):
         return self.home.push(partial, self.comm)
 
     def carried(self, partial: Tensor) -> Tensor:
-        """Partial rows of others' destinations -> those that belong to the destinations here, each by itself (see `at`)."""
-        return self.carry.push(partial, self.comm)
+        """Partial rows of others' destinations -> those of the destinations here (`home.send`), each by itself."""
+        return self.home.apart().push(partial, self.comm)
 
 
 @dataclass

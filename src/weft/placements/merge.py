@@ -84,7 +84,7 @@ class Merge(ABC):
             return self.columns(layer, x), layer.own(x)
         owns = [(edges, x[edges.own_at]) for edges in (layer.here, layer.there)]
         here, there = (torch.cat([self.over(edges, x, own), own], 1) for edges, own in owns)
-        theirs = layer.carry.push(there, layer.comm)
+        theirs = layer.carried(there)
         pairs = zip(here.chunk(2, 1), theirs.chunk(2, 1), strict=True)
         merged, own = (layer.columns.join(mine, others) for mine, others in pairs)
         return merged, own

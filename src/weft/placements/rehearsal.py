@@ -9,7 +9,7 @@ from torch import Tensor
 from weft.exchange import Communicator, Route
 from weft.placements.columns import ColumnLayer, ColumnSpan
 from weft.placements.edges import ColumnEdges, Edges, EdgesById, OthersEdges
-from weft.placements.layer import Layer, PartialWays, SplitLayer, WholeLayer
+from weft.placements.layer import Layer, SplitLayer, WholeLayer
 from weft.placements.placement import Placement
 from weft.sampling import Block
 
@@ -54,11 +54,11 @@ def split_layer(
     comm: Communicator | None = None,
 ) -> SplitLayer:
     """A layer with edges of the other worker's; its partial rows come for the destinations `at`. `routes`: pulls, own."""
-    ways = _ways(here.block.num_dst, there.num_dst, at)
+    home = _home(here.block.num_dst, there.num_dst, at)
     ids = torch.arange(there.num_dst)
     others = OthersEdges(there, keys=ids, src_ids=torch.arange(there.num_src), dst_ids=ids)
     degrees = torch.ones(here.block.num_dst, dtype=torch.int64)
-    return SplitLayer(here, others, degrees, torch.arange(here.block.num_src), ways, *routes, comm=comm)
+    return SplitLayer(here, others, degrees, torch.arange(here.block.num_src), home, *routes, comm=comm)
 
 
 def column_layer(
@@ -70,12 +70,13 @@ def column_layer(
     def edges(block: Block, own_at: Tensor) -> ColumnEdges:
         return ColumnEdges(block, keys=own_at, src_ids=ids, dst_ids=torch.arange(len(own_at)), own_at=own_at)
 
-    ways = _ways(len(own_at[0]), len(own_at[1]), at)
-    return ColumnLayer(edges(here, own_at[0]), edges(there, own_at[1]), ways, columns, comm)
+    home = _home(len(own_at[0]), len(own_at[1]), at)
+    return ColumnLayer(edges(here, own_at[0]), edges(there, own_at[1]), home, columns, comm)
 
 
-def _ways(destinations: int, partial: int, at: Tensor) -> PartialWays:
-    return PartialWays.of(destinations, at, [0, len(at)], [0, partial])
+def _home(destinations: int, partial: int, at: Tensor) -> Route:
+    """The way of partial rows home."""
+    return Route(destinations, partial, at, [0, len(at)], [0, partial], None, at[:0], at[:0])
 
 
 def _coming(here: int, total: int, rows: int) -> Route:

@@ -14,7 +14,7 @@ from weft import _kernels
 from weft.exchange import Grouped, Route
 from weft.graph import running_sum
 from weft.placements.edges import Edges, EdgesById, OthersEdges
-from weft.placements.layer import PartialWays, SplitLayer
+from weft.placements.layer import SplitLayer
 from weft.placements.team import OWNER, RELATION_COUNT, Hop, Position, Team
 from weft.sampling import Block, edge_values, keys_of
 
@@ -96,15 +96,15 @@ def build_split(
     src_ids, block = torch.from_numpy(vertices), kept.relabelled(place, total)
     there = _others_edges(arrived, slots[2], total if inputs else len(here), src_ids, team)
     first_at, requested_at, own_at = (torch.from_numpy(slots[part]).long() for part in (0, 3, 4))
-    at = torch.from_numpy(edges.pair_dst).long()
-    ways = PartialWays.of(len(hop.destinations), at, edges.pair_counts, arrived.pair_counts)
+    at, counts = torch.from_numpy(edges.pair_dst).long(), (edges.pair_counts, arrived.pair_counts)
+    home = Route(len(hop.destinations), len(arrived.lengths), at, *counts, None, at[:0], at[:0])
     pull_route = Route(len(here), total, requested_at, request_counts, fetch_counts, None, None) if pulls else None
     mine, own_route = Edges(block), None
     if order is not None:
         mine = EdgesById(block, src_ids=src_ids, dst_ids=torch.from_numpy(hop.destinations))
         places = torch.from_numpy(others), first_at, torch.from_numpy(order.of(rank))
         own_route = Route(len(here), len(hop.destinations), own_at, own_counts, other_counts, *places)
-    layer = SplitLayer(mine, there, hop.block.indptr.diff(), src_ids, ways, pull_route, own_route, team.compute)
+    layer = SplitLayer(mine, there, hop.block.indptr.diff(), src_ids, home, pull_route, own_route, team.compute)
     return layer, vertices if inputs else here
 
 
