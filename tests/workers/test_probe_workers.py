@@ -12,7 +12,6 @@ import pytest
 import weft.training
 from weft import cli
 from weft.planner import KINDS, NEVER, Cluster, Host, read_cluster, write_cluster
-from weft.planner.fitting import FittedWork
 from weft.training import rehearsal
 
 
@@ -52,12 +51,12 @@ def seen(monkeypatch):
     monkeypatch.setattr(rehearsal, "_TRAIN", 0.2)
     monkeypatch.setattr(rehearsal, "SCENES", (SCENE,))
 
-    def fit(cluster, found, known):
-        assert set(known) == set(KINDS)
+    def refined(known, found):
+        assert set(known.work) == set(KINDS)
         seen.append(len(found))
-        return FittedWork(dict.fromkeys(KINDS, 0.5), ["draw"])
+        return dict.fromkeys(KINDS, 0.5)
 
-    monkeypatch.setattr(rehearsal, "fit", fit)
+    monkeypatch.setattr(rehearsal, "refined", refined)
     return seen
 
 
@@ -66,19 +65,17 @@ ONE_HOST = Cluster((Host("h1", NEVER, 1e10, workers=2),), 0.0, 0.0, 1e9)
 
 
 def test_rounds_are_rehearsed_and_counted(ranks, seen):
-    """So many runs by each plan, and what they took is fitted; the first worker tells what they did not."""
-    shown, told = [], []
+    """So many runs by each plan, and what they took is fitted."""
+    shown = []
 
     def work(world):
         shows = (lambda *stage: shown.append(stage)) if world.rank == 0 else None
-        return rehearsal.rehearse(world, ONE_HOST, 3, shows, told.append)
+        return rehearsal.rehearse(world, ONE_HOST, 3, shows)
 
     found = ranks(2, work)
     assert shown == [("rehearsing", done, 9) for done in range(10)]
     assert [one.rounds for one in found] == [3, 3] and [one.work["pace"] for one in found] == [0.5, 0.5]
     assert seen == [3 * 3]
-    (said,) = told
-    assert said.startswith("what draw takes") and "is not told by these epochs" in said
 
 
 @pytest.mark.parametrize(("hosts", "made"), [([0, 0], 1), ([0, 1], 2)])

@@ -9,13 +9,12 @@ if TYPE_CHECKING:
     from weft.planner.answer import STAGES, Answer, Prediction, Sweep
     from weft.planner.cluster import KINDS, NEVER, Cluster, Host
     from weft.planner.cluster_file import read_cluster, shared, write_cluster
-    from weft.planner.fitting import Observation, fit, prediction_error
+    from weft.planner.fitting import Observation, prediction_error, refined
     from weft.planner.kept import KeptCluster
     from weft.planner.planner import Planner
     from weft.planner.priors import Prior, prior, reference_machine
     from weft.planner.probe import probe_briefly, probe_cluster, probe_cluster_again
     from weft.planner.probe_devices import device_now
-    from weft.planner.refining import refined
     from weft.planner.sweeps import Scaling, link_sweep, sweep
     from weft.planner.task import Sampling, Task, Workers
 else:

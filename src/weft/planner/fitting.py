@@ -1,5 +1,10 @@
-"""From what epochs took to what a unit of work takes: least squares, with no cost below zero."""
+"""From what epochs took to what a unit of work takes: least squares, with no cost below zero.
 
+What is known before is taken to be off by a factor that all costs share, and each by another one besides. So where epochs
+say that work takes longer than was known, work that they do not have, or can't tell from other work, is taken to do so.
+"""
+
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -12,13 +17,12 @@ from weft.planner.cluster import KINDS, Cluster
 from weft.planner.planner import Planner
 from weft.planner.price import PARTS, Price, held_up
 
-# What steps and layers take in training, of what they take alone, goes by the same processors and memories: where epochs
-# hardly tell one from the other, they are alike. A difference of 1 counts as much as epochs that are this share off.
-_ALIKE = 0.1
-_BUSY, _EXPONENTS = np.linspace(0.75, 1.0, 26).tolist(), np.linspace(1.5, 12.0, 22).tolist()  # that are considered
+# How far off figures are taken to be, as shares of them: all costs together, each besides; what a stage of an epoch took.
+_TOGETHER, _EACH, _STAGE = 0.5, 0.3, 0.05
+_BUSY, _OVERLAP = 0.1, 0.5  # likewise: of how processors are kept busy, and of the logarithm of how well things overlap
+_EPOCH = 0.03  # of an epoch's seconds
 _LEAST = 0.05  # of the longest seconds: shorter ones count as if they were so long
-_AGAIN = 0.03  # by which the same epochs differ when they are timed again, as a share: no fit is taken to be nearer
-_UNTOLD = 1.0  # a cost whose standard error is such a share of it, and of what was known of it, is not told by epochs
+_SHARES, _EXPONENTS = np.linspace(0.75, 1.0, 26).tolist(), np.linspace(1.5, 12.0, 22).tolist()  # that are considered
 
 
 @dataclass(frozen=True)
@@ -44,32 +48,26 @@ class Told(NamedTuple):
     pace: float  # at that time
 
 
-class FittedWork(NamedTuple):
-    """What work costs, by epochs."""
-
-    work: dict[str, float]  # Cluster.work
-    untold: list[str]  # kinds of work that these epochs can't tell from others: they cost what was known before
-
-
-def fit(cluster: Cluster, seen: Sequence[Observation], known: dict[str, float]) -> FittedWork:
-    """What a unit of each kind of work takes, from epochs that were seen; of rows on disk, which were not, nothing.
-
-    `known`: what work was taken to cost, such as by the reference machine: what epochs do not tell stays so.
-    """
+def refined(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
+    """The costs of work on a cluster (Cluster.work), as they are known, brought nearer to what some epochs took."""
     kinds, units, seconds, trust, pace = told_by(cluster, seen)
-    before = np.array([known[kind] for kind in kinds])
-    found = steps_and_layers_alike(units, seconds, trust)
-    doubted = doubts(found, before, units, seconds, trust) > _UNTOLD
-    untold = doubted & (before > 0)  # of others nothing better is known
-    untold[-2:] = False  # alike where they are not told apart
-    if untold.any():
-        found[untold] = before[untold]
-        left = np.maximum(seconds - units[:, untold] @ before[untold], 0.0)
-        found[~untold] = steps_and_layers_alike(units[:, ~untold], left, trust * _counting(left) / _counting(seconds))
-    found[~untold] *= too_low(found, units, seconds, trust)
-    work = {"pace": pace, "disk": 0.0} | dict(zip(kinds, found.tolist(), strict=True))
-    work |= side_by_side(*as_batches(cluster, work, seen))
-    return FittedWork(work, [kind for kind, not_told in zip(kinds, untold, strict=True) if not_told])
+    then = {kind: cluster.work[kind] * (pace / cluster.work["pace"]) for kind in kinds[:-2]}
+    known = np.array([*then.values(), *(cluster.work[kind] for kind in kinds[-2:])])
+    weights = trust / (_STAGE * _counting(seconds))
+    said = np.column_stack([units * known, np.zeros(len(units))]) * weights[:, None]
+    alike = np.column_stack([np.eye(len(kinds)), np.full(len(kinds), -1.0)]) / _EACH
+    together = np.append(np.zeros(len(kinds)), 1.0) / _TOGETHER
+    factors = nonnegative(
+        np.vstack([said, alike, together]), np.concatenate([seconds * weights, np.zeros(len(kinds)), [1 / _TOGETHER]])
+    )
+    work = cluster.work | {"pace": pace} | dict(zip(kinds, (known * factors[:-1]).tolist(), strict=True))
+    before, count = (cluster.work["busy"], math.log(cluster.work["overlap"])), len(seen)
+
+    def doubt(busy: float, overlap: float) -> float:
+        far = ((busy - before[0]) / _BUSY) ** 2 + ((math.log(overlap) - before[1]) / _OVERLAP) ** 2
+        return far * _EPOCH**2 / count
+
+    return work | side_by_side(*as_batches(cluster, work, seen), doubt)
 
 
 def prediction_error(cluster: Cluster, seen: Sequence[Observation]) -> float:
@@ -129,46 +127,10 @@ def _batch(one: Observation, work: dict[str, float], cluster: Cluster) -> Price:
     return replace(price, parts=parts)
 
 
-def steps_and_layers_alike(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray) -> np.ndarray:
-    """`least_squares` that rather finds the last two costs alike, where it makes little difference."""
-    alike = np.zeros((1, units.shape[1]))
-    alike[0, -2:] = 1.0, -1.0
-    little = _ALIKE * trust.mean() * _LEAST * seconds.max()
-    return least_squares(np.vstack([units, alike]), np.append(seconds, 0.0), np.append(trust, little))
-
-
-def too_low(costs: np.ndarray, units: np.ndarray, seconds: np.ndarray, trust: np.ndarray) -> float:
-    """By what factor costs are too low: relative errors have the least squares where most of what is said is too little."""
-    said, enough = units @ costs, seconds > _LEAST * seconds.max()
-    used = enough & (said > 0)
-    return float(np.exp(np.average(np.log(seconds[used] / said[used]), weights=trust[used])))
-
-
-def doubts(
-    costs: np.ndarray, known: np.ndarray, units: np.ndarray, seconds: np.ndarray, trust: np.ndarray
-) -> np.ndarray:
-    """The standard error of each cost, as a share of it or of what was known, whichever is more; infinite: untold."""
-    weights = trust / _counting(seconds)
-    rows = units * weights[:, None]
-    lengths = np.linalg.norm(rows, axis=0)
-    seen = lengths > 0
-    off = rows @ costs - seconds * weights
-    spread = max(_AGAIN * float(trust.mean()), float(np.sqrt(off @ off / max(1, len(off) - seen.sum()))))
-    directions = rows[:, seen] / lengths[seen]
-    variances = np.diag(np.linalg.pinv(directions.T @ directions, hermitian=True))
-    errors = np.full(len(costs), np.inf)
-    errors[seen] = spread * np.sqrt(variances) / lengths[seen]
-    with np.errstate(divide="ignore"):
-        return errors / np.maximum(costs, known)
-
-
-def least_squares(units: np.ndarray, seconds: np.ndarray, trust: np.ndarray | float = 1.0) -> np.ndarray:
-    """The costs a unit that come nearest to the seconds, relative to them; none below zero.
-
-    `trust`: how much each of the seconds counts.
-    """
-    weights = trust / _counting(seconds)
-    return nonnegative(units * np.reshape(weights, (-1, 1)), seconds * weights)
+def least_squares(units: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """The costs a unit that come nearest to the seconds, relative to them; none below zero."""
+    weights = 1.0 / _counting(seconds)
+    return nonnegative(units * weights[:, None], seconds * weights)
 
 
 def _counting(seconds: np.ndarray) -> np.ndarray:
@@ -205,16 +167,16 @@ def nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def side_by_side(
-    epochs: Sequence[Price], seconds: Sequence[float], doubt: Callable[[float, float], float] = lambda busy, p: 0.0
+    epochs: Sequence[Price], seconds: Sequence[float], doubt: Callable[[float, float], float]
 ) -> dict[str, float]:
     """How busy processors are kept, and the exponent of the norm over limits: what comes nearest to what epochs took.
 
     `doubt`: added to the mean square of relative errors, for what speaks against the two besides.
     """
-    limits = {busy: [epoch.waiting(busy).limits for epoch in epochs] for busy in _BUSY}
+    limits = {busy: [epoch.waiting(busy).limits for epoch in epochs] for busy in _SHARES}
 
     def miss(busy: float, p: float) -> float:
         said = [held_up(limit, p) for limit in limits[busy]]
         return float(np.mean(np.log(np.array(said) / np.array(seconds)) ** 2)) + doubt(busy, p)
 
-    return dict(zip(("busy", "overlap"), min(product(_BUSY, _EXPONENTS), key=lambda pair: miss(*pair)), strict=True))
+    return dict(zip(("busy", "overlap"), min(product(_SHARES, _EXPONENTS), key=lambda pair: miss(*pair)), strict=True))

@@ -7,7 +7,6 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +17,7 @@ import torch
 from weft.exchange import Communicator, World
 from weft.graph import Graph, ProgressCallback, communities
 from weft.plan import Plan, Settings
-from weft.planner import Answer, Cluster, Observation, Planner, fit, prediction_error, prior, shared
+from weft.planner import Answer, Cluster, Observation, Planner, prediction_error, prior, refined, shared
 from weft.scratch import scratch_folder
 from weft.training.models import make_model
 from weft.training.planning import planner_for
@@ -27,8 +26,9 @@ from weft.training.trainer import Trainer
 # Small, but with every kind of work in it, and more rows than processors keep near them.
 _VERTICES, _EDGES, _WIDTH, _TRAIN = 240_000, 4_800_000, 64, 0.0086
 _ROWS_FROM_DISK = 500
+_WORKS = 0.3  # of an epoch, in which processors work: such epochs tell what work takes, by the square of that
 _BEFORE = 2  # batches by which a plan opens its connections and warms up memory
-_ENOUGH = 0.6  # seconds of a plan's epochs that do, even if they differ
+_ENOUGH = 0.4  # seconds of a plan's epochs that do, even if they differ
 _AGREE = 0.03  # standard error, as a share, of what processors worked in them: the best fit is off by as much
 _PLANS = tuple(
     Plan(tuple(layers.split(",")), seeds=seeds, cache=cache, slack=0.0)
@@ -83,7 +83,6 @@ def rehearse(
     cluster: Cluster,
     rounds: int = 1,
     progress: ProgressCallback | None = None,
-    tell: Callable[[str], None] = lambda text: None,
 ) -> Cluster:
     """The cluster with what work costs on it: a small graph trained by plans that have every kind of work.
 
@@ -94,16 +93,18 @@ def rehearse(
     progress("rehearsing", 0, total)
     with scratch_folder() as folder:
         graph = _graph(world, folder)
-        comm = world.communicator()
+        comm, known = world.communicator(), replace(cluster, work=prior(world).work)
         seen: list[Observation] = []
         for scene in SCENES * rounds:
             settings = scene.settings
             model = make_model(settings, graph)
             planner = planner_for(settings, graph, model, world)
-            trainer = Trainer(graph, model, settings, world=world, plan=scene.plans[0])
+            plans = _told(scene, planner, known)
+            done += len(scene.plans) - len(plans)
+            trainer = Trainer(graph, model, settings, world=world, plan=plans[0])
             if not seen:  # later ones find this process set up
                 trainer.prepare()
-            for plan in scene.plans:
+            for plan in plans:
                 if plan != trainer.parallel:
                     trainer.use(plan)
                 seen += _epochs(trainer, comm, planner, plan, scene.epochs)
@@ -111,26 +112,20 @@ def rehearse(
                 progress("rehearsing", done, total)
             trainer.close()
         disk = max(float(seconds) for seconds in comm.gather(torch.tensor([_from_disk(graph)])))
-        known = prior(world).work
-        return shared(comm, _fitted(cluster, seen, known, disk, rounds, tell) if world.rank == 0 else None) or cluster
+        if world.rank:
+            return shared(comm, None) or cluster
+        fitted = replace(cluster, work=refined(known, seen) | {"disk": disk}, rounds=rounds)
+        return shared(comm, replace(fitted, error=prediction_error(fitted, seen))) or cluster
 
 
-def _fitted(
-    cluster: Cluster,
-    seen: list[Observation],
-    known: dict[str, float],
-    disk: float,
-    rounds: int,
-    tell: Callable[[str], None],
-) -> Cluster:
-    found = fit(cluster, seen, known)
-    if found.untold:
-        tell(
-            f"what {', '.join(found.untold)} take{'s' * (len(found.untold) == 1)} (docs/planner.md) is not told by these "
-            f"epochs: taken from another machine, and scaled; more --rounds tell more"
-        )
-    fitted = replace(cluster, work=found.work | {"disk": disk}, rounds=rounds)
-    return replace(fitted, error=prediction_error(fitted, seen))
+def _told(scene: Scene, planner: Planner, known: Cluster) -> list[Plan]:
+    """The scene's plans whose epochs tell what processors take, by what is known: links hold the others up most of the time.
+
+    If there is none, that which they hold up least.
+    """
+    found = [planner.predict(plan, known) for plan in scene.plans]
+    shares = [one.limits["processors"] / one.seconds for one in found]
+    return [one.plan for one, share in zip(found, shares, strict=True) if share >= min(_WORKS, max(shares))]
 
 
 def small_graph(path: Path) -> Graph:

@@ -134,7 +134,7 @@ def measured_cluster(
     if world.size == 1:  # there is nothing to plan
         return cluster
     tell("rehearsing: a small graph, trained by plans that have every kind of work")
-    return rehearse(world, cluster, rounds, progress, tell)
+    return rehearse(world, cluster, rounds, progress)
 
 
 def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> tuple[Cluster, Keep]:

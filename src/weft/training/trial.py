@@ -14,7 +14,8 @@ from weft.planner import Answer, Prediction
 WORTH = 0.95  # of the present plan's time: one that takes more is not worth a switch, as chance does as much
 _FEW, _MANY = 8, 40  # batches that a plan is timed for at least, and at most,
 _SURE = 0.02  # until their mean is known to this share (standard error)
-_LOOK = 4  # batches after which it is looked at again whether that is so
+_LOOK = 4  # batches after which it is looked at again whether that is so, or whether the plan is slower beyond doubt:
+_DOUBT = 3.0  # by more than so many standard errors
 _COLD = 16  # batches at most that are not timed at the start of a run, when all that they touch is touched first
 _COST = 0.05  # of what is left of a run: what trying plans may cost
 _HOPELESS = 3.0  # times the fastest's seconds, or those predicted: batches aren't what was expected, and the trial ends
@@ -77,12 +78,16 @@ class Timed:
         """How much longer the other one's batches take."""
         return other.seconds / self.seconds - 1
 
+    def behind(self, other: "Timed") -> bool:
+        """Is it slower than the other one beyond doubt?"""
+        return other.lead(self) > _DOUBT * max(_SURE, math.hypot(self.error, other.error))
+
 
 class BatchTimes:
     """The batches of a plan's turn, which is looked at from time to time; those at its start do not count."""
 
     def __init__(self, cold: int) -> None:
-        self._cold, self._next = cold, cold + _FEW  # how many there will be when it is looked at
+        self._cold, self._next = cold, cold + _LOOK  # how many there will be when it is looked at
         self._steps: list[float] = []
 
     @classmethod
@@ -115,7 +120,8 @@ class BatchTimes:
 
     def tells(self, timed: Timed) -> bool:
         """Is that well known by now, or are they enough anyhow?"""
-        return timed.error <= _SURE or len(self._steps) - self._cold >= _MANY
+        counted = len(self._steps) - self._cold
+        return counted >= _MANY or (counted >= _FEW and timed.error <= _SURE)
 
 
 class Trial:
@@ -142,7 +148,7 @@ class Trial:
         hopeless = timed.seconds > _HOPELESS * expected
         if hopeless and not self.tried:  # whoever watches epochs will look into it
             return None
-        if not (self._times.tells(timed) or hopeless):
+        if not (self._times.tells(timed) or hopeless or any(map(timed.behind, self.tried))):
             return None
         if not self.tried:
             self._waiting = self._waiting[: self._affordable(timed, left)]

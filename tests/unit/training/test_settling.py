@@ -109,7 +109,7 @@ def test_batches_are_counted_until_their_mean_is_known():
         if settling.looks((1.0, 3.0)[batch % 2]):
             known.append(settling.usual(predicted(GDP, 1.0)))
             settling.wait()
-    assert known.index(next(filter(None, known))) == 8 and known[8] == pytest.approx(
+    assert known.index(next(filter(None, known))) == 9 and known[9] == pytest.approx(
         20.0, rel=0.1
     )  # 40 are enough anyhow
 
