@@ -1,6 +1,7 @@
 """Running an unchanged PyG model on a batch's blocks."""
 
 import inspect
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -122,6 +123,19 @@ def convolution_of(conv: MessagePassing) -> Convolution:
     plain = conv.flow == "source_to_target" and not conv.explain and conv.decomposed_layers == 1
     plain = plain and not _has_steps_of_its_own(conv)
     return kind(conv) if kind is not None and plain and kind.serves(conv) else BlackBox(conv)
+
+
+class Met(NamedTuple):
+    """A convolution of a model, with the widths of its rows going in and coming out."""
+
+    convolution: Convolution
+    wide: int
+    out: int
+
+
+def convolutions(model: nn.Module, width: int | None = None) -> list[Met]:
+    """How a model's convolutions run, that nearest the inputs first: of each depth the first one."""
+    return [Met(convolution_of(conv), wide, out) for _, (conv, wide, out) in sorted(walk(model, width).items())]
 
 
 def _has_steps_of_its_own(conv: MessagePassing) -> bool:

@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from torch import nn
-
 from weft.errors import ConfigError
-from weft.nn.block_model import convolution_of
-from weft.nn.convolution import Convolution
-from weft.nn.depths import walk
+from weft.nn.block_model import Met
 
 # Besides values, ids travel: a source's for a pull; for a push a destination's, and a source and a place an edge.
 _PULL_IDS, _PUSH_IDS = 1, 4
@@ -21,25 +17,21 @@ _MOST = 1 << 12
 _OF_EDGE = 4  # numbers an edge and head: a probability, two shares of gradients, a mask of dropout
 
 
-def crossing_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, float]]:
+def crossing_costs(layers: Sequence[Met]) -> list[tuple[float, float]]:
     """(pull, push) in floats, forward and backward, by layer; inputs need no gradient and are pulled as they are."""
-    costs: list[tuple[float, float]] = []
-    for depth, (conv, wide, out) in sorted(walk(model, width).items()):
-        convolution = convolution_of(conv)
-        pull, push = _costs(convolution, wide, out, first=depth == 1)
-        costs.append((pull + _PULL_IDS, push + _PUSH_IDS + _TYPES * convolution.typed))
-    return costs
+    return [
+        (pull + _PULL_IDS, push + _PUSH_IDS + _TYPES * layer.convolution.typed)
+        for layer, (pull, push) in zip(layers, row_costs(layers), strict=True)
+    ]
 
 
-def row_costs(model: nn.Module, width: int | None = None) -> list[tuple[float, float]]:
+def row_costs(layers: Sequence[Met]) -> list[tuple[float, float]]:
     """The same where ids are known: routes that stay, on the full graph."""
-    found = sorted(walk(model, width).items())
-    return [_costs(convolution_of(conv), wide, out, first=depth == 1) for depth, (conv, wide, out) in found]
-
-
-def _costs(convolution: Convolution, wide: int, out: int, first: bool) -> tuple[float, float]:
-    pull, push = convolution.costs(wide, out, wide if first else 2 * wide)
-    return (wide if first else pull), push
+    costs: list[tuple[float, float]] = []
+    for depth, (convolution, wide, out) in enumerate(layers):
+        pull, push = convolution.costs(wide, out, 2 * wide if depth else wide)
+        costs.append((pull if depth else wide, push))
+    return costs
 
 
 @dataclass(frozen=True)
@@ -68,20 +60,19 @@ class Needs:
         return count
 
 
-def kept_of_edges(model: nn.Module, columns: int, number: int) -> list[int]:
+def kept_of_edges(layers: Sequence[Met], number: int) -> list[int]:
     """Bytes that each layer keeps an edge for its gradient, where rows are whole: attention's."""
-    found = sorted(walk(model, columns).items())
-    return [number * _OF_EDGE * convolution_of(conv).sliced(wide, out).heads for _, (conv, wide, out) in found]
+    return [number * _OF_EDGE * convolution.sliced(wide, out).heads for convolution, wide, out in layers]
 
 
-def needs(model: nn.Module, columns: int, edges: int, bounds: Sequence[int], number: int) -> Needs:
-    """Of a model whose inputs have so many columns, of `number` bytes each; workers own vertices between bounds."""
+def needs(layers: Sequence[Met], edges: int, bounds: Sequence[int], number: int) -> Needs:
+    """Of a model of these layers, with numbers of so many bytes; workers own vertices between bounds."""
     workers, vertices = len(bounds) - 1, bounds[-1]
     own = max(end - first for first, end in pairwise(bounds))
     lists = 3 * 8 * (vertices + 1) + 12 * edges  # by destination and by source, with the edges' numbers
-    rows, kept, widest, heads = columns, 0, 0, 0
-    for conv, wide, out in walk(model, columns).values():
-        held = convolution_of(conv).sliced(wide, out)
+    rows, kept, widest, heads = layers[0].wide, 0, 0, 0
+    for convolution, wide, out in layers:
+        held = convolution.sliced(wide, out)
         merged, times, of_edge = held.columns, held.slices, held.heads
         width = -(-merged // workers)
         kept, widest = kept + times * width, max(widest, width)

@@ -278,8 +278,8 @@ class DryRun:
         """
         self._graph, self._cache_by, self._workers = graph, cache_by, workers
         self._layers = len(sampling.fanouts)
-        row = 0 if graph.features is None else graph.features[:1].nbytes
-        sizes = {cache: rooms(cache, graph.num_vertices, row) for cache in caches if cache}
+        row, vertices = 0 if graph.features is None else graph.features[:1].nbytes, graph.num_vertices
+        sizes = {cache: rooms(cache, vertices, row) for cache in caches if cache}
         self._rooms = dict(sorted(sizes.items(), key=lambda size: -size[1]))
         if sampling.batches is None:
             order = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed)

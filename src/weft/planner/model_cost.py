@@ -16,7 +16,7 @@ import inspect
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -32,7 +32,7 @@ from weft.devices import finished
 from weft.errors import ModelError
 from weft.exchange import Communicator, Route, gather_rows
 from weft.graph import Graph
-from weft.nn import BlackBox, BlockModel, Handle, Pass, convolution_of, convolve, merged, walk
+from weft.nn import BlackBox, BlockModel, Convolution, Handle, Met, Pass, convolve, merged
 from weft.placements import (
     HERE,
     INPUT,
@@ -64,7 +64,6 @@ _SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of t
 _LONG, _FEWEST = 0.005, 3  # seconds of runs that are repeated less
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
 
-Convolutions = Mapping[int, tuple[MessagePassing, int, int]]  # by depth from 1 on, with widths in and out
 LayerMessages = dict[tuple[int, str, bool], list["Message"] | None]  # by layer, placement, and: by request?
 
 
@@ -145,21 +144,22 @@ class Recorder(Communicator):
 def model_cost(
     graph: Graph,
     model: nn.Module,
+    layers: Sequence[Met],
     shapes: list[Shape],
     workers: int,
     comm: Communicator | None = None,
     device: torch.device = _CPU,
 ) -> ModelCost:
-    """Time a copy of the model on layers of about these shapes; with a communicator, all its workers together."""
+    """Time copies of the model and its layers of about these shapes; with a communicator, all its workers together."""
     model, (rank, size) = copy.deepcopy(model).train().to(device), (comm.rank, comm.size) if comm else (0, 1)
-    found = walk(model, graph.num_features)
     runs: list[Callable[[], list[float]]] = []
-    for depth, shape in enumerate(shapes):
-        stand = _Bench(graph, found[depth + 1][0], found[depth + 1][1:3], depth, shape, workers, device)
+    for depth, (layer, shape) in enumerate(zip(layers, shapes, strict=True)):
+        stand = _Bench(graph, layer, depth, shape, workers, device)
         runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 5]
-    sizes = [min(int(shape.sources), most_rows(found[depth + 1][1:3], device)) for depth, shape in enumerate(shapes)]
-    rows = [*sizes, FEW]
-    runs.append(lambda: [step_time(graph, model, each, device) for each in ([FEW] * (len(shapes) + 1), rows)])
+    most = [most_rows((layer.wide, layer.out), device) for layer in layers]
+    rows = [*(min(int(shape.sources), some) for shape, some in zip(shapes, most, strict=True)), FEW]
+    width, few_rows = layers[0].wide, [FEW] * len(rows)
+    runs.append(lambda: [step_time(graph, model, width, each, device) for each in (few_rows, rows)])
     mine = torch.zeros(len(runs) + size, 5, dtype=torch.float64)
     for number in range(rank, len(runs), size):
         took = torch.tensor(runs[number](), dtype=torch.float64)
@@ -168,44 +168,35 @@ def model_cost(
     told: list[list[float]] = (comm.sum(mine) if comm else mine).tolist()
     figures, (paced, there) = told[: len(runs)], (min(row[at] for row in told[len(runs) :]) for at in range(2))
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
-    maps = [isinstance(convolution_of(found[depth + 1][0]), BlackBox) for depth in range(len(shapes))]
-    layers = [
+    maps = [isinstance(layer.convolution, BlackBox) for layer in layers]
+    costs = [
         LayerCost(*(whole[:4] + split[:3] + [whole[4], whole[1] * of_all] + split[3:]))
         for (whole, split), of_all in zip(halves, maps, strict=True)
     ]
     few, many = figures[-1][:2]
-    alone = sum(cost.fixed + (cost.source + cost.destination) * FEW for cost in layers)
+    alone = sum(cost.fixed + (cost.source + cost.destination) * FEW for cost in costs)
     convolved = sum(
         cost.fixed + cost.source * sources + cost.destination * destinations
-        for cost, sources, destinations in zip(layers, rows[:-1], rows[1:], strict=True)
+        for cost, sources, destinations in zip(costs, rows[:-1], rows[1:], strict=True)
     )
     step = max(0.0, few - alone)
     between = max(0.0, many - convolved - step) / max(1, sum(rows[1:-1]))
-    widths = [found[depth][1] for depth in sorted(found)] + [found[len(shapes)][2]]
+    widths = [layer.wide for layer in layers] + [layers[-1].out]
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
     if device.type == "cpu":
-        return ModelCost(layers, between, step, paced, parameters, widths)
+        return ModelCost(costs, between, step, paced, parameters, widths)
     begun = there / paced  # in a processor's pieces
-    layers = [replace(cost, fixed=cost.fixed * begun) for cost in layers]
-    return ModelCost(layers, between, step * begun, paced, parameters, widths, there)
+    costs = [replace(cost, fixed=cost.fixed * begun) for cost in costs]
+    return ModelCost(costs, between, step * begun, paced, parameters, widths, there)
 
 
 class _Bench:
-    """One convolution, run by itself on random rows and edges."""
+    """A copy of one convolution, run by itself on random rows and edges."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        conv: MessagePassing,
-        widths: tuple[int, int],
-        depth: int,
-        shape: Shape,
-        workers: int,
-        device: torch.device,
-    ) -> None:
-        """`widths`: of the rows that go in, and of those that come out."""
-        self._graph, self._conv, self._depth, self._device = graph, conv, depth, device
-        width, self._most = widths[0], most_rows(widths, device)
+    def __init__(self, graph: Graph, layer: Met, depth: int, shape: Shape, workers: int, device: torch.device) -> None:
+        self._convolution, width, out = copy.deepcopy(layer)
+        conv = self._convolution.conv.train().to(device)
+        self._graph, self._depth, self._device, self._most = graph, depth, device, most_rows((width, out), device)
         self._sources = max(FEW * 2, min(int(shape.sources), self._most))
         scale = self._sources / max(shape.sources, 1.0)
         self._destinations = max(FEW * 2, min(int(shape.destinations * scale), self._sources))
@@ -280,14 +271,14 @@ class _Bench:
 
     def _time(self, layer: Layer, x: Tensor | None = None) -> float:
         rows = self._rows(layer, x)
-        return timed(lambda: run_layer(self._graph, self._conv, layer, rows, self._depth), self._device)
+        return timed(lambda: run_layer(self._graph, self._convolution, layer, rows, self._depth), self._device)
 
     def _meanwhile(self, layer: Layer, comm: Recorder) -> np.ndarray:
         """The shares of a run in which its exchanges go on, forward and backward, while something is computed."""
         rows, took, shares = self._rows(layer), 0.0, np.zeros(2)
         for _ in range(_FEWEST):
             begun, comm.meanwhile = time.thread_time(), 0.0
-            out = run_forward(self._graph, self._conv, layer, rows, self._depth)
+            out = run_forward(self._graph, self._convolution, layer, rows, self._depth)
             forward = comm.meanwhile
             go_back(out)
             shares += forward, comm.meanwhile - forward
@@ -307,16 +298,16 @@ def most_rows(widths: tuple[int, int], device: torch.device = _CPU) -> int:
     return min(MOST, max(_ENOUGH, _FAR // (4 * max(widths)))) * (1 if device.type == "cpu" else _MORE)
 
 
-def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.device = _CPU) -> float:
-    """What a whole step takes without edges, with so many rows before and after each layer."""
+def step_time(graph: Graph, model: nn.Module, width: int, rows: list[int], device: torch.device = _CPU) -> float:
+    """What a whole step takes without edges, with so many rows before and after each layer; `width`: of the inputs."""
     rows = [max(rows[at:]) for at in range(len(rows))]
-    vertices = [torch.arange(count) % graph.num_vertices for count in rows]
+    vertices = [_vertices(graph, count) for count in rows]
     layers: list[Layer] = [
         WholeLayer(random_block(sources, rows[at + 1], 0), vertices[at]) for at, sources in enumerate(rows[:-1])
     ]
     program = Program(layers, vertices, vertices, graph, comm=layers[0].comm).to(device)
-    runner = BlockModel(model, graph.num_features)
-    x = torch.ones(rows[0], graph.num_features, dtype=dtype_of(model), device=device)
+    runner = BlockModel(model)
+    x = torch.ones(rows[0], width, dtype=dtype_of(model), device=device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
 
     def step() -> None:
@@ -327,35 +318,32 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.dev
     return timed(step, device)
 
 
-def messages_of_layers(graph: Graph, convolutions: Convolutions, workers: int) -> LayerMessages:
-    """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not.
-
-    `convolutions`: by depth from 1 on, with the widths of their rows.
-    """
+def messages_of_layers(graph: Graph, layers: Sequence[Met], workers: int) -> LayerMessages:
+    """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not."""
     return {
-        (depth - 1, kind.name, by_request): messages_of(graph, conv, width, depth - 1, kind, by_request, workers)
-        for (depth, (conv, width, _)), kind in product(convolutions.items(), all_placements())
+        (depth, kind.name, by_request): messages_of(graph, layer, depth, kind, by_request, workers)
+        for (depth, layer), kind in product(enumerate(layers), all_placements())
         for by_request in (True, False)
-        if depth == 1 or kind.takes != {INPUT}
+        if not depth or kind.takes != {INPUT}
     }
 
 
 def messages_of(
-    graph: Graph, conv: MessagePassing, width: int, depth: int, placed: Placement, by_request: bool, workers: int
+    graph: Graph, layer: Met, depth: int, placed: Placement, by_request: bool, workers: int
 ) -> list[Message] | None:
     """The exchanges of a layer, forward and backward; None where the convolution can't be placed so.
 
     `by_request`: its destinations' rows are where they were asked for, not at their owners. `workers`: how many share the
     columns of a layer by column. How many rows go or come tells of which kinds they are.
     """
-    columns, comm = ColumnSpan(0, workers, width), Recorder()
-    layer = rehearsed_layer(placed, comm, columns, depth == 0, by_request)
-    wide, bits = width, {"pulled": PULLED, "own": OWN, "pairs": PAIRS}
-    if not layer.whole_rows:
+    columns, comm = ColumnSpan(0, workers, layer.wide), Recorder()
+    rehearsed = rehearsed_layer(placed, comm, columns, depth == 0, by_request)
+    wide, bits = layer.wide, {"pulled": PULLED, "own": OWN, "pairs": PAIRS}
+    if not rehearsed.whole_rows:
         wide, bits = columns.width, {"columns": -1}
-    x = torch.randn(HERE, wide, dtype=dtype_of(conv)).requires_grad_(depth > 0)
+    x = torch.randn(HERE, wide, dtype=dtype_of(layer.convolution.conv)).requires_grad_(depth > 0)
     try:
-        run_layer(graph, conv, layer, x, depth)
+        run_layer(graph, layer.convolution, rehearsed, x, depth)
     except ModelError:
         return None
     found = []
@@ -366,9 +354,9 @@ def messages_of(
     return found
 
 
-def run_layer(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int) -> None:
+def run_layer(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> None:
     """A convolution forward and backward on some layer and rows."""
-    go_back(run_forward(graph, conv, layer, x, depth))
+    go_back(run_forward(graph, convolution, layer, x, depth))
 
 
 def go_back(out: Tensor) -> None:
@@ -377,13 +365,18 @@ def go_back(out: Tensor) -> None:
         out.backward(torch.ones_like(out))
 
 
-def run_forward(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int) -> Tensor:
+def run_forward(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> Tensor:
     """What comes of a convolution on some layer and rows."""
-    vertices = [torch.arange(count) % graph.num_vertices for count in (len(x), layer.num_dst)]
-    held = [vertices[0]] * (depth + 1) + [vertices[1]]
+    conv = convolution.conv
+    held = [_vertices(graph, len(x))] * (depth + 1) + [_vertices(graph, layer.num_dst)]
     program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
     run = Pass([len(ids) for ids in held], held, (), program.descend)
-    return convolve(conv, x, depth, program, run, _edge_types(conv, layer))
+    return convolve(conv, x, depth, program, run, _edge_types(conv, layer), convolution)
+
+
+def _vertices(graph: Graph, count: int) -> Tensor:
+    """So many of the graph's vertices, each once or more."""
+    return torch.arange(count) % graph.num_vertices
 
 
 def _edge_types(conv: MessagePassing, layer: Layer) -> dict[str, object]:

@@ -8,12 +8,11 @@ from concurrent.futures import Future
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.exchange import Background
 from weft.graph import Graph
-from weft.nn import shares, sums
+from weft.nn import Convolution, shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.loads import SlicedPart
 from weft.planner.model_cost import FEW, MOST, LayerCost, Recorded, Recorder, dtype_of, random_block, run_layer, timed
@@ -22,34 +21,34 @@ from weft.sampling import Block
 _EDGES = 400_000  # of a run at most
 
 
-def merges_once(graph: Graph, conv: MessagePassing, width: int) -> bool:
+def merges_once(graph: Graph, convolution: Convolution, width: int) -> bool:
     """Is what the convolution merges made of the inputs alone, so that it is made once?"""
     layer = WholeLayer(random_block(FEW, FEW, FEW))
     layer.inputs.kept = {}
-    _run(graph, conv, layer, _rows(conv, FEW, width, first=True), 0)
+    _run(graph, convolution, layer, _rows(convolution, FEW, width, first=True), 0)
     return bool(layer.inputs.kept)
 
 
-def sliced(graph: Graph, conv: MessagePassing, width: int, depth: int, workers: int) -> SlicedPart | None:
+def sliced(graph: Graph, convolution: Convolution, width: int, depth: int, workers: int) -> SlicedPart | None:
     """A layer by column among so many workers, its inputs kept if they can be; None where it can't be placed so."""
     own = max(FEW, min(MOST, graph.num_vertices) // workers)
     edges = max(1, min(_EDGES, own * workers * graph.num_edges // max(1, graph.num_vertices)))
     try:
         few, many, whole = (
-            _Run(graph, conv, width, depth, (workers, rows), count).time()
+            _Run(graph, convolution, width, depth, (workers, rows), count).time()
             for rows, count in ((FEW, 1), (own, 1), (own, edges))  # relations map rows that an edge needs: there is one
         )
     except ModelError:
         return None
     row = max(0.0, many - few) / max(1, (own - FEW) * workers)
-    counted = [_Run(graph, conv, width, depth, (workers, FEW), FEW, rank).counted() for rank in range(workers)]
+    counted = [_Run(graph, convolution, width, depth, (workers, FEW), FEW, rank).counted() for rank in range(workers)]
     every = list(zip(*counted, strict=True))  # each exchange, of all workers
     sent = [sum(one.sent * one.row for one in each) for each in every if not each[0].summed]
     summed = sum(each[0].sent * each[0].row for each in every if each[0].summed)
     messages = tuple(of_all / (FEW * workers * (workers - 1)) for of_all in sent)
     cost = LayerCost(few, 0.0, row, max(0.0, whole - many) / max(1, edges))
     return SlicedPart(
-        depth, cost, messages, summed / FEW, _Run(graph, conv, width, depth, (workers, FEW), FEW).by_rounds()
+        depth, cost, messages, summed / FEW, _Run(graph, convolution, width, depth, (workers, FEW), FEW).by_rounds()
     )
 
 
@@ -97,7 +96,7 @@ class _Run:
     def __init__(
         self,
         graph: Graph,
-        conv: MessagePassing,
+        convolution: Convolution,
         width: int,
         depth: int,
         size: tuple[int, int],
@@ -105,7 +104,7 @@ class _Run:
         rank: int = 0,
     ) -> None:
         """`size`: workers, and rows of each."""
-        self._graph, self._conv, self._depth, (workers, own) = graph, conv, depth, size
+        self._graph, self._convolution, self._depth, (workers, own) = graph, convolution, depth, size
         bounds = tuple(own * worker for worker in range(workers + 1))
         self._comm = Recorder(rank, workers)
         self._background = _Counted(self._comm)
@@ -113,7 +112,7 @@ class _Run:
         span = SliceSpan(bounds, rank, all_rows, everyones(bounds, rank), whole, background=self._background)
         self._layer = SliceLayer(random_block(bounds[-1], bounds[-1], edges), span)
         self._layer.inputs.kept = None if depth else {}
-        self._x = _rows(conv, own, width, first=depth == 0)
+        self._x = _rows(convolution, own, width, first=depth == 0)
         self._layer.comm = self._comm
         self._go()  # what is done once
 
@@ -133,13 +132,13 @@ class _Run:
         return timed(self._go)
 
     def _go(self) -> None:
-        _run(self._graph, self._conv, self._layer, self._x, self._depth)
+        _run(self._graph, self._convolution, self._layer, self._x, self._depth)
 
 
-def _rows(conv: MessagePassing, count: int, width: int, first: bool) -> Tensor:
-    return torch.ones(count, width, dtype=dtype_of(conv)).requires_grad_(not first)
+def _rows(convolution: Convolution, count: int, width: int, first: bool) -> Tensor:
+    return torch.ones(count, width, dtype=dtype_of(convolution.conv)).requires_grad_(not first)
 
 
-def _run(graph: Graph, conv: MessagePassing, layer: Layer, x: Tensor, depth: int) -> None:
+def _run(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> None:
     layer.inputs.fetched(x)
-    run_layer(graph, conv, layer, x, depth)
+    run_layer(graph, convolution, layer, x, depth)

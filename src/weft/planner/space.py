@@ -20,7 +20,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback
-from weft.nn import crossing_costs, takes_types, walk
+from weft.nn import Decoupled, convolutions, crossing_costs, takes_types
 from weft.placements import INPUT, OWNER, REQUEST, Held, Placement, all_placements
 from weft.plan import NAMED, Plan, check_cache, usual_seeds
 from weft.planner.answer import OnDevice
@@ -68,9 +68,11 @@ class Space(ABC):
     once: tuple[str, ...] = ()  # stages that a run goes through once,
     once_of_inputs: tuple[str, ...] = ()  # and of the layer nearest the inputs
 
-    def __init__(self, graph: Graph, task: Task, workers: Workers) -> None:
+    def __init__(self, graph: Graph, model: nn.Module, task: Task, workers: Workers) -> None:
         """With workers that are here, all of them call this together."""
         self.task, self.graph, self.workers, self.size = task, graph, workers, len(workers.hosts)
+        self.vertices, self.columns = graph.num_vertices, graph.num_features
+        self._meet(model)
         self.choices, self.kinds = {**self.usual, **task.choices}, all_placements()
         self.row = float(graph.features[:1].nbytes) if graph.features is not None else 0.0  # bytes, as it is stored
         self.item = 8 if task.dtype == "float64" else 4
@@ -80,16 +82,20 @@ class Space(ABC):
     def of(self, model: nn.Module) -> Self:
         """The space of another model of as many layers. With workers that are here, all of them call this together."""
         other = copy.copy(self)
+        other._meet(model)
         other.learn(model)
         return other
+
+    def _meet(self, model: nn.Module) -> None:
+        self.convolutions = convolutions(model.model if isinstance(model, Decoupled) else model, self.columns)
 
     def learn(self, model: nn.Module) -> None:
         """What the model's layers cost, and what crosses in them."""
         graph, comm = self.graph, self.workers.comm
-        found, self.counted = walk(model, graph.num_features), next(iter(self.counts.values()))
+        found, self.counted = self.convolutions, next(iter(self.counts.values()))
         self.depth = len(found)
         shapes = shapes_of(self.counted.batch, self.depth)
-        self.model: ModelCost = model_cost(graph, model, shapes, self.size, comm, self.workers.device)
+        self.model: ModelCost = model_cost(graph, model, found, shapes, self.size, comm, self.workers.device)
         messages = messages_of_layers(graph, found, self.size) if self.size > 1 else {}
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         values = EdgeValues.of(graph, takes_types(model), places)
@@ -221,7 +227,7 @@ class Space(ABC):
 
     def absent(self, cluster: Cluster) -> float:
         """The share of rows that are not in memory, where it is largest."""
-        rows = self.graph.num_vertices * self.row / self.size
+        rows = self.vertices * self.row / self.size
         return max(max(0.0, 1 - host.memory / max(1.0, rows * host.workers)) for host in cluster.hosts)
 
     def half(self, wire: str) -> bool:
@@ -289,14 +295,14 @@ class MiniBatches(Space):
         workers: Workers,
         progress: ProgressCallback | None = None,
     ) -> None:
-        super().__init__(graph, task, workers)
+        super().__init__(graph, model, task, workers)
         self.lanes = sampling.loaders
         several = 1 < len(set(workers.hosts)) < self.size
         if "cache" not in task.choices:
             self.choices["cache"] = (0.0, *self._caches())
         self._check_cache()
         self._groups = self.choices["group"] if several or "group" in task.choices else ("all",)
-        costs = crossing_costs(model, graph.num_features)
+        costs = crossing_costs(self.convolutions)
         of_caches = self.choices["cache"], task.on_device, self._of_hosts, self.choices["cache_by"][0]
         slack = self.choices["slack"][0]
         self._runs = {
@@ -320,7 +326,7 @@ class MiniBatches(Space):
 
     def _caches(self) -> list[float]:
         """Sizes of caches to try: the largest that fits of all rows, a quarter of them, a 16th, ...; and the next ones."""
-        there, rows, room = self.task.on_device, self.graph.num_vertices, self.workers.memory
+        there, rows, room = self.task.on_device, self.vertices, self.workers.memory
         if self.graph.features is None or (len(set(self.workers.hosts)) == 1 and not there):
             return []
         if self.task.memory is not None and not there:
@@ -395,9 +401,8 @@ class MiniBatches(Space):
         waiting = prepared * (plan.prefetch + 1 + (self.lanes if plan.prefetch else 0))
         first, kept = self._kept(plan)
         if first.kind.takes == {INPUT}:
-            columns = self.graph.num_features
-            width = -(-columns // self._members[plan.group])
-            lists += self.graph.num_vertices * width * self.row / columns
+            width = -(-self.columns // self._members[plan.group])
+            lists += self.vertices * width * self.row / self.columns
         cached = float(kept.sum(1).max()) * self.row
         if self.task.on_device:
             filled = (_FILLING - 1) * float(self._of_others(kept).sum(1).max()) * self.row

@@ -16,7 +16,7 @@ from torch import nn
 
 from weft.errors import ModelError
 from weft.graph import Graph
-from weft.nn import Decoupled, kept_of_edges, needs, row_costs, walk
+from weft.nn import Convolution, Decoupled, kept_of_edges, needs, row_costs
 from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, vertices_to_replicate
 from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.counts import HOME, CountedBatch, Counts, Key, ways
@@ -52,37 +52,36 @@ class WholeGraph(Space):
     lanes, once = 0, _READY_ONCE
 
     def __init__(self, graph: Graph, model: nn.Module, task: Task, workers: Workers) -> None:
-        super().__init__(graph, task, workers)
+        super().__init__(graph, model, task, workers)
         self.learn(model)
 
     def learn(self, model: nn.Module) -> None:
-        graph, size = self.graph, self.size
+        graph, size, met = self.graph, self.size, self.convolutions
         self._trained = isinstance(model, Decoupled)  # is it the decoupled variant that is trained?
         variant = _variant(model)
         model = model.model if isinstance(model, Decoupled) else model
-        costs = row_costs(model, graph.num_features)
+        costs = row_costs(met)
         again = size > 1 and "replicated" in self.choices["topology"]  # may near halos be computed again?
         epochs = {False: 0} | ({True: self.task.epochs} if again else {})
         self.counts = {("all", way): count_graph(graph, self.workers, costs, of) for way, of in epochs.items()}
-        convolutions = [(conv, width) for _, (conv, width, _) in sorted(walk(model, graph.num_features).items())]
-        keeps = merges_once(graph, *convolutions[0])
+        keeps = merges_once(graph, met[0].convolution, met[0].wide)
         self.once_of_inputs = (*_READY_ONCE, "exchange", "compute") if keeps else _READY_ONCE
         super().learn(model)
-        layers = [self._sliced(depth, *conv) if size > 1 else None for depth, conv in enumerate(convolutions)]
+        layers = [self._sliced(depth, one.convolution, one.wide) if size > 1 else None for depth, one in enumerate(met)]
         columns = variant.columns // variant.heads if variant else self.model.widths[-1]
         heads = sum(variant.attentions) if variant else 0
         mixes = self.workers.agreed((*mixing(graph, columns, size), *(attending(graph) if heads else (0.0, 0.0))))
-        needed = needs(model, graph.num_features, graph.num_edges, self.workers.owners.bounds.tolist(), self.item)
+        needed = needs(met, graph.num_edges, self.workers.owners.bounds.tolist(), self.item)
         chunked = needed.lists + needed.slices + needed.rows, needed.edges
         self._ways: dict[tuple[bool, bool], _Way] = {  # by: on slices of the columns? Decoupled?
-            (False, False): _AtOwners(self, keeps, kept_of_edges(model, graph.num_features, self.item)),
+            (False, False): _AtOwners(self, keeps, kept_of_edges(met, self.item)),
             (True, False): _Sliced(self, layers, chunked),
             (True, True): _Decoupled(self, chunked, variant, columns, *mixes),
         }
         self._layers = layers
 
-    def _sliced(self, depth: int, conv: nn.Module, width: int) -> SlicedPart | None:
-        seen = sliced(self.graph, conv, width, depth, self.size)
+    def _sliced(self, depth: int, convolution: Convolution, width: int) -> SlicedPart | None:
+        seen = sliced(self.graph, convolution, width, depth, self.size)
         if seen is None:
             return None
         fixed, row, edge = self.workers.agreed((seen.cost.fixed, seen.cost.destination, seen.cost.edge))

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from weft.exchange import Communicator, World
 from weft.features import LEAST, DeviceStore, FeatureStore, SharedDeviceStore, by_reads, edges_from, rooms
 from weft.graph import Features, RemoteGraph, out_degrees
 from weft.keys import Stream
-from weft.nn import crossing_costs, encoder_of, needs, row_costs
+from weft.nn import Met, convolutions, crossing_costs, encoder_of, needs, row_costs
 from weft.placements import ColumnSpan, placement_named
 from weft.plan import Plan, Settings
 from weft.planner import Answer
@@ -39,7 +39,7 @@ class Mode(ABC):
     order: Batches | WholeBatch  # which examples are in each batch, by epoch
     evaluation_size: int  # vertices of all workers in a batch of sampled evaluation
     lanes: int  # threads that prepare batches
-    costs: Callable[[nn.Module, int], list[tuple[float, float]]]  # what rows that cross cost, by layer
+    costs: Callable[[Sequence[Met]], list[tuple[float, float]]]  # what rows that cross cost, by layer
 
     def __init__(
         self,
@@ -263,7 +263,8 @@ class FullGraphMode(Mode):
         if budget is None or not plan.tensor_parallel or plan.decoupled or plan.chunks:
             return 1
         number, bounds = self.dtype.itemsize, team.owners.bounds.tolist()
-        return needs(encoder_of(model), graph.num_features, len(graph.indices), bounds, number).within(budget)
+        layers = convolutions(encoder_of(model), graph.num_features)
+        return needs(layers, len(graph.indices), bounds, number).within(budget)
 
     def describe(self, plan: Plan, fanouts: list[int]) -> list[str]:
         graph = self.objective.graph

@@ -1,7 +1,7 @@
 """This worker among all workers of a plan: its connections, who draws with whom, and whose rows it can read."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from weft.features import (
 )
 from weft.graph import Graph
 from weft.keys import Stream
-from weft.nn import takes_types
+from weft.nn import Met, convolutions, takes_types
 from weft.placements import Cooperation, Program, placement_named, vertices_to_replicate
 from weft.plan import Plan, Settings, check_cache
 from weft.sampling import SeedBalance, dealt
@@ -163,7 +163,7 @@ class ManyWorkers(TrainingTeam):
         world: World,
         model: nn.Module,
         lanes: int,
-        costs: Callable[[nn.Module, int], list[tuple[float, float]]],
+        costs: Callable[[Sequence[Met]], list[tuple[float, float]]],
         exchanges: bool,
         apart: bool,
         make: MakeSampler,
@@ -210,7 +210,7 @@ class ManyWorkers(TrainingTeam):
         fanouts: list[int],
         group: list[int],
         model: nn.Module,
-        costs: Callable[[nn.Module, int], list[tuple[float, float]]],
+        costs: Callable[[Sequence[Met]], list[tuple[float, float]]],
         make_sampler: MakeSampler,
     ) -> list[Cooperation]:
         """Who draws together with the others, for each thread that prepares batches."""
@@ -225,7 +225,7 @@ class ManyWorkers(TrainingTeam):
             compute=self.comm,
             places=any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing)),
             types=graph.edge_type is not None and takes_types(model),
-            costs=costs(model, graph.num_features) if by_cost else None,
+            costs=costs(convolutions(model, graph.num_features)) if by_cost else None,
             width=graph.num_features,
             sampler=sampling.sampler,
             seed=settings.optimisation.seed,

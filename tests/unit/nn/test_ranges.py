@@ -3,13 +3,13 @@
 import pytest
 
 from weft.errors import ConfigError
-from weft.nn import build, needs
+from weft.nn import build, convolutions, needs
 
 BOUNDS = (0, 1000, 2500, 4000)
 
 
 def of(name, **options):
-    return needs(build(name, 16, 24, 5, 2, **options), 16, 100_000, BOUNDS, 4)
+    return needs(convolutions(build(name, 16, 24, 5, 2, **options), 16), 100_000, BOUNDS, 4)
 
 
 def test_ranges_divide_what_there_is_an_edge_of():
