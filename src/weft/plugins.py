@@ -47,8 +47,9 @@ class Door(Generic[T]):
             raise ConfigError(self._unknown(name))
         return found
 
-    def find(self, name: str) -> T | None:
-        """The part of this name, or None."""
+    def find(self, named: str | type) -> T | None:
+        """The part of this name, or that serves this class; or None."""
+        name = named if isinstance(named, str) else class_name(named)
         if name not in self._builtin and name not in self._added:
             load_plugins()
         if name in self._builtin:

@@ -63,7 +63,8 @@ def test_what_is_counted_is_what_moves(ranks, parts, placement):
             counted = [
                 np.delete(rows * np.ones(3), world.rank).sum() for rows in (moves.pulled, moves.inputs, moves.pairs)
             ]
-            found.append((counted, [come * (index > 0), come * (index == 0), len(getattr(layer, "at", []))]))
+            arrived = len(layer.home.send) if kind.splits else 0
+            found.append((counted, [come * (index > 0), come * (index == 0), arrived]))
             wanted = needed[own]
         return found
 

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
         to_columns,
         to_owners,
     )
-    from weft.exchange.communicator import Communicator, Portion, SocketTransport, Traffic, sent_whole
+    from weft.exchange.communicator import (
+        Communicator,
+        Portion,
+        Recorded,
+        Recorder,
+        SocketTransport,
+        Traffic,
+        sent_whole,
+    )
     from weft.exchange.connections import SocketConnections
     from weft.exchange.in_process import simulate
     from weft.exchange.listener import given_secret, listening_at, new_secret

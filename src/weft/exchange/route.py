@@ -139,11 +139,11 @@ class Route(Movable):
         """Rows here, each the sum of its copies there."""
         return mirrored(y, partial(self._sum, comm=comm, stage=stage), partial(self._copy, comm=comm, stage=stage))
 
-    def apart(self) -> "Route":
-        """The way of these copies, each to a place of its own, in the order of `send`: its push sums nothing."""
+    def carry(self, y: Tensor, comm: Communicator, stage: str = "exchange") -> Tensor:
+        """Rows of others there, each by itself, in the order of `send`: what a push would sum."""
         at = torch.arange(len(self.send), device=self.send.device)
         ways = self.send_counts, self.receive_counts, self.receive_at
-        return Route(len(at), self.num_there, at, *ways, own_from=at[:0], own_at=at[:0])
+        return Route(len(at), self.num_there, at, *ways, own_from=at[:0], own_at=at[:0]).push(y, comm, stage)
 
     def _copy(self, x: Tensor, comm: Communicator, stage: str) -> Tensor:
         x = x.contiguous()

@@ -119,7 +119,7 @@ def convolution_of(conv: MessagePassing) -> Convolution:
     """How a module runs: as it declares, as the convolution that serves its class does, or as a black box."""
     if split_of(conv) is not None:
         return Declared(conv)
-    kind = plugins.CONVOLUTIONS.find(plugins.class_name(type(conv)))
+    kind = plugins.CONVOLUTIONS.find(type(conv))
     plain = conv.flow == "source_to_target" and not conv.explain and conv.decomposed_layers == 1
     plain = plain and not _has_steps_of_its_own(conv)
     return kind(conv) if kind is not None and plain and kind.serves(conv) else BlackBox(conv)

@@ -93,7 +93,8 @@ class ColumnLayer(Layer):
         return total if bias is None else total + bias
 
     def own(self, x: Tensor) -> Tensor:
-        return self.put_together(x[self.here.own_at], x[self.there.own_at])
+        (own,) = self.put_together([x[self.here.own_at]], [x[self.there.own_at]])
+        return own
 
     def share(self, matrix: Tensor) -> Tensor:
         first, end = self.columns.span
@@ -103,13 +104,10 @@ class ColumnLayer(Layer):
         first, end = self.columns.span
         return x[:, : end - first]
 
-    def put_together(self, here: Tensor, there: Tensor) -> Tensor:
-        """Whole rows of the destinations here, from slices of all destinations' rows."""
-        return self.columns.join(here, self.carried(there))
-
-    def carried(self, there: Tensor) -> Tensor:
-        """Others' slices of the destinations here, from this worker's of others' destinations."""
-        return self.home.apart().push(there, self.comm)
+    def put_together(self, here: list[Tensor], there: list[Tensor]) -> list[Tensor]:
+        """Whole rows of the destinations here, from slices of all destinations' rows: of several kinds in one message."""
+        theirs = self.home.carry(torch.cat(there, 1), self.comm).chunk(len(there), 1)
+        return [self.columns.join(mine, others) for mine, others in zip(here, theirs, strict=True)]
 
     def added_up(self, here: Tensor, there: Tensor) -> Tensor:
         """Rows of the destinations here, from shares of all destinations' rows."""

@@ -252,7 +252,7 @@ class SplitLayer(Layer):
 
     def carried(self, partial: Tensor) -> Tensor:
         """Partial rows of others' destinations -> those of the destinations here (`home.send`), each by itself."""
-        return self.home.apart().push(partial, self.comm)
+        return self.home.carry(partial, self.comm)
 
 
 @dataclass

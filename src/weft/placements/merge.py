@@ -75,18 +75,17 @@ class Merge(ABC):
             raise ModelError(
                 f"{self} needs whole rows, so its layer can't be placed by columns: place it local, pull or push"
             )
-        here, there = (self.over(edges, x, x[edges.own_at]) for edges in (layer.here, layer.there))
-        return layer.put_together(here, there)
+        here, there = ([self.over(edges, x, x[edges.own_at])] for edges in (layer.here, layer.there))
+        (merged,) = layer.put_together(here, there)
+        return merged
 
     def columns_with_own(self, layer: "ColumnLayer", x: Tensor) -> tuple[Tensor, Tensor]:
         """In one message."""
         if not self.columnwise:
             return self.columns(layer, x), layer.own(x)
         owns = [(edges, x[edges.own_at]) for edges in (layer.here, layer.there)]
-        here, there = (torch.cat([self.over(edges, x, own), own], 1) for edges, own in owns)
-        theirs = layer.carried(there)
-        pairs = zip(here.chunk(2, 1), theirs.chunk(2, 1), strict=True)
-        merged, own = (layer.columns.join(mine, others) for mine, others in pairs)
+        here, there = ([self.over(edges, x, own), own] for edges, own in owns)
+        merged, own = layer.put_together(here, there)
         return merged, own
 
     def shares(self, layer: "ColumnLayer", x: Tensor) -> Tensor:

@@ -112,16 +112,18 @@ class Plan:
             raise ConfigError(f"the plan {path} must be a table of keys, such as layers and seeds")
         return cls.from_dict(data)
 
-    def text(self, usual: Mapping[str, object]) -> str:
-        """The plan as `--plan` takes it: placements, and the options that differ from the usual ones."""
-        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "layers"}
-        other = {name: value for name, value in values.items() if value != usual[name]}
-        words = [f"{name}={_said(name, value)}" for name, value in other.items()]
-        return " ".join(["+".join(self.layers), *words])
+    def text(self, preferred: Mapping[str, object]) -> str:
+        """The plan as `--plan` takes it: placements, and the options that are neither preferred nor the usual ones."""
+        return self._text({**preferred, "scope": self.scope, "seeds": usual_seeds(self.layers, self.scope)})
+
+    def _text(self, known: Mapping[str, object]) -> str:
+        """The plan with its options, but for those that have defaults, or are known to be so."""
+        usual = {**{one.name: one.default for one in fields(self)[1:]}, **known}
+        other = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
+        return " ".join(["+".join(self.layers), *(f"{name}={_said(name, value)}" for name, value in other.items())])
 
     def __str__(self) -> str:
-        seeds = "home" if self.scope == "graph" else None  # said of mini-batches, whichever way they are
-        return self.text({one.name: one.default for one in fields(self)} | {"seeds": seeds})
+        return self._text({"seeds": "home" if self.scope == "graph" else None})  # said of mini-batches either way
 
 
 _OPTIONS = {one.name: one for one in fields(PlanSettings) if hasattr(Plan, one.name)}  # which settings are too

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.exchange import sent_whole
 from weft.graph import Graph
-from weft.placements import INPUT, OWNER, REQUEST, Held, Moves, Placement, placement_named
+from weft.placements import OWNER, REQUEST, Held, Moves, Placement
 from weft.plan import Plan
 from weft.planner.counts import HOME, SPREAD, CountedBatch, Drawn, Key, PlacedHop
 from weft.planner.model_cost import LayerCost, LayerMessages
@@ -147,15 +147,16 @@ class SlicedPart:
         return counted.sliced(self)
 
 
-PlanPart = PlanLayer | SlicedPart
+@dataclass(frozen=True)
+class Step:
+    """What every batch takes besides its layers: gradients that are summed."""
+
+    def load(self, counted: "Counted") -> Load:
+        """The same for all plans."""
+        return counted.step()
 
 
-def layers_of(plan: Plan) -> list[PlanLayer]:
-    """The layers of a plan, from the seeds to the inputs."""
-    top, kinds = len(plan.layers) - 1, [placement_named(name) for name in plan.layers]
-    held = [INPUT, *(plan.held(depth) for depth in range(1, len(kinds) + 1))]
-    ways = [(layer, kinds[layer], held[layer + 1], held[layer]) for layer in range(top, -1, -1)]
-    return [PlanLayer.of(*way, way[0] == top, vars(plan)) for way in ways]
+PlanPart = PlanLayer | SlicedPart | Step
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ class Counted:
         self._team = {"all": np.ones_like(self._near), "host": self._near}[group]  # of each worker
 
     def step(self) -> Load:
-        """What every batch takes besides its layers: gradients that are summed."""
+        """The load of what every batch takes besides its layers."""
         load, size = Load.of(self._workers), self._setting.parameters
         load.units["sync"]["sum"] += size
         load.sum("sync", np.full(self._workers, size), np.ones_like(self._team))

@@ -13,7 +13,6 @@ piece is a share of one with as many; what does not depend on rows is the proces
 
 import copy
 import inspect
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +20,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from resource import RUSAGE_SELF, getrusage
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +28,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.devices import finished
 from weft.errors import ModelError
-from weft.exchange import Communicator, Route, gather_rows
+from weft.exchange import Communicator, Recorder, Route, gather_rows
 from weft.graph import Graph
 from weft.nn import BlackBox, BlockModel, Convolution, Handle, Met, Pass, convolve, merged
 from weft.placements import (
@@ -105,40 +103,6 @@ class Message:
         str, float
     ]  # by kind: others' rows, destinations' own, partial ones, those by column; summed ones (all)
     back: bool = False
-
-
-class Recorded(NamedTuple):
-    """What one worker was asked to exchange: rows of so many bytes."""
-
-    sent: int
-    came: int
-    row: float
-    summed: bool = False  # over the workers: none come
-
-
-class Recorder(Communicator):
-    """A comm of workers of whom only one is there: what is sent is written down, what comes is zero."""
-
-    def __init__(self, rank: int = 0, size: int = 2) -> None:
-        super().__init__(rank, size)
-        self.exchanges: list[Recorded] = []
-        self.meanwhile = 0.0  # processor seconds that went by between an exchange's begin and the wait for it
-
-    def begin(
-        self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str, exact: bool = False
-    ) -> Callable[[], Tensor]:
-        self.exchanges.append(Recorded(sum(send), sum(receive), float(x.element_size() * math.prod(x.shape[1:]))))
-        out, begun = x.new_zeros(sum(receive), *x.shape[1:]), time.thread_time()
-
-        def wait() -> Tensor:
-            self.meanwhile += time.thread_time() - begun
-            return out
-
-        return wait
-
-    def sum(self, x: Tensor, stage: str = "exchange") -> Tensor:
-        self.exchanges.append(Recorded(len(x), 0, float(x.element_size() * math.prod(x.shape[1:])), summed=True))
-        return x
 
 
 def model_cost(

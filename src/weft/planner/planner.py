@@ -143,7 +143,7 @@ class Planner:
         A plan that does not fit memory is tried with fewer batches prepared ahead.
         """
         space = self.space
-        for plan, price in space.prices(options, cluster).best(space.layers(options), options, _KEPT):
+        for plan, price in space.best(options, cluster, _KEPT):
             depths = [depth for depth in space.choices.get("prefetch", ()) if depth <= plan.prefetch]
             for light in (replace(plan, prefetch=depth) for depth in depths or [plan.prefetch]):
                 takes = space.takes(light, price, cluster)

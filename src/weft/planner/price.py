@@ -19,9 +19,8 @@ import numpy as np
 from weft.placements import OWNER, REQUEST, Held
 from weft.plan import Plan
 from weft.planner.answer import STAGES
-from weft.planner.loads import Counted, Load, PlanLayer, PlanPart
+from weft.planner.loads import Counted, Load, PlanLayer, PlanPart, Step
 from weft.planner.task import Options
-from weft.threads import cached_property
 
 if TYPE_CHECKING:
     from weft.planner.cost import Prices
@@ -101,11 +100,6 @@ class Priced:
         self.mean, self.prices, self._each = mean, prices, each
         self._found: dict[PlanPart, Price] = {}
 
-    @cached_property
-    def step(self) -> Price:
-        """What every batch costs besides its layers."""
-        return self.prices.of(self.mean.step())
-
     def part(self, part: PlanPart) -> Price:
         """A part's price."""
         if part not in self._found:
@@ -115,15 +109,16 @@ class Priced:
 
     def whole(self, parts: Iterable[PlanPart]) -> Price:
         """The price of a plan of these parts."""
-        return sum(map(self.part, parts), self.step)
+        return sum(map(self.part, (Step(), *parts)), NOTHING)
 
     def best(self, layers: list[list[PlanLayer]], options: Options, most: int) -> list[tuple[Plan, Price]]:
         """Plans with these options (Plan's fields) that may be the fastest, of layers that can be placed so."""
-        return [(plan, price + self.step) for plan, price in best_plans(layers, self.part, options, most)]
+        step = self.part(Step())
+        return [(plan, price + step) for plan, price in best_plans(layers, self.part, options, most)]
 
     def loads(self, parts: Iterable[PlanPart]) -> list[Load]:
         """What workers do in the mean batch of a plan of these parts."""
-        return [self.mean.step(), *(part.load(self.mean) for part in parts)]
+        return [part.load(self.mean) for part in (Step(), *parts)]
 
 
 def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, ahead: bool) -> float:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from weft.errors import ModelError
-from weft.exchange import Background
+from weft.exchange import Background, Recorded, Recorder
 from weft.graph import Graph
 from weft.nn import Convolution, shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.loads import SlicedPart
-from weft.planner.model_cost import FEW, MOST, LayerCost, Recorded, Recorder, dtype_of, random_block, run_layer, timed
+from weft.planner.model_cost import FEW, MOST, LayerCost, dtype_of, random_block, run_layer, timed
 from weft.sampling import Block
 
 _EDGES = 400_000  # of a run at most

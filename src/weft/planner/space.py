@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 from typing import Any, ClassVar, NamedTuple, Self
@@ -21,15 +21,15 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback
 from weft.nn import Decoupled, convolutions, crossing_costs, takes_types
-from weft.placements import INPUT, OWNER, REQUEST, Held, Placement, all_placements
-from weft.plan import NAMED, Plan, check_cache, usual_seeds
+from weft.placements import INPUT, OWNER, REQUEST, Held, Placement, all_placements, placement_named
+from weft.plan import NAMED, Plan, check_cache
 from weft.planner.answer import OnDevice
 from weft.planner.cluster import Cluster, device_of
 from weft.planner.cost import Prices
 from weft.planner.counts import Counts, PlacedHop, held_below, shapes_of
 from weft.planner.device_cost import DevicePrices
 from weft.planner.dry_run import DryRun
-from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting, layers_of
+from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting
 from weft.planner.model_cost import ModelCost, messages_of_layers, model_cost
 from weft.planner.price import Price, Priced
 from weft.planner.task import Choices, Options, Sampling, Task, Workers
@@ -200,6 +200,10 @@ class Space(ABC):
         """What a mean batch of a plan costs."""
         return self.prices(vars(plan), cluster).whole(self.parts(plan))
 
+    def best(self, options: Options, cluster: Cluster, most: int) -> list[tuple[Plan, Price]]:
+        """Plans with these options that may be the fastest, of at most so many beginnings of each kind a layer."""
+        return self.prices(options, cluster).best(self.layers(options), options, most)
+
     def prices(self, options: Options, cluster: Cluster) -> Priced:
         """What the parts of plans with these options cost on a cluster; known as long as it is the same one."""
         if self._cluster is not cluster:
@@ -239,10 +243,7 @@ class Space(ABC):
         for name, known in self.named.items():
             if known == plan:
                 return name
-        usual = {field.name: field.default for field in fields(Plan)} | {
-            name: of[0] for name, of in self.choices.items()
-        }
-        return plan.text(usual | {"scope": plan.scope, "seeds": usual_seeds(plan.layers, plan.scope)})
+        return plan.text({name: preferred for name, (preferred, *_) in self.choices.items()})
 
     def _with_choices(self, make: Callable[..., Plan]) -> Plan:
         """A plan with the preferred values of its options, as far as they mean something to it; seeds are its own."""
@@ -260,6 +261,14 @@ class Space(ABC):
             if getattr(plan, name) not in values:
                 return f"has {name} = {getattr(plan, name)!r}, while {name} = {values[0]!r} is set"
         return None
+
+
+def layers_of(plan: Plan) -> list[PlanLayer]:
+    """The layers of a plan, from the seeds to the inputs."""
+    top, kinds = len(plan.layers) - 1, [placement_named(name) for name in plan.layers]
+    held = [INPUT, *(plan.held(depth) for depth in range(1, len(kinds) + 1))]
+    ways = [(layer, kinds[layer], held[layer + 1], held[layer]) for layer in range(top, -1, -1)]
+    return [PlanLayer.of(*way, way[0] == top, vars(plan)) for way in ways]
 
 
 def _preferred(held: frozenset[Held]) -> list[Held]:

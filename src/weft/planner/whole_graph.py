@@ -21,12 +21,12 @@ from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, ver
 from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.counts import HOME, CountedBatch, Counts, Key, ways
 from weft.planner.dry_run import RowCosts, Traversal
-from weft.planner.loads import PlanLayer, PlanPart, SlicedPart, layers_of
+from weft.planner.loads import PlanLayer, PlanPart, SlicedPart
 from weft.planner.model_cost import LayerCost
 from weft.planner.price import Price
 from weft.planner.reads import Members
 from weft.planner.slice_bench import attending, merges_once, mixing, sliced
-from weft.planner.space import Space
+from weft.planner.space import Space, layers_of
 from weft.planner.task import Choices, Options, Task, Workers
 from weft.sampling import NeighborSampler
 

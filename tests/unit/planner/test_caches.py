@@ -9,7 +9,7 @@ from test_options import cluster, graph  # noqa: F401
 from weft.exchange import Owners
 from weft.plan import Settings, plan_of
 from weft.planner import Planner, Workers
-from weft.planner.loads import layers_of
+from weft.planner.space import layers_of
 from weft.training import make_model
 from weft.training.planning import task_of
 

@@ -19,7 +19,7 @@ from weft.plan import Plan, Settings
 from weft.planner import Cluster, Host, Planner, Workers
 from weft.planner.cluster import Device
 from weft.planner.counts import OWNER, SPREAD, Key
-from weft.planner.loads import layers_of
+from weft.planner.space import layers_of
 from weft.sampling import Batches, DeviceLists, NeighborSampler, dealt
 from weft.training import make_model
 from weft.training.planning import task_of

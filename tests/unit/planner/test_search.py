@@ -8,9 +8,8 @@ import pytest
 from weft.errors import ConfigError
 from weft.placements import all_placements
 from weft.plan import Plan
-from weft.planner.loads import layers_of
 from weft.planner.price import NOTHING, Price, best_plans, epoch_seconds
-from weft.planner.space import MiniBatches
+from weft.planner.space import MiniBatches, layers_of
 from weft.plugins import PLACEMENTS
 
 
