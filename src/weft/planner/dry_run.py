@@ -76,13 +76,13 @@ class Traversal:
         self._kept: dict[Key, np.ndarray] = {}  # what its caches hold, in the last batch that was counted with them
         self._fetches: list[_Fetch] = []  # of layers that are new
 
-    def begin(self, seeds: np.ndarray, batch: int) -> None:
-        """Take the seeds that the team got of a batch."""
+    def begin(self, seeds: np.ndarray, spread: np.ndarray, batch: int) -> None:
+        """Take the seeds that the team got of a batch; `spread`: the member of each, where they are dealt out."""
         self._number, self._hop = batch, 0
         self.batches.append(CountedBatch(np.zeros(0), np.zeros(1)))
         homes = self._answers(seeds)
         self._wanted = {
-            SPREAD: seeds[dealt(len(seeds), self._members.owners.shares) == self._member],
+            SPREAD: seeds[spread == self._member],
             HOME: seeds[self._homes(seeds, homes) == self._member],
             OWNER: seeds[homes == self._member],
         }
@@ -293,6 +293,7 @@ class DryRun:
         self._comms = {"all": workers.comm, "host": comm_of_host}
         self._comm = self._comms[group]
         self._shares = np.array([workers.owners.shares[[*members]].sum() for members in self._teams])
+        self._owners = [workers.owners.among(members) for members in self._teams]
         self._of_team = {worker: number for number, members in enumerate(self._teams) for worker in members}
         self._looked = 0  # batches
         self._tells_edges, self._of_host = on_device and bool(self._rooms), of_host and bool(self._rooms)
@@ -301,8 +302,8 @@ class DryRun:
         for worker in workers.here:
             team = self._of_team[worker]
             ranks = self._teams[team]
-            owners, host = workers.owners.among(ranks), sorted(workers.near[worker])
-            members = Members(owners, workers.owners, ranks, ranks.index(worker), host, divide, on_device)
+            host = sorted(workers.near[worker])
+            members = Members(self._owners[team], workers.owners, ranks, ranks.index(worker), host, divide, on_device)
             sampler = make_sampler(
                 sampling.sampler,
                 graph,
@@ -357,8 +358,11 @@ class DryRun:
         """Look at a batch; how many rows it reaches."""
         seeds = self._batches[number].astype(self._graph.indices.dtype)
         turns = dealt(len(seeds), self._shares)
+        of_teams = [np.ascontiguousarray(seeds[turns == team]) for team in range(len(self._teams))]
+        spread = [*map(dealt, map(len, of_teams), (owners.shares for owners in self._owners))]
         for worker, traversal in self._traversals.items():
-            traversal.begin(np.ascontiguousarray(seeds[turns == self._of_team[worker]]), number)
+            team = self._of_team[worker]
+            traversal.begin(of_teams[team], spread[team], number)
         for _ in range(self._layers):
             told = self._told({worker: [one.draw()] for worker, one in self._traversals.items()})
             for worker, traversal in self._traversals.items():

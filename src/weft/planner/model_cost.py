@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from resource import RUSAGE_SELF, getrusage
 
 import numpy as np
@@ -44,7 +44,6 @@ from weft.placements import (
     Placement,
     Program,
     WholeLayer,
-    all_placements,
     column_layer,
     rehearsed_layer,
     split_layer,
@@ -168,7 +167,7 @@ class _Bench:
         self._held = max(self._destinations, int(shape.held * scale))
         self._away, self._pairs = int(shape.pushed * self._edges), int(shape.pairs * scale)
         self._others = min(int(shape.away * scale), self._destinations)
-        self._columns = ColumnSpan(0, workers, width)
+        self._columns, self._comm = ColumnSpan(0, workers, width), Recorder()
         self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype_of(conv), device=device)
 
     def whole(self) -> list[float]:
@@ -203,12 +202,11 @@ class _Bench:
                 own = Route(self._held, self._destinations, none, [0, 0], [0, self._others], come, stay, stay)
                 here = EdgesById(block, src_ids=ids, dst_ids=ids[: self._destinations])
             at = torch.arange(self._pairs) % self._destinations
-            comm = Recorder()
-            layer = split_layer(here, there, at, (None, own), comm).to(self._device)
+            layer = split_layer(here, there, at, (None, own), self._comm).to(self._device)
             took = self._try(layer, self._x)
             figures.append(max(0.0, took - by_both) / self._edges)
             if took:
-                meanwhile = took * self._meanwhile(layer, comm) / max(1, self._edges - self._away)
+                meanwhile = took * self._meanwhile(layer) / max(1, self._edges - self._away)
         return [*figures, self._by_column() if self._depth == 0 else 0.0, *meanwhile]
 
     def _by_column(self) -> float:
@@ -218,14 +216,12 @@ class _Bench:
         here = random_block(rows, destinations, edges)
         there = random_block(rows, destinations * (size - 1), edges * (size - 1))
         at = torch.arange(destinations).repeat(size - 1)
-        layer = column_layer(here, there, (torch.arange(destinations), at), at, self._columns, Recorder()).to(
-            self._device
-        )
-        whole = self._try(layer, self._x.new_ones(rows, self._columns.width))
+        layer = column_layer(here, there, (torch.arange(destinations), at), at, self._columns, self._comm)
+        whole = self._try(layer.to(self._device), self._x.new_ones(rows, self._columns.width))
         return max(0.0, whole - self._time(self._layer(FEW, FEW, 0))) / (edges * size)
 
     def _layer(self, sources: int, destinations: int, edges: int) -> WholeLayer:
-        return WholeLayer(random_block(sources, destinations, edges)).to(self._device)
+        return _whole_layer(sources, destinations, edges).to(self._device)
 
     def _try(self, layer: Layer, x: Tensor) -> float:
         try:
@@ -237,9 +233,9 @@ class _Bench:
         rows = self._rows(layer, x)
         return timed(lambda: run_layer(self._graph, self._convolution, layer, rows, self._depth), self._device)
 
-    def _meanwhile(self, layer: Layer, comm: Recorder) -> np.ndarray:
+    def _meanwhile(self, layer: Layer) -> np.ndarray:
         """The shares of a run in which its exchanges go on, forward and backward, while something is computed."""
-        rows, took, shares = self._rows(layer), 0.0, np.zeros(2)
+        rows, comm, took, shares = self._rows(layer), self._comm, 0.0, np.zeros(2)
         for _ in range(_FEWEST):
             begun, comm.meanwhile = time.thread_time(), 0.0
             out = run_forward(self._graph, self._convolution, layer, rows, self._depth)
@@ -266,9 +262,7 @@ def step_time(graph: Graph, model: nn.Module, width: int, rows: list[int], devic
     """What a whole step takes without edges, with so many rows before and after each layer; `width`: of the inputs."""
     rows = [max(rows[at:]) for at in range(len(rows))]
     vertices = [_vertices(graph, count) for count in rows]
-    layers: list[Layer] = [
-        WholeLayer(random_block(sources, rows[at + 1], 0), vertices[at]) for at, sources in enumerate(rows[:-1])
-    ]
+    layers: list[Layer] = [_whole_layer(sources, destinations, 0) for sources, destinations in pairwise(rows)]
     program = Program(layers, vertices, vertices, graph, comm=layers[0].comm).to(device)
     runner = BlockModel(model)
     x = torch.ones(rows[0], width, dtype=dtype_of(model), device=device)
@@ -282,11 +276,13 @@ def step_time(graph: Graph, model: nn.Module, width: int, rows: list[int], devic
     return timed(step, device)
 
 
-def messages_of_layers(graph: Graph, layers: Sequence[Met], workers: int) -> LayerMessages:
+def messages_of_layers(
+    graph: Graph, layers: Sequence[Met], placements: Sequence[Placement], workers: int
+) -> LayerMessages:
     """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not."""
     return {
         (depth, kind.name, by_request): messages_of(graph, layer, depth, kind, by_request, workers)
-        for (depth, layer), kind in product(enumerate(layers), all_placements())
+        for (depth, layer), kind in product(enumerate(layers), placements)
         for by_request in (True, False)
         if not depth or kind.takes != {INPUT}
     }
@@ -376,6 +372,10 @@ def _piece(device: torch.device) -> Callable[[], object]:
 def _pieces(device: torch.device) -> int:
     """How many are timed at once."""
     return 1 if device.type == "cpu" else 4 * _MORE
+
+
+def _whole_layer(sources: int, destinations: int, edges: int) -> WholeLayer:
+    return WholeLayer(random_block(sources, destinations, edges))
 
 
 def random_block(sources: int, destinations: int, edges: int) -> Block:

@@ -96,7 +96,7 @@ class Space(ABC):
         self.depth = len(found)
         shapes = shapes_of(self.counted.batch, self.depth)
         self.model: ModelCost = model_cost(graph, model, found, shapes, self.size, comm, self.workers.device)
-        messages = messages_of_layers(graph, found, self.size) if self.size > 1 else {}
+        messages = messages_of_layers(graph, found, self.kinds, self.size) if self.size > 1 else {}
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         values = EdgeValues.of(graph, takes_types(model), places)
         numbers = self.row, graph.indices.itemsize, float(self.model.parameters)
@@ -104,7 +104,7 @@ class Space(ABC):
         self._settings = {group: self.setting for group, _ in self.counts}
         for group in self._settings:
             if (members := self._members[group]) != self.size:
-                sent = messages_of_layers(graph, found, members)
+                sent = messages_of_layers(graph, found, self.kinds, members)
                 self._settings[group] = replace(self.setting, messages=sent)
         self.named = {name: self._with_choices(make) for name, make in self.makers().items()}
         self._cluster: Cluster | None = None  # of which prices are known:

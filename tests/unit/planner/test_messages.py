@@ -5,6 +5,7 @@ from torch_geometric.nn.models import GAT, GraphSAGE
 
 from weft.graph import communities
 from weft.nn import convolutions
+from weft.placements import all_placements
 from weft.planner.model_cost import Message, messages_of_layers
 
 WIDTH, WORKERS = 12, 3
@@ -18,7 +19,7 @@ def graph(tmp_path_factory):
 
 
 def test_what_is_found(graph):
-    found = messages_of_layers(graph, convolutions(GraphSAGE(WIDTH, 8, 2, 3), WIDTH), WORKERS)
+    found = messages_of_layers(graph, convolutions(GraphSAGE(WIDTH, 8, 2, 3), WIDTH), all_placements(), WORKERS)
     assert found[0, "local", True] == found[0, "pull", False] == []  # inputs are fetched, before the layer
     assert found[1, "pull", False] == [Message({"pulled": 12.0}), Message({"pulled": 12.0}, back=True)]
     assert found[0, "push", False] == [Message({"pairs": 48.0})]  # sums of raw inputs, which are narrower
@@ -26,4 +27,4 @@ def test_what_is_found(graph):
 
 def test_what_can_not_be_placed_is_said(graph):
     found = convolutions(GAT(WIDTH, 8, 2, 3, aggr="max"), WIDTH)
-    assert messages_of_layers(graph, found, WORKERS)[1, "push", False] is None
+    assert messages_of_layers(graph, found, all_placements(), WORKERS)[1, "push", False] is None
