@@ -25,40 +25,36 @@ def rehearsed_layer(
     `first`: does it take the inputs, which are fetched before? `by_request`: are its destinations' rows where they were
     requested, not at their owners?
     """
-    loops, here = torch.arange(DESTINATIONS), torch.arange(HERE)
     if placement.only_first:
+        loops = torch.arange(DESTINATIONS)
         block, none = _one_each(HERE), torch.empty(0, dtype=torch.int64)
         at = loops.repeat(columns.size - 1)
         return column_layer(block, _no_edges(HERE), (loops, none), at, columns, comm)
     pulls = placement.pulls and not first
     total = HERE + int(pulls) * PULLED
     pull_route = _coming(HERE, total, PULLED) if pulls else None
-    own = None
-    if by_request and (placement.splits or pulls):
-        come, stay = torch.arange(OWN), torch.arange(OWN, DESTINATIONS)
-        nothing = torch.empty(0, dtype=torch.int64)
-        own = Route(HERE, DESTINATIONS, nothing, [0, 0], [0, OWN], come, stay, stay)
-    ids = torch.arange(total)
     if not placement.splits:
-        return WholeLayer(_one_each(total), ids, pull_route, own, comm)
-    edges = Edges(_one_each(total)) if own is None else EdgesById(_one_each(total), src_ids=ids, dst_ids=loops)
+        own = _own(HERE, DESTINATIONS, OWN) if by_request and pulls else None
+        return WholeLayer(_one_each(total), torch.arange(total), pull_route, own, comm)
     at = torch.arange(PAIRS) % DESTINATIONS
-    return split_layer(edges, _no_edges(len(here)), at, (pull_route, own), comm)
+    return split_layer(_one_each(total), _no_edges(HERE), at, comm, OWN if by_request else None, pull_route)
 
 
 def split_layer(
-    here: Edges,
-    there: Block,
-    at: Tensor,
-    routes: tuple[Route | None, Route | None] = (None, None),
-    comm: Communicator | None = None,
+    here: Block, there: Block, at: Tensor, comm: Communicator, others: int | None = None, pulls: Route | None = None
 ) -> SplitLayer:
-    """A layer with edges of the other worker's; its partial rows come for the destinations `at`. `routes`: pulls, own."""
-    home = _home(here.block.num_dst, there.num_dst, at)
-    ids = torch.arange(there.num_dst)
-    others = OthersEdges(there, keys=ids, src_ids=torch.arange(there.num_src), dst_ids=ids)
-    degrees = torch.ones(here.block.num_dst, dtype=torch.int64)
-    return SplitLayer(here, others, degrees, torch.arange(here.block.num_src), home, *routes, comm=comm)
+    """A layer with edges of the other worker's; its partial rows come for the destinations `at`.
+
+    `others`: how many destinations' own rows come from there; None: rows are with their owners.
+    """
+    destinations, rows, ids = here.num_dst, torch.arange(here.num_src), torch.arange(there.num_dst)
+    mine, own = Edges(here), None
+    if others is not None:
+        mine = EdgesById(here, src_ids=rows, dst_ids=rows[:destinations])
+        own = _own(there.num_src, destinations, others)
+    theirs = OthersEdges(there, keys=ids, src_ids=torch.arange(there.num_src), dst_ids=ids)
+    degrees, home = torch.ones(destinations, dtype=torch.int64), _home(destinations, len(ids), at)
+    return SplitLayer(mine, theirs, degrees, rows, home, pulls, own, comm)
 
 
 def column_layer(
@@ -77,6 +73,12 @@ def column_layer(
 def _home(destinations: int, partial: int, at: Tensor) -> Route:
     """The way of partial rows home."""
     return Route(destinations, partial, at, [0, len(at)], [0, partial], None, at[:0], at[:0])
+
+
+def _own(here: int, destinations: int, others: int) -> Route:
+    """The way of the destinations' own rows, of which the first ones come from the other worker."""
+    come, stay = torch.arange(others), torch.arange(others, destinations)
+    return Route(here, destinations, come[:0], [0, 0], [0, others], come, stay, stay)
 
 
 def _coming(here: int, total: int, rows: int) -> Route:

@@ -148,7 +148,7 @@ class SlicedPart:
 
 
 @dataclass(frozen=True)
-class Step:
+class RestOfStep:
     """What every batch takes besides its layers: gradients that are summed."""
 
     def load(self, counted: "Counted") -> Load:
@@ -156,7 +156,7 @@ class Step:
         return counted.step()
 
 
-PlanPart = PlanLayer | SlicedPart | Step
+PlanPart = PlanLayer | SlicedPart | RestOfStep
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.devices import finished
 from weft.errors import ModelError
-from weft.exchange import Communicator, Recorder, Route, gather_rows
+from weft.exchange import Communicator, Recorder, gather_rows
 from weft.graph import Graph
 from weft.nn import BlackBox, BlockModel, Convolution, Handle, Met, Pass, convolve, merged
 from weft.placements import (
@@ -38,8 +38,6 @@ from weft.placements import (
     PAIRS,
     PULLED,
     ColumnSpan,
-    Edges,
-    EdgesById,
     Layer,
     Placement,
     Program,
@@ -172,16 +170,15 @@ class _Bench:
 
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
-        fixed = self._time(self._layer(FEW, FEW, 0))
-        by_source = self._time(self._layer(self._sources, FEW, 0))
-        by_both = self._time(self._layer(self._sources, self._destinations, 0))
-        layer = self._layer(self._sources, self._destinations, self._edges)
-        whole = self._time(layer)
+        fixed = self._time(_whole_layer(FEW, FEW, 0))
+        by_source = self._time(_whole_layer(self._sources, FEW, 0))
+        by_both = self._time(_whole_layer(self._sources, self._destinations, 0))
+        layer, x = self._there(_whole_layer(self._sources, self._destinations, self._edges))
+        whole = self._timed(layer, x)
         source = max(0.0, by_source - fixed) / (self._sources - FEW)
         destination = max(0.0, by_both - by_source) / (self._destinations - FEW)
         ahead, asked = 0.0, layer.inputs.asked
         if asked is not None:
-            x = self._x[: self._sources]
             ahead = timed(lambda: asked.ahead(layer.here, x), self._device) / self._edges
         return [fixed, source, destination, max(0.0, whole - by_both) / self._edges, ahead]
 
@@ -190,19 +187,13 @@ class _Bench:
 
         Besides what whole rows cost without any. And of an edge that is not pushed, what is computed while others travel.
         """
-        by_both = self._time(self._layer(self._held, self._destinations, 0))
+        by_both = self._time(_whole_layer(self._held, self._destinations, 0))
         figures, meanwhile = [], np.zeros(2)
-        for by_request in (False, True):
-            block = random_block(self._held, self._destinations, self._edges - self._away)
+        for others in (None, self._others):
+            here = random_block(self._held, self._destinations, self._edges - self._away)
             there = random_block(self._held, max(1, self._pairs), self._away)
-            here, own = Edges(block), None
-            if by_request:
-                ids, none = torch.arange(self._held), torch.arange(0)
-                come, stay = torch.arange(self._others), torch.arange(self._others, self._destinations)
-                own = Route(self._held, self._destinations, none, [0, 0], [0, self._others], come, stay, stay)
-                here = EdgesById(block, src_ids=ids, dst_ids=ids[: self._destinations])
             at = torch.arange(self._pairs) % self._destinations
-            layer = split_layer(here, there, at, (None, own), self._comm).to(self._device)
+            layer = split_layer(here, there, at, self._comm, others)
             took = self._try(layer, self._x)
             figures.append(max(0.0, took - by_both) / self._edges)
             if took:
@@ -217,11 +208,8 @@ class _Bench:
         there = random_block(rows, destinations * (size - 1), edges * (size - 1))
         at = torch.arange(destinations).repeat(size - 1)
         layer = column_layer(here, there, (torch.arange(destinations), at), at, self._columns, self._comm)
-        whole = self._try(layer.to(self._device), self._x.new_ones(rows, self._columns.width))
-        return max(0.0, whole - self._time(self._layer(FEW, FEW, 0))) / (edges * size)
-
-    def _layer(self, sources: int, destinations: int, edges: int) -> WholeLayer:
-        return _whole_layer(sources, destinations, edges).to(self._device)
+        whole = self._try(layer, self._x.new_ones(rows, self._columns.width))
+        return max(0.0, whole - self._time(_whole_layer(FEW, FEW, 0))) / (edges * size)
 
     def _try(self, layer: Layer, x: Tensor) -> float:
         try:
@@ -230,27 +218,30 @@ class _Bench:
             return 0.0
 
     def _time(self, layer: Layer, x: Tensor | None = None) -> float:
-        rows = self._rows(layer, x)
-        return timed(lambda: run_layer(self._graph, self._convolution, layer, rows, self._depth), self._device)
+        return self._timed(*self._there(layer, x))
+
+    def _timed(self, layer: Layer, x: Tensor) -> float:
+        return timed(lambda: run_layer(self._graph, self._convolution, layer, x, self._depth), self._device)
 
     def _meanwhile(self, layer: Layer) -> np.ndarray:
         """The shares of a run in which its exchanges go on, forward and backward, while something is computed."""
-        rows, comm, took, shares = self._rows(layer), self._comm, 0.0, np.zeros(2)
+        (layer, x), comm, took, shares = self._there(layer), self._comm, 0.0, np.zeros(2)
         for _ in range(_FEWEST):
             begun, comm.meanwhile = time.thread_time(), 0.0
-            out = run_forward(self._graph, self._convolution, layer, rows, self._depth)
+            out = run_forward(self._graph, self._convolution, layer, x, self._depth)
             forward = comm.meanwhile
             go_back(out)
             shares += forward, comm.meanwhile - forward
             took += time.thread_time() - begun
         return shares / took
 
-    def _rows(self, layer: Layer, x: Tensor | None = None) -> Tensor:
-        """Rows that go into a layer: some of these, or of whichever."""
+    def _there(self, layer: Layer, x: Tensor | None = None) -> tuple[Layer, Tensor]:
+        """A layer on the device, and rows that go into it: some of these, or of whichever."""
+        layer = layer.to(self._device)
         rows = (self._x if x is None else x)[: layer.here.block.num_src].detach().requires_grad_(self._depth > 0)
         if self._depth == 0:
             layer.inputs.fetched(rows)
-        return rows
+        return layer, rows
 
 
 def most_rows(widths: tuple[int, int], device: torch.device = _CPU) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from weft.placements import OWNER, REQUEST, Held
 from weft.plan import Plan
 from weft.planner.answer import STAGES
-from weft.planner.loads import Counted, Load, PlanLayer, PlanPart, Step
+from weft.planner.loads import Counted, Load, PlanLayer, PlanPart, RestOfStep
 from weft.planner.task import Options
 
 if TYPE_CHECKING:
@@ -109,16 +109,16 @@ class Priced:
 
     def whole(self, parts: Iterable[PlanPart]) -> Price:
         """The price of a plan of these parts."""
-        return sum(map(self.part, (Step(), *parts)), NOTHING)
+        return sum(map(self.part, (RestOfStep(), *parts)), NOTHING)
 
     def best(self, layers: list[list[PlanLayer]], options: Options, most: int) -> list[tuple[Plan, Price]]:
         """Plans with these options (Plan's fields) that may be the fastest, of layers that can be placed so."""
-        step = self.part(Step())
+        step = self.part(RestOfStep())
         return [(plan, price + step) for plan, price in best_plans(layers, self.part, options, most)]
 
     def loads(self, parts: Iterable[PlanPart]) -> list[Load]:
         """What workers do in the mean batch of a plan of these parts."""
-        return [part.load(self.mean) for part in (Step(), *parts)]
+        return [part.load(self.mean) for part in (RestOfStep(), *parts)]
 
 
 def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
