@@ -56,7 +56,7 @@ class Planner:
                 f"the plan {name or plan} has {len(plan.layers)} placements for {space.depth} convolutions: give one "
                 f"for each"
             )
-        name = name or space.name_of(plan)
+        name = name or self._name_of(plan)
         if why := space.impossible(plan):
             return Prediction.none(name, plan, why)
         price = space.price(plan, cluster)
@@ -123,9 +123,23 @@ class Planner:
         if also is not None and also not in found:
             found[also] = self.predict(also, cluster)
         return sorted(
-            (replace(p, excluded=p.excluded or self.space.differs(p.plan)) for p in found.values()),
+            (replace(p, excluded=p.excluded or self._differs(p.plan)) for p in found.values()),
             key=lambda p: (p.excluded is not None, _counts_for(p.plan, p.seconds, p.once, epochs)),
         )
+
+    def _name_of(self, plan: Plan) -> str:
+        """A named plan's name; else its placements, and the options that are not the preferred ones."""
+        for name, known in self.space.named.items():
+            if known == plan:
+                return name
+        return plan.text({name: preferred for name, (preferred, *_) in self.space.choices.items()})
+
+    def _differs(self, plan: Plan) -> str | None:
+        """Where a plan is another than the task asks for."""
+        for name, values in self.space.task.choices.items():
+            if getattr(plan, name) not in values:
+                return f"has {name} = {getattr(plan, name)!r}, while {name} = {values[0]!r} is set"
+        return None
 
     def _searched(self, cluster: Cluster, epochs: int) -> list[Plan]:
         """Plans that may be the best over so many epochs, of all options that are open; the fastest first."""

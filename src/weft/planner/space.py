@@ -238,13 +238,6 @@ class Space(ABC):
         """Do rows travel in half precision?"""
         return wire == "float16" and self.task.dtype == "float32"
 
-    def name_of(self, plan: Plan) -> str:
-        """A named plan's name; else its placements, and the options that are not the preferred ones."""
-        for name, known in self.named.items():
-            if known == plan:
-                return name
-        return plan.text({name: preferred for name, (preferred, *_) in self.choices.items()})
-
     def _with_choices(self, make: Callable[..., Plan]) -> Plan:
         """A plan with the preferred values of its options, as far as they mean something to it; seeds are its own."""
         chosen: dict[str, Any] = {}
@@ -254,13 +247,6 @@ class Space(ABC):
                     make(self.depth, **chosen, **{name: value})
                     chosen[name] = value
         return make(self.depth, **chosen)
-
-    def differs(self, plan: Plan) -> str | None:
-        """Where a plan is another than the task asks for."""
-        for name, values in self.task.choices.items():
-            if getattr(plan, name) not in values:
-                return f"has {name} = {getattr(plan, name)!r}, while {name} = {values[0]!r} is set"
-        return None
 
 
 def layers_of(plan: Plan) -> list[PlanLayer]:
