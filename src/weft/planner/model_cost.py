@@ -30,7 +30,7 @@ from weft.devices import finished
 from weft.errors import ModelError
 from weft.exchange import Communicator, Recorder, gather_rows
 from weft.graph import Graph
-from weft.nn import BlackBox, BlockModel, Convolution, Handle, Met, Pass, convolve, merged
+from weft.nn import BlackBox, BlockModel, Convolution, Handle, Met, Pass, convolution_of, convolve, merged
 from weft.placements import (
     HERE,
     INPUT,
@@ -155,9 +155,9 @@ class _Bench:
     """A copy of one convolution, run by itself on random rows and edges."""
 
     def __init__(self, graph: Graph, layer: Met, depth: int, shape: Shape, workers: int, device: torch.device) -> None:
-        self._convolution, width, out = copy.deepcopy(layer)
-        conv = self._convolution.conv.train().to(device)
-        self._graph, self._depth, self._device, self._most = graph, depth, device, most_rows((width, out), device)
+        conv, width = copy.deepcopy(layer.convolution.conv).train().to(device), layer.wide
+        self._convolution, self._most = convolution_of(conv), most_rows((width, layer.out), device)
+        self._graph, self._depth, self._device = graph, depth, device
         self._sources = max(FEW * 2, min(int(shape.sources), self._most))
         scale = self._sources / max(shape.sources, 1.0)
         self._destinations = max(FEW * 2, min(int(shape.destinations * scale), self._sources))

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GCNConv, MessagePassing
 
 from weft.graph import communities
-from weft.nn import Met, convolution_of
+from weft.nn import Met, Split, convolution_of
 from weft.planner import model_cost
 from weft.planner.counts import Shape
 
@@ -68,6 +68,28 @@ def test_runs_in_which_memory_grew_are_not_counted(machine):
 def test_runs_in_which_memory_always_grows_are_told_all_the_same(machine):
     assert model_cost.timed(lambda: machine.work(30e-3, lambda n: 10_000)) == pytest.approx(30.0)
     assert machine.runs < 50
+
+
+class Declared(MessagePassing):
+    """Says how it can be split by functions that know the module they are of."""
+
+    def __init__(self):
+        super().__init__(aggr="sum")
+        self.lin = torch.nn.Linear(8, 4)
+
+    def forward(self, x, edge_index):
+        return self.lin(self.propagate(edge_index, x=x))
+
+    def weft_split(self):
+        return Split(finish=lambda merged, own: self.lin(merged))
+
+
+def test_a_copy_is_timed_whatever_a_convolution_is_made_of(tmp_path, monkeypatch):
+    graph, conv, ran = communities(tmp_path / "g", vertices=200, edges=1000, width=8), Declared(), []
+    monkeypatch.setattr(model_cost, "timed", lambda run, device: ran.append(run()) or 1.0)
+    bench = model_cost._Bench(graph, Met(convolution_of(conv), 8, 4), 1, Shape(90, 40, 200, 80, 9, 0.5, 9), 4, CPU)
+    bench.whole()
+    assert len(ran) == 4 and all(parameter.grad is None for parameter in conv.parameters())
 
 
 @pytest.mark.parametrize("width", [64, 1024])
