@@ -24,6 +24,9 @@ def test_seeds_are_dealt_by_shares(seed):
     shares, count = shares / shares.sum(), int(rng.integers(0, 400))
     turns = dealt(count, shares)
     assert turns.tolist() == slowly_dealt(count, shares)
+    assert (
+        dealt(count // 2, shares) == turns[: count // 2]
+    ).all()  # smaller batches are dealt as the first of larger ones
     given = np.bincount(turns, minlength=len(shares))
     assert (np.abs(given - count * shares) <= 0.5 + len(shares) / 2 * shares).all()
 
