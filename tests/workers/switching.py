@@ -115,7 +115,8 @@ def tried(graph, world):
         )  # so long that a busy machine is no slower
         for number, plan in enumerate((trainer.parallel, *PLANS[2:4]))
     )
-    trials._COLD, trials._FEW, trials._MANY, trials._COST = 2, 3, 3, 1e9  # a run as short as this is not worth a trial
+    trials._COLD, trials._FEW, trials._LOOK, trials._MANY = 2, 3, 3, 3
+    trials._COST = 1e9  # a run as short as this is not worth a trial
     trial = Trial(others, batches=len(trainer.loader), change=0.0)
     # Should a busy machine have it look again, later, the plan that was found is the best.
     trainer.watch = Watch(first, lambda left: answer_of(*[(trainer.parallel, 1.0)] * 2), trial=trial)

@@ -91,22 +91,21 @@ def label(plan, usual):
 
 def limited(settings, graph, model, world, cluster, comm):
     """The settings with a limit of memory: half of what the fastest plan would take, or what the lightest needs."""
-    from weft.training import planner_for
+    from weft.training import answer_for_all, planner_for
 
-    answer = planner_for(settings, graph, model, world).answer(cluster)
+    answer = answer_for_all(planner_for(settings, graph, model, world), cluster, comm)
     least = min(p.memory for p in answer.predictions if p.excluded is None)
-    limit = comm.share(str(max(TIGHT * answer.best.memory, ROOM * least) / 1e6).encode()).decode()
-    return settings.changed(memory=f"{limit}MB")
+    return settings.changed(memory=f"{max(TIGHT * answer.best.memory, ROOM * least) / 1e6}MB")
 
 
 def ask(trainer, settings, graph, model, world, job):
     """The planner's answer and what it took, the plans that it finds fastest (its choice first) or that a run tries, the one
     that the run goes on by, what predicts others, and the sizes of caches that it looks at.
 
-    All workers ask; they go by what the first was told.
+    All workers ask together.
     """
     from weft.planner import read_cluster
-    from weft.training import planner_for
+    from weft.training import answer_for_all, planner_for
     from weft.training.start import watch_over
 
     cluster, comm = read_cluster(Path(job["cluster"])), trainer.run.comm
@@ -114,12 +113,11 @@ def ask(trainer, settings, graph, model, world, job):
     comm.barrier()
     start = time.perf_counter()
     planner = planner_for(settings, graph, model, world)
-    answer = planner.answer(cluster)
+    answer = answer_for_all(planner, cluster, comm)
     comm.barrier()
     seconds = time.perf_counter() - start
     others = [p.plan for p in answer.predictions if p.excluded is None and p.plan != answer.best.plan]
-    told = [plan.as_dict() for plan in [answer.best.plan, *others[: _FIELD - 1]]]
-    found = [Plan.from_dict(plan) for plan in json.loads(comm.share(json.dumps(told).encode()))]
+    found = [answer.best.plan, *others[: _FIELD - 1]]
     asked = {"seconds": seconds, "took": answer.took, "looked_at": answer.looked_at, "error": answer.error}
     start = time.perf_counter()
     trainer.use(answer.best.plan)

@@ -1,6 +1,8 @@
 """What the planner says of a plan, and of all plans: plain data that tables, pages and JSON show."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
 
 from weft.plan import Plan
 
@@ -44,6 +46,12 @@ class Prediction:
         nothing = dict.fromkeys(STAGES, 0.0)
         return cls(name, plan, 0.0, nothing, dict.fromkeys(LIMITS, 0.0), nothing, 0.0, 0.0, why)
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """A prediction from plain data."""
+        device = data["device"] and OnDevice(**data["device"])
+        return cls(**{**data, "plan": Plan.from_dict(data["plan"]), "device": device})
+
     @property
     def limit(self) -> str:
         """What holds the epoch up most."""
@@ -76,3 +84,15 @@ class Answer:
     off: float = 0.0  # how far predictions may be off beside each other, as a share
     sweeps: list[Sweep] = field(default_factory=list)
     measured: dict[str, dict[str, float]] = field(default_factory=dict)  # by plan's name: seconds, and by stage
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """An answer from plain data."""
+        predictions = [Prediction.from_dict(one) for one in data["predictions"]]
+        sweeps = [Sweep(**one) for one in data["sweeps"]]
+        best = Prediction.from_dict(data["best"])
+        return cls(**{**data, "best": best, "predictions": predictions, "sweeps": sweeps})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)

@@ -102,10 +102,11 @@ class Space(ABC):
         numbers = self.row, graph.indices.itemsize, float(self.model.parameters)
         self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs)
         self._settings = {group: self.setting for group, _ in self.counts}
+        by_columns = [kind for kind in self.kinds if kind.takes == {INPUT}]  # of which fewer workers have wider ones
         for group in self._settings:
             if (members := self._members[group]) != self.size:
-                sent = messages_of_layers(graph, found, self.kinds, members)
-                self._settings[group] = replace(self.setting, messages=sent)
+                wider = messages_of_layers(graph, found, by_columns, members)
+                self._settings[group] = replace(self.setting, messages=messages | wider)
         self.named = {name: self._with_choices(make) for name, make in self.makers().items()}
         self._cluster: Cluster | None = None  # of which prices are known:
         self._priced: dict[tuple[Any, ...], Priced] = {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         objective_named,
         probabilities,
     )
-    from weft.training.planning import planner_for
+    from weft.training.planning import answer_for_all, planner_for
     from weft.training.rehearsal import measured
     from weft.training.run import Run, parallel
     from weft.training.shards import embed_by_tasks, infer_here, infer_task

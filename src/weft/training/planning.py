@@ -1,5 +1,6 @@
-"""Planning for a run: its settings as the planner's task, and a planner that all workers make together."""
+"""Planning for a run: its settings as the planner's task, a planner that all workers make together, and its answer."""
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +10,13 @@ import torch
 from torch import nn
 
 from weft import _kernels
+from weft.errors import ConfigError
 from weft.exchange import Communicator, World
 from weft.graph import Graph
 from weft.nn import encoder_of, forward_of
 from weft.operations import has_kernels
-from weft.plan import Settings, plan_options
-from weft.planner import Cluster, Planner, Sampling, Task, Workers
+from weft.plan import Plan, Settings, plan_options
+from weft.planner import Answer, Cluster, Planner, Sampling, Task, Workers
 from weft.training.objectives import Objective, objective_for
 from weft.training.staging import device_of
 from weft.training.team import owners_of
@@ -100,3 +102,22 @@ def planner_for(
         for comm in comms:
             comm.close()
         torch.set_num_threads(threads)
+
+
+def answer_for_all(
+    planner: Planner, cluster: Cluster, comm: Communicator, also: Plan | None = None, epochs: int | None = None
+) -> Answer:
+    """What the first worker's planner answers, for all: one searches, and none finds another plan by another rounding.
+
+    `also`, `epochs`: as Planner.answer has them. All workers call this together.
+    """
+    found: dict[str, Any] = {}
+    if comm.rank == 0:
+        try:
+            found = {"answer": planner.answer(cluster, also, epochs).as_dict()}
+        except ConfigError as error:
+            found = {"refused": str(error)}
+    found = json.loads(comm.share(json.dumps(found).encode() if comm.rank == 0 else None))
+    if "refused" in found:
+        raise ConfigError(found["refused"])
+    return Answer.from_dict(found["answer"])

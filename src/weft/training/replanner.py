@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import torch
 
-from weft.planner import Answer, Cluster, Observation, Planner, probe_cluster_again, refined
+from weft.planner import Answer, Cluster, Observation, Planner, probe_cluster_again, refined, shared
+from weft.training.planning import answer_for_all
 from weft.training.trainer import Trainer
 
 Keep = Callable[[Cluster], str]  # keeps what is known of the cluster for later runs, and says where; or nothing
@@ -54,8 +55,10 @@ class Replanner:
     def refined(self, left: int) -> Answer:
         """The answer with work at what the batches took that counted, for so many more epochs. All workers call this."""
         self._seen.append(self._observed())
-        work = refined(replace(self._cluster, work=self._first.work), self._seen)
-        self._cluster = replace(self._cluster, work=work)
+        comm, now = self._trainer.run.comm, None
+        if comm.rank == 0:
+            now = replace(self._cluster, work=refined(replace(self._cluster, work=self._first.work), self._seen))
+        self._cluster = shared(comm, now) or self._cluster
         return self._answer(left)
 
     def _observed(self) -> Observation:
@@ -75,4 +78,5 @@ class Replanner:
         return self._keep(replace(self._cluster, work=work))
 
     def _answer(self, left: int) -> Answer:
-        return self._planner.answer(self._cluster, also=self._trainer.parallel, epochs=left)
+        comm, present = self._trainer.run.comm, self._trainer.parallel
+        return answer_for_all(self._planner, self._cluster, comm, present, left)

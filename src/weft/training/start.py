@@ -31,7 +31,7 @@ from weft.training.events import Event, Notice, Planned
 from weft.training.loader import check_alike
 from weft.training.models import make_model, plan_for
 from weft.training.objectives import Objective, objective_for
-from weft.training.planning import planner_for
+from weft.training.planning import answer_for_all, planner_for
 from weft.training.rehearsal import rehearse
 from weft.training.replanner import Keep, Replanner
 from weft.training.settling import Settling
@@ -66,7 +66,7 @@ def trainer_for(
         cluster, keep = _cluster(settings, world, tell)
         with world.during("planning"):
             planner = planner_for(settings, graph, model, world, objective, cluster)
-    answer = planner.answer(cluster)
+            answer = _answer(planner, cluster, world)
     tell(Planned(answer))
     start = time.perf_counter()
     trainer = Trainer(graph, model, settings, listen, world, answer.best.plan, planner.space.reads, objective)
@@ -82,9 +82,17 @@ def expected(graph: Graph, settings: Settings, world: World, tell: Callable[[str
     with _aside(world):
         cluster, _ = _cluster(settings, world, lambda event: tell(event.text) if isinstance(event, Notice) else None)
         planner = planner_for(settings, graph, model, world, objective, cluster)
-    if settings.plan.name == "auto":
-        return planner.answer(cluster).best
+        if settings.plan.name == "auto":
+            return _answer(planner, cluster, world).best
     return planner.predict(plan_for(settings, encoder_of(model), planner.space.depth), cluster)
+
+
+def _answer(planner: Planner, cluster: Cluster, world: World) -> Answer:
+    comm = world.communicator()
+    try:
+        return answer_for_all(planner, cluster, comm)
+    finally:
+        comm.close()
 
 
 def watch_over(
