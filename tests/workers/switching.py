@@ -117,7 +117,7 @@ def tried(graph, world):
     )
     trials._COLD, trials._FEW, trials._LOOK, trials._MANY = 2, 3, 3, 3
     trials._COST = 1e9  # a run as short as this is not worth a trial
-    trial = Trial(others, batches=len(trainer.loader), change=0.0)
+    trial = Trial(others, batches=len(trainer.loader), change=0.0, off=1.0)
     # Should a busy machine have it look again, later, the plan that was found is the best.
     trainer.watch = Watch(first, lambda left: answer_of(*[(trainer.parallel, 1.0)] * 2), trial=trial)
     trainer.watch._pace = Pace(None)  # epochs this short are not predicted

@@ -156,7 +156,7 @@ class MiniBatchMode(Mode):
 
     def watched(self, answer: Answer, change: float) -> Trial | None:
         """Those that may well be the faster ones."""
-        return Trial(rivals(answer), len(self.order), change)
+        return Trial(rivals(answer), len(self.order), change, answer.off)
 
     def _feed(self, model: nn.Module, team: TrainingTeam, store: FeatureStore, reads: np.ndarray | None) -> Feed:
         """Prepared ahead by threads."""

@@ -1,12 +1,13 @@
 """A trial: of plans whose predictions can't tell which is faster, each trains some batches, and the fastest one stays.
 
-All plans train the same model, so trying one costs no more than what it takes longer, and to change to it.
+All plans train the same model, so trying one costs no more than what it takes longer, and to change to it. A plan is tried
+where it is expected to save more than that in what is left of the run.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 
 from weft.plan import Plan
 from weft.planner import Answer, Prediction
@@ -130,9 +131,12 @@ class Trial:
     The first worker's clock and decisions count; the others only know when it decides (`looks`).
     """
 
-    def __init__(self, rivals: Sequence[Prediction], batches: int, change: float) -> None:
-        """`batches`: of an epoch. `change`: seconds that it takes to get ready for another plan."""
-        self.rivals, self.batches, self.change = rivals, batches, change
+    def __init__(self, rivals: Sequence[Prediction], batches: int, change: float, off: float) -> None:
+        """`batches`: of an epoch. `change`: seconds that it takes to get ready for another plan.
+
+        `off`: how far predictions are off beside each other, as a share.
+        """
+        self.rivals, self.batches, self.change, self._off = rivals, batches, change, off
         self._waiting = list(rivals)
         self.tried: list[Timed] = []
         self._times = BatchTimes.at_start(batches)
@@ -191,15 +195,26 @@ class Trial:
         )
 
     def _affordable(self, present: Timed, left: int) -> int:
-        """How many plans may be tried, if they take a little longer than predicted, and the first one is returned to."""
-        first, step = present.prediction, present.seconds
-        spare = _COST * left * step - self.change - first.once
+        """How many plans may be tried: as long as they save more than they cost, as expected, and cost little of the run."""
+        first, step, batches = present.prediction, present.seconds, _MANY // 2
+        back = self.change + first.once  # to return to the first one
+        spare = _COST * left * step - back
         for number, rival in enumerate(self._waiting):
-            longer = max(0.0, rival.seconds / first.seconds - 1) + 1 - WORTH
-            spare -= self.change + rival.once + (rival.plan.prefetch + 2 + _MANY / 2) * step * longer
-            if spare < 0:
+            saves, longer = expected(rival.seconds / first.seconds - 1, math.sqrt(2) * self._off)
+            costs = self.change + rival.once + (rival.plan.prefetch + 2 + batches) * step * longer
+            spare -= costs
+            if spare < 0 or saves * (left - batches) * step < costs + back:
                 return number
         return len(self._waiting)
+
+
+def expected(longer: float, off: float) -> tuple[float, float]:
+    """What a plan is expected to save, and what to take longer, as shares, where it is predicted to take `longer`."""
+    if not off:
+        return max(0.0, -longer), max(0.0, longer)
+    chance = NormalDist()
+    slower = longer * chance.cdf(longer / off) + off * chance.pdf(longer / off)
+    return slower - longer, slower
 
 
 def short(seconds: float) -> str:

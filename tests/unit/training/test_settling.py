@@ -141,7 +141,7 @@ def test_what_was_measured_is_not_tried_again():
     """Once it is settled, plans that are predicted close are tried; gdp, which was in use at first, is known."""
     truth = {GDP: 3.0, SPLIT: 2.8, SNP: 2.7}
     student = Student(truth, {GDP: 1.0, SPLIT: 1.1, SNP: 1.3})
-    trial = Trial([], BATCHES, change=0.0)
+    trial = Trial([], BATCHES, change=0.0, off=0.075)
     run = Run(lambda epoch, plan: truth[plan], settling=Settling(student, BATCHES, 0.0), epochs=10_000, trial=trial)
     student.run = run
     switched = [plan for _, plan in run.go(40).switched]
