@@ -93,9 +93,10 @@ class Cooperation:
 
     def _workers(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream) -> np.ndarray:
         if self.plan.seeds == "spread":
-            if len(self._dealt) < len(seeds):
-                self._dealt = dealt(len(seeds), self.team.owners.shares)
-            return self._dealt[: len(seeds)]
+            workers = self._dealt
+            if len(workers) < len(seeds):  # of several threads that prepare batches, each goes on by what it found
+                workers = self._dealt = dealt(len(seeds), self.team.owners.shares)
+            return workers[: len(seeds)]
         shares = homes = self.team.owners.member_of(seeds.astype(self._id))
         if self.placements[-1].leaves == {REQUEST}:  # whoever holds a seed asks for what it needs
             known, most = of_full_homes(homes, self.team.owners.shares, self.plan.slack)
