@@ -28,6 +28,9 @@ _EPOCHS = 30  # sampled at most
 # Pins of the nets that starts are compared by, and of those that the best is finished by, as what holds for few batches may
 # not for all: at least the first number, and at least the second an edge.
 _FEW, _MANY = (1_000_000, 0.1), (4_000_000, 0.5)
+# Of graphs of no more edges than the first number so many in place of _MANY: their memory is small anyhow, and what eight
+# batches of whole neighbourhoods show there does not hold for others (of links that differ, half of it did not).
+_SMALL, _MORE = 2_000_000, (16_000_000, 0.5)
 _DOUBT = 6.0  # of sampled nets: vertices of few nets would else move by chance (4 to 5% more rows, in communities)
 _GROUPS = 256  # a part, that move as one at first
 _STARTS = 8  # of groups, at random but for the first
@@ -59,7 +62,8 @@ class TrafficMethod(PartitionMethod):
         shape = weights, _limits_by_kind(weights, goal), keyed_order(graph, goal.seed).astype(np.int32), doubt
         best, goal = _best_on_few(graph, task, shape, kept, goal), replace(goal, draws=None)
         goal.progress("moving vertices", 2, 3)
-        many = HypergraphLevel(_hypergraph(graph, task, _MANY, best, kept, goal), *shape)
+        pins = _MORE if graph.num_edges <= _SMALL else _MANY
+        many = HypergraphLevel(_hypergraph(graph, task, pins, best, kept, goal), *shape)
         trim()  # what sampling had, as settling wants more than it
         owners = refine(many, best, goal, run=3 * _STARTS, threads=goal.threads)
         goal.progress("moving vertices", 3, 3)
