@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -44,7 +44,11 @@ def measured(sheet: Sheet, records: Records, size: Size) -> Measured:
     return found if found.keys() >= sheet.cases(Bench(size, Path(), Path())).keys() else {}
 
 
-def findings(sheet: Sheet, records: Records, size: Size) -> Iterator[Finding]:
-    """What the paper claims beside what is recorded."""
+def findings(sheet: Sheet, records: Records, size: Size) -> list[Finding]:
+    """What the paper claims beside what is recorded; or that records of an earlier version lack what is compared now."""
     found = measured(sheet, records, size)
-    return iter(sheet.compare(found) if found else ())
+    try:
+        return [*sheet.compare(found)] if found else []
+    except KeyError as missing:
+        lacks = f"the records have no figure {missing}, as an earlier version made them"
+        return [Finding("all claims of this sheet", lacks, None, "it is to be measured again, by the command below")]

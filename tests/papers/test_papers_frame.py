@@ -75,6 +75,15 @@ def test_a_sheet_is_shown_when_all_its_cases_are_measured(few, tmp_path, monkeyp
     assert "Table 9" in page.markdown(tmp_path)
 
 
+def test_records_that_lack_what_is_compared_now_are_to_be_made_again(few, tmp_path, monkeypatch):
+    kept, one = records.Records("apt", tmp_path), made()
+    run.measure(one, few, kept, "make")
+    later = replace(one, compare=lambda measured: [sheet.Finding(str(measured["a"]["y"]), "", True)])
+    monkeypatch.setattr(page, "sheets_of", lambda paper: [later] if paper == "apt" else [])
+    for shown in (page.markdown(tmp_path), page.html(tmp_path), page.terminal(later, kept, bench.QUICK)):
+        assert "the records have no figure" in shown and "measured again" in shown
+
+
 def test_what_was_changed_since_a_commit_is_always_measured(few, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "commit", lambda: f"abc{records.CHANGED}")
     kept, one = records.Records("apt", tmp_path), made(cases=("a",))
