@@ -99,7 +99,7 @@ def rehearse(
             settings = scene.settings
             model = make_model(settings, graph)
             planner = planner_for(settings, graph, model, world)
-            plans = _told(scene, planner, known)
+            plans = _told(scene, planner, known, comm)
             done += len(scene.plans) - len(plans)
             trainer = Trainer(graph, model, settings, world=world, plan=plans[0])
             if not seen:  # later ones find this process set up
@@ -118,14 +118,15 @@ def rehearse(
         return shared(comm, replace(fitted, error=prediction_error(fitted, seen))) or cluster
 
 
-def _told(scene: Scene, planner: Planner, known: Cluster) -> list[Plan]:
+def _told(scene: Scene, planner: Planner, known: Cluster, comm: Communicator) -> list[Plan]:
     """The scene's plans whose epochs tell what processors take, by what is known: links hold the others up most of the time.
 
-    If there is none, that which they hold up least.
+    If there is none, that which they hold up least. All workers call this together, and go by the first one's.
     """
     found = [planner.predict(plan, known) for plan in scene.plans]
     shares = [one.limits["processors"] / one.seconds for one in found]
-    return [one.plan for one, share in zip(found, shares, strict=True) if share >= min(_WORKS, max(shares))]
+    kept = bytes(number for number, share in enumerate(shares) if share >= min(_WORKS, max(shares)))
+    return [scene.plans[number] for number in comm.share(kept)]
 
 
 def small_graph(path: Path) -> Graph:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from weft import _kernels
-from weft.exchange import Owners
+from weft.exchange import Communicator, Owners
 from weft.graph import communities
 from weft.planner import Cluster, Host, Observation, Planner, Workers, refined
 from weft.planner.fitting import told_by
@@ -202,8 +202,8 @@ def test_plans_that_links_hold_up_are_not_rehearsed(told):
     scene = rehearsal.SCENES[0]
     if len(cluster.hosts) == 1:
         pytest.skip("a host has no links to others")
-    assert rehearsal._told(scene, planner, cluster) == [*scene.plans]
+    assert rehearsal._told(scene, planner, cluster, Communicator()) == [*scene.plans]
     slow = cluster.with_links(0.02)
-    kept = rehearsal._told(scene, planner, slow)
+    kept = rehearsal._told(scene, planner, slow, Communicator())
     assert 0 < len(kept) < len(scene.plans) and all(plan.cache for plan in kept)
-    assert len(rehearsal._told(scene, planner, cluster.with_links(1e-6))) == 1
+    assert len(rehearsal._told(scene, planner, cluster.with_links(1e-6), Communicator())) == 1
