@@ -3,6 +3,7 @@
 import fcntl
 import multiprocessing.util
 import os
+import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -90,7 +91,8 @@ def weft():
 def probed(tmp_path_factory):
     """What `weft probe --workers 2 --out FILE` printed, the file, and the folder (WEFT_CACHE) where that is kept.
 
-    Once for all tests, and on a small graph (test_probe_workers.py has the whole).
+    Once for all tests, and on a small graph (test_probe_workers.py has the whole). What runs find to have changed they keep
+    there: as the probe left it, it is beside it (`-then`).
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -103,6 +105,7 @@ def probed(tmp_path_factory):
             words = ["weft", "probe", "--workers", 2, "--out", file]
             done = launcher.ran(words, os.environ | {"WEFT_CACHE": kept}, prepare=launcher.small_rehearsal)
             assert done.returncode == 0, done.stderr
+            shutil.copytree(kept, f"{kept}-then")
             printed.write_text(done.stdout)
     return printed.read_text(), file, kept
 

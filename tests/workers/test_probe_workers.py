@@ -32,7 +32,8 @@ def check(printed, file, kept):
 
 
 def test_two_workers_write_a_file(probed):
-    check(*probed)
+    printed, file, kept = probed
+    check(printed, file, f"{kept}-then")
 
 
 @pytest.mark.slow
