@@ -3,13 +3,14 @@
 Rows travel over sockets (kernels/links.cpp), or by a process group of torch.distributed.
 """
 
+import json
 import math
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -212,6 +213,10 @@ class Communicator:
             return mine.tobytes()
         ((got, _),) = self.arrays([(mine, [0] * self.size)], "sync")
         return got.tobytes()
+
+    def decided(self, decide: Callable[[], Any]) -> Any:
+        """What the first worker decides, for all: plain data."""
+        return json.loads(self.share(json.dumps(decide()).encode() if self.rank == 0 else None))
 
     def barrier(self) -> None:
         """Wait for all workers."""

@@ -1,6 +1,5 @@
 """Planning for a run: its settings as the planner's task, a planner that all workers make together, and its answer."""
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -111,13 +110,14 @@ def answer_for_all(
 
     `also`, `epochs`: as Planner.answer has them. All workers call this together.
     """
-    found: dict[str, Any] = {}
-    if comm.rank == 0:
+
+    def search() -> dict[str, Any]:
         try:
-            found = {"answer": planner.answer(cluster, also, epochs).as_dict()}
+            return {"answer": planner.answer(cluster, also, epochs).as_dict()}
         except ConfigError as error:
-            found = {"refused": str(error)}
-    found = json.loads(comm.share(json.dumps(found).encode() if comm.rank == 0 else None))
+            return {"refused": str(error)}
+
+    found = comm.decided(search)
     if "refused" in found:
         raise ConfigError(found["refused"])
     return Answer.from_dict(found["answer"])

@@ -123,10 +123,13 @@ def _told(scene: Scene, planner: Planner, known: Cluster, comm: Communicator) ->
 
     If there is none, that which they hold up least. All workers call this together, and go by the first one's.
     """
-    found = [planner.predict(plan, known) for plan in scene.plans]
-    shares = [one.limits["processors"] / one.seconds for one in found]
-    kept = bytes(number for number, share in enumerate(shares) if share >= min(_WORKS, max(shares)))
-    return [scene.plans[number] for number in comm.share(kept)]
+
+    def kept() -> list[int]:
+        found = [planner.predict(plan, known) for plan in scene.plans]
+        shares = [one.limits["processors"] / one.seconds for one in found]
+        return [number for number, share in enumerate(shares) if share >= min(_WORKS, max(shares))]
+
+    return [scene.plans[number] for number in comm.decided(kept)]
 
 
 def small_graph(path: Path) -> Graph:

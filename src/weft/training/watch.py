@@ -4,7 +4,6 @@ are held against what was expected, and when they drift away, the cluster is loo
 The first worker keeps the clock and decides; the others follow, so that all go on by one plan.
 """
 
-import json
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -82,7 +81,7 @@ class Watch:
         trial = self.trial
         if trial is None or not trial.looks(seconds):
             return None
-        decision = _shared(comm, lambda: self._turn(trial, left))
+        decision = comm.decided(lambda: self._turn(trial, left))
         if decision is None:
             trial.go_on(None)
             return None
@@ -100,7 +99,7 @@ class Watch:
         if not steps:  # resumed after the epoch's last batch
             return False
         self._epoch, self._took, self._expected = epoch, epoch_seconds(steps, batches), self._pace.expected
-        return _shared(comm, lambda: self._pace.drifts(self._took) and not self._in_turns())
+        return comm.decided(lambda: self._pace.drifts(self._took) and not self._in_turns())
 
     def _in_turns(self) -> bool:
         """Do plans take turns, so that epochs are of no single one? Only the first worker knows."""
@@ -111,13 +110,13 @@ class Watch:
 
         All workers call this together.
         """
-        usual = _shared(comm, lambda: settling.usual(self.prediction))
+        usual = comm.decided(lambda: settling.usual(self.prediction))
         if usual is None:
             settling.wait()
             return None
         epochs = left / settling.batches
         answer = settling.learner.refined(max(1, round(epochs)))
-        decision = _shared(comm, lambda: self._settled(settling, answer, usual, epochs))
+        decision = comm.decided(lambda: self._settled(settling, answer, usual, epochs))
         kept, plan, changes = settling.learner.keep(), Plan.from_dict(decision["plan"]), not decision["stays"]
         self.prediction, text = _of(answer, plan) or self.prediction, decision["text"]
         if decision["over"]:
@@ -158,7 +157,7 @@ class Watch:
         """Measure and plan again, and say what is to change; a trial begins anew. All workers call this together."""
         comm.barrier()
         answer = self._replan(self._left)
-        decision = _shared(comm, lambda: self._decide(answer))
+        decision = comm.decided(lambda: self._decide(answer))
         plan = None if decision["plan"] is None else Plan.from_dict(decision["plan"])
         self.prediction = _of(answer, plan or self.prediction.plan) or self.prediction
         self._begin_trial(answer)
@@ -217,11 +216,6 @@ class Watch:
         self._patience = _PATIENCE if new else self._patience
         self._pace = Pace(expected, self._patience, cold=expected is not None)
         self._patience *= 1 if new else 2
-
-
-def _shared(comm: Communicator, decide: Callable[[], Any]) -> Any:
-    """What the first worker decides, for all."""
-    return json.loads(comm.share(json.dumps(decide()).encode() if comm.rank == 0 else None))
 
 
 def _of(answer: Answer, plan: Plan) -> Prediction | None:
