@@ -32,6 +32,7 @@ sheet shows its records of whole size, if there are any; the line below it says 
 """
 DOCS = ROOT / "docs"
 PICTURES = DOCS / "pictures" / "papers"
+_SHORT = 50  # cases: tables of more are folded
 _WIDE, _NARROW = 900.0, 345.0  # pixels, as on the planner's pages
 
 
@@ -102,16 +103,21 @@ def _sheet_text(sheet: Sheet, records: Records) -> str:
     rows = records.of(sheet.name, str(size))
     lines = [f"### {sheet.name}: {sheet.title}\n", f"{sheet.about}\n", "| paper | Weft | |", "|---|---|---|"]
     lines += [_line(one.claim, one.found, verdict(one)) for one in findings(sheet, records, size)]
+    return "\n".join([*lines, "", *_figures_text(rows), "", f"{_origin(rows)}\n"])
+
+
+def _figures_text(rows: Sequence[Record]) -> list[str]:
+    """The figures case by case; folded where they are many."""
     names = _columns(rows)
-    lines += ["", _line("", *names), "|---" * (len(names) + 1) + "|"]
-    lines += [_line(one.case, *_cells(one, names)) for one in rows]
-    return "\n".join([*lines, "", f"{_origin(rows)}\n"])
+    lines = [_line("", *names), "|---" * (len(names) + 1) + "|", *(_line(one.case, *_cells(one, names)) for one in rows)]
+    if len(rows) <= _SHORT:
+        return lines
+    return [f"<details><summary>{len(rows)} cases</summary>", "", *lines, "", "</details>"]
 
 
 def _sheet_html(sheet: Sheet, records: Records) -> str:
     size = size_of(sheet, records)
     rows = records.of(sheet.name, str(size))
-    names = _columns(rows)
     claims = [
         row(one.claim, [one.found, verdict(one)], "best" if one.holds else None)
         for one in findings(sheet, records, size)
@@ -123,10 +129,16 @@ def _sheet_html(sheet: Sheet, records: Records) -> str:
             element("p", text(sheet.about), class_="note"),
             table(f"Claims of {sheet.name}", ["paper", "Weft", ""], claims),
             *drawn,
-            table(f"Figures of {sheet.name}", ["", *names], [row(one.case, _cells(one, names)) for one in rows]),
+            _figures_html(sheet.name, rows),
             element("p", text(_origin(rows)), class_="note"),
         ]
     )
+
+
+def _figures_html(name: str, rows: Sequence[Record]) -> str:
+    names = _columns(rows)
+    made = table(f"Figures of {name}", ["", *names], [row(one.case, _cells(one, names)) for one in rows])
+    return made if len(rows) <= _SHORT else element("details", element("summary", f"{len(rows)} cases"), made)
 
 
 def _figure(drawn: Chart) -> str:

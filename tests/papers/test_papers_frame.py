@@ -221,21 +221,39 @@ def test_epochs_are_told_by_medians_and_how_much_they_differ():
 
 
 def test_the_map_names_the_fastest_plan_of_each_point(tmp_path):
-    case = told.NAME.format("rmat", 100, "10,5", 32)
     seconds = {"gdp": (4.0, 1.0), "snp": (2.0, 3.0), "mix": (1.0, 1.0)}
-    links = ("100mbit", "1gbit")
-    predicted = {
-        case: {told.at(plan, link): took for plan, of in seconds.items() for link, took in zip(links, of, strict=True)}
-    }
-    assert [told.winner(predicted[case], link) for link in links] == ["snp", "gdp"]
-    predicted[case] |= {told.at(plan, link): 1.0 for plan in seconds for link in told.LINKS[2:]}
-    measured = {clock.NAME.format("rmat", 100, "10,5", 32, "1gbit"): {"gdp": 2.0, "leap": 1.0}}
+    points = [told.NAME.format("rmat", 100, "10,5", 32, link) for link in told.LINKS]
+    predicted = {point: {plan: of[at > 0] for plan, of in seconds.items()} for at, point in enumerate(points)}
+    assert [told.winner(figures) for figures in predicted.values()] == ["snp", "gdp", "gdp", "gdp"]
+    measured = {points[1]: {"gdp": 2.0, "leap": 1.0, "mix": 0.5, "gdp, told": 1.0, "leap, told": 3.0}}
     drawn = picture.draw(predicted, measured)
     tags = Tags()
     tags.feed(drawn)
     assert tags.open == []
     assert drawn.count("<rect") == len(told.LINKS)
     assert [word in drawn for word in (">2.00x<", ">snp<", ">saw leap<", ">dnp<")] == [True, True, True, False]
+
+
+def test_sampled_points_are_on_the_map(few):
+    assert {*clock.SHEET.cases(few)} <= {*told.SHEET.cases(few)}
+    whole = bench.Bench(bench.WHOLE, few.data, few.shared)
+    assert {*clock.SHEET.cases(whole)} <= {*told.SHEET.cases(whole)}
+
+
+def test_what_is_told_of_sampled_points_is_held_against_the_clock():
+    point = {"gdp": 2.0, "snp": 1.0, "mix": 0.8, "gdp, told": 2.2, "snp, told": 1.1, "mix, told": 0.88}
+    found = [*clock.SHEET.compare({"a": point, "b": point | {"gdp": 0.4, "gdp, told": 0.44}})]
+    assert [one.holds for one in found] == [True, False, False, True]
+    assert "behind the fastest by 50.0% in the mean, 100.0% at worst" in found[1].found
+    assert "off by 10.0%" in found[3].found
+
+
+def test_figures_of_many_cases_are_folded(few, tmp_path):
+    for sheet_of, folded in ((made(), False), (made(cases=[f"case {number}" for number in range(60)]), True)):
+        known = records.Records("apt", tmp_path / str(folded))
+        run.measure(sheet_of, few, known, "make")
+        assert ("<details>" in page._sheet_text(sheet_of, known)) == folded
+        assert ("<details>" in page._sheet_html(sheet_of, known)) == folded
 
 
 def test_pictures_are_of_records(few, tmp_path, monkeypatch):

@@ -1,18 +1,15 @@
 """APT's Fig. 12: what the cost model says an epoch takes, against the clock."""
 
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 
 from papers.apt.task import HOSTS, STRATEGIES
 from papers.bench import Bench
+from papers.commands import probed
 from papers.foreseen import foreseen
 from papers.sheet import Figures, Finding, Measured, Sheet
-from weft.errors import ConfigError
-from weft.lab import Sandbox
 from weft.plan import NAMED
-from weft.planner import Cluster, read_cluster
+from weft.planner import read_cluster
 
 LINK, GRAPH, WIDTHS = "200mbit", "communities", (32, 128)
 SETTINGS = {"model": "sage", "fanouts": (10, 10, 10), "batch_size": 256}
@@ -25,7 +22,7 @@ def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
 def _measured(bench: Bench, width: int) -> Figures:
     """Seconds of an epoch by each strategy, as told and as measured."""
     plans, settings = {name: NAMED[name](3) for name in STRATEGIES}, {**SETTINGS, "hidden": width, "threads": 1}
-    told = foreseen(bench.parts(GRAPH, HOSTS), settings, plans, probed(bench)[0])
+    told = foreseen(bench.parts(GRAPH, HOSTS), settings, plans, read_cluster(probed(bench, HOSTS, LINK).file))
     seconds, found = clocked(bench, GRAPH, width), dict[str, float]()
     for name in STRATEGIES:
         found |= {f"{name}, told": told[name].seconds, f"{name}, measured": seconds[name]}
@@ -37,17 +34,6 @@ def clocked(bench: Bench, graph: str, width: int) -> Figures:
     """Seconds of an epoch by each strategy: measured once for all sheets that need them."""
     clock = bench.plans(bench.parts(graph, HOSTS), {**SETTINGS, "hidden": width}, STRATEGIES, hosts=HOSTS, link=LINK)
     return {name: clock[name]["seconds"] for name in STRATEGIES}
-
-
-@cache
-def probed(bench: Bench) -> tuple[Cluster, float]:
-    """The sandbox's hosts as `weft probe` finds them, and the seconds that took: once for all sheets that are measured."""
-    file, start = bench.data / "cluster.toml", time.perf_counter()
-    with Sandbox(hosts=HOSTS, link=LINK) as sandbox:
-        code = sandbox.run([sys.executable, "-m", "weft.cli", "probe", "--out", str(file)], timeout=300.0)
-    if code:
-        raise ConfigError(f"weft probe ended with code {code}: see above")
-    return read_cluster(file), time.perf_counter() - start
 
 
 def _compare(measured: Measured) -> Iterator[Finding]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from papers.apt.figure12 import LINK, SETTINGS, clocked, probed
+from papers.apt.figure12 import LINK, SETTINGS, clocked
 from papers.apt.task import HOSTS
 from papers.bench import Bench
+from papers.commands import probed
 from papers.sheet import Figures, Finding, Measured, Sheet, grid
 from weft.graph import Graph
 from weft.plan import Settings
+from weft.planner import read_cluster
 from weft.training import WhatIf
 
 GRAPHS, WIDTH, EPOCHS = ("communities", "debian"), 32, 100
@@ -19,9 +21,9 @@ def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
 
 
 def _timed(bench: Bench, graph: str) -> Figures:
-    parts, (cluster, took) = Graph.open(bench.parts(graph, HOSTS)), probed(bench)
-    answer = WhatIf(parts, Settings.of(threads=1, hidden=WIDTH, **SETTINGS)).answer(cluster)
-    return {PROBE: took, PLAN: answer.took, EPOCH: clocked(bench, graph, WIDTH)["gdp"]}
+    parts, hosts = Graph.open(bench.parts(graph, HOSTS)), probed(bench, HOSTS, LINK)
+    answer = WhatIf(parts, Settings.of(threads=1, hidden=WIDTH, **SETTINGS)).answer(read_cluster(hosts.file))
+    return {PROBE: hosts.seconds, PLAN: answer.took, EPOCH: clocked(bench, graph, WIDTH)["gdp"]}
 
 
 def _compare(measured: Measured) -> Iterator[Finding]:

@@ -1,21 +1,22 @@
 """Which plan wins where: every strategy and the planner's own mix, told for a grid of widths, batches, links and skews."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from papers.bench import Bench
 from papers.foreseen import hosts, planner_of
-from papers.sheet import Figures, Finding, Measured, Sheet, grid
-from weft.planner import reference_machine
+from papers.sheet import Figures, Finding, Measured, Sheet, grid_in_turn
+from weft.planner import Answer, reference_machine
 
 GRAPHS = ("communities", "rmat")  # even accesses, and skewed ones
 FEATURES, HIDDEN = (100, 600), (8, 32, 128, 512)
 BATCHES: Mapping[str, tuple[int, ...]] = {"10,5": (10, 5), "10,10,10": (10, 10, 10), "full graph": ()}
 LINKS = ("100mbit", "1gbit", "10gbit", "100gbit")
 HOSTS, SEEDS = 4, 64
+STRATEGIES = ("gdp", "nfp", "snp", "dnp", "split", "leap", "halo", "tp")  # the papers'
 MIX = "mix"  # the plan that the planner finds, whatever it is made of
-NAME = "{}, {} features, {}, hidden {}"
+NAME = "{}, {} features, {}, hidden {}, {}"
 
 
 def settings_of(batches: str, hidden: int) -> dict[str, Any]:
@@ -32,40 +33,34 @@ def settings_of(batches: str, hidden: int) -> dict[str, Any]:
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_told, bench, NAME, GRAPHS, bench.first(FEATURES), BATCHES, bench.ends(HIDDEN))
+    return grid_in_turn(_told, bench, NAME, GRAPHS, bench.first(FEATURES), BATCHES, bench.ends(HIDDEN), LINKS)
 
 
-def _told(bench: Bench, graph: str, features: int, batches: str, hidden: int) -> Figures:
+def _told(
+    bench: Bench, graph: str, features: int, batches: str, hidden: int, links: Sequence[str]
+) -> list[Mapping[str, float]]:
     """Seconds of an epoch by each plan that can be, at each link."""
     planner = planner_of(bench.parts(graph, HOSTS, width=features), settings_of(batches, hidden), HOSTS)
-    found: dict[str, float] = {}
-    for link in LINKS:
-        answer = planner.answer(hosts(HOSTS, link, reference_machine().work))
-        named = {one.name: one.seconds for one in answer.predictions if one.excluded is None}
-        found |= {at(name, link): named[name] for name in planner.space.named if name in named}
-        found[at(MIX, link)] = answer.best.seconds
-    return found
+    answers = [planner.answer(hosts(HOSTS, link, reference_machine().work)) for link in links]
+    return [by_plan(_seconds(answer), answer.best.name) for answer in answers]
 
 
-def at(plan: str, link: str) -> str:
-    """What the figure of a plan at a link is called."""
-    return f"{plan} at {link}"
+def _seconds(answer: Answer) -> dict[str, float]:
+    return {one.name: one.seconds for one in answer.predictions if one.excluded is None}
 
 
-def by_plan(figures: Figures, link: str) -> dict[str, float]:
-    """The plans' seconds at a link."""
-    return {name.rpartition(" at ")[0]: value for name, value in figures.items() if name.endswith(f" at {link}")}
+def by_plan(seconds: Mapping[str, float], best: str) -> dict[str, float]:
+    """Seconds of an epoch by the papers' strategies that can be here, and by the plan that the planner finds."""
+    return {name: seconds[name] for name in STRATEGIES if name in seconds} | {MIX: seconds[best]}
 
 
-def winner(figures: Figures, link: str) -> str:
-    """The fastest of the papers' strategies at a link."""
-    named = {name: seconds for name, seconds in by_plan(figures, link).items() if name != MIX}
-    return min(named, key=lambda name: named[name])
+def winner(figures: Figures) -> str:
+    """The fastest of the papers' strategies."""
+    return min((name for name in figures if name != MIX), key=lambda name: figures[name])
 
 
 def _compare(measured: Measured) -> Iterator[Finding]:
-    points = [(one, link) for one in measured.values() for link in LINKS]
-    won = [winner(*point) for point in points]
+    points, won = [*measured.values()], [*map(winner, measured.values())]
     counts = {name: won.count(name) for name in sorted(dict.fromkeys(won), key=won.count, reverse=True)}
     yield Finding(
         "no strategy is best everywhere",
@@ -73,8 +68,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
         len(counts) > 2,
     )
     worst: dict[str, float] = {}
-    for figures, link in points:
-        named = by_plan(figures, link)
+    for named in points:
         for name, seconds in named.items():
             worst[name] = max(worst.get(name, 1.0), seconds / min(named.values()))
     alone = {name: times for name, times in worst.items() if name != MIX}
@@ -83,7 +77,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
         ", ".join(f"{name} {times:.1f} times slower" for name, times in alone.items()),
         min(alone.values()) > 1.1,
     )
-    gains = [by_plan(figures, link)[winner(figures, link)] / by_plan(figures, link)[MIX] for figures, link in points]
+    gains = [named[name] / named[MIX] for named, name in zip(points, won, strict=True)]
     yield Finding(
         "a mix of placements is faster than the best of the papers' strategies",
         f"{median(gains):.2f} times at the median, up to {max(gains):.2f} times, nowhere slower",

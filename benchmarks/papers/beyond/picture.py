@@ -19,14 +19,13 @@ COLOURS = {
     "halo": "#6d4c41",
     "tp": "#ad1457",
 }
-_OTHERS = "#555555"
 _CELL, _HIGH, _LEFT, _TOP, _GAP = 62, 34, 92, 46, 22  # units of the drawing
 
 
 def draw(predicted: Measured, measured: Measured) -> str:
     """Each cell names the fastest of the papers' strategies and how many times faster the planner's mix is."""
     rows = [row for row in product(told.GRAPHS, told.FEATURES) if any(_starts(case, *row) for case in predicted)]
-    widths = [width for width in told.HIDDEN if any(case.endswith(f", hidden {width}") for case in predicted)]
+    widths = [width for width in told.HIDDEN if any(f", hidden {width}, " in case for case in predicted)]
     across = _LEFT + len(told.LINKS) * _CELL
     down = _TOP + len(widths) * _HIGH + _GAP
     panels = [
@@ -70,28 +69,23 @@ def _panel(
     parts = [_text(title, x + _LEFT, y + 16, weight="bold")]
     parts += [_text(link, x + _LEFT + at * _CELL + 4, y + _TOP - 8) for at, link in enumerate(told.LINKS)]
     for down, hidden in enumerate(reversed(widths)):
-        figures = predicted.get(told.NAME.format(graph, features, batches, hidden))
-        if figures is None:
-            continue
         top = y + _TOP + down * _HIGH
         parts.append(_text(f"hidden {hidden}", x + 8, top + 20))
         for at, link in enumerate(told.LINKS):
-            seen = measured.get(clock.NAME.format(graph, features, batches, hidden, link))
-            parts.append(_cell(figures, link, seen, x + _LEFT + at * _CELL, top))
+            point = told.NAME.format(graph, features, batches, hidden, link)
+            if point in predicted:
+                parts.append(_cell(predicted[point], measured.get(point, {}), x + _LEFT + at * _CELL, top))
     return "".join(parts)
 
 
-def _cell(figures: Figures, link: str, seen: Figures | None, x: int, y: int) -> str:
-    name, by_plan = told.winner(figures, link), told.by_plan(figures, link)
-    gain, words = by_plan[name] / by_plan[told.MIX], ", ".join(f"{plan} {took:.3g} s" for plan, took in by_plan.items())
+def _cell(figures: Figures, measured: Figures, x: int, y: int) -> str:
+    """What is told of a point; framed, with the fastest on the clock, where that was measured."""
+    name, seen = told.winner(figures), clock.clocked(measured)
+    gain, words = figures[name] / figures[told.MIX], _words(figures)
     note = f"{gain:.2f}x" if gain >= 1.005 else ""
-    if seen is not None:
-        fastest = min(seen, key=lambda plan: seen[plan])
-        note, words = (
-            f"saw {fastest}",
-            f"{words}; measured: " + ", ".join(f"{n} {took:.3g} s" for n, took in seen.items()),
-        )
-    frame = {"stroke": "#f0b400", "stroke_width": 3} if seen is not None else {}
+    if seen:
+        note, words = f"saw {told.winner(seen)}", f"{words}; measured: {_words(seen)}"
+    frame = {"stroke": "#f0b400", "stroke_width": 3} if seen else {}
     box = element(
         "rect",
         element("title", text(words)),
@@ -100,7 +94,7 @@ def _cell(figures: Figures, link: str, seen: Figures | None, x: int, y: int) -> 
         width=_CELL - 4,
         height=_HIGH - 4,
         rx=3,
-        fill=COLOURS.get(name, _OTHERS),
+        fill=COLOURS[name],
         **frame,
     )
     return (
@@ -108,6 +102,10 @@ def _cell(figures: Figures, link: str, seen: Figures | None, x: int, y: int) -> 
         + _text(name, x + 5, y + 14, fill="white", weight="bold")
         + _text(note, x + 5, y + 26, fill="white", size=10)
     )
+
+
+def _words(figures: Figures) -> str:
+    return ", ".join(f"{plan} {seconds:.3g} s" for plan, seconds in figures.items())
 
 
 def _text(words: str, x: float, y: float, fill: str = "#888888", weight: str | None = None, size: int = 12) -> str:

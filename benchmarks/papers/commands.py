@@ -1,0 +1,39 @@
+"""Commands of Weft as people give them, run by all workers of a sandbox."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from papers.bench import Bench
+from weft.errors import ConfigError
+from weft.lab import Sandbox
+
+
+@dataclass(frozen=True)
+class Probed:
+    """Hosts as `weft probe` found them."""
+
+    file: Path
+    seconds: float  # that it took
+
+
+@cache
+def probed(bench: Bench, hosts: int, link: str) -> Probed:
+    """A sandbox's hosts, probed once for all sheets that are measured."""
+    file, start = bench.data / f"cluster-{hosts}-{link}.toml", time.perf_counter()
+    printed(["probe", f"--out={file}"], hosts, link)
+    return Probed(file, time.perf_counter() - start)
+
+
+def printed(words: Sequence[str], hosts: int, link: str, timeout: float = 1200.0) -> str:
+    """What the first worker prints of `weft WORDS` on hosts with links of a rate."""
+    with tempfile.TemporaryFile("w+") as out, Sandbox(hosts=hosts, link=link) as sandbox:
+        code = sandbox.run([sys.executable, "-m", "weft.cli", *words], output=out, timeout=timeout)
+        if code:
+            raise ConfigError(f"weft {words[0]} on {hosts} hosts of a sandbox ended with code {code}: see above")
+        out.seek(0)
+        return out.read()
