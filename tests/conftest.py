@@ -28,6 +28,11 @@ _LONG = (
 )
 
 
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are processors: many tests wait for workers that they started."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(items):
     def place(item):
         return next((n for n, start in enumerate(_LONG) if item.nodeid.startswith(f"tests/{start}")), len(_LONG))
