@@ -34,20 +34,23 @@ def sampled_hypergraph(
     epochs: int,
     like: np.ndarray | None = None,
     kept: np.ndarray | None = None,
+    fresh: bool = False,
     threads: int = 1,
     progress: ProgressCallback = unheard,
 ) -> _kernels.Nets:
     """Nets of whole batches, from the first epoch on, until they have enough pins or the epochs are through.
 
+    `fresh`: of as many epochs after these, by which what was found for these can be judged.
     `like`: an allocation that the wanted one is like, by which layers under `cover` choose what to pull and what to push.
     `kept`: of which rows every part keeps a copy, [vertices] bool.
     """
     if task.whole:
-        return _nets_of_all(graph, task, pins)
+        return _nets_of_all(graph, task, pins, fresh)
     nets, each = _kernels.Nets(graph.num_vertices), range(threads)
     samplers = [task.drawn_from(graph) for _ in each]
     batches = weft.sampling.Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed)
-    todo = ((batch, epoch, number) for epoch in range(epochs) for number, batch in enumerate(batches.of(epoch)))
+    some = range(epochs, 2 * epochs) if fresh else range(epochs)
+    todo = ((batch, epoch, number) for epoch in some for number, batch in enumerate(batches.of(epoch)))
     pieces = [_kernels.Nets(graph.num_vertices) for _ in each]
     if kept is not None:
         for one in (nets, *pieces):
@@ -78,13 +81,14 @@ def sampled_hypergraph(
     return nets
 
 
-def _nets_of_all(graph: Graph, task: TrainingTask, pins: int) -> _kernels.Nets:
+def _nets_of_all(graph: Graph, task: TrainingTask, pins: int, fresh: bool) -> _kernels.Nets:
     """Nets of the full graph: a row is needed wherever a neighbour of it is. Of some rows, where all have more pins."""
     nets, vertices = _kernels.Nets(graph.num_vertices), np.arange(graph.num_vertices, dtype=_ID)
     indptr, src = graph.indptr, graph.indices
     if graph.num_edges > pins:
         some = np.zeros(graph.num_vertices, dtype=bool)
-        some[keyed_order(graph, task.seed)[: graph.num_vertices * pins // graph.num_edges]] = True
+        order, count = keyed_order(graph, task.seed), graph.num_vertices * pins // graph.num_edges
+        some[order[-count:] if fresh else order[:count]] = True
         taken = some[src]
         indptr, src = running_sum(taken)[indptr], src[taken]
     nets.start(vertices)

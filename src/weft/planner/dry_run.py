@@ -37,6 +37,15 @@ _ERROR = 0.01  # standard error that is good enough, as a share of the mean
 RowCosts = list[tuple[float, float]]  # what a row and a partial row of each layer cost that come from another worker
 
 
+class Reached(NamedTuple):
+    """A hop that was drawn, and who has to do with its sources."""
+
+    vertices: np.ndarray  # all of them,
+    block: Block
+    owner: np.ndarray  # the member that answers for each,
+    fetcher: np.ndarray | None  # and where hosts divide inputs: which of its workers fetches each; -1: none needs to
+
+
 class _Fetch(NamedTuple):
     """Inputs that some layers take alike."""
 
@@ -72,6 +81,7 @@ class Traversal:
         self.inputs = InputReads(members, graph.num_vertices)
         self.batches: list[CountedBatch] = []
         self.reached = 0.0  # of the last batch: inputs that are this worker's
+        self._first: dict[str, list[Reached]] = {state: [] for state in STATES}  # of each batch: the inputs' hop
         self._held: list[np.ndarray] = []  # of each batch: inputs of other hosts that this worker holds under owners
         self._kept: dict[Key, np.ndarray] = {}  # what its caches hold, in the last batch that was counted with them
         self._fetches: list[_Fetch] = []  # of layers that are new
@@ -92,14 +102,16 @@ class Traversal:
         layer = len(self._sampler.fanouts) - 1 - self._hop
         for state in STATES:
             vertices, block = self._drawn(self._wanted[state], self._hop)
+            reached = self.reach(vertices, block, layer)
             if layer == 0:
                 self.inputs.drawn[state].append((vertices, block))
-            self.count(self.batches[-1], Key(layer, state), vertices, block, seeds=self._hop == 0)
+                self._first[state].append(reached)
+            self.count(self.batches[-1], Key(layer, state), reached, seeds=self._hop == 0)
             self._wanted[state] = vertices
         self._hop += 1
-        reached = self._wanted[OWNER]
-        grouped = self._members.owners.group(reached)
-        parts = np.split(reached[grouped.order], np.cumsum(grouped.counts)[:-1])
+        wanted = self._wanted[OWNER]
+        grouped = self._members.owners.group(wanted)
+        parts = np.split(wanted[grouped.order], np.cumsum(grouped.counts)[:-1])
         self._wanted[OWNER], parts[self._member] = parts[self._member], parts[self._member][:0]
         return parts
 
@@ -131,12 +143,12 @@ class Traversal:
 
     def _count_parts(self, number: int, key: Key, parts: list[np.ndarray]) -> None:
         """Count layer 1 of a batch with rows that each device of the host keeps a part of."""
-        batch, members, (vertices, block) = self.batches[number], self._members, self.inputs.drawn[key.state][number]
+        batch, members, reached = self.batches[number], self._members, self._first[key.state][number]
         device = np.full(self._vertices, -1, dtype=np.int16)
         for mate, part in enumerate(parts):
             device[part] = mate
-        found = device[vertices]
-        self.count(batch, key, vertices, block, found >= 0, seeds=len(self._costs) == 1)
+        found = device[reached.vertices]
+        self.count(batch, key, reached, found >= 0, seeds=len(self._costs) == 1)
         lent, rank = np.zeros(members.stored.size), members.ranks[self._member]
         lent[members.host] = np.bincount(found[found >= 0], minlength=len(parts))
         lent[rank] = 0.0
@@ -146,13 +158,13 @@ class Traversal:
 
     def _count_cached(self, number: int, key: Key, kept: np.ndarray) -> None:
         """Count layer 1 of a batch with some rows cached. Those that this worker answers for are its own anyway."""
-        batch, members, (vertices, block) = self.batches[number], self._members, self.inputs.drawn[key.state][number]
+        batch, members, reached = self.batches[number], self._members, self._first[key.state][number]
         cached = np.zeros(self._vertices, dtype=bool)
         cached[kept] = True
         met = np.count_nonzero(cached[self.inputs.answered[number]]) if key.at_owners else 0
         if key.at_owners:
             cached[kept[self._answers(kept) == self._member]] = False
-        self.count(batch, key, vertices, block, cached[vertices], seeds=len(self._costs) == 1)
+        self.count(batch, key, reached, cached[reached.vertices], seeds=len(self._costs) == 1)
         drawn, self._kept[key] = batch.drawn[key], kept
         batch.drawn[key] = replace(drawn, kept=self._stored(kept), met=(drawn.cached + met) * members.on_device)
 
@@ -177,7 +189,9 @@ class Traversal:
     def _fetcher(self, vertices: np.ndarray) -> np.ndarray:
         """Which of the host's workers fetches each vertex, where others are not of this host; -1: none needs to."""
         host, stored = self._members.host, self._members.stored
-        return np.where(np.isin(stored.member_of(vertices), host), -1, vertices % len(host))
+        near = np.zeros(stored.size, dtype=bool)
+        near[host] = True
+        return np.where(near[stored.member_of(vertices)], -1, vertices % len(host))
 
     def asked(self, number: int, asks: list[list[np.ndarray]], asked: list[np.ndarray]) -> None:
         """Count what this worker asked of each of its host's, and fetches for them and itself (`asked`, layer by layer)."""
@@ -216,17 +230,17 @@ class Traversal:
         """How many vertices each worker stores, [workers]."""
         return np.array(self._members.stored.group(vertices).counts, dtype=float)
 
+    def reach(self, vertices: np.ndarray, block: Block, layer: int) -> Reached:
+        """A hop as it is counted; layers of it may be with several caches."""
+        fetcher = self._fetcher(vertices) if layer == 0 and self._members.divide else None
+        return Reached(vertices, block, self._answers(vertices), fetcher)
+
     def count(
-        self,
-        batch: CountedBatch,
-        key: Key,
-        vertices: np.ndarray,
-        block: Block,
-        cached: np.ndarray | None = None,
-        seeds: bool = False,
+        self, batch: CountedBatch, key: Key, reached: Reached, cached: np.ndarray | None = None, seeds: bool = False
     ) -> None:
         """Add a hop of this worker to its batch; sources that are cached count as its own. `seeds`: is it that of seeds?"""
-        owner, none = self._answers(vertices), np.zeros(len(vertices), dtype=bool)
+        vertices, block, owner, fetcher = reached
+        none = np.zeros(len(vertices), dtype=bool)
         holder, cached = owner.copy(), none if cached is None else cached
         holder[cached] = self._member
         ranks, stored, costs = np.array(self._members.ranks), self._members.stored, self._costs[key.layer]
@@ -241,7 +255,6 @@ class Traversal:
         rows = by_worker(destinations), by_worker(holder), by_worker(destinations, degrees)
         hits, none_of_any = np.array([float(np.count_nonzero(cached))]), np.zeros(stored.size)
         batch.drawn[key] = Drawn(*rows, hits, kept=none_of_any, met=np.zeros(1), lent=none_of_any)
-        fetcher = self._fetcher(vertices) if key.layer == 0 and self._members.divide else None
         alike: list[_Fetch] = []
         for placed in ways(key, seeds):
             position = Position(key.layer, placed.above, placed.below, self.once)

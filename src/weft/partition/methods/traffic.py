@@ -2,7 +2,8 @@
 
 Batches are sampled as training will sample them, which tells for every row who will need it. Vertices then move, one at a
 time, to where the rows that cross take least time, which is known exactly from the samples; first in groups, from several
-starts, then one by one; then again in groups that the best of what was found agree about.
+starts, then one by one; then again in groups that the best of what was found agree about. What moves by some batches may be
+worse for others, so that what stays is chosen by batches that nothing moved by.
 """
 
 from dataclasses import replace
@@ -60,29 +61,33 @@ class TrafficMethod(PartitionMethod):
         weights = _kinds(graph, goal)
         doubt = 0.0 if task.whole else _DOUBT
         shape = weights, _limits_by_kind(weights, goal), keyed_order(graph, goal.seed).astype(np.int32), doubt
-        best, goal = _best_on_few(graph, task, shape, kept, goal), replace(goal, draws=None)
+        found, goal = _found_on_few(graph, task, shape, kept, goal), replace(goal, draws=None)
         goal.progress("moving vertices", 2, 3)
         pins = _MORE if graph.num_edges <= _SMALL else _MANY
+        small, best = found[0], found[-1]
         many = HypergraphLevel(_hypergraph(graph, task, pins, best, kept, goal), *shape)
         trim()  # what sampling had, as settling wants more than it
-        owners = refine(many, best, goal, run=3 * _STARTS, threads=goal.threads)
+        found += [refine(many, one, goal, run=3 * _STARTS, threads=goal.threads) for one in (small, best)]
+        del many
+        fresh = HypergraphLevel(_hypergraph(graph, task, _FEW, small, kept, goal, fresh=True), *shape)
         goal.progress("moving vertices", 3, 3)
-        return owners
+        return min(found, key=lambda owners: refinement_cost(fresh, owners, goal)).astype(np.int32)
 
 
-def _best_on_few(
+def _found_on_few(
     graph: Graph,
     task: TrainingTask,
     shape: tuple[np.ndarray, np.ndarray, np.ndarray, float],
     kept: np.ndarray | None,
     goal: PartitionGoal,
-) -> np.ndarray:
-    """The best allocation for few batches, of all that starts lead to."""
+) -> list[np.ndarray]:
+    """What starts lead to for few batches: the small one as it is first, the best for these batches last."""
     small, groups = _small_and_groups(graph, goal)
     few = HypergraphLevel(_hypergraph(graph, task, _FEW, small, kept, goal), *shape)
     found = refine_all(few, [small, *_starts(few, small, groups, goal)], goal, run=_STARTS)
     goal.progress("moving vertices", 1, 3)
-    return _agreed(few, found, groups, goal)
+    found = [small, *found, _agreed(few, found, groups, goal)]
+    return [owners.astype(np.min_scalar_type(goal.parts)) for owners in found]  # little, while others are found
 
 
 def _hypergraph(
@@ -92,11 +97,11 @@ def _hypergraph(
     like: np.ndarray,
     kept: np.ndarray | None,
     goal: PartitionGoal,
+    fresh: bool = False,
 ) -> "_kernels.Nets":
-    most = int(max(pins[0], pins[1] * graph.num_edges))
-    threads, progress = goal.threads, goal.progress
+    most, threads, progress = int(max(pins[0], pins[1] * graph.num_edges)), goal.threads, goal.progress
     return sampled_hypergraph(
-        graph, task, pins=most, epochs=_EPOCHS, like=like, kept=kept, threads=threads, progress=progress
+        graph, task, pins=most, epochs=_EPOCHS, like=like, kept=kept, fresh=fresh, threads=threads, progress=progress
     )
 
 
