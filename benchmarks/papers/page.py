@@ -109,7 +109,11 @@ def _sheet_text(sheet: Sheet, records: Records) -> str:
 def _figures_text(rows: Sequence[Record]) -> list[str]:
     """The figures case by case; folded where they are many."""
     names = _columns(rows)
-    lines = [_line("", *names), "|---" * (len(names) + 1) + "|", *(_line(one.case, *_cells(one, names)) for one in rows)]
+    lines = [
+        _line("", *names),
+        "|---" * (len(names) + 1) + "|",
+        *(_line(one.case, *_cells(one, names)) for one in rows),
+    ]
     if len(rows) <= _SHORT:
         return lines
     return [f"<details><summary>{len(rows)} cases</summary>", "", *lines, "", "</details>"]

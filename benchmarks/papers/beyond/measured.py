@@ -20,7 +20,7 @@ POINTS = (
     (100, "full graph", "100mbit"),
     (100, "full graph", "1gbit"),
 )
-HIDDEN, EPOCHS = (8, 128), 3
+HIDDEN, EPOCHS = (8, 128), 2
 TOLD = ", told"
 
 
