@@ -214,6 +214,15 @@ def test_a_claim_on_the_clock_is_told_where_epochs_alike_differ_less(times, spre
     assert page.verdict(sheet.by_clock("fast", "faster", times, 1.05, spread, "so")).startswith(told)
 
 
+def test_what_is_claimed_of_several_is_to_hold_of_all_of_them():
+    fast, hardly, slow = (1.1, 3.0), (1.02, 3.0), (0.9, 3.0)
+    told = [
+        sheet.all_by_clock("faster", "so", each, 1.0).holds for each in ([fast], [fast, hardly], [fast, hardly, slow])
+    ]
+    assert told == [True, None, False]
+    assert sheet.all_by_clock("faster", "so", [(1.02, 1.0), (1.1, 5.0)], 1.0).holds
+
+
 def test_epochs_are_told_by_medians_and_how_much_they_differ():
     epochs = [{"seconds": took, "megabytes": 2.0} for took in (9.0, 1.0, 1.2, 1.1, 1.3, 5.0)]
     assert bench.medians(epochs, {"s": "seconds", "MB": "megabytes"}) == {"s": 1.2, "MB": 2.0}
