@@ -119,8 +119,8 @@ def model_cost(
         runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 5]
     most = [most_rows((layer.wide, layer.out), device) for layer in layers]
     rows = [*(min(int(shape.sources), some) for shape, some in zip(shapes, most, strict=True)), FEW]
-    width, few_rows = layers[0].wide, [FEW] * len(rows)
-    runs.append(lambda: [step_time(graph, model, width, each, device) for each in (few_rows, rows)])
+    few_rows = [FEW] * len(rows)
+    runs.append(lambda: [step_time(graph, model, each, device) for each in (few_rows, rows)])
     mine = torch.zeros(len(runs) + size, 5, dtype=torch.float64)
     for number in range(rank, len(runs), size):
         took = torch.tensor(runs[number](), dtype=torch.float64)
@@ -249,14 +249,17 @@ def most_rows(widths: tuple[int, int], device: torch.device = _CPU) -> int:
     return min(MOST, max(_ENOUGH, _FAR // (4 * max(widths)))) * (1 if device.type == "cpu" else _MORE)
 
 
-def step_time(graph: Graph, model: nn.Module, width: int, rows: list[int], device: torch.device = _CPU) -> float:
-    """What a whole step takes without edges, with so many rows before and after each layer; `width`: of the inputs."""
+def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.device = _CPU) -> float:
+    """What a whole step takes without edges, with so many rows before and after each layer.
+
+    From the graph's features on, which a model may map before its first convolution.
+    """
     rows = [max(rows[at:]) for at in range(len(rows))]
     vertices = [_vertices(graph, count) for count in rows]
     layers: list[Layer] = [_whole_layer(sources, destinations, 0) for sources, destinations in pairwise(rows)]
     program = Program(layers, vertices, vertices, graph, comm=layers[0].comm).to(device)
     runner = BlockModel(model)
-    x = torch.ones(rows[0], width, dtype=dtype_of(model), device=device)
+    x = torch.ones(rows[0], graph.num_features, dtype=dtype_of(model), device=device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
 
     def step() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch_geometric.nn import GCNConv, MessagePassing
 
 from weft.graph import communities
-from weft.nn import Met, Split, convolution_of
+from weft.nn import Met, Split, build, convolution_of, convolutions
 from weft.planner import model_cost
 from weft.planner.counts import Shape
 
@@ -90,6 +90,27 @@ def test_a_copy_is_timed_whatever_a_convolution_is_made_of(tmp_path, monkeypatch
     bench = model_cost._Bench(graph, Met(convolution_of(conv), 8, 4), 1, Shape(90, 40, 200, 80, 9, 0.5, 9), 4, CPU)
     bench.whole()
     assert len(ran) == 4 and all(parameter.grad is None for parameter in conv.parameters())
+
+
+class Mapped(torch.nn.Module):
+    """Inputs are mapped before the first convolution, to other widths."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.before, self.conv = torch.nn.Sequential(torch.nn.Linear(features, 12), torch.nn.ReLU()), GCNConv(12, 3)
+
+    def forward(self, x, edge_index):
+        return self.conv(self.before(x), edge_index)
+
+
+@pytest.mark.parametrize("make, depth", [(Mapped, 1), (lambda features: build("deepgcn", features, 16, 3, 2), 2)])
+def test_models_that_map_inputs_first_are_timed_from_their_inputs_on(tmp_path, monkeypatch, make, depth):
+    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=8)
+    monkeypatch.setattr(model_cost, "timed", lambda run, device: run() or 1.0)
+    model = make(graph.num_features)
+    layers = convolutions(model, graph.num_features)
+    found = model_cost.model_cost(graph, model, layers, [Shape(90, 40, 200, 80, 9, 0.5, 9)] * depth, 2)
+    assert len(found.layers) == depth and found.widths[0] in (12, 16)
 
 
 @pytest.mark.parametrize("width", [64, 1024])
