@@ -52,10 +52,10 @@ def _compare(measured: Measured) -> Iterator[Finding]:
     )
     yield _finding(
         measured,
-        "(not in the paper) Weft's traffic, which minimises what training moves, is faster than METIS",
+        "(not in the paper) Weft's traffic, which makes the busiest link's rows few, is faster than METIS",
         "traffic",
         "metis",
-        "what is moved is less on all of them; where computing holds an epoch up, that does not show",
+        "the busiest link has fewer rows on all of them; where computing holds an epoch up, that does not show",
     )
 
 

@@ -14,7 +14,7 @@ FEATURES, HIDDEN = (100, 600), (8, 32, 128, 512)
 BATCHES: Mapping[str, tuple[int, ...]] = {"10,5": (10, 5), "10,10,10": (10, 10, 10), "full graph": ()}
 LINKS = ("100mbit", "1gbit", "10gbit", "100gbit")
 HOSTS, SEEDS = 4, 64
-STRATEGIES = ("gdp", "nfp", "snp", "dnp", "split", "leap", "halo", "tp")  # the papers'
+STRATEGIES = ("gdp", "nfp", "snp", "dnp", "split", "leap", "halo", "tp")  # the papers', but for models that migrate
 MIX = "mix"  # the plan that the planner finds, whatever it is made of
 NAME = "{}, {} features, {}, hidden {}, {}"
 
@@ -36,9 +36,7 @@ def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
     return grid_in_turn(_told, bench, NAME, GRAPHS, bench.first(FEATURES), BATCHES, bench.ends(HIDDEN), LINKS)
 
 
-def _told(
-    bench: Bench, graph: str, features: int, batches: str, hidden: int, links: Sequence[str]
-) -> list[Mapping[str, float]]:
+def _told(bench: Bench, graph: str, features: int, batches: str, hidden: int, links: Sequence[str]) -> list[Figures]:
     """Seconds of an epoch by each plan that can be, at each link."""
     planner = planner_of(bench.parts(graph, HOSTS, width=features), settings_of(batches, hidden), HOSTS)
     answers = [planner.answer(hosts(HOSTS, link, reference_machine().work)) for link in links]

@@ -30,27 +30,25 @@ def sampled_hypergraph(
     graph: Graph,
     task: TrainingTask,
     *,
-    pins: int,
-    epochs: int,
+    pins: int | None = None,
+    count: int | None = None,
+    epochs: range,
     like: np.ndarray | None = None,
     kept: np.ndarray | None = None,
-    fresh: bool = False,
     threads: int = 1,
     progress: ProgressCallback = unheard,
 ) -> _kernels.Nets:
-    """Nets of whole batches, from the first epoch on, until they have enough pins or the epochs are through.
+    """Nets of whole batches, until they have enough pins, or are so many (`count`), or the epochs are through.
 
-    `fresh`: of as many epochs after these, by which what was found for these can be judged.
     `like`: an allocation that the wanted one is like, by which layers under `cover` choose what to pull and what to push.
     `kept`: of which rows every part keeps a copy, [vertices] bool.
     """
     if task.whole:
-        return _nets_of_all(graph, task, pins, fresh)
+        return _nets_of_all(graph, task, pins)
     nets, each = _kernels.Nets(graph.num_vertices), range(threads)
     samplers = [task.drawn_from(graph) for _ in each]
     batches = weft.sampling.Batches(seeds_of(graph), graph.original_ids, task.batch_size, task.seed)
-    some = range(epochs, 2 * epochs) if fresh else range(epochs)
-    todo = ((batch, epoch, number) for epoch in some for number, batch in enumerate(batches.of(epoch)))
+    todo = ((batch, epoch, number) for epoch in epochs for number, batch in enumerate(batches.of(epoch)))
     pieces = [_kernels.Nets(graph.num_vertices) for _ in each]
     if kept is not None:
         for one in (nets, *pieces):
@@ -61,34 +59,40 @@ def sampled_hypergraph(
         add_batch(pieces[thread], samplers[thread].sample(*which), task, like)
         return pieces[thread]
 
-    done = 0
+    done, most = 0, len(epochs) * len(batches) if count is None else count
+    wanted = math.inf if pins is None else pins
+
+    def left() -> int:
+        """How many batches are to come, by the pins of those that came."""
+        if not nets.pins():
+            return 1
+        return most - done if pins is None else min(most, math.ceil(done * pins / nets.pins())) - done
+
     with ThreadPoolExecutor(threads) as pool:
-        while nets.pins() < pins:
-            wanted = math.ceil(done * pins / nets.pins()) - done if nets.pins() else 1  # by what batches had so far
-            together = list(islice(todo, min(threads, wanted)))
+        while nets.pins() < wanted and done < most:
+            together = list(islice(todo, min(threads, left())))
             if not together:
                 break
             if len(together) == 1:  # no piece beside the whole
                 add_batch(nets, samplers[0].sample(*together[0]), task, like)
             else:
                 for piece in pool.map(sample, each, together):
-                    if nets.pins() < pins:
+                    if nets.pins() < wanted:
                         nets.append(piece)
             if not done and nets.pins():
-                nets.reserve(min(1 + pins / nets.pins(), epochs * len(batches)))  # the last batch may go beyond
+                nets.reserve(min(1 + wanted / nets.pins(), most))  # the last batch may go beyond
             done += len(together)
-            progress("sampling", min(nets.pins(), pins), pins)
+            progress("sampling", *((done, most) if pins is None else (min(nets.pins(), pins), pins)))
     return nets
 
 
-def _nets_of_all(graph: Graph, task: TrainingTask, pins: int, fresh: bool) -> _kernels.Nets:
+def _nets_of_all(graph: Graph, task: TrainingTask, pins: int | None) -> _kernels.Nets:
     """Nets of the full graph: a row is needed wherever a neighbour of it is. Of some rows, where all have more pins."""
     nets, vertices = _kernels.Nets(graph.num_vertices), np.arange(graph.num_vertices, dtype=_ID)
     indptr, src = graph.indptr, graph.indices
-    if graph.num_edges > pins:
+    if pins is not None and graph.num_edges > pins:
         some = np.zeros(graph.num_vertices, dtype=bool)
-        order, count = keyed_order(graph, task.seed), graph.num_vertices * pins // graph.num_edges
-        some[order[-count:] if fresh else order[:count]] = True
+        some[keyed_order(graph, task.seed)[: graph.num_vertices * pins // graph.num_edges]] = True
         taken = some[src]
         indptr, src = running_sum(taken)[indptr], src[taken]
     nets.start(vertices)

@@ -58,7 +58,7 @@ def refine(
 
     The result depends on `run`, but not on the number of threads.
     """
-    owners = np.ascontiguousarray(owners, dtype=np.int32).copy()
+    owners = np.array(owners, dtype=np.int32, order="C")  # a copy
     limits, costs = level.limits, (goal.seconds, goal.pair_seconds)
     moves = _kernels.Moves(level.nets, owners, level.weights, limits, *costs, threads)
     least = max(1, int(_STILL * len(owners)))

@@ -37,8 +37,8 @@ _ERROR = 0.01  # standard error that is good enough, as a share of the mean
 RowCosts = list[tuple[float, float]]  # what a row and a partial row of each layer cost that come from another worker
 
 
-class Reached(NamedTuple):
-    """A hop that was drawn, and who has to do with its sources."""
+class _Hop(NamedTuple):
+    """A hop that was drawn, and who has to do with its sources: found once, and counted for each cache."""
 
     vertices: np.ndarray  # all of them,
     block: Block
@@ -81,7 +81,7 @@ class Traversal:
         self.inputs = InputReads(members, graph.num_vertices)
         self.batches: list[CountedBatch] = []
         self.reached = 0.0  # of the last batch: inputs that are this worker's
-        self._first: dict[str, list[Reached]] = {state: [] for state in STATES}  # of each batch: the inputs' hop
+        self._first: dict[str, list[_Hop]] = {state: [] for state in STATES}  # of each batch: the inputs' hop
         self._held: list[np.ndarray] = []  # of each batch: inputs of other hosts that this worker holds under owners
         self._kept: dict[Key, np.ndarray] = {}  # what its caches hold, in the last batch that was counted with them
         self._fetches: list[_Fetch] = []  # of layers that are new
@@ -102,11 +102,11 @@ class Traversal:
         layer = len(self._sampler.fanouts) - 1 - self._hop
         for state in STATES:
             vertices, block = self._drawn(self._wanted[state], self._hop)
-            reached = self.reach(vertices, block, layer)
+            hop = self.hop_of(vertices, block, layer)
             if layer == 0:
                 self.inputs.drawn[state].append((vertices, block))
-                self._first[state].append(reached)
-            self.count(self.batches[-1], Key(layer, state), reached, seeds=self._hop == 0)
+                self._first[state].append(hop)
+            self.count(self.batches[-1], Key(layer, state), hop, seeds=self._hop == 0)
             self._wanted[state] = vertices
         self._hop += 1
         wanted = self._wanted[OWNER]
@@ -143,12 +143,12 @@ class Traversal:
 
     def _count_parts(self, number: int, key: Key, parts: list[np.ndarray]) -> None:
         """Count layer 1 of a batch with rows that each device of the host keeps a part of."""
-        batch, members, reached = self.batches[number], self._members, self._first[key.state][number]
+        batch, members, hop = self.batches[number], self._members, self._first[key.state][number]
         device = np.full(self._vertices, -1, dtype=np.int16)
         for mate, part in enumerate(parts):
             device[part] = mate
-        found = device[reached.vertices]
-        self.count(batch, key, reached, found >= 0, seeds=len(self._costs) == 1)
+        found = device[hop.vertices]
+        self.count(batch, key, hop, found >= 0, seeds=len(self._costs) == 1)
         lent, rank = np.zeros(members.stored.size), members.ranks[self._member]
         lent[members.host] = np.bincount(found[found >= 0], minlength=len(parts))
         lent[rank] = 0.0
@@ -158,13 +158,13 @@ class Traversal:
 
     def _count_cached(self, number: int, key: Key, kept: np.ndarray) -> None:
         """Count layer 1 of a batch with some rows cached. Those that this worker answers for are its own anyway."""
-        batch, members, reached = self.batches[number], self._members, self._first[key.state][number]
+        batch, members, hop = self.batches[number], self._members, self._first[key.state][number]
         cached = np.zeros(self._vertices, dtype=bool)
         cached[kept] = True
         met = np.count_nonzero(cached[self.inputs.answered[number]]) if key.at_owners else 0
         if key.at_owners:
             cached[kept[self._answers(kept) == self._member]] = False
-        self.count(batch, key, reached, cached[reached.vertices], seeds=len(self._costs) == 1)
+        self.count(batch, key, hop, cached[hop.vertices], seeds=len(self._costs) == 1)
         drawn, self._kept[key] = batch.drawn[key], kept
         batch.drawn[key] = replace(drawn, kept=self._stored(kept), met=(drawn.cached + met) * members.on_device)
 
@@ -230,16 +230,16 @@ class Traversal:
         """How many vertices each worker stores, [workers]."""
         return np.array(self._members.stored.group(vertices).counts, dtype=float)
 
-    def reach(self, vertices: np.ndarray, block: Block, layer: int) -> Reached:
-        """A hop as it is counted; layers of it may be with several caches."""
+    def hop_of(self, vertices: np.ndarray, block: Block, layer: int) -> _Hop:
+        """A drawn hop, as `count` takes it."""
         fetcher = self._fetcher(vertices) if layer == 0 and self._members.divide else None
-        return Reached(vertices, block, self._answers(vertices), fetcher)
+        return _Hop(vertices, block, self._answers(vertices), fetcher)
 
     def count(
-        self, batch: CountedBatch, key: Key, reached: Reached, cached: np.ndarray | None = None, seeds: bool = False
+        self, batch: CountedBatch, key: Key, hop: _Hop, cached: np.ndarray | None = None, seeds: bool = False
     ) -> None:
         """Add a hop of this worker to its batch; sources that are cached count as its own. `seeds`: is it that of seeds?"""
-        vertices, block, owner, fetcher = reached
+        vertices, block, owner, fetcher = hop
         none = np.zeros(len(vertices), dtype=bool)
         holder, cached = owner.copy(), none if cached is None else cached
         holder[cached] = self._member

@@ -293,4 +293,4 @@ class _Part:
             wanted = np.concatenate([wanted, np.flatnonzero(self._copies[layer + 1]).astype(wanted.dtype)])
         vertices, block = self._sampler.hop(wanted, 0, 0, 0)
         cached = self._copies[layer][vertices] if layer and layer in self._copies else None
-        self._traversal.count(batch, key, self._traversal.reach(vertices, block, key.layer), cached)
+        self._traversal.count(batch, key, self._traversal.hop_of(vertices, block, key.layer), cached)

@@ -21,6 +21,7 @@ from weft.partition import (
     seeds_of,
 )
 from weft.partition.hypergraph import draws_and_reads, kept_rows, rows_by_phase, sampled_hypergraph
+from weft.partition.methods import traffic
 from weft.partition.refine import HypergraphLevel, refine, refine_all, refinement_cost
 from weft.partition.undirected import training_of
 from weft.placements import cheapest_cover
@@ -73,7 +74,7 @@ PLANS = [(), ("pull", "pull"), ("push", "push"), ("pull", "local"), ("push", "pu
 @pytest.mark.parametrize("placements", PLANS)
 def test_nets_count_the_rows_that_cross(graph, placements):
     task = TrainingTask((5, 3), 300, 7, placements, (8.0, 3.0, 5.0))
-    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=1)
+    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=range(1))
     for parts in (1, 2, 5):
         owners = np.random.default_rng(parts).integers(0, parts, graph.num_vertices).astype(np.int32)
         assert rows_between(nets, owners, parts) == pytest.approx(rows_by_hand(graph, task, owners, parts))
@@ -83,7 +84,7 @@ def test_nets_count_the_rows_that_cross(graph, placements):
 def test_rows_are_counted_as_the_sampler_draws_them(graph, sampler, fanouts):
     task = TrainingTask(fanouts, 300, 7, ("pull", "pull"), (8.0, 3.0, 5.0), sampler=sampler)
     owners = np.random.default_rng(3).integers(0, 3, graph.num_vertices).astype(np.int32)
-    found = rows_between(sampled_hypergraph(graph, task, pins=10**9, epochs=1), owners, 3)
+    found = rows_between(sampled_hypergraph(graph, task, pins=10**9, epochs=range(1)), owners, 3)
     assert found == pytest.approx(rows_by_hand(graph, task, owners, 3))
 
 
@@ -92,11 +93,11 @@ def test_nothing_is_fetched_of_rows_that_are_kept(graph, placements):
     task = TrainingTask((5, 3), 300, 7, placements, (8.0, 3.0, 5.0))
     kept = kept_rows(draws_and_reads(graph, task)[1], 0.2, 4)
     assert kept.sum() == 800  # 0.2 of 3000, of which a part owns a quarter itself
-    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=1, kept=kept)
+    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=range(1), kept=kept)
     owners = np.random.default_rng(0).integers(0, 4, graph.num_vertices).astype(np.int32)
     expected = rows_by_hand(graph, task, owners, 4, frozenset(np.flatnonzero(kept).tolist()))
     assert rows_between(nets, owners, 4) == pytest.approx(expected)
-    every = rows_between(sampled_hypergraph(graph, task, pins=10**9, epochs=1), owners, 4)
+    every = rows_between(sampled_hypergraph(graph, task, pins=10**9, epochs=range(1)), owners, 4)
     assert (rows_between(nets, owners, 4) < every).any() == (placements[:1] != ("push",))
 
 
@@ -107,8 +108,8 @@ def test_nets_of_the_full_graph_are_its_halos(graph):
     for part, v in set(zip(owners[dst].tolist(), graph.indices.tolist(), strict=True)):
         rows[part, owners[v]] += 8 + 2 * 3  # inputs come, hidden rows and their gradients
     np.fill_diagonal(rows, 0)
-    assert rows_between(sampled_hypergraph(graph, task, pins=10**9, epochs=1), owners, 3) == pytest.approx(rows)
-    few = sampled_hypergraph(graph, task, pins=graph.num_edges // 2, epochs=1)
+    assert rows_between(sampled_hypergraph(graph, task, pins=10**9, epochs=range(1)), owners, 3) == pytest.approx(rows)
+    few = sampled_hypergraph(graph, task, pins=graph.num_edges // 2, epochs=range(1))
     assert rows_between(few, owners, 3).sum() == pytest.approx(rows.sum() / 2, rel=0.05)
     assert (expected_draws(graph, task) == 2).all()
 
@@ -127,7 +128,7 @@ def test_traffic_for_the_full_graph_has_smaller_halos(tmp_path):
 
 def test_phases_wait_one_after_the_other(graph):
     task = TrainingTask((5, 3), 300, 7, ("pull", "push"), (8.0, 3.0, 5.0))
-    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=1)
+    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=range(1))
     owners = np.random.default_rng(0).integers(0, 3, graph.num_vertices)
     rows = rows_by_phase(nets, owners, 3)
     assert rows.shape == (3, 3, 3) and not rows[:, 1].any()  # inputs are fetched, no sums of layer 1, sums of layer 2
@@ -169,11 +170,11 @@ def test_nets_of_a_cover_serve_each_edge_once(graph, widths, known):
     task = TrainingTask((5, 3), 300, 7, ("cover", "cover"), widths)
     owners = np.random.default_rng(0).integers(0, 3, graph.num_vertices).astype(np.int32)
     like = owners if known else None
-    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=1, like=like)
+    nets = sampled_hypergraph(graph, task, pins=10**9, epochs=range(1), like=like)
     by_hand = served_by_hand(graph, task, owners, owners if known else 0 * owners, 3)
     assert rows_between(nets, owners, 3) == pytest.approx(by_hand)
     kept = kept_rows(draws_and_reads(graph, task)[1], 0.2, 3)
-    some = sampled_hypergraph(graph, task, pins=10**9, epochs=1, like=like, kept=kept)
+    some = sampled_hypergraph(graph, task, pins=10**9, epochs=range(1), like=like, kept=kept)
     copied = frozenset(np.flatnonzero(kept).tolist())
     twin = served_by_hand(graph, task, owners, owners if known else 0 * owners, 3, copied)
     assert rows_between(some, owners, 3) == pytest.approx(twin)
@@ -211,14 +212,14 @@ def least_sent(graph, task, owners, parts):
 @pytest.mark.parametrize("threads", [2, 3])
 def test_nets_are_the_same_on_any_number_of_threads(graph, threads):
     task = TrainingTask((4, 4), 100, 3, ("pull", "local"))
-    one, many = (sampled_hypergraph(graph, task, pins=60_000, epochs=9, threads=n) for n in (1, threads))
+    one, many = (sampled_hypergraph(graph, task, pins=60_000, epochs=range(9), threads=n) for n in (1, threads))
     assert (one.count(), one.pins()) == (many.count(), many.pins())
     owners = np.arange(graph.num_vertices) % 7
     assert (rows_between(one, owners, 7) == rows_between(many, owners, 7)).all()
 
 
 def test_nets_behind_others_and_cleared_ones(graph):
-    a, b = (sampled_hypergraph(graph, TrainingTask((4, 4), 200, seed), pins=10**9, epochs=1) for seed in (0, 1))
+    a, b = (sampled_hypergraph(graph, TrainingTask((4, 4), 200, seed), pins=10**9, epochs=range(1)) for seed in (0, 1))
     owners = np.arange(graph.num_vertices) % 3
     rows = [rows_between(nets, owners, 3) for nets in (a, b)]
     a.reserve(2.5)
@@ -231,7 +232,7 @@ def test_nets_behind_others_and_cleared_ones(graph):
 
 
 def test_nets_between_groups_are_those_of_their_vertices(graph):
-    nets = sampled_hypergraph(graph, TrainingTask((4, 4), 200), pins=10**9, epochs=1)
+    nets = sampled_hypergraph(graph, TrainingTask((4, 4), 200), pins=10**9, epochs=range(1))
     rng = np.random.default_rng(1)
     groups = rng.integers(0, 40, graph.num_vertices).astype(np.int32)
     folded = _kernels.Nets(40)
@@ -324,7 +325,7 @@ def test_rent_makes_room():
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_moves_are_the_same_on_any_number_of_threads(graph, threads):
-    nets = sampled_hypergraph(graph, TrainingTask((10, 10), 300), pins=1_500_000, epochs=30)
+    nets = sampled_hypergraph(graph, TrainingTask((10, 10), 300), pins=1_500_000, epochs=range(30))
     assert nets.pins() >= 1_500_000  # enough for several threads
     start = np.random.default_rng(0).integers(0, 4, graph.num_vertices)
     how = {"limits": np.full((1, 4), 800), "power": 4.0, "rent": 5.0}
@@ -341,7 +342,7 @@ def test_moves_are_the_same_on_any_number_of_threads(graph, threads):
 
 def test_high_powers_lower_the_busiest_link(tmp_path):
     graph = rmat(tmp_path / "g", vertices=3000, edges=40_000, train=0.3)
-    nets = sampled_hypergraph(graph, TrainingTask((5, 5), 200), pins=10**9, epochs=2)
+    nets = sampled_hypergraph(graph, TrainingTask((5, 5), 200), pins=10**9, epochs=range(2))
     start = np.random.default_rng(0).integers(0, 4, graph.num_vertices)
 
     def busiest(owners):
@@ -364,7 +365,7 @@ def test_high_powers_lower_the_busiest_link(tmp_path):
 
 
 def test_links_of_pairs_count_where_they_are_slow(graph):
-    nets = sampled_hypergraph(graph, TrainingTask((5, 5), 200), pins=10**9, epochs=2)
+    nets = sampled_hypergraph(graph, TrainingTask((5, 5), 200), pins=10**9, epochs=range(2))
     start = np.random.default_rng(0).integers(0, 4, graph.num_vertices)
     weights, limits = np.ones((1, graph.num_vertices), dtype=np.int64), np.full((1, 4), 850)
     level = HypergraphLevel(nets, weights, limits, np.arange(graph.num_vertices))
@@ -399,7 +400,7 @@ def test_a_move_knows_what_a_pairs_link_costs(graph):
 
 
 def test_full_parts_take_no_more_and_give_away_at_a_loss(graph):
-    nets = sampled_hypergraph(graph, TrainingTask((5, 5), 200), pins=10**9, epochs=1)
+    nets = sampled_hypergraph(graph, TrainingTask((5, 5), 200), pins=10**9, epochs=range(1))
     count = graph.num_vertices
     start = np.zeros(count, dtype=np.int32)
     limits = np.array([[800, 1100, 1300]])
@@ -453,14 +454,55 @@ def test_traffic_beats_a_cut_where_it_counts(tmp_path, parts):
     assert training.max() <= 1.07 * training.mean() and np.bincount(found).max() <= 1.07 * 4000 / parts
     unseen = _kernels.Nets(graph.num_vertices)
     sampler = NeighborSampler(graph, task.fanouts, seed=task.seed)
-    for number, seeds in enumerate(batches_of(graph, task, 35)):
-        add_batch(unseen, sampler.sample(seeds, 35, number), task)
+    for number, seeds in enumerate(batches_of(graph, task, 65)):
+        add_batch(unseen, sampler.sample(seeds, 65, number), task)
 
     def busiest(owners):
         rows = rows_between(unseen, owners, parts)
         return max(rows.sum(0).max(), rows.sum(1).max())
 
     assert busiest(found) < 0.9 * busiest(allocate(graph, parts, "metis"))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_as_many_batches_as_are_wanted_of_later_epochs(graph, threads):
+    task, owners = TrainingTask((4, 4), 200), np.arange(graph.num_vertices) % 3
+    found = sampled_hypergraph(graph, task, count=7, epochs=range(30, 60), threads=threads)
+    twin, sampler = _kernels.Nets(graph.num_vertices), NeighborSampler(graph, task.fanouts, seed=task.seed)
+    order = [
+        (epoch, number, seeds) for epoch in (30, 31) for number, seeds in enumerate(batches_of(graph, task, epoch))
+    ]
+    for epoch, number, seeds in order[:7]:
+        add_batch(twin, sampler.sample(seeds, epoch, number), task)
+    assert (found.count(), found.pins()) == (twin.count(), twin.pins())
+    assert (rows_between(found, owners, 3) == rows_between(twin, owners, 3)).all()
+
+
+@pytest.mark.parametrize("placements", [(), ("cover", "pull")])
+def test_what_moved_by_chance_does_not_stay(graph, monkeypatch, placements):
+    task, sampled = TrainingTask((5, 5), 200, placements=placements), []
+
+    def by_chance(level, owners, goal, *, run=0, threads=1):
+        return np.random.default_rng(run).permutation(owners).astype(np.int32)
+
+    def noted(*given, **options):
+        sampled.append(options["epochs"])
+        return sampled_hypergraph(*given, **options)
+
+    small = allocate(graph, 4, "kaminpar", task=task)
+    monkeypatch.setattr(traffic, "_small_and_groups", lambda graph, goal: (small, None))
+    monkeypatch.setattr(traffic, "refine", by_chance)
+    monkeypatch.setattr(
+        traffic, "refine_all", lambda level, starts, goal, run: [by_chance(level, s, goal) for s in starts]
+    )
+    monkeypatch.setattr(traffic, "sampled_hypergraph", noted)
+    roomy = BalanceWeights(imbalance=1.0)
+    assert (allocate(graph, 4, "traffic", task=task, balance=roomy) == small).all()
+    later = [epochs for epochs in sampled if epochs.start]
+    assert all(min(epochs) > max(sampled[0]) for epochs in later)
+    assert len(later) == (
+        1 + 12 if placements else 2
+    )  # one tells how many are wanted; then each allocation's own, or one
 
 
 def test_shares_are_kept(graph):
@@ -476,8 +518,8 @@ def test_the_work_of_owners_is_shared_out_too(tmp_path):
     owners = allocate(graph, 4, "traffic", shares=shares, task=task)
     drawn = np.zeros(4)
     sampler = NeighborSampler(graph, task.fanouts, seed=task.seed)
-    for number, seeds in enumerate(batches_of(graph, task, 40)):
-        sample = sampler.sample(seeds, 40, number)
+    for number, seeds in enumerate(batches_of(graph, task, 70)):
+        sample = sampler.sample(seeds, 70, number)
         for block in sample.blocks:
             drawn += np.bincount(owners[sample.vertices.numpy()[block.dst().numpy()]], minlength=4)
     assert drawn / drawn.sum() == pytest.approx(np.array(shares) / 6, rel=0.16)

@@ -6,13 +6,15 @@ starts, then one by one; then again in groups that the best of what was found ag
 worse for others, so that what stays is chosen by batches that nothing moved by.
 """
 
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
 
-from weft import _kernels
-from weft.graph import Graph
+from weft.graph import Graph, ProgressCallback
 from weft.keys import Stream, generator
 from weft.memory import trim
 from weft.partition.goal import PartitionGoal, TrainingTask, part_limits
@@ -24,11 +26,12 @@ from weft.partition.refine import HypergraphLevel, refine, refine_all, refinemen
 from weft.partition.simulator import usual_task
 from weft.partition.streaming import keyed_order
 from weft.partition.undirected import training_of
+from weft.placements import placement_named
 
-_EPOCHS = 30  # sampled at most
-# Pins of the nets that starts are compared by, and of those that the best is finished by, as what holds for few batches may
-# not for all: at least the first number, and at least the second an edge.
-_FEW, _MANY = (1_000_000, 0.1), (4_000_000, 0.5)
+_FIRST, _LATER = range(30), range(30, 60)  # epochs that vertices move by, and that what stays is chosen by, at most
+# Pins of the nets that starts are compared by; and of those that the best are finished by, as what holds for few batches may
+# not for all, and chosen by: at least the first number, and at least the second an edge.
+_FEW, _MANY = (1_000_000, 0.1), (3_750_000, 0.5)
 # Of graphs of no more edges than the first number so many in place of _MANY: their memory is small anyhow, and what eight
 # batches of whole neighbourhoods show there does not hold for others (of links that differ, half of it did not).
 _SMALL, _MORE = 2_000_000, (16_000_000, 0.5)
@@ -58,51 +61,77 @@ class TrafficMethod(PartitionMethod):
         kept = kept_rows(reads, task.cache, goal.parts)
         goal = replace(_with_work(graph, goal, task, draws), draws=draws)
         del draws, reads  # memory that is wanted at the end
-        weights = _kinds(graph, goal)
-        doubt = 0.0 if task.whole else _DOUBT
-        shape = weights, _limits_by_kind(weights, goal), keyed_order(graph, goal.seed).astype(np.int32), doubt
-        found, goal = _found_on_few(graph, task, shape, kept, goal), replace(goal, draws=None)
+        weights, order = _kinds(graph, goal), keyed_order(graph, goal.seed).astype(np.int32)
+        weighed = weights, _limits_by_kind(weights, goal), order, 0.0 if task.whole else _DOUBT
+        batches = _Batches(graph, task, kept, weighed, goal.threads, goal.progress)
+        found, goal = _found_on_few(graph, batches, goal), replace(goal, draws=None)
         goal.progress("moving vertices", 2, 3)
-        pins = _MORE if graph.num_edges <= _SMALL else _MANY
-        small, best = found[0], found[-1]
-        many = HypergraphLevel(_hypergraph(graph, task, pins, best, kept, goal), *shape)
-        trim()  # what sampling had, as settling wants more than it
-        found += [refine(many, one, goal, run=3 * _STARTS, threads=goal.threads) for one in (small, best)]
+        many = batches.level(found[-1], _MORE if graph.num_edges <= _SMALL else _MANY)
+        for start in (found[0], found[-1]):
+            trim()  # what sampling had, or settling, as settling wants more than it
+            settled = refine(many, start, goal, run=3 * _STARTS, threads=goal.threads)
+            found.append(settled.astype(start.dtype))
+        cost = partial(refinement_cost, many, goal=goal) if task.whole else None
         del many
-        fresh = HypergraphLevel(_hypergraph(graph, task, _FEW, small, kept, goal, fresh=True), *shape)
         goal.progress("moving vertices", 3, 3)
-        return min(found, key=lambda owners: refinement_cost(fresh, owners, goal)).astype(np.int32)
+        return min(found, key=cost or _cost_later(batches, found[0], goal)).astype(np.int32)
 
 
-def _found_on_few(
-    graph: Graph,
-    task: TrainingTask,
-    shape: tuple[np.ndarray, np.ndarray, np.ndarray, float],
-    kept: np.ndarray | None,
-    goal: PartitionGoal,
-) -> list[np.ndarray]:
-    """What starts lead to for few batches: the small one as it is first, the best for these batches last."""
+@dataclass(frozen=True)
+class _Batches:
+    """What levels are made of: a task's batches, and what vertices weigh in the balance."""
+
+    graph: Graph
+    task: TrainingTask
+    kept: np.ndarray | None  # of which rows every part keeps a copy, [vertices] bool
+    weighed: tuple[np.ndarray, np.ndarray, np.ndarray, float]  # as a level has them, after its nets
+    threads: int
+    progress: ProgressCallback
+
+    def level(
+        self, like: np.ndarray, pins: tuple[int, float] | None = None, count: int | None = None, epochs: range = _FIRST
+    ) -> HypergraphLevel:
+        """Batches with so many pins (at least, and at least so many an edge), or so many batches."""
+        most = None if pins is None else int(max(pins[0], pins[1] * self.graph.num_edges))
+        nets = sampled_hypergraph(
+            self.graph,
+            self.task,
+            pins=most,
+            count=count,
+            epochs=epochs,
+            like=like.astype(np.int32),
+            kept=self.kept,
+            threads=self.threads,
+            progress=self.progress,
+        )
+        return HypergraphLevel(nets, *self.weighed)
+
+
+def _found_on_few(graph: Graph, batches: _Batches, goal: PartitionGoal) -> list[np.ndarray]:
+    """What starts lead to for few batches: that of small cut as it is first, the best for these batches last."""
     small, groups = _small_and_groups(graph, goal)
-    few = HypergraphLevel(_hypergraph(graph, task, _FEW, small, kept, goal), *shape)
+    few = batches.level(small, _FEW)
     found = refine_all(few, [small, *_starts(few, small, groups, goal)], goal, run=_STARTS)
     goal.progress("moving vertices", 1, 3)
     found = [small, *found, _agreed(few, found, groups, goal)]
     return [owners.astype(np.min_scalar_type(goal.parts)) for owners in found]  # little, while others are found
 
 
-def _hypergraph(
-    graph: Graph,
-    task: TrainingTask,
-    pins: tuple[int, float],
-    like: np.ndarray,
-    kept: np.ndarray | None,
-    goal: PartitionGoal,
-    fresh: bool = False,
-) -> "_kernels.Nets":
-    most, threads, progress = int(max(pins[0], pins[1] * graph.num_edges)), goal.threads, goal.progress
-    return sampled_hypergraph(
-        graph, task, pins=most, epochs=_EPOCHS, like=like, kept=kept, fresh=fresh, threads=threads, progress=progress
-    )
+def _cost_later(
+    batches: _Batches, like: np.ndarray, goal: PartitionGoal
+) -> Callable[[np.ndarray], tuple[float, float]]:
+    """What allocations cost in batches of later epochs, by which nothing moved: the same ones for all.
+
+    Where layers pull or push, whichever is less, nets are of each allocation by itself, and of fewer batches.
+    """
+    each = any(placement_named(name).by_cost for name in batches.task.placements)
+    least, an_edge = _FEW if each else _MANY
+    pins = batches.level(like, count=1, epochs=_LATER).nets.pins()
+    count = max(1, math.ceil(max(least, an_edge * batches.graph.num_edges) / max(1, pins)))
+    later = partial(batches.level, count=count, epochs=_LATER)
+    if each:
+        return lambda owners: refinement_cost(later(owners), owners, goal)
+    return partial(refinement_cost, later(like), goal=goal)
 
 
 def _any_task(goal: PartitionGoal) -> TrainingTask:
