@@ -31,9 +31,9 @@ def probed(bench: Bench, hosts: int, link: str) -> Probed:
 
 def printed(words: Sequence[str], hosts: int, link: str, timeout: float = 1200.0) -> str:
     """What the first worker prints of `weft WORDS` on hosts with links of a rate."""
-    with tempfile.TemporaryFile("w+") as out, Sandbox(hosts=hosts, link=link) as sandbox:
+    with tempfile.TemporaryFile() as out, Sandbox(hosts=hosts, link=link) as sandbox:
         code = sandbox.run([sys.executable, "-m", "weft.cli", *words], output=out, timeout=timeout)
         if code:
             raise ConfigError(f"weft {words[0]} on {hosts} hosts of a sandbox ended with code {code}: see above")
         out.seek(0)
-        return out.read()
+        return out.read().decode()
