@@ -29,9 +29,9 @@ from weft.partition.undirected import training_of
 from weft.placements import placement_named
 
 _FIRST, _LATER = range(30), range(30, 60)  # epochs that vertices move by, and that what stays is chosen by, at most
-# Pins of the nets that starts are compared by; and of those that the best are finished by, as what holds for few batches may
-# not for all, and chosen by: at least the first number, and at least the second an edge.
-_FEW, _MANY = (1_000_000, 0.1), (3_750_000, 0.5)
+# Pins of the nets that starts are compared by; of those that the best are finished by, as what holds for few batches may
+# not for all; and of those that what stays is chosen by: at least the first number, and at least the second an edge.
+_FEW, _MANY, _OTHERS = (1_000_000, 0.1), (3_000_000, 0.5), (2_000_000, 0.25)
 # Of graphs of no more edges than the first number so many in place of _MANY: their memory is small anyhow, and what eight
 # batches of whole neighbourhoods show there does not hold for others (of links that differ, half of it did not).
 _SMALL, _MORE = 2_000_000, (16_000_000, 0.5)
@@ -125,7 +125,7 @@ def _cost_later(
     Where layers pull or push, whichever is less, nets are of each allocation by itself, and of fewer batches.
     """
     each = any(placement_named(name).by_cost for name in batches.task.placements)
-    least, an_edge = _FEW if each else _MANY
+    least, an_edge = _FEW if each else _OTHERS
     pins = batches.level(like, count=1, epochs=_LATER).nets.pins()
     count = max(1, math.ceil(max(least, an_edge * batches.graph.num_edges) / max(1, pins)))
     later = partial(batches.level, count=count, epochs=_LATER)
