@@ -68,6 +68,7 @@ class TimeSteps:
 class Merging:
     """Which time steps are dropped, found by trying: one more after each epoch for as long as epochs get faster.
 
+    The first epoch of a process is judged by none, nor any by it: it is slower whatever it does, as all is touched first.
     `by`: fewest (the step with the fewest seeds), random, or none.
     """
 
@@ -75,10 +76,12 @@ class Merging:
         self.steps, self._by, self._seed = steps, by, seed
         self.settled = by == "none"
         self._fastest: float | None = None
+        self._cold = True
 
     def ended(self, seconds: float, seeds: dict[int, int]) -> None:
         """An epoch took so long, its steps with so many seeds: drop one more, or take the last one back and settle."""
-        if self.settled:
+        if self.settled or self._cold:
+            self._cold = False
             return
         if self._fastest is not None and seconds >= self._fastest:
             self.steps.dropped.pop()
