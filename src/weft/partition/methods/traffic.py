@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
+import weft.placements
 from weft.graph import Graph, ProgressCallback
 from weft.keys import Stream, generator
 from weft.memory import trim
@@ -26,7 +27,6 @@ from weft.partition.refine import HypergraphLevel, refine, refine_all, refinemen
 from weft.partition.simulator import usual_task
 from weft.partition.streaming import keyed_order
 from weft.partition.undirected import training_of
-from weft.placements import placement_named
 
 _FIRST, _LATER = range(30), range(30, 60)  # epochs that vertices move by, and that what stays is chosen by, at most
 # Pins of the nets that starts are compared by; of those that the best are finished by, as what holds for few batches may
@@ -124,7 +124,7 @@ def _cost_later(
 
     Where layers pull or push, whichever is less, nets are of each allocation by itself, and of fewer batches.
     """
-    each = any(placement_named(name).by_cost for name in batches.task.placements)
+    each = any(weft.placements.placement_named(name).by_cost for name in batches.task.placements)
     least, an_edge = _FEW if each else _OTHERS
     pins = batches.level(like, count=1, epochs=_LATER).nets.pins()
     count = max(1, math.ceil(max(least, an_edge * batches.graph.num_edges) / max(1, pins)))
