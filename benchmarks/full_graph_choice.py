@@ -13,17 +13,16 @@ the project, and is skipped when the command is started again.
 import argparse
 import itertools
 import json
-import sys
-import tempfile
 import time
 from pathlib import Path
 from statistics import mean, median
 
 from cluster import graphs
+from papers.commands import printed
 from planner import ROOT, append, finished, stamp
 from planner_tables import tell
 
-from weft.lab import Sandbox
+from weft.errors import ConfigError
 
 KEPT, PAGE = ROOT / "benchmarks" / "records" / "full_graph_choice.jsonl", ROOT / "docs" / "full-graph-tasks.md"
 HOSTS, OTHER_MODEL = 4, "tp-decoupled"
@@ -83,11 +82,10 @@ def cluster_of(link, args):
 
 def on_hosts(link, command):
     """Run a command of Weft as all workers; the lines that the first one prints."""
-    with tempfile.TemporaryFile("w+") as out, Sandbox(hosts=HOSTS, link=link) as sandbox:
-        if sandbox.run([sys.executable, "-m", "weft.cli", *command], output=out, timeout=1200):
-            raise SystemExit(f"weft {' '.join(command)} failed: see above")
-        out.seek(0)
-        return out.read().splitlines()
+    try:
+        return printed(command, HOSTS, link).splitlines()
+    except ConfigError as error:
+        raise SystemExit(str(error)) from error
 
 
 def plans_of(answer):

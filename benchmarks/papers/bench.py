@@ -145,19 +145,28 @@ class Bench:
     ) -> list[dict[str, Any]]:
         """The figures that the workers of a sandbox print, line by line."""
         with tempfile.TemporaryDirectory() as folder:
-            file, out = Path(folder) / "job.json", Path(folder) / "out.txt"
+            file = Path(folder) / "job.json"
             file.write_text(json.dumps(job))
-            command = [sys.executable, str(_WORKERS / f"{script}.py"), str(file)]
-            with hosts as sandbox, open(out, "wb") as output:
-                code = sandbox.run(command, output=output, timeout=timeout)
-            lines = [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
-        if code or not lines:
-            raise ConfigError(f"a run on {hosts.hosts} hosts of a sandbox ended with code {code}: see above")
+            printed = output_of("a run", [sys.executable, str(_WORKERS / f"{script}.py"), str(file)], hosts, timeout)
+        lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        if not lines:
+            raise ConfigError(f"a run on {hosts.hosts} hosts of a sandbox printed no figures: see above")
         return lines
 
     def _path(self, name: str, width: int) -> Path:
         of_real = name in REAL
         return self.data / (name if of_real else f"{name}-{self.size.vertices}-{width}")
+
+
+def output_of(what: str, command: Sequence[str], hosts: Sandbox, timeout: float) -> str:
+    """What the first worker prints of a command that all workers of a sandbox run; `what`: its name, should it fail."""
+    with tempfile.TemporaryFile() as out:
+        with hosts as sandbox:
+            code = sandbox.run(command, output=out, timeout=timeout)
+        if code:
+            raise ConfigError(f"{what} on {hosts.hosts} hosts of a sandbox ended with code {code}: see above")
+        out.seek(0)
+        return out.read().decode()
 
 
 def medians(epochs: Sequence[Mapping[str, Any]], keys: Mapping[str, str]) -> dict[str, float]:

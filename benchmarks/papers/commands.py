@@ -1,15 +1,13 @@
 """Commands of Weft as people give them, run by all workers of a sandbox."""
 
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from papers.bench import Bench
-from weft.errors import ConfigError
+from papers.bench import Bench, output_of
 from weft.lab import Sandbox
 
 
@@ -31,9 +29,5 @@ def probed(bench: Bench, hosts: int, link: str) -> Probed:
 
 def printed(words: Sequence[str], hosts: int, link: str, timeout: float = 1200.0) -> str:
     """What the first worker prints of `weft WORDS` on hosts with links of a rate."""
-    with tempfile.TemporaryFile() as out, Sandbox(hosts=hosts, link=link) as sandbox:
-        code = sandbox.run([sys.executable, "-m", "weft.cli", *words], output=out, timeout=timeout)
-        if code:
-            raise ConfigError(f"weft {words[0]} on {hosts} hosts of a sandbox ended with code {code}: see above")
-        out.seek(0)
-        return out.read().decode()
+    command = [sys.executable, "-m", "weft.cli", *words]
+    return output_of(f"weft {words[0]}", command, Sandbox(hosts=hosts, link=link), timeout)

@@ -66,7 +66,7 @@ def sampled_hypergraph(
         """How many batches are to come, by the pins of those that came."""
         if not nets.pins():
             return 1
-        return most - done if pins is None else min(most, math.ceil(done * pins / nets.pins())) - done
+        return math.ceil(min(most, done * wanted / nets.pins())) - done
 
     with ThreadPoolExecutor(threads) as pool:
         while nets.pins() < wanted and done < most:
