@@ -4,6 +4,7 @@ import fcntl
 import multiprocessing.util
 import os
 import shutil
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -67,6 +68,8 @@ def ranks():
     and is raised here. Make models within `weft.keys.seeded`, for torch has one generator for all threads; give
     settings threads=1; change nothing that belongs to the process (environment, working folder, signals).
     """
+
+    sys.setswitchinterval(0.0005)  # threads that wait for each other all the time take turns sooner
 
     def run(size, work, *args, hosts=None, timeout=60.0):
         return simulate(size, lambda world: work(world, *args), hosts, timeout)

@@ -252,10 +252,12 @@ class Space(ABC):
 
 def layers_of(plan: Plan) -> list[PlanLayer]:
     """The layers of a plan, from the seeds to the inputs."""
-    top, kinds = len(plan.layers) - 1, [placement_named(name) for name in plan.layers]
-    held = [INPUT, *(plan.held(depth) for depth in range(1, len(kinds) + 1))]
-    ways = [(layer, kinds[layer], held[layer + 1], held[layer]) for layer in range(top, -1, -1)]
-    return [PlanLayer.of(*way, way[0] == top, vars(plan)) for way in ways]
+    return [_layer_of(plan, layer) for layer in range(len(plan.layers) - 1, -1, -1)]
+
+
+def _layer_of(plan: Plan, layer: int) -> PlanLayer:
+    below, top = plan.held(layer) if layer else INPUT, layer + 1 == len(plan.layers)
+    return PlanLayer.of(layer, placement_named(plan.layers[layer]), plan.held(layer + 1), below, top, vars(plan))
 
 
 def _preferred(held: frozenset[Held]) -> list[Held]:
@@ -443,7 +445,7 @@ class MiniBatches(Space):
 
     def _first(self, plan: Plan) -> PlacedHop:
         """The layer that reads inputs."""
-        return layers_of(plan)[-1].placed
+        return _layer_of(plan, 0).placed
 
     def _kept(self, plan: Plan) -> tuple[PlacedHop, np.ndarray]:
         """The same, and the rows in each worker's cache, by who stores them."""
