@@ -61,7 +61,7 @@ def task_given(args: argparse.Namespace, graph: weft.Graph, parts: int) -> weft.
     fanouts = whole_numbers("fanouts", args.fanouts)
     if args.batch_size < 1 or args.hidden < 1:
         raise ConfigError("--batch-size and --hidden are out of range: they must be at least 1")
-    inputs = 4 if graph.features is None else graph.num_features * graph.features.itemsize
+    inputs = 4 if graph.features is None else max(1, graph.num_features) * graph.features.itemsize
     inner = [4.0 * args.hidden] * (len(fanouts) - 1)
     widths = (float(inputs), *inner, 4.0 * max(1, graph.num_classes))
     plan = _plan(args, max(1, len(fanouts)))  # no fanouts are refused by the task

@@ -214,6 +214,15 @@ class Communicator:
         ((got, _),) = self.arrays([(mine, [0] * self.size)], "sync")
         return got.tobytes()
 
+    def told(self, text: str) -> list[str]:
+        """What every worker says."""
+        mine = np.frombuffer(text.encode(), dtype=np.uint8)
+        if self.size == 1:
+            return [text]
+        ((got, lengths),) = self.arrays_to_all([mine], "sync")
+        said = [part.tobytes().decode() for part in np.split(got, np.cumsum(lengths)[:-1])]
+        return [text if worker == self.rank else each for worker, each in enumerate(said)]
+
     def decided(self, decide: Callable[[], Any]) -> Any:
         """What the first worker decides, for all: plain data."""
         return json.loads(self.share(json.dumps(decide()).encode() if self.rank == 0 else None))

@@ -89,7 +89,7 @@ class Graph:
 
     def features_by_owner(self) -> Features:
         """The features, of which those are here that were fetched; refused where there are none."""
-        if self.features is None:
+        if self.features is None or not self.num_features:
             raise InputError("this graph has no features to train on: import it with features (--features or feat.npy)")
         return self.features
 

@@ -151,7 +151,7 @@ class PlanSettings(Group):
     cache: float = setting(
         0.0,
         "feature rows that a worker keeps where it computes, on a CPU those of others: a share of all (up to 1), or bytes; "
-        "0: none (auto: as the planner finds)",
+        "0: none; not given under plan auto: as the planner finds",
         low=0.0,
         usual=True,
         binds="batches rows",
@@ -165,7 +165,7 @@ class PlanSettings(Group):
     cache_per: str = setting(
         "worker",
         "on devices: each worker has its own cache, or there is one a host, of which each device holds other rows and reads "
-        "the rest from the others (auto: as the planner finds)",
+        "the rest from the others; not given under plan auto: as the planner finds",
         choices=("worker", "host"),
         binds="batches rows cache apart",
     )

@@ -119,25 +119,31 @@ def model_cost(
         runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 5]
     most = [most_rows((layer.wide, layer.out), device) for layer in layers]
     rows = [*(min(int(shape.sources), some) for shape, some in zip(shapes, most, strict=True)), FEW]
-    few_rows = [FEW] * len(rows)
-    runs.append(lambda: [step_time(graph, model, each, device) for each in (few_rows, rows)])
-    mine = torch.zeros(len(runs) + size, 5, dtype=torch.float64)
+    few_rows, maps = [FEW] * len(rows), [isinstance(layer.convolution, BlackBox) for layer in layers]
+    least = int(any(maps))  # edges a destination
+    runs.append(lambda: [step_time(graph, model, each, device, least) for each in (few_rows, rows)])
+    mine, refused = torch.zeros(len(runs) + size, 5, dtype=torch.float64), ""
     for number in range(rank, len(runs), size):
-        took = torch.tensor(runs[number](), dtype=torch.float64)
+        try:
+            took = torch.tensor(runs[number](), dtype=torch.float64)
+        except ModelError as error:
+            refused = str(error)
+            break
         mine[number, : len(took)] = took
+    for said in filter(None, comm.told(refused) if comm else [refused]):  # all workers end alike
+        raise ModelError(said)
     mine[len(runs) + rank, :2] = torch.tensor([pace(), pace(device)])
     told: list[list[float]] = (comm.sum(mine) if comm else mine).tolist()
     figures, (paced, there) = told[: len(runs)], (min(row[at] for row in told[len(runs) :]) for at in range(2))
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
-    maps = [isinstance(layer.convolution, BlackBox) for layer in layers]
     costs = [
         LayerCost(*(whole[:4] + split[:3] + [whole[4], whole[1] * of_all] + split[3:]))
         for (whole, split), of_all in zip(halves, maps, strict=True)
     ]
     few, many = figures[-1][:2]
-    alone = sum(cost.fixed + (cost.source + cost.destination) * FEW for cost in costs)
+    alone = sum(cost.fixed + (cost.source + cost.destination + cost.edge * least) * FEW for cost in costs)
     convolved = sum(
-        cost.fixed + cost.source * sources + cost.destination * destinations
+        cost.fixed + cost.source * sources + (cost.destination + cost.edge * least) * destinations
         for cost, sources, destinations in zip(costs, rows[:-1], rows[1:], strict=True)
     )
     step = max(0.0, few - alone)
@@ -165,29 +171,31 @@ class _Bench:
         self._held = max(self._destinations, int(shape.held * scale))
         self._away, self._pairs = int(shape.pushed * self._edges), int(shape.pairs * scale)
         self._others = min(int(shape.away * scale), self._destinations)
+        self._least = int(isinstance(self._convolution, BlackBox))  # edges a destination: its code may need some
         self._columns, self._comm = ColumnSpan(0, workers, width), Recorder()
         self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype_of(conv), device=device)
 
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
-        fixed = self._time(_whole_layer(FEW, FEW, 0))
-        by_source = self._time(_whole_layer(self._sources, FEW, 0))
-        by_both = self._time(_whole_layer(self._sources, self._destinations, 0))
+        fixed = self._time(self._rows(FEW, FEW))
+        by_source = self._time(self._rows(self._sources, FEW))
+        by_both = self._time(self._rows(self._sources, self._destinations))
         layer, x = self._there(_whole_layer(self._sources, self._destinations, self._edges))
         whole = self._timed(layer, x)
         source = max(0.0, by_source - fixed) / (self._sources - FEW)
-        destination = max(0.0, by_both - by_source) / (self._destinations - FEW)
+        edge = max(0.0, whole - by_both) / max(1, self._edges - self._least * self._destinations)
+        destination = max(0.0, (by_both - by_source) / (self._destinations - FEW) - self._least * edge)
         ahead, asked = 0.0, layer.inputs.asked
         if asked is not None:
             ahead = timed(lambda: asked.ahead(layer.here, x), self._device) / self._edges
-        return [fixed, source, destination, max(0.0, whole - by_both) / self._edges, ahead]
+        return [fixed, source, destination, edge, ahead]
 
     def split(self) -> list[float]:
         """What an edge takes where some are pushed, to owners and by request, and one by column.
 
         Besides what whole rows cost without any. And of an edge that is not pushed, what is computed while others travel.
         """
-        by_both = self._time(_whole_layer(self._held, self._destinations, 0))
+        by_both = self._time(self._rows(self._held, self._destinations))
         figures, meanwhile = [], np.zeros(2)
         for others in (None, self._others):
             here = random_block(self._held, self._destinations, self._edges - self._away)
@@ -209,7 +217,11 @@ class _Bench:
         at = torch.arange(destinations).repeat(size - 1)
         layer = column_layer(here, there, (torch.arange(destinations), at), at, self._columns, self._comm)
         whole = self._try(layer, self._x.new_ones(rows, self._columns.width))
-        return max(0.0, whole - self._time(_whole_layer(FEW, FEW, 0))) / (edges * size)
+        return max(0.0, whole - self._time(self._rows(FEW, FEW))) / (edges * size)
+
+    def _rows(self, sources: int, destinations: int) -> WholeLayer:
+        """A layer of so many rows, and of no more edges than it can't do without."""
+        return _whole_layer(sources, destinations, self._least * destinations)
 
     def _try(self, layer: Layer, x: Tensor) -> float:
         try:
@@ -249,14 +261,14 @@ def most_rows(widths: tuple[int, int], device: torch.device = _CPU) -> int:
     return min(MOST, max(_ENOUGH, _FAR // (4 * max(widths)))) * (1 if device.type == "cpu" else _MORE)
 
 
-def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.device = _CPU) -> float:
-    """What a whole step takes without edges, with so many rows before and after each layer.
+def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.device = _CPU, least: int = 0) -> float:
+    """What a whole step takes without edges (or `least` a destination), with so many rows before and after each layer.
 
     From the graph's features on, which a model may map before its first convolution.
     """
     rows = [max(rows[at:]) for at in range(len(rows))]
     vertices = [_vertices(graph, count) for count in rows]
-    layers: list[Layer] = [_whole_layer(sources, destinations, 0) for sources, destinations in pairwise(rows)]
+    layers: list[Layer] = [_whole_layer(sources, out, out * least) for sources, out in pairwise(rows)]
     program = Program(layers, vertices, vertices, graph, comm=layers[0].comm).to(device)
     runner = BlockModel(model)
     x = torch.ones(rows[0], graph.num_features, dtype=dtype_of(model), device=device)
@@ -373,10 +385,10 @@ def _whole_layer(sources: int, destinations: int, edges: int) -> WholeLayer:
 
 
 def random_block(sources: int, destinations: int, edges: int) -> Block:
-    """Random edges, as many to each destination; of one type, unless a convolution asks for more."""
+    """Random edges, as many to each destination; of one type, unless a convolution asks for more, and of weight 1."""
     indptr = torch.linspace(0, edges, destinations + 1).long()
-    types = {"edge_type": torch.zeros(edges, dtype=torch.int64)}
-    return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources, values=types)
+    values = {"edge_type": torch.zeros(edges, dtype=torch.int64), "edge_weight": torch.ones(edges)}
+    return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources, values=values)
 
 
 def timed(run: Callable[[], object], device: torch.device = _CPU) -> float:

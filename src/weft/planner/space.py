@@ -87,6 +87,8 @@ class Space(ABC):
         return other
 
     def _meet(self, model: nn.Module) -> None:
+        """Get to know a model; its convolutions are copies, so that none of the runs here leaves anything in it."""
+        model = copy.deepcopy(model)
         self.convolutions = convolutions(model.model if isinstance(model, Decoupled) else model, self.columns)
 
     def learn(self, model: nn.Module) -> None:

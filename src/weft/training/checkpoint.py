@@ -35,7 +35,7 @@ def save(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> Non
     """Write a checkpoint folder, replacing one that is there."""
     with written_beside(folder) as beside:
         beside.mkdir()
-        data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+        data = save_tensors(_apart(tensors))
         (beside / _TENSORS).write_bytes(data)
         state = {"version": VERSION, "crc32": zlib.crc32(data), **state}
         # On one line: laid out, a long history would take several times its size meanwhile.
@@ -47,6 +47,8 @@ def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a checkpoint folder; one that is damaged is an error that says so."""
     try:
         with named_errors(folder, "reading the checkpoint"):
+            if folder.is_dir() and not any((folder / name).exists() for name in (_STATE, _TENSORS)):
+                raise TrainingError(f"{folder} is no checkpoint and no trained model: it has no {_STATE}")
             for name in (_STATE, _TENSORS):
                 if folder.is_dir() and not (folder / name).exists():
                     raise ValueError(f"{name} is missing")
@@ -75,6 +77,17 @@ def sensible(folder: Path) -> Iterator[None]:
         raise TrainingError(
             f"the checkpoint {folder} holds what no run of Weft writes ({reason_of(error)}){_REMEDY}"
         ) from None
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in memory that no two of them share, as a file needs them; layers may share parameters."""
+    found, taken = {}, set()
+    for name, tensor in tensors.items():
+        own = tensor.detach().cpu().contiguous()
+        memory = own.untyped_storage().data_ptr()
+        found[name] = own.clone() if memory in taken else own
+        taken.add(memory)
+    return found
 
 
 def _sum_of(text: bytes) -> bytes:

@@ -218,4 +218,7 @@ def _chosen(graph: Graph, seeds: np.ndarray | Tensor | None, split: str) -> np.n
         raise ConfigError(
             f"seeds run from {chosen.min()} to {chosen.max()}, but there are {graph.num_vertices} vertices"
         )
+    once, counts = np.unique(chosen, return_counts=True)
+    if len(once) < len(chosen):
+        raise ConfigError(f"seed {once[counts > 1][0]} comes twice: seeds must be distinct")
     return chosen.astype(graph.indices.dtype)

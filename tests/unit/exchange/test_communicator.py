@@ -111,7 +111,9 @@ def test_sharing_and_gathering(length):
         made = comms(ends)
         shared = together(lambda rank: made[rank].share(data if rank == 0 else None), 3)
         gathered = together(lambda rank: made[rank].gather(torch.tensor([rank, 5])), 3)
+        said = together(lambda rank: made[rank].told("ü" * rank * length), 3)
         together(lambda rank: made[rank].barrier(), 3)
+    assert said == [["", "ü" * length, "ü" * 2 * length]] * 3
     assert shared == [data] * 3
     assert all([part.tolist() for part in parts] == [[0, 5], [1, 5], [2, 5]] for parts in gathered)
 
@@ -155,7 +157,7 @@ def test_alone_nothing_travels():
     comm = Communicator()
     x = torch.arange(3.0)
     assert torch.equal(comm.sum(x.clone()), x)
-    assert comm.share(b"abc") == b"abc"
+    assert comm.share(b"abc") == b"abc" and comm.told("abc") == ["abc"]
     assert comm.arrays([(np.arange(0), [0])], "sample")[0][1] == [0]
     assert len(comm.gather(x)) == 1
 

@@ -10,7 +10,7 @@ import torch
 from launcher import Running, ran
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import FiLMConv, GATConv, GraphConv, HeteroConv, SAGEConv
+from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, GraphConv, HeteroConv, SAGEConv
 from torch_geometric.nn.models import GCN, GraphSAGE
 
 import weft
@@ -473,11 +473,15 @@ class TestMistakes:
         assert len(weft.train(data, GraphSAGE(3, 4, 2, 2), epochs=2).history) == 2
 
     def test_a_graph_without_features_is_refused(self, graph):
-        bare = weft.Graph(graph.indptr, graph.indices, labels=graph.labels, split=graph.split, num_classes=5)
+        rest = {"labels": graph.labels, "split": graph.split, "num_classes": 5}
+        bare = weft.Graph(graph.indptr, graph.indices, **rest)
+        without_columns = weft.Graph(graph.indptr, graph.indices, features=np.zeros((1500, 0), np.float32), **rest)
         for begin in (
             lambda: run(bare),
             lambda: make_model(settings(), bare),
             lambda: weft.train(bare, GraphSAGE(3, 4, 2)),
+            lambda: make_model(settings(), without_columns),
+            lambda: weft.train(without_columns, GraphSAGE(3, 4, 2)),
         ):
             with pytest.raises(InputError, match="no features to train on"):
                 begin()
@@ -591,3 +595,50 @@ def test_loader_errors_come_out_and_threads_end(graph, monkeypatch):
     with pytest.raises(RuntimeError, match="sampling failed"):
         trainer.fit()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("weft-loader")]
+
+
+class Tied(nn.Module):
+    """Both ways through a convolution go by the same parameters."""
+
+    def __init__(self, features, classes):
+        super().__init__()
+        self.convs = nn.ModuleList([GATv2Conv(features, 8, share_weights=True), GATv2Conv(8, classes)])
+
+    def forward(self, x, edge_index):
+        return self.convs[1](self.convs[0](x, edge_index).relu(), edge_index)
+
+
+def test_parameters_that_layers_share_are_saved(folder, tmp_path):
+    (tmp_path / "tied.py").write_text(
+        "from test_training import Tied\n\n\ndef make(features, classes):\n    return Tied(features, classes)\n"
+    )
+    graph = weft.Graph.open(folder)
+    chosen = settings(model=f"{tmp_path / 'tied.py'}:make", hidden=None, dropout=None)
+    trained = make_model(chosen, graph)
+    save_model(tmp_path / "out", trained, chosen, graph)
+    loaded, _ = load_model(tmp_path / "out", graph)
+    assert same_bits(state(trained), state(loaded))
+    assert loaded.convs[0].lin_l.weight is loaded.convs[0].lin_r.weight
+
+
+class Medians(nn.Module):
+    def __init__(self, features, classes):
+        super().__init__()
+        self.conv = SAGEConv(features, classes, aggr="median")
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index)
+
+
+def test_an_aggregation_that_needs_neighbours_says_so(folder):
+    whole = weft.Graph.open(folder)
+    edges = np.array([[0, 1, 2], [3, 4, 5]])
+    values = {"features": whole.features, "labels": whole.labels, "split": whole.split}
+    graph = weft.Graph.from_arrays(edges, num_vertices=whole.num_vertices, **values)
+    with pytest.raises(ModelError, match=r"SAGEConv.* vertices have no in-edges"):
+        weft.train(graph, Medians(graph.num_features, 5), fanouts=(4,), batch_size=100, epochs=1)
+
+
+def test_seeds_of_a_loader_come_once(graph):
+    with pytest.raises(ConfigError, match="seed 7 comes twice"):
+        weft.Loader(graph, fanouts=(4, 4), seeds=torch.tensor([3, 7, 7]))

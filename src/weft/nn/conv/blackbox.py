@@ -1,7 +1,8 @@
 """A convolution that declares nothing: its own forward, where whole neighbourhoods meet."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError
+from weft.errors import ModelError, reason_of
 from weft.nn import functional
 from weft.nn.convolution import Call, Convolution, edge_mask
 from weft.nn.rows import Handle, alike, by_running_averages
@@ -121,7 +122,7 @@ class _OwnForward(Merge):
         if call.edge_type:
             options["edge_type"] = call.types(block).long()
         self._check(block, sources, options)
-        with _OnBlock(call, block, len(sources)):
+        with _OnBlock(call, block, len(sources)), self._named(block):
             out = type(call.conv).forward(call.conv, sources, edge_index, **options)
         if not isinstance(out, Tensor) or len(out) != block.num_src:
             got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
@@ -129,6 +130,20 @@ class _OwnForward(Merge):
                 f"{call.conv} gave {got} for {block.num_src} vertices: a convolution must give one row a vertex"
             )
         return out[: block.num_dst]
+
+    @contextmanager
+    def _named(self, block: Block) -> Iterator[None]:
+        """Some aggregations fail on vertices without edges, by errors that don't say so."""
+        try:
+            yield
+        except (IndexError, RuntimeError) as error:
+            alone = int((block.indptr.diff() == 0).sum())
+            if not alone:
+                raise
+            raise ModelError(
+                f"{self._call.conv} failed on a batch in which {alone:,} vertices have no in-edges ({reason_of(error)}): "
+                f"take an aggregation that can do without, or give such vertices an edge (`weft import --self-loops add`)"
+            ) from error
 
 
 class _OnBlock(TorchFunctionMode):
