@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from papers.bench import Bench
 from papers.foreseen import foreseen, hosts, megabytes
-from papers.leapgnn.task import FANOUTS, GRAPHS, SEEDS, SERVERS
+from papers.leapgnn.task import DEEP, FANOUTS, GRAPHS, SEEDS, SERVERS
 from papers.sheet import Figures, Finding, Measured, Sheet, grid
 from weft.plan import NAMED
 
 SYSTEMS = {"DGL": "gdp", "P3": "nfp", "LeapGNN": "leap"}  # P3 is layer 1 on slices of the columns
 MODELS = ("gcn", "sage", "gat")
-DEEP = {"deepgcn": 7, "film": 10}  # layers; P3 has none of them: they change or need whole rows of the inputs
 WIDTHS = (16, 128)
 
 
@@ -23,8 +22,8 @@ def _deep_cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
 
 
 def _counted(bench: Bench, graph: str, model: str, width: int) -> Figures:
-    """Deep models draw two neighbours a hop, as Table 1 does for so many layers."""
-    fanouts = (2,) * DEEP[model] if model in DEEP else FANOUTS
+    """P3 has none of the deep models: they change their inputs, or need whole rows of them."""
+    fanouts = DEEP.get(model, FANOUTS)
     settings = {"model": model, "hidden": width, "fanouts": fanouts, "batch_size": SEEDS, "threads": 1}
     plans = {name: NAMED[plan](len(fanouts)) for name, plan in SYSTEMS.items() if model not in DEEP or name != "P3"}
     found = foreseen(bench.parts(graph, SERVERS), settings, plans, hosts(SERVERS, "1gbit"))

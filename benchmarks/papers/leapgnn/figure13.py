@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from papers.bench import SPREAD, Bench, spread
-from papers.leapgnn.task import SERVERS
+from papers.leapgnn.task import DEEP, FANOUTS, GRAPHS, SERVERS
 from papers.sheet import Figures, Finding, Measured, Sheet, by_clock, grid_in_turn, values
 
 LADDER: Mapping[str, Mapping[str, str]] = {
@@ -14,7 +14,8 @@ LADDER: Mapping[str, Mapping[str, str]] = {
     "merging at random": {"plan": "migrate", "merge": "random"},
     "collapsed": {"plan": "leap"},  # all seeds at home, gradients summed once: the same updates
 }
-GRAPH, LINK, MODELS = "communities", "200mbit", ("sage", "gat")
+MODELS = ("sage", "gat", "gcn", *DEEP)
+LINK = "200mbit"
 SECONDS, SENT, FETCHING, STEPS = "seconds an epoch", "MB an epoch", "seconds fetching", "time steps"
 KEYS = {SECONDS: "seconds", SENT: "megabytes", FETCHING: "fetch", STEPS: "steps"}
 
@@ -24,8 +25,9 @@ def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
 
 
 def _measured(bench: Bench, model: str, steps: Sequence[str]) -> list[Figures]:
-    settings = {"model": model, "hidden": 16, "batch_size": 256, "fanouts": (10, 10, 10)}
-    runs = [{"graph": bench.parts(GRAPH, SERVERS), "options": LADDER[step]} for step in steps]
+    settings = {"model": model, "hidden": 16, "batch_size": 256, "fanouts": DEEP.get(model, FANOUTS)}
+    graph = bench.parts(bench.first(GRAPHS[::-1])[-1], SERVERS)  # the generated one has a quick size
+    runs = [{"graph": graph, "options": LADDER[step]} for step in steps]
     every = bench.epochs(settings, runs, hosts=SERVERS, link=LINK)
     settled = [epochs[len(epochs) // 2 :] for epochs in every]  # by when merging has settled
     return [
@@ -89,8 +91,9 @@ def _compare(measured: Measured) -> Iterator[Finding]:
 SHEET = Sheet(
     "Fig. 13",
     "what each step buys",
-    f"Epochs on four hosts with links of {LINK}, a communities graph by METIS, hidden dimension 16: the fastest "
-    "of the last half of the epochs, when merging has settled; bytes are the workers' own count.",
+    f"Epochs on four hosts with links of {LINK}, {GRAPHS[0]} (in quick size {GRAPHS[-1]}) by METIS, 256 seeds a host, "
+    f"hidden dimension 16, deep models with fanouts of 2: the fastest of the last half of the epochs, when merging has "
+    "settled; bytes are the workers' own count.",
     _cases,
     _compare,
     root=True,

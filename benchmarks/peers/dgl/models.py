@@ -2,12 +2,16 @@
 
 import torch
 
+KINDS = ("sage", "gcn", "gat")
+
 
 class Model(torch.nn.Module):
     """GraphSAGE (mean), GCN or GAT (heads concatenated, averaged in the last layer), as PyG's models of that name."""
 
     def __init__(self, dgl, kind, width, hidden, classes, layers, heads=4):
         super().__init__()
+        if kind not in KINDS:
+            raise ValueError(f"the DGL peer has no model {kind!r}, only {', '.join(KINDS)}")
         self.kind = kind
         widths = [width, *[hidden] * (layers - 1)]
         outs = [*[hidden] * (layers - 1), classes]
