@@ -97,6 +97,8 @@ def path_here(text: str | Path) -> Path:
             f"{text} is an address, where only graphs and the tables of an import may be: name a path, and copy from or to "
             f"the address"
         )
+    if not str(text).strip():  # which would be the present folder: of a variable that is not set
+        raise ConfigError("a path is empty: name one")
     return Path(text)
 
 

@@ -24,13 +24,15 @@ from weft.plan import check_workers
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft train`."""
     add_graph(parser)
-    parser.add_argument("--out", type=path_here, help="where to save the trained model")
+    parser.add_argument("--out", type=path_here, help="where to save the trained model, in place of one that is there")
     add_settings(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, tell how it goes, and save the model."""
     settings = settings_given(args, "weft train")
+    if args.out:
+        weft.training.check_place(args.out)
     graph = args.graph if weft.graph.is_address(args.graph) else weft.Graph.open(args.graph)
     check_workers(settings)
     parallel = settings.parallel

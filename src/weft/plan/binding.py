@@ -206,7 +206,7 @@ def check_loader(settings: "Settings") -> None:
     groups = ("model", "optimisation", "evaluation", "checkpoint", "report")
     kept = {"dtype", "products", "seed", "epochs"}  # epochs: what is done once is worth so much more
     unused = {key for key in DEFAULTS if PLACES[key][0] in groups} - kept
-    unused |= {"on", "cluster", "watch", "max_restarts", "min_workers"}
+    unused |= {"on", "workers", "cluster", "watch", "max_restarts", "min_workers"}
     unused |= set() if settings.sampling.full_graph else {"memory"}  # its plan is named, or one that will do
     unused |= {"cache_by"} if settings.strategy == "auto" and not settings.plan.cache else set()
     unused |= {"cache_per"} if settings.strategy == "auto" else set()

@@ -43,6 +43,17 @@ def save(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> Non
         (beside / _STATE).write_bytes(text + _sum_of(text))
 
 
+def check_place(folder: Path) -> None:
+    """Refuse a place for a trained model where something else is, before anything long is computed for it."""
+    if folder.exists() and not folder.is_dir():
+        raise StorageError(f"{folder} is a file, and a trained model is a folder: choose another name")
+    others = sorted({entry.name for entry in folder.iterdir()} - {_TENSORS, _STATE}) if folder.is_dir() else []
+    if others:
+        raise StorageError(
+            f"{folder} is no trained model (there is {others[0]}), so it will not be replaced: choose another name"
+        )
+
+
 def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a checkpoint folder; one that is damaged is an error that says so."""
     try:

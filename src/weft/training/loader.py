@@ -25,6 +25,7 @@ from weft.training.objectives import ChosenVertices, Objective, VertexExamples, 
 from weft.training.staging import device_of
 from weft.training.team import When
 
+Vertices = np.ndarray | Tensor | Sequence[int]
 Reads = Callable[[Plan], np.ndarray | None]  # how often a dry run read each vertex under a plan
 
 
@@ -47,7 +48,7 @@ class Loader:
         batch_size: int | None = None,
         plan: str | Plan | None = None,
         *,
-        seeds: np.ndarray | Tensor | None = None,
+        seeds: Vertices | None = None,
         split: str = "train",
         device: str | torch.device | None = None,
         objective: Objective | None = None,
@@ -56,7 +57,8 @@ class Loader:
         notify: Callable[[str], None] | None = None,
         **options: Any,
     ) -> None:
-        """`batch_size`: for each worker. `plan`: a name, a file or a `Plan`. `seeds`: vertices, in place of a `split`'s.
+        """`batch_size`: for each worker. `plan`: a name, a file or a `Plan`. `seeds`: vertices (ids, or a mask), not a
+        `split`'s.
 
         `options`: of `weft.train`, such as seed, prefetch or sampler; or all of them as `settings`. `objective`: what is
         learned, if not labels; set up already. `world`: the workers; None: as the environment says (torchrun).
@@ -111,9 +113,12 @@ class Loader:
             yield batch
         self._epoch, self._batch = self._epoch + 1, 0
 
-    def over(self, vertices: np.ndarray | str) -> Iterator[Batch]:
+    def over(self, vertices: Vertices | str) -> Iterator[Batch]:
         """Vertices (or those of a split) in their order, to evaluate a model: each draws neighbours, the same every time."""
-        vertices = self.graph.seeds(vertices) if isinstance(vertices, str) else vertices
+        if isinstance(vertices, str):
+            vertices = self.graph.seeds(vertices)
+        else:
+            vertices = _ids_of(self.graph, vertices, "vertices to go over")
         size = self.mode.evaluation_size
         parts = [VertexExamples(vertices[first : first + size]) for first in range(0, len(vertices), size)]
         return self.feed.batches(When(0, 0, Stream.EVALUATE), parts)
@@ -130,6 +135,8 @@ class Loader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a loader stood: of the same batches, whatever their plan and number of workers."""
         here = self.state_dict()
+        if lacks := sorted(here.keys() - state.keys()):
+            raise ConfigError(f"this is no state of a loader, which has a {lacks[0]}: give what state_dict() gave")
         for name in ("graph", "batch_size", "seed"):
             if state[name] != here[name]:
                 raise ConfigError(
@@ -208,17 +215,35 @@ def check_alike(world: World, graph: Graph, settings: Settings, **more: str) -> 
         world.compare({"graph": graph.checksum, **settings.of_run(), **more})
 
 
-def _chosen(graph: Graph, seeds: np.ndarray | Tensor | None, split: str) -> np.ndarray | None:
+def _chosen(graph: Graph, seeds: Vertices | None, split: str) -> np.ndarray | None:
     """The vertices to go over, if they are not those of the training split."""
     if seeds is None:
         return None if split == "train" else graph.seeds(split)
-    given = np.asarray(seeds)
-    chosen = np.flatnonzero(given) if given.dtype == bool else given
-    if len(chosen) and not 0 <= chosen.min() <= chosen.max() < graph.num_vertices:
+    if split != "train":
+        raise ConfigError(f"there are seeds and split = {split!r}: give one of them")
+    return _ids_of(graph, seeds, "seeds")
+
+
+def _ids_of(graph: Graph, given: Vertices, what: str) -> np.ndarray:
+    """Vertices by their ids, or by a mask, each once; `what` they are, for who gave something else."""
+    values = np.asarray(given)
+    if values.ndim != 1 or (len(values) and values.dtype.kind not in "biu"):
         raise ConfigError(
-            f"seeds run from {chosen.min()} to {chosen.max()}, but there are {graph.num_vertices} vertices"
+            f"{what} are of type {values.dtype} and shape {values.shape}: give ids, which are whole numbers, or a mask of "
+            f"bool"
         )
-    once, counts = np.unique(chosen, return_counts=True)
-    if len(once) < len(chosen):
-        raise ConfigError(f"seed {once[counts > 1][0]} comes twice: seeds must be distinct")
-    return chosen.astype(graph.indices.dtype)
+    if values.dtype == bool:
+        if len(values) != graph.num_vertices:
+            raise ConfigError(f"{what} are a mask of {len(values)} vertices, but there are {graph.num_vertices}")
+        values = np.flatnonzero(values)
+    if len(values) and not 0 <= values.min() <= values.max() < graph.num_vertices:
+        raise ConfigError(
+            f"{what} run from {values.min()} to {values.max()}, but there are {graph.num_vertices} vertices"
+        )
+    ids, there = values.astype(graph.indices.dtype), np.zeros(graph.num_vertices, dtype=bool)
+    there[ids] = True
+    if np.count_nonzero(there) < len(ids):
+        twice = int(np.flatnonzero(np.bincount(ids) > 1)[0])
+        mask = ", or make a mask of bool" if len(ids) == len(there) and ids.max() == 1 else ""
+        raise ConfigError(f"{what} have vertex {twice} more than once: give each once{mask}")
+    return ids

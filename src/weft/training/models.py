@@ -72,7 +72,11 @@ def check_model(settings: Settings, model: nn.Module, width: int, workers: int) 
 
 
 def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph) -> None:
-    """Write a trained model, all or nothing; who made it in a file finds the file from any folder."""
+    """Write a trained model, all or nothing; who made it in a file finds the file from any folder.
+
+    A trained model that is there is replaced, and nothing else.
+    """
+    checkpoint.check_place(folder)
     if settings.model.file is not None:
         file, function = settings.model.file
         settings = settings.changed(model=f"{file.absolute()}:{function}")

@@ -16,7 +16,7 @@ from weft.training.batches import Batch, Part
 from weft.training.first_values import take_first_values
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
-from weft.training.models import check_model, variant_of
+from weft.training.models import check_model, plan_for, variant_of
 from weft.training.staging import name_of
 
 _UNUSED = {
@@ -69,11 +69,13 @@ class Run:
         self._reads = reads
         self.use(plan)
 
-    def use(self, plan: Plan | None) -> None:
-        """Train by this plan (None: the one that was named) from the next epoch on: the model is the same.
+    def use(self, plan: Plan | str | None) -> None:
+        """Train by this plan, or that of this name (None: the one that was named), from the next epoch on: one model.
 
         All workers call this together.
         """
+        if isinstance(plan, str):
+            plan = plan_for(self.settings.changed(plan=plan), self.encoder, self.forward.depth)
         self.loader.place(self.model, self.forward.depth, plan, self._reads)
         team = self.loader.feed.team
         self.plan, self.plan_name = team.plan, str(team.plan)

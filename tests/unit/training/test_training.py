@@ -16,6 +16,7 @@ from torch_geometric.nn.models import GCN, GraphSAGE
 import weft
 from weft.errors import ConfigError, InputError, ModelError, StorageError, TrainingError
 from weft.graph import communities
+from weft.keys import seeded
 from weft.nn import sums
 from weft.plan import Settings
 from weft.sampling import Batches, NeighborSampler
@@ -639,6 +640,86 @@ def test_an_aggregation_that_needs_neighbours_says_so(folder):
         weft.train(graph, Medians(graph.num_features, 5), fanouts=(4,), batch_size=100, epochs=1)
 
 
-def test_seeds_of_a_loader_come_once(graph):
-    with pytest.raises(ConfigError, match="seed 7 comes twice"):
-        weft.Loader(graph, fanouts=(4, 4), seeds=torch.tensor([3, 7, 7]))
+NO_VERTICES = {
+    "have vertex 7 more than once": torch.tensor([3, 7, 7]),
+    "have vertex 0 more than once: give each once, or make a mask of bool": np.arange(1500) % 2,
+    "are of type float64": np.array([1.5, 2.0]),
+    "a mask of 10 vertices": torch.ones(10, dtype=torch.bool),
+    "run from 3 to 1500": [3, 1500],
+    "run from -1 to 3": [-1, 3],
+    r"shape \(1, 2\)": torch.tensor([[1, 2]]),
+}
+
+
+@pytest.mark.parametrize("words", NO_VERTICES)
+def test_what_are_no_vertices_is_refused(graph, words):
+    with pytest.raises(ConfigError, match=f"seeds .*{words}|seeds {words}"):
+        weft.Loader(graph, fanouts=(4, 4), seeds=NO_VERTICES[words])
+    loader = weft.Loader(graph, fanouts=(4, 4))
+    weft.parallel(make_model(settings(), graph), loader)
+    with pytest.raises(ConfigError, match=words):
+        next(loader.over(NO_VERTICES[words]))
+
+
+def test_vertices_are_given_as_people_have_them(graph):
+    loader = weft.Loader(graph, fanouts=(4, 4))
+    weft.parallel(make_model(settings(), graph), loader)
+    mask = np.zeros(1500, dtype=bool)
+    mask[[5, 9]] = True
+    for given, ids in (
+        ([9, 5], [9, 5]),
+        (range(3), [0, 1, 2]),
+        (mask, [5, 9]),
+        (torch.from_numpy(mask), [5, 9]),
+        ([], []),
+    ):
+        seeds = [batch.seeds.tolist() for batch in loader.over(given)]
+        assert [vertex for each in seeds for vertex in each] == ids
+
+
+def test_what_a_loader_does_not_look_at_is_refused(graph):
+    with pytest.raises(ConfigError, match="workers"):
+        weft.Loader(graph, fanouts=(4, 4), workers=2)
+    with pytest.raises(ConfigError, match="give one of them"):
+        weft.Loader(graph, fanouts=(4, 4), seeds=[1], split="validation")
+    with pytest.raises(ConfigError, match="no state of a loader"):
+        weft.Loader(graph, fanouts=(4, 4)).load_state_dict({})
+
+
+def by_name(world, graph):
+    """The plan that a run goes on by, of which only the name is said."""
+    loader = weft.Loader(graph, fanouts=(4, 4), plan="gdp", world=world, threads=1)
+    with seeded(1):
+        model = make_model(settings(), graph)
+    run = weft.parallel(model, loader)
+    run.use("leap")
+    with pytest.raises(ConfigError, match="nonsense"):
+        run.use("nonsense")
+    return run.plan_name
+
+
+def test_another_plan_by_its_name(graph, ranks):
+    assert ranks(2, by_name, graph) == ["local+local seeds=home"] * 2
+
+
+@pytest.mark.parametrize("there", ["thesis.txt", "graph/manifest.json"])
+def test_a_model_takes_the_place_of_no_other_folder(graph, folder, tmp_path, there):
+    out, chosen = tmp_path / "out", settings()
+    (out / there).parent.mkdir(parents=True)
+    (out / there).write_text("precious")
+    with pytest.raises(StorageError, match="is no trained model"):
+        save_model(out, make_model(chosen, graph), chosen, graph)
+    done = ran(["weft", "train", folder, "--out", out, "--epochs", "1", "--fanouts", "3,3"])
+    assert done.returncode == 2 and "will not be replaced" in done.stderr
+    assert (out / there).read_text() == "precious"
+    for path, words in (("", "a path is empty"), (str(out / there), "choose another name")):
+        done = ran(["weft", "train", folder, "--out", path, "--epochs", "1", "--fanouts", "3,3"])
+        assert done.returncode == 2 and words in done.stderr
+
+
+def test_a_trained_model_is_replaced_and_an_empty_folder_taken(graph, tmp_path):
+    chosen = settings()
+    (tmp_path / "out").mkdir()
+    for _ in range(2):
+        save_model(tmp_path / "out", make_model(chosen, graph), chosen, graph)
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"state.json", "state.safetensors"}
