@@ -122,7 +122,7 @@ def choices(record):
 def trying(record):
     """Seconds that a run's first epochs took longer than by the plan that then goes on, because others were tried."""
     trial = record["planner"]["trial"]
-    return trial["seconds"] - trial["epochs"] * seconds(record, used(record))
+    return trial["seconds"] - trial["epochs"] * final(record)[used(record)]
 
 
 def placements(record):
@@ -135,9 +135,10 @@ def placements(record):
 
 
 def errors(record):
-    """Predicted over measured, less one, by plan; without those that the planner says can't be used."""
-    usable = {name: plan for name, plan in record["plans"].items() if not plan["predicted"]["excluded"]}
-    return {name: plan["predicted"]["seconds"] / plan["seconds"] - 1 for name, plan in usable.items()}
+    """Predicted over measured (in the finals, if the task has them), less one, by plan that the planner says can be used."""
+    predicted = {name: record["plans"][name]["predicted"] for name in final(record)}
+    usable = {name: of["seconds"] for name, of in predicted.items() if not of["excluded"]}
+    return {name: foreseen / final(record)[name] - 1 for name, foreseen in usable.items()}
 
 
 def noise(records):

@@ -26,8 +26,8 @@ _HEAD = """# The papers' evaluations on this machine
 
 Built by `python -m papers` from the records in `benchmarks/papers/records`: what each table or figure claims, what Weft
 measured, and whether the shape holds. The graphs are the real ones of `../shared/data` and generated ones; absolute figures
-are not those of the papers' clusters. `make papers PAPER=apt` measures a paper's sheets again: about half an hour on two
-quiet processors; with `QUICK=1`, on smaller graphs and with fewer cases, under three minutes, graphs made first included. A
+are not those of the papers' clusters. `make papers PAPER=apt` measures a paper's sheets again: from a quarter of an hour to
+an hour and more on two quiet processors, as each sheet says below; with `QUICK=1`, on smaller graphs and with fewer cases, under three minutes, graphs made first included. A
 sheet shows its records of whole size, if there are any; the line below it says which size they are of.
 """
 DOCS = ROOT / "docs"
@@ -165,13 +165,18 @@ def _cells(record: Record, names: Iterable[str]) -> list[str]:
     return [figure(record.figures[name]) if name in record.figures else "" for name in names]
 
 
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} minutes"
+
+
 def _origin(rows: Sequence[Record]) -> str:
-    """Where the figures come from: dates, commits, machines and commands."""
+    """Where the figures come from, and what measuring them took: dates, commits, machines and commands."""
 
     def told(values: Iterable[str]) -> str:
         return ", ".join(dict.fromkeys(values))
 
+    minutes = _minutes(sum(one.seconds for one in rows))
     return (
         f"{rows[0].size}, {told(one.date[:10] for one in rows)}, {told(one.machine for one in rows)}, commit "
-        f"{told(one.commit for one in rows)}: `{told(one.command for one in rows)}`"
+        f"{told(one.commit for one in rows)}, in {minutes}: `{told(one.command for one in rows)}`"
     )

@@ -32,7 +32,7 @@ from weft.sampling import (
 
 _EPOCH = 0
 _LEAST = 2  # batches, if the epoch has as many: an error of one is not known
-_ERROR = 0.02  # standard error that is good enough, as a share of the mean: all plans are of the same batches
+_ERROR = 0.01  # standard error that is good enough, as a share of the mean; caches are filled by what batches read
 
 RowCosts = list[tuple[float, float]]  # what a row and a partial row of each layer cost that come from another worker
 
