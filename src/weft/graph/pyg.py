@@ -88,7 +88,7 @@ def _source_of_types(data: "HeteroData") -> Source:
     starts = dict(zip(names, running_sum(counts).tolist(), strict=False))
     labels, split = _labels_of_types(data, names, counts)
     several = len(names) > 1
-    tables = _of_one_number_type([_table(data[name], count) for name, count in zip(names, counts, strict=True)])
+    tables = _of_one_number_type([_table(data, name, count) for name, count in zip(names, counts, strict=True)])
     parts = [_edges(data, kind, starts) for kind in data.edge_types]
     edge_index = np.concatenate(parts, axis=1)
     relation = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[1] for part in parts])
@@ -133,6 +133,8 @@ def _edges(data: "HeteroData", kind: tuple[str, str, str], starts: dict[str, int
     edge_index = _attribute(data[kind], "edge_index")
     if edge_index is None or edge_index.ndim != 2 or len(edge_index) != 2:
         raise InputError(f"HeteroData's edges {kind} have no edge_index of shape [2, edges]: give them one")
+    if edge_index.size and edge_index.dtype.kind not in "iu":
+        raise InputError(f"HeteroData's edges {kind}: vertex ids are of type {edge_index.dtype}: they must be integers")
     for row, name in ((0, kind[0]), (1, kind[2])):
         if name not in starts:
             raise InputError(f"HeteroData's edges {kind} name vertices {name!r}, which it does not have: add them")
@@ -142,15 +144,20 @@ def _edges(data: "HeteroData", kind: tuple[str, str, str], starts: dict[str, int
                 f"HeteroData's edges {kind} run to vertex {ends.max()} (from {ends.min()}), but {name!r} has {count}: "
                 f"correct the edges, or set num_nodes"
             )
-    return np.stack([edge_index[0] + starts[kind[0]], edge_index[1] + starts[kind[2]]]).astype(np.int64)
+    return edge_index.astype(np.int64) + np.array([[starts[kind[0]]], [starts[kind[2]]]])
 
 
-def _table(store: "BaseStorage", count: int) -> np.ndarray:
-    """A type's features; without any, rows of no width."""
-    x = _attribute(store, "x")
+def _table(data: "HeteroData", name: str, count: int) -> np.ndarray:
+    """A type's features, of which one a vertex needs no second axis; without any, rows of no width."""
+    x = _attribute(data[name], "x")
     if x is None:
         return np.empty((count, 0), dtype=np.float32)
-    return x if x.ndim == 2 else x.reshape(count, -1)
+    if x.ndim not in (1, 2) or x.dtype.kind not in "fiub" or len(x) != count:
+        raise InputError(
+            f"HeteroData's features of {name!r} have shape {x.shape} and type {x.dtype}: they need a row of numbers for "
+            f"each of {count} vertices"
+        )
+    return x if x.ndim == 2 else x[:, None]
 
 
 def _of_one_number_type(tables: list[np.ndarray]) -> list[np.ndarray]:
@@ -171,13 +178,17 @@ def _labels_of_types(
         return None, None
     store, at = data[labelled[0]], names.index(labelled[0])
     labels = _array(store.y)
+    if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
+        raise InputError(
+            f"HeteroData's labels of {labelled[0]!r} have shape {labels.shape} and type {labels.dtype}: they need a number "
+            f"a vertex, or a column a class"
+        )
     if len(labels) != counts[at]:
         raise InputError(
             f"HeteroData has {len(labels)} labels for {counts[at]} vertices of {labelled[0]}: give one for each"
         )
-    labels = labels.reshape(len(labels), -1)
-    if labels.shape[1] == 1:
-        labels = labels[:, 0].astype(np.float64 if labels.dtype.kind == "f" else np.int64)
+    if labels.ndim == 1 or labels.shape[1] == 1:
+        labels = labels.reshape(-1).astype(np.float64 if labels.dtype.kind == "f" else np.int64)
     return labels_of_one_type(labels, _split(store), sum(counts[:at]), sum(counts))
 
 

@@ -95,6 +95,42 @@ def test_weights_of_some_relations():
     assert np.array_equal(np.sort(graph.edge_weight[graph.edge_type == 1]), np.sort(data[KINDS[1]].edge_weight))
 
 
+@pytest.mark.parametrize(
+    "where, value, told",
+    [
+        ("edges", torch.tensor([[0.9, 5.2], [1.7, 3.3]]), "of type float32: they must be integers"),
+        ("x", torch.zeros(12, 2, 2), "a row of numbers for each of 12 vertices"),
+        ("x", torch.zeros(11, 2), "a row of numbers for each of 12 vertices"),
+        ("x", torch.zeros(12, 2, dtype=torch.complex64), "type complex64"),
+        ("y", torch.zeros(12, 1, 1, dtype=torch.int64), "a number a vertex, or a column a class"),
+        ("y", torch.tensor(1), "a number a vertex, or a column a class"),
+    ],
+)
+def test_arrays_of_types_are_refused_where_something_would_be_lost(where, value, told):
+    data = hetero()
+    data["paper"].num_nodes = 12
+    if where == "edges":
+        data[KINDS[0]].edge_index = value
+    else:
+        data["paper"][where] = value
+    with pytest.raises(InputError, match=told):
+        Graph.from_pyg(data)
+
+
+def test_a_type_without_vertices_may_have_features_and_no_edges():
+    data = hetero()
+    data["venue"].num_nodes, data["venue"].x = 0, torch.zeros(0)
+    data[KINDS[2]].edge_index = torch.zeros(2, 0)
+    assert Graph.from_pyg(data).num_vertices == 19
+
+
+def test_narrow_ids_of_types_are_numbered_among_all():
+    data = hetero()
+    data["author"].x = torch.zeros(300, 6)
+    data[KINDS[1]].edge_index = torch.tensor([[0, 1], [1, 2]], dtype=torch.uint8)
+    assert (300, 301, 1) in edges_of(Graph.from_pyg(data))
+
+
 def padded(types, tables):
     """The slow, obvious version of HeteroFeatures."""
     out = np.zeros((len(types), max(table.shape[1] for table in tables)), tables[0].dtype)
