@@ -61,12 +61,34 @@ def end_columns(src: str, dst: str, there: Sequence[str], where: str) -> list[st
     return ends
 
 
+def edge_columns(named: TableColumns, there: Sequence[str], where: str) -> tuple[list[str], str | None, str | None]:
+    """The columns of an edge table's sources and destinations, of weights and of types."""
+    ends = end_columns(named.src, named.dst, there, where)
+    weight, kind = (one_column(name, there, where) if name else None for name in (named.weight, named.type))
+    roles = [("source", ends[0]), ("destination", ends[1]), ("weight", weight), ("type", kind)]
+    _check_roles([(role, column) for role, column in roles if column], where)
+    return ends, weight, kind
+
+
+def _check_roles(roles: Sequence[tuple[str, str]], where: str) -> None:
+    """No column is named for two things."""
+    known: dict[str, str] = {}
+    for role, column in roles:
+        if column in known:
+            raise InputError(
+                f"{where}: column {column!r} is named as {known[column]}, and as {role} too: it can be one of them"
+            )
+        known[column] = role
+
+
 def vertex_columns(
     named: TableColumns, there: Sequence[str], where: str
 ) -> tuple[str, list[str], list[str], str | None]:
     """The columns of a vertex table's ids, features, labels and split; patterns of features pass by the others."""
     ids, split = one_column(named.id, there, where), one_column(named.split, there, where) if named.split else None
     labels = matching(named.label, there, where) if named.label else []
+    roles = [("id", ids), *(("label", label) for label in labels), *([("split", split)] if split else [])]
+    _check_roles(roles, where)
     features = matching(named.features, there, where) if named.features else []
     others = [name for name in (ids, *labels, split) if name in features]
     by_name = [part.strip() for part in [named.features, *named.features.split(",")]] if named.features else []

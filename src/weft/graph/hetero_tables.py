@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.errors import InputError
 from weft.graph.addresses import is_address
-from weft.graph.column_names import TableColumns, end_columns
+from weft.graph.column_names import TableColumns, edge_columns
 from weft.graph.columns import numbers_of
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
@@ -111,8 +111,8 @@ def _relation(file: Path, name: str, given: Given, kinds: list[str]) -> _Relatio
     for end in ("from", "to"):
         if words[end] not in kinds:
             raise InputError(f"{file}, [{where}]: {end} = {words[end]!r} is none of the vertices ({', '.join(kinds)})")
-    wanted = end_columns(words.get("src", "src"), words.get("dst", "dst"), table.columns(), str(table.path))
-    weight = table.one(words["weight"]) if "weight" in words else None
+    named = TableColumns(**{key: words[key] for key in ("src", "dst", "weight") if key in words})
+    wanted, weight, _ = edge_columns(named, table.columns(), str(table.path))
     return _Relation(name, table, (kinds.index(words["from"]), kinds.index(words["to"])), wanted, weight)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError, StorageError, reason_of
-from weft.graph.column_names import TableColumns, end_columns, one_column, vertex_columns
+from weft.graph.column_names import TableColumns, edge_columns, one_column, vertex_columns
 from weft.graph.columns import (
     cast,
     decoded,
@@ -124,8 +124,8 @@ def source_from_tables(
 ) -> Source:
     """A graph of an edge table and, if there is one, a vertex table whose order is the order of the vertices."""
     edge_table = Table(edges)
-    wanted = end_columns(named.src, named.dst, edge_table.columns(), str(edges))
-    extra = {what: edge_table.one(name) for what, name in (("weight", named.weight), ("type", named.type)) if name}
+    wanted, weight, kind = edge_columns(named, edge_table.columns(), str(edges))
+    extra = {what: column for what, column in (("weight", weight), ("type", kind)) if column}
     if nodes is None and (named.features or named.label or named.split):
         raise ConfigError("features, labels and split are columns of the vertex table: name it with --nodes")
     if nodes is not None and vertices is not None:

@@ -8,7 +8,7 @@ import pytest
 from weft.cli import main
 from weft.errors import ConfigError, InputError
 from weft.graph import EdgeOptions, Graph, TableColumns, import_graph, source_from_tables
-from weft.graph.column_names import end_columns, matching, one_column, vertex_columns
+from weft.graph.column_names import edge_columns, end_columns, matching, one_column, vertex_columns
 from weft.graph.columns import splits_of
 from weft.graph.shards.pieces import ParquetTable
 
@@ -42,6 +42,44 @@ def test_a_pattern_of_features_passes_by_ids_labels_and_the_split():
 def test_a_label_or_id_named_as_a_feature_is_refused(features):
     with pytest.raises(InputError, match="can be one of them"):
         vertex_columns(TableColumns(features=features, label="y"), ["id", "a", "y"], "t")
+
+
+@pytest.mark.parametrize(
+    "named, roles",
+    [
+        ({"label": "id"}, "'id' is named as id, and as label too"),
+        ({"split": "id"}, "'id' is named as id, and as split too"),
+        ({"label": "y", "split": "y"}, "'y' is named as label, and as split too"),
+        ({"label": "*"}, "'id' is named as id, and as label too"),
+    ],
+)
+def test_a_column_of_vertices_is_named_for_one_thing(named, roles):
+    with pytest.raises(InputError, match=f"{roles}: it can be one of them"):
+        vertex_columns(TableColumns(**named), ["id", "a", "y"], "t")
+
+
+@pytest.mark.parametrize(
+    "named, roles",
+    [
+        ({"weight": "src"}, "'src' is named as source, and as weight too"),
+        ({"type": "dst"}, "'dst' is named as destination, and as type too"),
+        ({"weight": "w", "type": "w"}, "'w' is named as weight, and as type too"),
+    ],
+)
+def test_a_column_of_edges_is_named_for_one_thing(named, roles):
+    with pytest.raises(InputError, match=f"{roles}: it can be one of them"):
+        edge_columns(TableColumns(**named), ["src", "dst", "w"], "t")
+
+
+@pytest.mark.parametrize("kind, more", [("vertices.a", 'label = "id"'), ("edges.r", 'weight = "src"')])
+def test_a_file_of_tables_names_a_column_for_one_thing(tmp_path, capsys, kind, more):
+    (tmp_path / "a.csv").write_text("id,y\n0,0\n1,1\n")
+    (tmp_path / "r.csv").write_text("src,dst\n0,1\n")
+    parts = {"vertices.a": 'table = "a.csv"', "edges.r": 'table = "r.csv"\nfrom = "a"\nto = "a"'}
+    parts[kind] += f"\n{more}"
+    (tmp_path / "g.toml").write_text("\n".join(f"[{name}]\n{text}" for name, text in parts.items()))
+    assert main(["import", str(tmp_path / "g.toml"), str(tmp_path / "out")]) == 2
+    assert "it can be one of them" in capsys.readouterr().err
 
 
 def test_names_and_patterns_agree_with_the_table(tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from weft.errors import ConfigError, InputError
-from weft.graph.column_names import TableColumns, end_columns, vertex_columns
+from weft.graph.column_names import TableColumns, edge_columns, vertex_columns
 from weft.graph.columns import are_words, is_string
 from weft.graph.edges_to_csr import EdgeOptions
 from weft.graph.shards.job import Job
@@ -41,8 +41,7 @@ def described(request: ShardRequest) -> tuple[Job, list[Any], tuple[str, ...]]:
     _check(request)
     edges, named = ParquetTable(request.edges), request.columns
     nodes = None if request.nodes is None else ParquetTable(request.nodes)
-    ends = end_columns(named.src, named.dst, edges.schema.names, edges.url)
-    weight, kind = (edges.one(name) if name else None for name in (named.weight, named.type))
+    ends, weight, kind = edge_columns(named, edges.schema.names, edges.url)
     id_, features, labels, split = vertex_columns(named, nodes.schema.names, nodes.url) if nodes else ("", [], [], None)
     owner = nodes.one(request.owner) if nodes and request.owner else None
     of_nodes = [name for name in (id_, *features, *labels, split, owner) if name]
