@@ -9,7 +9,7 @@ from pathlib import Path
 import weft.cluster
 import weft.graph
 import weft.report
-from weft.commands.flags import add_number, words
+from weft.commands.flags import words
 from weft.config import path_here
 from weft.errors import ConfigError, WeftError
 from weft.quantities import size_of
@@ -68,19 +68,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--feature-dtype", choices=("float32", "float16"), default="float32", help="how features are stored"
     )
     rest.add_argument("--split", help="draw a split: train/validation/test in per cent, such as 60/20/20")
-    add_number(rest, "--seed", 0, "the seed of that draw")
+    rest.add_argument("--seed", type=int, help="the seed of that draw (default 0)")
     rest.add_argument(
         "--leave-out", metavar="NAMES", help="arrays of the source that are not to be imported, such as edge_attr,pos"
     )
-    rest.add_argument(
-        "--root", type=path_here, default=Path("data"), help="ogb: where its data sets lie (default data)"
-    )
+    rest.add_argument("--root", type=path_here, help="ogb: where its data sets lie (default data)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Import, then show what was imported."""
     if args.reverse_relations and args.undirected:
         raise ConfigError("--reverse-relations and --undirected are two ways to go back along edges: give one of them")
+    _check_no_effect(args)
     options = weft.graph.EdgeOptions(args.undirected, args.self_loops, args.drop_duplicates)
     if args.on == "ray":
         return _on_ray(args, options)
@@ -100,13 +99,23 @@ def run(args: argparse.Namespace) -> int:
             options,
             feature_dtype=args.feature_dtype,
             split=args.split,
-            seed=args.seed,
+            seed=args.seed or 0,
             memory=_memory(args, "6GiB"),
             overwrite=args.overwrite,
             progress=progress,
         )
     weft.report.print_graph(str(args.out), weft.graph.graph_statistics(weft.Graph.open(args.out)), source.left_out)
     return 0
+
+
+def _check_no_effect(args: argparse.Namespace) -> None:
+    """Refuse options that others, or the source, leave without effect."""
+    if args.split and args.split_column:
+        raise ConfigError("--split draws a split, and --split-column names one that is there: give one of them")
+    if args.seed is not None and not args.split:
+        raise ConfigError("--seed is of the split that --split draws: give that too, or drop --seed")
+    if args.root is not None and not args.source.startswith("ogb:"):
+        raise ConfigError(f"--root goes with ogb:NAME, and {args.source} is none: drop it")
 
 
 def _memory(args: argparse.Namespace, usual: str) -> int:
@@ -186,5 +195,5 @@ def _source(args: argparse.Namespace) -> weft.graph.Source:
     return (
         weft.graph.source_from_toml(Path(args.source))
         if tables
-        else weft.graph.find_source(args.source, args.root, leave_out)
+        else weft.graph.find_source(args.source, args.root or Path("data"), leave_out)
     )

@@ -114,6 +114,23 @@ def test_options_of_tables_are_refused_for_what_is_none(tmp_path, capsys, option
     assert f"{option} goes with tables" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        (["--split", "50/25/25", "--split-column", "s"], "names one that is there: give one of them"),
+        (["--seed", "0"], "--seed is of the split that --split draws"),
+        (["--root", "data"], "--root goes with ogb:NAME"),
+    ],
+)
+@pytest.mark.parametrize("where", [[], ["--on", "ray"]])
+def test_options_without_effect_are_refused(tmp_path, capsys, given, told, where):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    (tmp_path / "nodes.csv").write_text("id,s\n0,train\n1,test\n")
+    tables = [str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--nodes", str(tmp_path / "nodes.csv")]
+    assert main(["import", *tables, *given, *where]) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_suffixes_may_be_capitals(tmp_path):
     (tmp_path / "EDGES.CSV").write_text("src,dst\na,b\n")
     assert main(["import", str(tmp_path / "EDGES.CSV"), str(tmp_path / "out")]) == 0
