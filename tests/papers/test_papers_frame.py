@@ -178,7 +178,7 @@ def test_pages_are_made_of_records_alone(few, tmp_path, monkeypatch):
         assert "3 in all" in shown
         assert "does not hold: of a" in shown
     record = kept.of("Table 9", str(bench.QUICK))[0]
-    assert f"commit {record.commit}: `make papers PAPER=apt QUICK=1`" in text
+    assert f"commit {record.commit}, in {record.seconds:.0f} s: `make papers PAPER=apt QUICK=1`" in text
     assert record.machine in text
     assert record.machine in markup
     assert "| fast & <small> | 3 in all | does not hold: of a \\| |" in text
