@@ -1,11 +1,13 @@
 """Columns of tables as ids, numbers, labels and splits; what can't be meant is refused, naming where it is."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 
 from weft.errors import InputError, reason_of
 
@@ -31,6 +33,41 @@ def id_column(column: pa.Array, where: str, row: int) -> pa.Array:
         at = row + missing.to_pylist().index(True)
         raise InputError(f"{where}: a vertex id is missing (row {at}): give each one")
     return column
+
+
+class OtherSpellingError(Exception):
+    """A text among integers that its number would not give back, as 007."""
+
+    def __init__(self, at: int, text: str) -> None:
+        super().__init__(at, text)
+        self.at, self.text = at, text
+
+
+def integers_of(texts: pa.Array) -> pa.Array:
+    """Texts as the integers that they spell, whatever spaces are around; null where a CSV says that there is none."""
+    numbers = _respelled(texts)
+    return _integers_one_by_one(texts) if numbers is None else numbers
+
+
+def _respelled(texts: pa.Array) -> pa.Array | None:
+    """Texts as integers, if these are spelled alike."""
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowException:
+        return None
+    return numbers if numbers.cast(texts.type).equals(texts) else None
+
+
+def _integers_one_by_one(texts: pa.Array) -> pa.Array:
+    trimmed = pc.ascii_trim_whitespace(texts)
+    missing = pc.is_in(trimmed, pa.array(pa.csv.ConvertOptions().null_values, texts.type))
+    numbers = _respelled(pc.if_else(missing, None, trimmed))
+    if numbers is not None:
+        return numbers
+    for at, text in enumerate(trimmed.to_pylist()):
+        if not (missing[at].as_py() or (re.fullmatch("0|-?[1-9][0-9]*", text) and -(2**63) <= int(text) < 2**63)):
+            raise OtherSpellingError(at, texts[at].as_py())
+    raise AssertionError("texts that are integers are spelled like them")
 
 
 def is_string(kind: pa.DataType) -> bool:

@@ -15,7 +15,7 @@ from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.source import FeatureTable, Source, labels_of_one_type
 from weft.graph.storage import named_errors
-from weft.graph.tables import Table, VertexTable, edge_ends
+from weft.graph.tables import Table, VertexTable, edge_ends, known_edges
 from weft.graph.values import clean_types
 from weft.graph.vertex_names import joined_names
 
@@ -122,8 +122,8 @@ def _edges(
     """A relation's edges between vertices as they are numbered among all types."""
     table, weight, row = relation.table, relation.weight, 0
     names = [kinds[end].names for end in relation.ends]
-    textual = [column for column, ids in zip(relation.wanted, names, strict=True) if ids.textual]
-    for batch in table.read([*relation.wanted, *([weight] if weight else [])], textual):
+    textual = {column: ids.textual for column, ids in zip(relation.wanted, names, strict=True)}
+    for batch in known_edges(table, textual, [weight] if weight else []):
         ends = [
             edge_ends(batch.column(column), ids, table.path, row, column) + starts[kind]
             for column, ids, kind in zip(relation.wanted, names, relation.ends, strict=True)

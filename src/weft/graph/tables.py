@@ -1,10 +1,11 @@
 """Tables of edges and vertices: CSV, TSV (compressed too) and Parquet, streamed, with integer or string ids."""
 
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,12 @@ from weft import _kernels
 from weft.errors import ConfigError, InputError, StorageError, reason_of
 from weft.graph.column_names import TableColumns, edge_columns, one_column, vertex_columns
 from weft.graph.columns import (
+    OtherSpellingError,
     cast,
     decoded,
     feature_column,
     id_column,
+    integers_of,
     is_string,
     labels_of,
     numbers_of,
@@ -32,6 +35,7 @@ from weft.graph.vertex_names import text_column, text_of
 
 _ROWS = 1 << 20
 _CSV_BLOCK = 1 << 24  # bytes
+_Read = TypeVar("_Read")
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
@@ -48,6 +52,11 @@ class Table:
         if self._kind not in ("parquet", "pq", "csv", "tsv", "txt"):
             raise InputError(f"{path} is no table that can be read: use .parquet, .csv or .tsv (.gz too)")
 
+    @property
+    def is_csv(self) -> bool:
+        """Is it text, which has no types?"""
+        return self._kind not in ("parquet", "pq")
+
     def columns(self) -> list[str]:
         """The names of the columns. They are read once: of a CSV that takes its first block."""
         if not self._columns:
@@ -56,7 +65,7 @@ class Table:
 
     def _names(self) -> list[str]:
         with self._errors():
-            if self._kind in ("parquet", "pq"):
+            if not self.is_csv:
                 with pa.parquet.ParquetFile(self._opened()) as file:
                     return list(file.schema_arrow.names)
             with self._open_csv(None) as reader:
@@ -65,12 +74,21 @@ class Table:
     def read(self, columns: Sequence[str], as_text: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Batches of the columns; those of `as_text` come as strings, whatever they look like."""
         with self._errors():
-            if self._kind in ("parquet", "pq"):
+            if not self.is_csv:
                 with pa.parquet.ParquetFile(self._opened()) as file:
                     yield from file.iter_batches(_ROWS, columns=list(columns))
             else:
                 with self._open_csv(columns, as_text) as reader:
                     yield from reader
+
+    def read_ids(self, textual: Mapping[str, bool], others: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Batches of columns of ids and others. A CSV's ids are strings, or else the integers that they spell."""
+        for batch in self.read([*textual, *others], list(textual)):
+            for name in textual if self.is_csv else ():
+                if not textual[name]:
+                    numbers = integers_of(batch.column(name))
+                    batch = batch.set_column(batch.schema.get_field_index(name), name, numbers)
+            yield batch
 
     def one(self, wanted: str) -> str:
         """The one column that a name or pattern means."""
@@ -140,7 +158,7 @@ def source_from_tables(
     if textual and ids == "positions":
         raise InputError(f"{edges}: column {wanted[0]} holds strings, which are no positions; drop --ids positions")
     if textual or ids == "names":
-        names = _names_of_edges(edge_table, wanted)
+        names = _spelled_alike(lambda textual: _names_of_edges(edge_table, wanted, textual), textual)
         return Source(
             len(names), lambda: _edges(edge_table, wanted, extra, names), names=names.export(), left_out=left_out
         )
@@ -196,14 +214,8 @@ class VertexTable:
         id_column, features, labels, split = vertex_columns(named, table.columns(), str(table.path))
         self._table, self._features = table, features
         self.left_out = table.others([id_column, *features, *labels, split])
-        self.names, parts, kept = _Ids(), [], [*labels, *([split] if split else [])]
-        for batch in table.read([id_column, *kept], [id_column] if textual else []):
-            before = len(self.names)
-            found = self.names.look_up(batch.column(id_column), f"{table.path}: column {id_column}", before, add=True)
-            if len(self.names) != before + len(found):
-                row = before + int(np.argmax(found != np.arange(before, before + len(found))))
-                raise InputError(f"{table.path}: the id in row {row} comes twice; ids of vertices must be unique")
-            parts.append(batch.select(kept))
+        kept = [*labels, *([split] if split else [])]
+        self.names, parts = _spelled_alike(lambda textual: _named_rows(table, id_column, kept, textual), textual)
         if not len(self.names):
             raise InputError(f"{table.path} has no rows: the graph needs at least one vertex")
         values = pa.Table.from_batches(parts) if parts and kept else None
@@ -218,6 +230,28 @@ class VertexTable:
         return iter([np.empty((len(self.names), 0), dtype=np.float32)])
 
 
+def _spelled_alike(read: Callable[[bool], _Read], textual: bool) -> _Read:
+    """What is read with ids as strings, if `textual` or if a CSV has some among integers, such as 007 or x7."""
+    try:
+        return read(textual)
+    except OtherSpellingError:
+        pass
+    return read(True)
+
+
+def _named_rows(table: Table, ids: str, kept: list[str], textual: bool) -> tuple[_Ids, list[pa.RecordBatch]]:
+    """The ids of a table of vertices, and the columns that are kept of it."""
+    names, parts = _Ids(), []
+    for batch in table.read_ids({ids: textual}, kept):
+        before = len(names)
+        found = names.look_up(batch.column(ids), f"{table.path}: column {ids}", before, add=True)
+        if len(names) != before + len(found):
+            row = before + int(np.argmax(found != np.arange(before, before + len(found))))
+            raise InputError(f"{table.path}: the id in row {row} comes twice; ids of vertices must be unique")
+        parts.append(batch.select(kept))
+    return names, parts
+
+
 def _with_nodes(
     edge_table: Table, wanted: list[str], extra: dict[str, str], nodes: Table, named: TableColumns, ids: str | None
 ) -> Source:
@@ -227,7 +261,7 @@ def _with_nodes(
     positions = not names.textual and np.array_equal(exported, np.arange(len(names)))
     return Source(
         len(names),
-        lambda: _edges(edge_table, wanted, extra, None if positions else names),
+        lambda: _edges(edge_table, wanted, extra, names, positions),
         (FeatureTable(len(names), table.width, table.rows),) if named.features else (),
         table.labels,
         table.split,
@@ -237,11 +271,20 @@ def _with_nodes(
     )
 
 
-def _edges(table: Table, wanted: list[str], extra: dict[str, str], names: _Ids | None) -> Iterator[EdgeChunk]:
-    row = 0
-    textual = wanted if names is not None and names.textual else []
-    for batch in table.read([*wanted, *extra.values()], textual):
-        src, dst = (edge_ends(batch.column(name), names, table.path, row, name) for name in wanted)
+def _edges(
+    table: Table, wanted: list[str], extra: dict[str, str], names: _Ids | None, positions: bool = False
+) -> Iterator[EdgeChunk]:
+    """The edges of a table. `positions`: are names what they number?"""
+    row, others = 0, list(extra.values())
+    batches = (
+        known_edges(table, dict.fromkeys(wanted, names.textual), others)
+        if names is not None
+        else table.read([*wanted, *others])
+    )
+    for batch in batches:
+        src, dst = (
+            edge_ends(batch.column(name), None if positions else names, table.path, row, name) for name in wanted
+        )
         weight = kind = None
         if "weight" in extra:
             weight = numbers_of(batch.column(extra["weight"]), f"{table.path}: column {extra['weight']}")
@@ -249,6 +292,20 @@ def _edges(table: Table, wanted: list[str], extra: dict[str, str], names: _Ids |
             kind = edge_kinds(batch.column(extra["type"]), f"{table.path}: column {extra['type']}")
         yield EdgeChunk(src, dst, weight, kind)
         row += len(src)
+
+
+def known_edges(table: Table, textual: Mapping[str, bool], others: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Batches of edges whose ends are ids that are known, strings or integers."""
+    row = 0
+    try:
+        for batch in table.read_ids(textual, others):
+            yield batch
+            row += len(batch)
+    except OtherSpellingError as error:
+        raise InputError(
+            f"{table.path}, row {row + error.at}: {error.text!r} is not in the vertex table, whose ids are integers: write "
+            f"it as there, add it, or drop the edge"
+        ) from None
 
 
 def edge_kinds(column: pa.Array, where: str) -> np.ndarray:
@@ -286,11 +343,10 @@ def owner_column(path: Path, name: str, parts: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _names_of_edges(table: Table, wanted: list[str]) -> _Ids:
+def _names_of_edges(table: Table, wanted: list[str], textual: bool) -> _Ids:
     """Names in the order in which the edges name them, source before destination."""
     names, row = _Ids(), 0
-    textual = wanted if _is_text(table, wanted[0]) else []
-    for batch in table.read(wanted, textual):
+    for batch in table.read_ids(dict.fromkeys(wanted, textual)):
         src, dst = (id_column(batch.column(name), f"{table.path}: column {name}", row) for name in wanted)
         if src.type != dst.type:
             raise InputError(

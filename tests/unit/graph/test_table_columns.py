@@ -131,6 +131,67 @@ def test_options_without_effect_are_refused(tmp_path, capsys, given, told, where
     assert told in capsys.readouterr().err
 
 
+def imported(folder, *flags, edges, nodes=None):
+    """The names and edges (source, destination) of a graph of CSVs."""
+    (folder / "edges.csv").write_text(f"src,dst\n{edges}")
+    if nodes is not None:
+        (folder / "nodes.csv").write_text(f"id,f\n{nodes}")
+        flags = (*flags, "--nodes", str(folder / "nodes.csv"), "--features", "f")
+    assert main(["import", str(folder / "edges.csv"), str(folder / "out"), "--overwrite", *flags]) == 0
+    graph = Graph.open(folder / "out")
+    dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
+    names = None if graph.names is None else graph.names.to_pylist()
+    return names, list(zip(graph.indices.tolist(), dst.tolist(), strict=True))
+
+
+def test_names_in_a_csv_keep_their_zeros(tmp_path):
+    assert imported(tmp_path, "--ids", "names", edges="001,1\n") == (["001", "1"], [(0, 1)])
+    assert imported(tmp_path, edges="001,1\n", nodes="001,1\n1,2\n") == (["001", "1"], [(0, 1)])
+    assert imported(tmp_path, edges="0,00\n", nodes="0,1\n00,2\n") == (["0", "00"], [(0, 1)])
+
+
+def test_names_in_a_csv_that_are_integers_are_so(tmp_path):
+    assert imported(tmp_path, "--ids", "names", edges=" 7,-3\n") == ([7, -3], [(0, 1)])
+    assert imported(tmp_path, edges="7, 30\n", nodes="30 ,1\n7,2\n") == ([30, 7], [(1, 0)])
+    assert imported(tmp_path, edges="1,0\n", nodes="0,1\n1,2\n") == (None, [(1, 0)])
+    assert imported(tmp_path, edges="01,0\n") == (None, [(1, 0)])  # a position
+
+
+def test_names_in_a_csv_that_late_are_no_integers_make_all_text(tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.graph.tables._CSV_BLOCK", 64)
+    many = "".join(f"{vertex},1\n" for vertex in range(100))
+    names, edges = imported(tmp_path, edges="99,007\n", nodes=f"{many}007,1\n")
+    assert names == [*map(str, range(100)), "007"] and edges == [(99, 100)]
+    names, _ = imported(tmp_path, "--ids", "names", edges=f"{many}007,x\n")
+    assert set(names) == {*map(str, range(100)), "007", "x"}
+
+
+@pytest.mark.parametrize("nodes", ["0,1\n1,2\n", "5,1\n1,2\n"])
+def test_an_edge_to_another_spelling_is_refused(tmp_path, capsys, nodes):
+    (tmp_path / "edges.csv").write_text("src,dst\n1,1\n001,1\n")
+    (tmp_path / "nodes.csv").write_text(f"id,f\n{nodes}")
+    tables = [str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--nodes", str(tmp_path / "nodes.csv")]
+    assert main(["import", *tables]) == 2
+    assert "row 1: '001' is not in the vertex table" in capsys.readouterr().err
+
+
+def test_an_id_that_is_missing_among_integers_is_refused(tmp_path, capsys):
+    (tmp_path / "edges.csv").write_text("src,dst\n1,2\n1,NA\n")
+    assert main(["import", str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--ids", "names"]) == 2
+    assert "a vertex id is missing (row 1)" in capsys.readouterr().err
+
+
+def test_types_of_vertices_keep_their_zeros(tmp_path):
+    (tmp_path / "a.csv").write_text("id\n001\n1\n")
+    (tmp_path / "b.csv").write_text("id\n5\n6\n")
+    (tmp_path / "r.csv").write_text("src,dst\n1,6\n001,5\n")
+    text = '[vertices.a]\ntable = "a.csv"\n[vertices.b]\ntable = "b.csv"\n[edges.r]\ntable = "r.csv"\nfrom = "a"\nto = "b"\n'
+    (tmp_path / "g.toml").write_text(text)
+    assert main(["import", str(tmp_path / "g.toml"), str(tmp_path / "out")]) == 0
+    graph = Graph.open(tmp_path / "out")
+    assert graph.names.to_pylist() == ["001", "1", "5", "6"] and graph.indices.tolist() == [0, 1]
+
+
 def test_suffixes_may_be_capitals(tmp_path):
     (tmp_path / "EDGES.CSV").write_text("src,dst\na,b\n")
     assert main(["import", str(tmp_path / "EDGES.CSV"), str(tmp_path / "out")]) == 0
