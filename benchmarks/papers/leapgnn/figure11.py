@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from papers.bench import Bench
 from papers.foreseen import foreseen, hosts, megabytes
-from papers.leapgnn.task import DEEP, FANOUTS, GRAPHS, SEEDS, SERVERS
+from papers.leapgnn.task import DEEP, GRAPHS, SEEDS, SERVERS, fanouts_of
 from papers.sheet import Figures, Finding, Measured, Sheet, grid
 from weft.plan import NAMED
 
@@ -23,7 +23,7 @@ def _deep_cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
 
 def _counted(bench: Bench, graph: str, model: str, width: int) -> Figures:
     """P3 has none of the deep models: they change their inputs, or need whole rows of them."""
-    fanouts = DEEP.get(model, FANOUTS)
+    fanouts = fanouts_of(model)
     settings = {"model": model, "hidden": width, "fanouts": fanouts, "batch_size": SEEDS, "threads": 1}
     plans = {name: NAMED[plan](len(fanouts)) for name, plan in SYSTEMS.items() if model not in DEEP or name != "P3"}
     found = foreseen(bench.parts(graph, SERVERS), settings, plans, hosts(SERVERS, "1gbit"))

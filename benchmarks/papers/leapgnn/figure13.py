@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from papers.bench import SPREAD, Bench, spread
-from papers.leapgnn.task import DEEP, FANOUTS, GRAPHS, SERVERS
+from papers.leapgnn.task import DEEP, GRAPHS, SERVERS, fanouts_of
 from papers.sheet import Figures, Finding, Measured, Sheet, by_clock, grid_in_turn, values
 
 LADDER: Mapping[str, Mapping[str, str]] = {
@@ -25,7 +25,7 @@ def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
 
 
 def _measured(bench: Bench, model: str, steps: Sequence[str]) -> list[Figures]:
-    settings = {"model": model, "hidden": 16, "batch_size": 256, "fanouts": DEEP.get(model, FANOUTS)}
+    settings = {"model": model, "hidden": 16, "batch_size": 256, "fanouts": fanouts_of(model)}
     graph = bench.parts(bench.first(GRAPHS[::-1])[-1], SERVERS)  # the generated one has a quick size
     runs = [{"graph": graph, "options": LADDER[step]} for step in steps]
     every = bench.epochs(settings, runs, hosts=SERVERS, link=LINK)

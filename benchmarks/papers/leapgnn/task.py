@@ -15,6 +15,11 @@ FANOUTS = (10, 10, 10)
 DEEP = {"deepgcn": (2,) * 7, "film": (2,) * 10}  # as few neighbours a hop as Table 1 draws in so many layers
 
 
+def fanouts_of(model: str) -> tuple[int, ...]:
+    """Those that a model is trained with."""
+    return DEEP.get(model, FANOUTS)
+
+
 def draws(bench: Bench, graph: str) -> Draws:
     """Global batches of a graph."""
     return Draws(bench.graph(graph), FANOUTS, SEEDS * SERVERS, SERVERS, most=bench.fewer(16))

@@ -58,11 +58,11 @@ def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a checkpoint folder; one that is damaged is an error that says so."""
     try:
         with named_errors(folder, "reading the checkpoint"):
-            if folder.is_dir() and not any((folder / name).exists() for name in (_STATE, _TENSORS)):
+            missing = [name for name in (_STATE, _TENSORS) if folder.is_dir() and not (folder / name).exists()]
+            if len(missing) == 2:
                 raise TrainingError(f"{folder} is no checkpoint and no trained model: it has no {_STATE}")
-            for name in (_STATE, _TENSORS):
-                if folder.is_dir() and not (folder / name).exists():
-                    raise ValueError(f"{name} is missing")
+            if missing:
+                raise ValueError(f"{missing[0]} is missing")
             text, data = (folder / _STATE).read_bytes(), (folder / _TENSORS).read_bytes()
         said, found, _ = text.rpartition(_SUM)
         state = json.loads(text)
