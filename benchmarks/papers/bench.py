@@ -132,11 +132,20 @@ class Bench:
         return found
 
     def epochs(
-        self, settings: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], *, hosts: int = 4, link: str = "1gbit"
+        self,
+        settings: Mapping[str, Any],
+        runs: Sequence[Mapping[str, Any]],
+        *,
+        hosts: int = 4,
+        link: str = "1gbit",
+        batches: int | None = None,
     ) -> list[list[dict[str, Any]]]:
-        """Every measured epoch of each run, one after another on hosts like these; `runs`: each one's graph and options."""
+        """Every measured epoch of each run, one after another on hosts like these; `runs`: each one's graph and options.
+
+        With `batches`, epochs are so many batches at most.
+        """
         own = [{"graph": str(run["graph"]), "options": run["options"]} for run in runs]
-        job = {"epochs": _EPOCHS, "options": {}, "runs": own, **settings}
+        job = {"epochs": _EPOCHS, "batches": batches, "options": {}, "runs": own, **settings}
         lines = self._on_hosts("distributed", job, Sandbox(hosts, link=link), 900.0 * len(runs))
         return [[line for line in lines if line["run"] == number] for number in range(len(runs))]
 

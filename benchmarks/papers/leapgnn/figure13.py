@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from papers.bench import SPREAD, Bench, spread
-from papers.leapgnn.task import DEEP, GRAPHS, SERVERS, fanouts_of
+from papers.leapgnn.task import BATCHES, DEEP, GRAPHS, SERVERS, fanouts_of
 from papers.sheet import Figures, Finding, Measured, Sheet, by_clock, grid_in_turn, values
 
 LADDER: Mapping[str, Mapping[str, str]] = {
@@ -28,7 +28,7 @@ def _measured(bench: Bench, model: str, steps: Sequence[str]) -> list[Figures]:
     settings = {"model": model, "hidden": 16, "batch_size": 256, "fanouts": fanouts_of(model)}
     graph = bench.parts(bench.first(GRAPHS[::-1])[-1], SERVERS)  # the generated one has a quick size
     runs = [{"graph": graph, "options": LADDER[step]} for step in steps]
-    every = bench.epochs(settings, runs, hosts=SERVERS, link=LINK)
+    every = bench.epochs(settings, runs, hosts=SERVERS, link=LINK, batches=BATCHES)
     settled = [epochs[len(epochs) // 2 :] for epochs in every]  # by when merging has settled
     return [
         {name: min(one.get(key, 0.0) for one in last) for name, key in KEYS.items()} | spread(last) for last in settled
@@ -91,9 +91,9 @@ def _compare(measured: Measured) -> Iterator[Finding]:
 SHEET = Sheet(
     "Fig. 13",
     "what each step buys",
-    f"Epochs on four hosts with links of {LINK}, {GRAPHS[0]} (in quick size {GRAPHS[-1]}) by METIS, 256 seeds a host, "
-    f"hidden dimension 16, deep models with fanouts of 2: the fastest of the last half of the epochs, when merging has "
-    "settled; bytes are the workers' own count.",
+    f"Epochs of {BATCHES} batches on four hosts with links of {LINK}, {GRAPHS[0]} (in quick size {GRAPHS[-1]}) by METIS, "
+    "256 seeds a host, hidden dimension 16, deep models with fanouts of 2: the fastest of the last half of the epochs, "
+    "when merging has settled; bytes are the workers' own count.",
     _cases,
     _compare,
     root=True,

@@ -1,10 +1,10 @@
 """LeapGNN's Table 1: how local micrographs are, against subgraphs."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from papers.bench import Bench
 from papers.leapgnn.task import GRAPHS, SEEDS
-from papers.sheet import Figures, Finding, Measured, Sheet, grid
+from papers.sheet import Figures, Finding, Measured, Sheet, grid_in_turn
 from weft.lab import LocalityStudy, locality
 
 METHODS = {
@@ -17,12 +17,12 @@ MICRO, SUB = "R_micro, %", "R_sub, %"
 
 
 def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_counted, bench, "{}, {}, {} servers", GRAPHS, SAMPLERS, SERVERS)
+    return grid_in_turn(_counted, bench, "{}, {}, {} servers", GRAPHS, SAMPLERS, SERVERS)
 
 
-def _counted(bench: Bench, graph: str, sampler: str, servers: int) -> Figures:
+def _counted(bench: Bench, graph: str, sampler: str, servers: Sequence[int]) -> list[Figures]:
     study = LocalityStudy(
-        parts=(servers,),
+        parts=tuple(servers),
         methods=(METHODS[graph],),
         layers=bench.first((2, 10)),
         miss_fanouts=(2,),
@@ -31,11 +31,15 @@ def _counted(bench: Bench, graph: str, sampler: str, servers: int) -> Figures:
         batch_size=SEEDS,
     )
     found = locality(bench.graph(graph), study, (sampler,))
-    return {
-        f"{len(one.fanouts)} layers, {name}": 100 * value
-        for one in found.micrographs
-        for name, value in ((MICRO, one.micro), (SUB, one.sub))
-    }
+    return [
+        {
+            f"{len(one.fanouts)} layers, {name}": 100 * value
+            for one in found.micrographs
+            if one.parts == parts
+            for name, value in ((MICRO, one.micro), (SUB, one.sub))
+        }
+        for parts in servers
+    ]
 
 
 def _compare(measured: Measured) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ GRAPHS = ("debian", "communities")
 SERVERS = 4
 SEEDS = 64  # a server, as much fewer than the paper's as the graphs are smaller
 FANOUTS = (10, 10, 10)
+BATCHES = 10  # of an epoch by the clock
 DEEP = {"deepgcn": (2,) * 7, "film": (2,) * 10}  # as few neighbours a hop as Table 1 draws in so many layers
 
 

@@ -13,7 +13,7 @@ from weft.training import Trainer, make_model
 # How each graph's models are trained, coupled and decoupled alike, on all vertices at once.
 HOW: Mapping[str, Mapping[str, Any]] = {
     "cora": {"hidden": 64, "dropout": 0.5, "lr": 0.01, "weight_decay": 5e-4, "epochs": 100, "evaluate_every": 5},
-    "debian": {"hidden": 128, "dropout": 0.3, "lr": 0.01, "epochs": 100, "evaluate_every": 10},
+    "debian": {"hidden": 64, "dropout": 0.3, "lr": 0.01, "epochs": 100, "evaluate_every": 10},
 }
 TYPED, MODELS = {"debian": "rgcn"}, ("gcn", "sage", "gin", "gat")  # graphs with types of edges, and all graphs' models
 PLANS = {"coupled, %": "halo", "decoupled, %": "tp-decoupled"}
@@ -33,7 +33,7 @@ def _trained(bench: Bench, graph: str, model: str) -> Figures:
     for name, plan in PLANS.items():
         tests = []
         for seed in range(3):
-            told = Settings.of(model=model, plan=plan, layers=2, full_graph=True, threads=1, seed=seed, **HOW[graph])
+            told = Settings.of(model=model, plan=plan, layers=2, full_graph=True, threads=2, seed=seed, **HOW[graph])
             tests.append(Trainer(opened, make_model(told, opened), told).fit().test)
         found[name] = 100 * mean(test for test in tests if test is not None)
     return found

@@ -1,6 +1,7 @@
 """Weft on many workers for the cluster benchmarks: `python distributed.py JOB.json` as every worker; figures from rank 0.
 
-A job may have several runs, each with what it has of its own: workers start once and train one after another.
+A job may have several runs, each with what it has of its own: workers start once and train one after another. With
+`batches`, an epoch is so many of its last ones.
 """
 
 import json
@@ -39,12 +40,12 @@ def train(world, job, number):
         trainer.fit()
         return
     trainer.prepare()
-    comm = trainer.run.comm
+    comm, first = trainer.run.comm, max(0, len(trainer.loader) - job["batches"]) if job.get("batches") else 0
     for epoch in range(job["epochs"]):
         comm.barrier()
         stages, sent = trainer.meter.seconds(), sum(map(sum, world.traffic.sent().values()))
         start, cpu = time.perf_counter(), time.process_time()
-        trainer.train_epoch(epoch)
+        trainer.train_epoch(epoch, first)
         comm.barrier()
         seconds = time.perf_counter() - start
         now = sum(map(sum, world.traffic.sent().values()))
