@@ -148,6 +148,43 @@ def test_a_loader_goes_on_in_the_middle_of_an_epoch(ranks, parts):
     ranks(3, go_on)
 
 
+def test_a_loader_that_is_left_anywhere_gives_each_batch_once(ranks, parts):
+    def go_on(world):
+        graph = open_graph(parts / str(world.size))
+
+        def made():
+            loader = weft.Loader(graph, [4, 3], 30 // world.size, world=world, seed=5, threads=1)
+            return loader, weft.parallel(make_model(graph), loader)
+
+        def rows(batches):
+            return [(batch.epoch, batch.index, run(batch).detach()) for batch in batches]
+
+        def same(some, others):
+            assert [one[:2] for one in some] == [one[:2] for one in others]
+            assert all(torch.equal(one[2], other[2]) for one, other in zip(some, others, strict=True))
+
+        loader, run = made()
+        fresh, first, second = loader.state_dict(), rows(loader), rows(loader)
+        run.close()
+        for count in range(1, len(loader)):  # the next epoch's batches are begun before the last one is given
+            loader, run = made()
+            same([*rows(islice(loader, count)), *rows(loader), *rows(loader)], first + second)
+            run.close()
+        loader, run = made()
+        rows(loader), rows(islice(loader, 3))
+        middle = loader.state_dict()
+        loader.load_state_dict(fresh)
+        rows(loader)
+        loader.load_state_dict(middle)  # forward, when its epoch was begun from its first batch on
+        same(rows(loader), second[3:])
+        loader.load_state_dict(middle)  # and back
+        same(rows(loader), second[3:])
+        run.close()
+
+    ranks(1, go_on)
+    ranks(3, go_on)
+
+
 def test_chosen_vertices_and_evaluation(ranks, parts):
     graph = open_graph(parts / "1")
     chosen = torch.zeros(500, dtype=torch.bool)

@@ -222,13 +222,16 @@ class Feed(ABC):
         return (stream, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Order:
     """Some parts of a batch, which are made ready together."""
 
     when: When
     examples: Examples
     parts: range
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Order) and (self.when, self.parts) == (other.when, other.parts)
 
 
 @dataclass(frozen=True)
@@ -277,7 +280,7 @@ class PrefetchingFeed(Feed):
             batch.finish()
 
     def rest(self) -> None:
-        wait([ready for _, ready in self._begun])
+        wait([lane.submit(int) for lane in self._lanes])
 
     def close(self) -> None:
         for lane in self._lanes:
@@ -317,9 +320,17 @@ class PrefetchingFeed(Feed):
             yield from (self._prepare(order, 0).finished() for order in orders)
             return
         mine: deque[Future[Prepared]] = deque()
-        while self._begun and orders and self._begun[0][0].when[::2] == orders[0].when[::2]:  # of this epoch and stream
-            mine.append(self._begun.popleft()[1])
-        left = deque(orders[len(mine) :])
+        left = deque(orders)
+        if left and left[0].when.stream == Stream.SAMPLE:
+            while self._begun and left and self._begun[0][0] == left[0]:
+                mine.append(self._begun.popleft()[1])
+                left.popleft()
+            begun = [order for order, _ in self._begun]
+            if begun == list(islice(later, len(begun))):  # an epoch was left when the next one's were begun
+                for _ in begun:
+                    later.popleft()
+            else:  # another epoch was begun, or from another batch on
+                self._begun.clear()
         for _ in orders:
             while len(mine) + len(self._begun) <= prefetch and (left or later):
                 if left:

@@ -81,6 +81,54 @@ def test_what_moves_rows_is_refused(data, name):
         rows_in_batches(data, Between(OTHERWISE[name]).double())
 
 
+def written_in_columns(rows, deeper):
+    both = rows.new_zeros(rows.size(0), 8)
+    both[:, :4] = deeper(rows)
+    both[:, 4:] = rows
+    return both[:, :4] + both[:, 4:]
+
+
+def added_there(rows, deeper):
+    rows = rows * 1
+    rows.add_(deeper(rows.clone()))
+    return rows
+
+
+def added_to_itself(rows, deeper):
+    rows = rows * 1
+    rows += deeper(rows.clone())
+    return rows
+
+
+def set_as_data(rows, deeper):
+    rows = rows.detach()
+    rows.data = deeper(rows.clone()).detach()
+    return rows
+
+
+def as_out(rows, deeper):
+    rows = rows.detach()
+    torch.add(rows, deeper(rows).detach(), out=rows)
+    return rows
+
+
+class Written(nn.Module):
+    """Writes what a convolution gives into rows from before it."""
+
+    def __init__(self, write):
+        super().__init__()
+        self.first, self.second, self.write = SAGEConv(4, 4), SAGEConv(4, 2), write
+
+    def forward(self, x, edge_index):
+        return self.second(self.write(x, lambda rows: self.first(rows, edge_index)), edge_index)
+
+
+@pytest.mark.parametrize("write", [written_in_columns, added_there, added_to_itself, set_as_data, as_out])
+def test_rows_that_are_written_into_others_from_before_are_refused(data, write):
+    with pytest.raises(ModelError, match=r"writes what a convolution gave into rows from before it .*: make new rows"):
+        rows_in_batches(data, Written(write).double())
+
+
 def test_a_model_without_values_is_refused(data):
     with torch.device("meta"):
         model = Between(torch.relu)
