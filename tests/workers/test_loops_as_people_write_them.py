@@ -140,6 +140,66 @@ def test_derivatives_of_summed_gradients_are_refused(ranks, parts):
     ranks(3, loop, parts)
 
 
+def test_gradients_that_are_only_asked_for_leave_those_that_were_summed(ranks, parts):
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for batch in loader:
+            optimizer.zero_grad()
+            rows = run(batch)
+            (F.cross_entropy(rows, batch.y, reduction="sum") / batch.size).backward(retain_graph=True)
+            run.sync()
+            torch.autograd.grad(rows.square().sum(), list(model.parameters()))
+            optimizer.step()
+        run.close()
+        return flat(model)
+
+    agree(ranks, parts, "gdp", loop)
+
+
+class Noise(nn.Module):
+    def forward(self, x):
+        return x + torch.randn_like(x) if self.training else x
+
+
+class Drawing(Model):
+    def __init__(self, width, by):
+        super().__init__(width)
+        self.by = by
+
+    def forward(self, x, edge_index):
+        return self.by(super().forward(self.by(x), edge_index))
+
+
+@pytest.mark.parametrize(
+    ("by", "named"),
+    [
+        (lambda: nn.AlphaDropout(0.5), r"by \(AlphaDropout\)"),
+        (nn.RReLU, r"by \(RReLU\)"),
+        (lambda: nn.Dropout1d(0.5), r"by \(Dropout1d\)"),
+        (Noise, "torch.randn_like"),
+    ],
+)
+def test_random_numbers_that_workers_would_draw_otherwise_are_refused(ranks, parts, by, named):
+    def loop(world, folder):
+        graph = open_graph(folder / str(world.size))
+        loader = weft.Loader(graph, [-1, -1], 36 // world.size, world=world, threads=1)
+        run = weft.parallel(Drawing(graph.num_features, by()), loader)
+        batch = next(iter(loader))
+        run.model.eval()
+        run(batch)  # nothing is drawn
+        run.model.train()
+        if world.size == 1:
+            assert torch.equal(run(batch), run(batch))
+        else:
+            with pytest.raises(ModelError, match=rf"draws random numbers by {named}, .*: take nn.Dropout"):
+                run(batch)
+        run.close()
+
+    ranks(1, loop, parts)
+    ranks(3, loop, parts)
+
+
 @pytest.mark.parametrize("plan", PLANS)
 def test_modules_beside_the_model_are_trained_along(ranks, parts, plan):
     """However each worker made them, all begin with the values of the first one."""

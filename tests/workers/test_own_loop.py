@@ -166,9 +166,10 @@ def test_a_loader_that_is_left_anywhere_gives_each_batch_once(ranks, parts):
         loader, run = made()
         fresh, first, second = loader.state_dict(), rows(loader), rows(loader)
         run.close()
-        for count in range(1, len(loader)):  # the next epoch's batches are begun before the last one is given
+        for count in range(1, len(loader) + 1):  # the next epoch's batches are begun before the last one is given
             loader, run = made()
-            same([*rows(islice(loader, count)), *rows(loader), *rows(loader)], first + second)
+            left = rows(islice(loader, count))
+            same([*left, *(rows(loader) if count < len(loader) else []), *rows(loader)], first + second)
             run.close()
         loader, run = made()
         rows(loader), rows(islice(loader, 3))
@@ -179,6 +180,8 @@ def test_a_loader_that_is_left_anywhere_gives_each_batch_once(ranks, parts):
         same(rows(loader), second[3:])
         loader.load_state_dict(middle)  # and back
         same(rows(loader), second[3:])
+        with pytest.raises(ConfigError, match=f"of batch 99 of an epoch, here one has {len(loader)} batches"):
+            loader.load_state_dict(fresh | {"batch": 99})
         run.close()
 
     ranks(1, go_on)

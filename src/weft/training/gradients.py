@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
 from weft.errors import TrainingError
@@ -46,7 +48,8 @@ class GradientSync:
 
     def __init__(self, parameters: Iterable[nn.Parameter], comm: Communicator) -> None:
         self._parameters, self._comm = list(parameters), comm
-        self._hooks: dict[int, RemovableHandle] = {}  # by the place of the parameter
+        # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hook.
+        self._hooks: dict[int, tuple[Node, RemovableHandle]] = {}
 
     def __call__(self, *numbers: float | Tensor) -> list[float]:
         """Sum them, and in the same exchange some numbers. All workers call this together, after `backward`."""
@@ -60,7 +63,7 @@ class GradientSync:
 
     def close(self) -> None:
         """Leave the parameters as they were."""
-        for hook in self._hooks.values():
+        for _, hook in self._hooks.values():
             hook.remove()
         self._hooks.clear()
 
@@ -72,7 +75,8 @@ class GradientSync:
             return
         setattr(parameter.grad, _SUMMED, True)
         if place not in self._hooks and parameter.requires_grad:
-            self._hooks[place] = parameter.register_hook(partial(_grows, parameter))
+            adds = get_gradient_edge(parameter).node
+            self._hooks[place] = adds, adds.register_prehook(partial(_grows, parameter))
 
 
 def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
@@ -108,8 +112,11 @@ def set_before(parameter: nn.Parameter, summed: Tensor | None) -> None:
         setattr(parameter.grad, _BEFORE, _Before(summed, parameter.grad._version))
 
 
-def _grows(parameter: nn.Parameter, new: Tensor) -> None:
-    """Called before something is added to a gradient: what is summed already is set aside."""
+def _grows(parameter: nn.Parameter, *_: Any) -> None:
+    """Called before something is added to a gradient: what is summed already is set aside.
+
+    It is a hook of the node that adds, as those of the parameter run for torch.autograd.grad, too, which adds nothing.
+    """
     grad = parameter.grad
     summed = summed_before(grad)
     if summed is None:

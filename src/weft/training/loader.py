@@ -107,7 +107,9 @@ class Loader:
         return len(self.mode.order)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The rest of the epoch where the loader stands: a whole one, unless it was left or resumed in the middle."""
+        """The rest of the epoch where the loader stands: a whole one, unless it was left in its midst."""
+        if self._batch == len(self):  # left at the last batch, as by break or zip
+            self._epoch, self._batch = self._epoch + 1, 0
         for batch in self.feed.epoch(self._epoch, self._batch):
             self._batch = batch.index + 1
             yield batch
@@ -143,6 +145,8 @@ class Loader:
                     f"this state is of a loader with {name} = {state[name]}, here it is {here[name]} (batch_size over all "
                     f"workers): make the loader as it was made then"
                 )
+        if not 0 <= state["batch"] <= len(self):
+            raise ConfigError(f"this state is of batch {state['batch']} of an epoch, here one has {len(self)} batches")
         self._epoch, self._batch = state["epoch"], state["batch"]
         self.restore_schedule(state["schedule"])
 

@@ -4,11 +4,14 @@ import gc
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft import _kernels
+from weft.errors import ModelError
 from weft.keys import seed_torch
 from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of
 from weft.plan import Plan, check_device
@@ -19,10 +22,37 @@ from weft.training.loader import Loader, Reads
 from weft.training.models import check_model, plan_for, variant_of
 from weft.training.staging import name_of
 
+_DRAWING = nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.RReLU
 _UNUSED = {
     "edge_weight": "the graph's edge weights are not used: {} gives its convolutions none",
     "edge_type": "the graph's edge types are not used: {} takes all edges alike",
 }
+
+
+class _NoDraws(TorchDispatchMode):
+    """Within it random numbers of torch's own are refused: workers draw one after another of other rows under each plan."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._model = model
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
+            modules = [(name, module) for name, module in self._model.named_modules() if isinstance(module, _DRAWING)]
+            drawing = [f"{name} ({type(module).__name__})" for name, module in modules]
+            raise ModelError(
+                f"the model draws random numbers by {', '.join(drawing) or func._schema.name.replace('aten::', 'torch.')}, "
+                f"which several workers would draw otherwise under each plan: take nn.Dropout (or F.dropout), whose numbers "
+                f"are each vertex's own, or train on one worker"
+            )
+        return func(*args, **kwargs)
+
+
+def _draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Does a function that may draw do so, and by torch's own generator?"""
+    given = dict(zip((one.name for one in func._schema.arguments), args, strict=False)) | kwargs
+    return given.get("generator") is None and given.get("training") is not False and given.get("train") is not False
 
 
 class Run:
@@ -66,7 +96,7 @@ class Run:
         trained = nn.ModuleList([self.model, *beside])
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained.parameters(), self.comm)
-        self._reads = reads
+        self._reads, self._looked = reads, self.world.size == 1
         self.use(plan)
 
     def use(self, plan: Plan | str | None) -> None:
@@ -84,13 +114,15 @@ class Run:
     def __call__(self, batch: Batch | Part) -> Tensor:
         """The rows of the batch's seeds that are computed here, in their order. All workers call this together.
 
-        In training torch's random numbers begin anew with each batch, so that any plan draws the same ones.
+        In training torch's random numbers begin anew with each batch, so that a run that goes on draws the same ones.
         """
         part = batch if isinstance(batch, Part) else batch.part
         if part.torch_key is not None:
             seed_torch(*part.torch_key)
-        with self._arithmetic():
+        look = not self._looked and self.model.training and part.key is not None
+        with self._arithmetic(), _NoDraws(self.model) if look else nullcontext():
             out = self.forward(part.x, part.program, part.key)
+        self._looked |= look
         return part.targets.rows(out.to(self.dtype), part.program.comm)
 
     def _arithmetic(self) -> AbstractContextManager[object]:
