@@ -102,6 +102,16 @@ def path_here(text: str | Path) -> Path:
     return Path(text)
 
 
+def file_to_write(text: str | Path) -> Path:
+    """A path of a file that will be written: refused before anything is computed, where it can't be."""
+    path = path_here(text)
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{path} is in a folder that is not there: make it, or name another")
+    return path
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """A hint at the known word that looks most like this one, if there is one; it ends in a blank."""
     found = difflib.get_close_matches(word, list(known), 1, 0.5)

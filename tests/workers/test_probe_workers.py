@@ -136,7 +136,7 @@ def test_work_of_other_hours_is_added(tmp_path, monkeypatch, capsys):
         (["--rounds", "0"], "weft probe needs --workers and --rounds of at least 1 and a --timeout above 0"),
         (["--timeout", "0"], "weft probe needs --workers and --rounds of at least 1 and a --timeout above 0"),
         (["--add"], "--add needs the file that it adds to: name it with --out"),
-        (["--out", "/no/such/folder/c.toml"], "--out /no/such/folder/c.toml is in a folder that is not there: make it"),
+        (["--out", "/no/such/folder/c.toml"], "/no/such/folder/c.toml is in a folder that is not there: make it"),
     ],
 )
 def test_bad_flags(capsys, flags, reason):

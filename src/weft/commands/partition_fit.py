@@ -12,7 +12,7 @@ import weft.report
 from weft.commands.flags import add_number, whole_numbers
 from weft.commands.graphs import add_graph
 from weft.commands.joining import add_meeting, joined
-from weft.config import path_here
+from weft.config import file_to_write
 from weft.errors import ConfigError
 
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_graph(parser, "a graph directory with a part for each worker")
     parser.add_argument(
         "--out",
-        type=path_here,
+        type=file_to_write,
         required=True,
         help="the file of links to write: `weft partition --method adagl --option links=FILE` searches by it",
     )
@@ -45,8 +45,6 @@ def run(args: argparse.Namespace) -> int:
             "weft partition fit needs --workers, --batch-size, --batches and --allocations of at least 1 and a --timeout "
             "above 0"
         )
-    if not args.out.absolute().parent.is_dir():
-        raise ConfigError(f"--out {args.out} is in a folder that is not there: make it, or name another")
     if weft.cluster.starts_workers(args.on, args.workers):
         return weft.cluster.launch(
             args.on, weft.cluster.Request(tuple(args.argv), args.workers, anywhere=True, ports=args.ports)

@@ -15,7 +15,7 @@ import weft.training
 from weft.commands.flags import add_settings, values_given
 from weft.commands.graphs import add_graph
 from weft.commands.joining import joined
-from weft.config import path_here
+from weft.config import file_to_write
 from weft.errors import ConfigError
 from weft.plan import Plan, Settings
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--method", default="metis", help="how to partition for other numbers of hosts (default metis)")
     parser.add_argument(
-        "--html", type=path_here, help="write a page with all figures, and how they change with links and width"
+        "--html", type=file_to_write, help="write a page with all figures, and how they change with links and width"
     )
     parser.add_argument(
         "--measure",
@@ -53,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
             "weft plan needs to know the cluster: measure it with `weft probe --out cluster.toml` on its hosts, or write "
             "the file by hand (docs/planner.md), and give it with --cluster"
         )
+    if args.measure < 0:
+        raise ConfigError(f"--measure {args.measure}: give how many epochs are trained by each plan, at least 1")
     settings = Settings.read(values, "weft plan")
     cluster = weft.planner.read_cluster(file)
     if not cluster.work:
@@ -118,11 +120,11 @@ def host_counts(text: str) -> list[int]:
     try:
         if ".." in text:
             first, last = (int(part) for part in text.split(".."))
-            counts = sorted({first, last, *(1 << power for power in range(20) if first <= 1 << power <= last)})
+            counts = [first, last, *(1 << power for power in range(20) if first < 1 << power < last)]
         else:
             counts = [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"--hosts {text} is not a range such as 1..64, or a list such as 2,3,4") from None
-    if not counts or min(counts) < 1 or (".." in text and counts[0] > counts[-1]):
+    if min(counts) < 1 or (".." in text and counts[0] > counts[1]):
         raise ConfigError(f"--hosts {text}: numbers of hosts start at 1, and a range goes upwards")
-    return counts
+    return sorted(set(counts))

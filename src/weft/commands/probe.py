@@ -14,7 +14,7 @@ import weft.report
 import weft.training
 from weft.commands.flags import add_number
 from weft.commands.joining import add_meeting, joined
-from weft.config import path_here
+from weft.config import file_to_write
 from weft.errors import ConfigError
 
 _QUIET = 5.0  # seconds between lines of progress where there is no terminal
@@ -23,7 +23,7 @@ _QUIET = 5.0  # seconds between lines of progress where there is no terminal
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft probe`."""
     parser.add_argument(
-        "--out", type=path_here, metavar="FILE", help="write the cluster file (TOML) that the planner reads"
+        "--out", type=file_to_write, metavar="FILE", help="write the cluster file (TOML) that the planner reads"
     )
     add_number(parser, "--workers", 1, "workers, where --on says; under torchrun, as many as it starts")
     parser.add_argument("--on", default="local", help="where they are started: local, or ray (default local)")
@@ -47,8 +47,6 @@ def run(args: argparse.Namespace) -> int:
     """Measure together with the other workers; the first one shows and writes what was found."""
     if min(args.workers, args.rounds) < 1 or not args.timeout > 0:
         raise ConfigError("weft probe needs --workers and --rounds of at least 1 and a --timeout above 0")
-    if args.out and not args.out.absolute().parent.is_dir():
-        raise ConfigError(f"--out {args.out} is in a folder that is not there: make it, or name another")
     if args.add and not args.out:
         raise ConfigError("--add needs the file that it adds to: name it with --out")
     if weft.cluster.starts_workers(args.on, args.workers):

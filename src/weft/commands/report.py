@@ -15,7 +15,7 @@ import weft.report
 from weft.commands.flags import add_number
 from weft.commands.graphs import add_graph
 from weft.commands.task_flags import add_task_flags, allocated, cluster_given, parts_given, task_given
-from weft.config import path_here
+from weft.config import file_to_write, path_here
 from weft.errors import ConfigError
 from weft.plan import Plan
 from weft.plugins import PARTITION_METHODS
@@ -45,7 +45,7 @@ def _add_partition(parser: argparse.ArgumentParser) -> None:
     )
     add_number(parser, "--seed", 0, "the seed, of the training too")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: all)")
-    parser.add_argument("--html", type=path_here, help="write a page with all figures")
+    parser.add_argument("--html", type=file_to_write, help="write a page with all figures")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_task_flags(parser, plan=False)
 

@@ -1,18 +1,17 @@
 """The cluster file: a cluster as TOML, written by the probe or by hand. Every mistake in one is named with its place."""
 
-import contextlib
 import difflib
 import json
 import math
-import os
 import tomllib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from weft.errors import ConfigError, StorageError
+from weft.errors import ConfigError
 from weft.exchange import Communicator
+from weft.graph import written_beside
 from weft.planner.cluster import KINDS, NEVER, PIECE_BYTES, Cluster, Device, Host, Link
 from weft.quantities import as_bits, as_seconds, as_size, bandwidth_of, size_of
 
@@ -48,14 +47,8 @@ def read_cluster(path: Path) -> Cluster:
 
 def write_cluster(path: Path, cluster: Cluster) -> None:
     """Write a cluster to a file, all or nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(cluster_text(cluster), encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise StorageError(f"the cluster file {path} can't be written ({error.strerror}): check the folder") from None
+    with written_beside(path) as beside:
+        beside.write_text(cluster_text(cluster), encoding="utf-8")
 
 
 def cluster_text(cluster: Cluster) -> str:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from weft.graph import written_beside
 from weft.planner import PLANS, Compared, Comparison
 from weft.report.formats import NONE, amount, error_of_seconds, figure, share
 from weft.report.html import document, element, row, section, table, text, tiles
@@ -53,7 +54,8 @@ def print_allocations(comparison: Comparison, console: Console | None = None) ->
 
 def write_allocations(path: Path, comparison: Comparison) -> None:
     """Write the page to a file."""
-    path.write_text(allocation_page(comparison), encoding="utf-8", errors="replace")
+    with written_beside(path) as beside:
+        beside.write_text(allocation_page(comparison), encoding="utf-8", errors="replace")
 
 
 def allocation_page(comparison: Comparison) -> str:

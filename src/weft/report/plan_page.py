@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from weft.graph import written_beside
 from weft.planner import STAGES, Answer, Prediction, Sweep
 from weft.report.formats import NONE, amount, error_of_seconds, figure, seconds
 from weft.report.html import document, element, row, section, table, text, tiles
@@ -28,7 +29,8 @@ _WIDE, _NARROW = 900.0, 345.0  # pixels: a line chart is drawn at both widths, a
 
 def write_page(path: Path, answer: Answer) -> None:
     """Write the page to a file."""
-    path.write_text(page(answer), encoding="utf-8", errors="replace")
+    with written_beside(path) as beside:
+        beside.write_text(page(answer), encoding="utf-8", errors="replace")
 
 
 def page(answer: Answer) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -49,21 +49,38 @@ def read_run(path: Path) -> list[PlanEpochs]:
         raise ConfigError(
             f"{path} is not the record of a run ({error}): write one by `weft train --log json`"
         ) from None
+    try:
+        plans = _plans(records)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"{path} has records that `weft train --log json` does not write ({type(error).__name__}: {error}): was "
+            f"it edited?"
+        ) from None
+    if not plans:
+        raise ConfigError(f"{path} has no epochs: write it by `weft train --log json`, for an epoch at least")
+    return plans
+
+
+def _plans(records: Sequence[dict[str, Any]]) -> list[PlanEpochs]:
     predicted = _predicted(record["answer"] for record in records if record.get("record") == "Planned")
     plans: dict[str, PlanEpochs] = {}
     for record in (one for one in records if one.get("record") == "EpochEnded" and one.get("stages")):
         plan = plans.setdefault(record["plan"], PlanEpochs(record["plan"], predicted.get(record["plan"])))
-        plan.measured.append({"epoch": record["seconds"], **record["stages"]})
-        plan.rows = dict(Counter(plan.rows) + Counter(record.get("rows", {})))
-    if not plans:
-        raise ConfigError(f"{path} has no epochs: write it by `weft train --log json`, for an epoch at least")
+        plan.measured.append({"epoch": float(record["seconds"]), **_numbers(record["stages"])})
+        plan.rows = dict(Counter(plan.rows) + Counter({name: int(n) for name, n in record.get("rows", {}).items()}))
     return [*plans.values()]
+
+
+def _numbers(stages: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(took) for name, took in stages.items()}
 
 
 def _predicted(answers: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Seconds by stage, and of an epoch, by plan."""
     every = (one for answer in answers for one in [*answer["predictions"], answer["best"]])
-    return {str(Plan.from_dict(one["plan"])): {"epoch": one["seconds"], **one["stages"]} for one in every}
+    return {
+        str(Plan.from_dict(one["plan"])): {"epoch": float(one["seconds"]), **_numbers(one["stages"])} for one in every
+    }
 
 
 def print_run(plans: list[PlanEpochs], console: Console | None = None) -> None:

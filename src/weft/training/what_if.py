@@ -1,7 +1,7 @@
 """What if: answers of the planner for clusters that need not be here, from one process."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -69,14 +69,13 @@ class WhatIf:
         planner = self.planner(cluster, self._settings.sampling.batch_size * cluster.workers)
         sweeps = [link_sweep(planner, cluster)]
         if self._settings.model.file is None:
-            models = {width: make_model(self._settings.changed(hidden=width), self._graph) for width in self._widths()}
+            models = {}
+            for width in sorted({*_WIDTHS, self._settings.model.hidden}):
+                with suppress(ConfigError):  # that heads or blocks can't divide
+                    models[width] = make_model(self._settings.changed(hidden=width), self._graph)
             points = [(float(width), planner.of(encoder_of(model)), cluster) for width, model in models.items()]
             sweeps.append(sweep("hidden", points, float(self._settings.model.hidden)))
         return sweeps
-
-    def _widths(self) -> list[int]:
-        heads = self._settings.model.heads
-        return [width for width in sorted({*_WIDTHS, self._settings.model.hidden}) if width % heads == 0]
 
     def planner(self, cluster: Cluster, batch: int) -> Planner:
         """A planner for as many workers, hosts and seeds in a batch."""

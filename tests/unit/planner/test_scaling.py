@@ -67,3 +67,13 @@ def test_described_devices_are_scaled(what_if):
     of_devices = replace(two, device=Device("d", 8e9, 1e12, 1e10, 1e-9, 1e-5, 1e-5, 1e11))
     here, there = (what_if.scaling(of, [4])[0] for of in (two, of_devices))
     assert here.values == there.values == [4] and there.seconds["nfp"] != here.seconds["nfp"]
+
+
+@pytest.mark.parametrize(
+    ("options", "some", "none"),
+    [({"hidden": 30}, {30, 32}, set()), ({"model": "gat", "hidden": 12, "heads": 3}, {12}, {8, 16, 32})],
+)
+def test_widths_are_those_that_the_model_can_have(graph, options, some, none):  # noqa: F811
+    settings = Settings.of(fanouts=(4, 4), batch_size=100, threads=1, **options)
+    (by_width,) = (one for one in WhatIf(graph, settings, "random").sensitivity(cluster(1e7)) if one.axis == "hidden")
+    assert some <= {*by_width.values} and not none & {*by_width.values}

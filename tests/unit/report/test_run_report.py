@@ -75,3 +75,11 @@ def test_what_is_no_record_is_refused(tmp_path):
     (tmp_path / "torn").write_text('{"record": ')
     with pytest.raises(ConfigError, match="is not the record of a run"):
         read_run(tmp_path / "torn")
+    (tmp_path / "edited").write_text('{"record": "Planned", "version": 1}\n')
+    with pytest.raises(
+        ConfigError, match=r"records that `weft train --log json` does not write \(KeyError: 'answer'\)"
+    ):
+        read_run(tmp_path / "edited")
+    (tmp_path / "edited").write_text('{"record": "EpochEnded", "plan": "gdp", "seconds": [], "stages": {"a": 1}}\n')
+    with pytest.raises(ConfigError, match="does not write"):
+        read_run(tmp_path / "edited")

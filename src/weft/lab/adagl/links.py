@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import ConfigError, InputError
+from weft.graph import written_beside
 from weft.partition import ServerLinks
 
 _HEAD = "# Seconds until the first row, and a row, that a server (line) waits for rows of each other (column), in a batch.\n"
@@ -14,7 +15,8 @@ _HEAD = "# Seconds until the first row, and a row, that a server (line) waits fo
 def write_links(path: Path, links: ServerLinks) -> None:
     """Write links to a TOML file."""
     tables = {"alpha": links.alpha, "beta": links.beta}
-    path.write_text(_HEAD + "".join(f"{name} = [\n{_lines(values)}]\n" for name, values in tables.items()))
+    with written_beside(path) as beside:
+        beside.write_text(_HEAD + "".join(f"{name} = [\n{_lines(values)}]\n" for name, values in tables.items()))
 
 
 def read_links(path: Path) -> ServerLinks:
