@@ -168,7 +168,7 @@ class Links {
             in.data = reinterpret_cast<uint8_t *>(peer.memory->memory.get());
         }
         if (in.header.number != number_ || in.header.bytes != static_cast<uint64_t>(in.bytes))
-            throw std::runtime_error("the workers are not at the same step of the same program");
+            throw nb::value_error("the workers are not at the same step of the same program");
     }
 
     std::vector<int> finish() {

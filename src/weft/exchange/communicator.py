@@ -327,7 +327,9 @@ class SocketTransport:
         self._links.begin(_bytes(x), [count * width for count in send])
 
         def wait() -> None:
-            self._check(self._links.finish_into(_bytes(out), [count * width for count in receive]))
+            with _in_step():
+                lost = self._links.finish_into(_bytes(out), [count * width for count in receive])
+            self._check(lost)
 
         return wait
 
@@ -335,7 +337,8 @@ class SocketTransport:
         self._links.begin(data, list(send))
 
         def wait() -> list[np.ndarray]:
-            lost, messages = self._links.finish_any()
+            with _in_step():
+                lost, messages = self._links.finish_any()
             self._check(lost)
             return messages
 
@@ -403,6 +406,18 @@ def named_loss(who: str = "another worker") -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise ClusterError(f"{who} stopped answering") from error
+
+
+@contextmanager
+def _in_step() -> Iterator[None]:
+    """Turns messages that are not what this worker waits for into an error that says how they come about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ClusterError(
+            f"{error}: in a loop of one's own all go through the same batches, and evaluate, sum, save and close together: "
+            f"no worker may leave a loop by itself, or call these for itself (`if rank == 0`)"
+        ) from None
 
 
 def _bytes(x: Tensor) -> np.ndarray:

@@ -106,7 +106,7 @@ class _Peer:
         yield memoryview(head)
         theirs, count = _HEADER.unpack(head)
         if theirs != number or (into is not None and count != len(into)):
-            raise RuntimeError("the workers are not at the same step of the same program")
+            raise ValueError("the workers are not at the same step of the same program")
         self.body = np.empty(count, np.uint8) if into is None else into
         if count:
             yield self.body.data

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from weft import _kernels
 from weft.errors import ClusterError, ConfigError
@@ -227,10 +228,11 @@ def test_later_exchanges_tell_of_the_same_loss(pair):
 @EITHER
 def test_workers_at_different_steps_are_found_out(pair):
     with meshed(2, pair=pair) as (_, links):
-        links[0].begin(np.ones(8, np.uint8), [0, 8])
         links[1].begin(np.ones(8, np.uint8), [8, 0])
-        with pytest.raises(RuntimeError, match="not at the same step"):
-            links[0].finish_into(np.empty(4, np.uint8), [0, 4])
+        carried = SocketTransport(links[0], [3, 5])
+        wait = carried.start(torch.ones(8, dtype=torch.uint8), [0, 8], torch.empty(4, dtype=torch.uint8), [0, 4])
+        with pytest.raises(ClusterError, match=r"not at the same step of the same program: .* no worker may leave a loop"):
+            wait()
 
 
 @EITHER
