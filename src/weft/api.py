@@ -9,7 +9,7 @@ from torch import nn
 from torch_geometric.data import Data, HeteroData
 
 from weft.cluster import Recovery, Request, starts_workers
-from weft.errors import ClusterError, InputError
+from weft.errors import ClusterError, ConfigError, InputError
 from weft.exchange import World
 from weft.graph import Graph, directory_of, is_address
 from weft.nn import LinkPredictor
@@ -20,6 +20,7 @@ from weft.training import (
     LossObjective,
     Objective,
     Result,
+    VertexObjective,
     as_graph,
     dtype_for,
     joined,
@@ -50,8 +51,15 @@ def train(
     if isinstance(model, str):
         settings, model = settings | {"model": model}, None
     if callable(settings.get("loss")):
+        if objective is not None:
+            raise ConfigError("objective and loss are both given, but an objective has its own loss: leave one out")
         objective = LossObjective(settings.pop("loss"))
     checked = Settings.read(settings, "train")
+    if objective is not None and checked.task.name != VertexObjective.name:
+        given = (
+            "a function as loss, which is of rows and labels" if isinstance(objective, LossObjective) else "objective"
+        )
+        raise ConfigError(f"task = {checked.task.name!r} has no effect beside {given}: leave one out")
     parallel = checked.parallel
     check_workers(checked)
     if model is not None:

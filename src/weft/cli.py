@@ -1,6 +1,7 @@
 """The command line: one file a command in weft/commands, imported only when it is called."""
 
 import argparse
+import errno
 import os
 import platform
 import signal
@@ -59,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parser(command).parse_args([command, *argv[words:]] if argv else argv)
         args.argv = argv  # for workers, who run the same command
-        return int(args.run(args))
+        code = int(args.run(args))
+        sys.stdout.flush()  # what can't be written is found out here, not when Python ends
+        return code
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)
         return 2
@@ -68,12 +71,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"weft: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # `weft info | head`: nobody reads on, and that is no mistake
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        return _could_not_write(error)
     except KeyboardInterrupt:
         print("weft: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def _could_not_write(error: OSError) -> int:
+    """The exit code where standard output is lost; another error stays what it is."""
+    if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # `weft info | head`: nobody reads on, and that is no mistake
+        return 0
+    print(f"weft: standard output can't be written ({error.strerror}): write it to another place", file=sys.stderr)
+    return 2
 
 
 def _open_closed_streams() -> None:

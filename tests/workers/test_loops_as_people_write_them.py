@@ -200,6 +200,33 @@ def test_random_numbers_that_workers_would_draw_otherwise_are_refused(ranks, par
     ranks(3, loop, parts)
 
 
+class DropConnect(Model):
+    """Zeroes some of a layer's weights, the same ones for all rows of a batch."""
+
+    def forward(self, x, edge_index):
+        rows = self.second(self.first(x, edge_index).relu(), edge_index).tanh()
+        return F.linear(rows, F.dropout(self.last.weight, 0.5, self.training), self.last.bias)
+
+
+def test_weights_that_are_zeroed_are_the_same_in_each_micro_batch(ranks, parts):
+    def loop(world, folder, options):
+        graph = open_graph(folder / "1")
+        loader = weft.Loader(graph, [-1, -1], 36, dtype="float64", threads=1, seed=5, **options)
+        with seeded(3):
+            model = DropConnect(graph.num_features).double()
+        run, optimizer = weft.parallel(model, loader), torch.optim.SGD(model.parameters(), 0.5)
+        for batch in loader:
+            optimizer.zero_grad()
+            backward(run, batch)
+            run.sync()
+            optimizer.step()
+        run.close()
+        return flat(model)
+
+    ((whole,), (parted,)) = (ranks(1, loop, parts, options) for options in ({}, {"micro_batches": 2}))
+    assert (parted - whole).abs().max() < 1e-10
+
+
 @pytest.mark.parametrize("plan", PLANS)
 def test_modules_beside_the_model_are_trained_along(ranks, parts, plan):
     """However each worker made them, all begin with the values of the first one."""

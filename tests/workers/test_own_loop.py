@@ -203,6 +203,42 @@ def test_chosen_vertices_and_evaluation(ranks, parts):
     run.close()
 
 
+def test_what_would_have_no_effect_is_refused(parts):
+    graph, learned = open_graph(parts / "1"), weft.VertexObjective()
+    settings, chosen = Settings.of(fanouts=(4, 3), batch_size=50, threads=1), [1, 2, 3]
+    with pytest.raises(ConfigError, match="fanouts, batch_size, seed would have no effect beside settings"):
+        weft.Loader(graph, [4, 3], 10, seed=9, settings=settings)
+    beside = [
+        ({"objective": learned, "seeds": chosen}, "objective and seeds"),
+        ({"objective": learned, "task": "link"}, "objective and task = 'link'"),
+        ({"task": "link", "split": "validation"}, "task = 'link' and split = 'validation'"),
+        ({"seeds": chosen, "split": "validation"}, "seeds and split = 'validation'"),
+    ]
+    for both, named in beside:
+        with pytest.raises(ConfigError, match=f"^{named} both say what the batches are of: give one of them"):
+            weft.Loader(graph, [4, 3], **both)
+    model, one = make_model(graph), {"fanouts": [4, 3], "epochs": 1}
+    with pytest.raises(ConfigError, match="objective and loss are both given"):
+        weft.train(graph, model, objective=learned, loss=F.cross_entropy, **one)
+    with pytest.raises(ConfigError, match="task = 'link' has no effect beside a function as loss, which is of rows"):
+        weft.train(graph, model, task="link", loss=F.cross_entropy, **one)
+    with pytest.raises(ConfigError, match="task = 'link' has no effect beside objective"):
+        weft.train(graph, model, task="link", objective=learned, **one)
+
+
+def test_plans_change_between_loops(parts):
+    loader = weft.Loader(open_graph(parts / "1"), [4, 3], 60)
+    run = weft.parallel(make_model(loader.graph), loader)
+    for batch in loader:
+        with pytest.raises(ConfigError, match="the plan can't change while a loop goes over the loader"):
+            run.use(None)
+        assert len(run(batch)) == len(batch.seeds)
+        break
+    run.use(None)
+    assert [batch.index for batch in loader] == [1, 2, 3]
+    run.close()
+
+
 def test_mistakes(parts):
     graph = open_graph(parts / "1")
     loader = weft.Loader(graph, [4, 3], micro_batches=2)

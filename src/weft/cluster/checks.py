@@ -315,7 +315,10 @@ def _memory_of_plan(world: World, settings: Settings, graph: Graph, tell: Callab
     except ClusterError:
         raise
     except WeftError as error:
-        remedy = "lower batch_size or hidden, give more --micro-batches, or use hosts with more memory"
+        remedy = (
+            "do what it says; where memory is lacking, lower batch_size or hidden, give more --micro-batches, or use hosts "
+            "with more"
+        )
         return Finding("plan", "all", str(error), "bad", remedy)
     found = f"plan {expected.name}: needs {as_size(expected.memory)} of {as_size(expected.room)} a worker"
     if expected.excluded is None:
@@ -324,7 +327,10 @@ def _memory_of_plan(world: World, settings: Settings, graph: Graph, tell: Callab
 
 
 def _checkpoint_size(settings: Settings, graph: Graph) -> int:
-    model = weft.training.make_model(settings, graph)
+    try:
+        model = weft.training.make_model(settings, graph)
+    except WeftError:  # which is told of the plan
+        return 0
     return _TENSORS * sum(tensor.nbytes for tensor in model.state_dict().values())
 
 

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="embeddings: the rows that enter the last convolution, or of a model of links those that are scored (default); "
         "predictions: classes",
     )
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads (default: one a core)")
+    parser.add_argument("--threads", type=int, default=0, help="threads (default 0: one a core)")
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
@@ -66,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
     if (args.out.suffix in (".npy", ".parquet")) == sharded:
         must = "it must be a folder, for files of Parquet" if sharded else "the file must end in .npy or .parquet"
         raise ConfigError(f"--out {args.out}: {must}")
+    if args.threads < 0:
+        raise ConfigError(f"--threads {args.threads}: give how many, or 0 for one a core")
     if sharded and args.device == "cuda":
         raise ConfigError("--device cuda: on Ray processors compute; drop it, or --on")
     if args.out.exists() and not args.overwrite:
@@ -95,9 +97,10 @@ def _values(
 
     from weft.nn import encoder_of
 
-    torch.set_num_threads(args.threads)
+    threads = args.threads or os.cpu_count() or 1
+    torch.set_num_threads(threads)
     dtype = weft.training.dtype_for(settings)
-    inference = weft.training.infer(encoder_of(model).to(device, dtype), graph, dtype=dtype, threads=args.threads)
+    inference = weft.training.infer(encoder_of(model).to(device, dtype), graph, dtype=dtype, threads=threads)
     if args.what != "embeddings":
         return weft.training.told(inference.outputs, args.what, graph.multi_label)
     return inference.outputs if settings.task.name == "link" else inference.embeddings

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="numbers of hosts to predict for, such as 1..64 (powers of two) or 2,3,4: with the same batch over all, "
         "and with as many seeds a worker",
     )
-    parser.add_argument("--method", default="metis", help="how to partition for other numbers of hosts (default metis)")
+    parser.add_argument("--method", help="how to partition for other numbers of hosts (default metis)")
     parser.add_argument(
         "--html", type=file_to_write, help="write a page with all figures, and how they change with links and width"
     )
@@ -64,6 +64,16 @@ def run(args: argparse.Namespace) -> int:
         )
     graph = weft.Graph.open_lists(args.graph)
     parallel = settings.parallel
+    if not args.measure and "workers" in settings.given and parallel.workers != cluster.workers:
+        raise ConfigError(
+            f"workers = {parallel.workers} would have no effect: {file} has {cluster.workers}, so change it there, or drop "
+            f"it"
+        )
+    if args.method and not args.hosts and (graph.bounds is None or cluster.workers in (1, graph.num_owners)):
+        raise ConfigError(
+            f"--method {args.method} would have no effect: the graph is partitioned for --hosts, or where it has other "
+            f"parts than there are workers ({cluster.workers})"
+        )
     if args.measure and weft.cluster.starts_workers(parallel.on, parallel.workers):
         request = weft.cluster.Request(
             tuple(args.argv),
@@ -74,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         )
         return weft.cluster.launch(parallel.on, request)
     with weft.report.StageProgress() as progress:
-        what_if = weft.training.WhatIf(graph, settings, args.method, progress)
+        what_if = weft.training.WhatIf(graph, settings, args.method or "metis", progress)
         if args.measure:
             answer = _measured(graph, settings, cluster, args.measure, what_if.named(cluster))
             if answer is None:
@@ -125,6 +135,8 @@ def host_counts(text: str) -> list[int]:
             counts = [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"--hosts {text} is not a range such as 1..64, or a list such as 2,3,4") from None
+    if max(counts) > weft.planner.MOST_WORKERS:
+        raise ConfigError(f"--hosts {text}: {weft.planner.MOST_WORKERS:,} hosts are the most")
     if min(counts) < 1 or (".." in text and counts[0] > counts[1]):
         raise ConfigError(f"--hosts {text}: numbers of hosts start at 1, and a range goes upwards")
     return sorted(set(counts))

@@ -104,7 +104,7 @@ def convolve(
     others = {
         name: value for name, value in given.items() if name not in EDGE_ARGUMENTS or not isinstance(value, Handle)
     }
-    served = not others and (types == convolution.typed or convolution.ignores_types)
+    served = not others and (types == convolution.typed or convolution.ignores_types) and weight <= convolution.weighted
     if not served and not isinstance(convolution, BlackBox):
         convolution = BlackBox(conv)
     if layer.here.drawn is not None:

@@ -7,7 +7,7 @@ from weft.lazy import lazy_face
 if TYPE_CHECKING:
     from weft.planner.allocations import PLANS, Compared, Comparer, Comparison, Flow, owners_in, read_measured
     from weft.planner.answer import STAGES, Answer, Prediction, Sweep
-    from weft.planner.cluster import KINDS, NEVER, Cluster, Host
+    from weft.planner.cluster import KINDS, MOST_WORKERS, NEVER, Cluster, Host
     from weft.planner.cluster_file import read_cluster, shared, write_cluster
     from weft.planner.fitting import Observation, prediction_error, refined
     from weft.planner.kept import KeptCluster

@@ -7,6 +7,7 @@ import numpy as np
 from weft.errors import ConfigError
 
 NEVER = 1e12  # bytes a second: of a way that no worker ever takes, such as that of a single host to others
+MOST_WORKERS = 1 << 16  # of a host, and hosts: more are a slip of the pen
 
 # The kinds of work that epochs are made of besides the model's layers, and what a unit of each is.
 KINDS = {

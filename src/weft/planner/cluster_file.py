@@ -12,7 +12,7 @@ from pathlib import Path
 from weft.errors import ConfigError
 from weft.exchange import Communicator
 from weft.graph import written_beside
-from weft.planner.cluster import KINDS, NEVER, PIECE_BYTES, Cluster, Device, Host, Link
+from weft.planner.cluster import KINDS, MOST_WORKERS, NEVER, PIECE_BYTES, Cluster, Device, Host, Link
 from weft.quantities import as_bits, as_seconds, as_size, bandwidth_of, size_of
 
 VERSION = 1
@@ -204,10 +204,11 @@ class _Measure:
     of_text: Callable[[str], float | None] = lambda text: None
     zero: bool = False  # may be 0
     whole: bool = False
+    least: float = 0.0
     most: float = math.inf
 
 
-_BANDWIDTH = _Measure('bytes a second, or bits a second as text such as "1gbit"', bandwidth_of)
+_BANDWIDTH = _Measure('bytes a second, or bits a second as text such as "1gbit"', bandwidth_of, least=1.0)
 _BURST = _Measure('bytes, or text such as "1MiB"', size_of, zero=True)
 _SIZE = _Measure('bytes, or text such as "16GiB"', size_of)
 _SECONDS = _Measure("seconds, such as 0.0005", zero=True)
@@ -222,7 +223,7 @@ _OTHERS = {  # of [work]: what is not seconds a unit
     "busy": _Measure("a share of time, such as 0.9", most=1.0),
     "overlap": _Measure("an exponent, such as 4"),
 }
-_COUNT = _Measure("a whole number, such as 4", whole=True)
+_COUNT = _Measure("a whole number, such as 4", whole=True, most=MOST_WORKERS)
 _ROUNDS = _Measure("a whole number, such as 3", zero=True, whole=True)
 _ERROR = _Measure("a share, such as 0.05", zero=True)
 
@@ -254,6 +255,8 @@ class _Table:
             raise self.wrong(key, f"it must be finite: give {measure.wanted}")
         if value < 0 or (value == 0 and not measure.zero):
             raise self.wrong(key, f"it must be {'0 or more' if measure.zero else 'above 0'}: give {measure.wanted}")
+        if value < measure.least:
+            raise self.wrong(key, f"it must be at least {measure.least:g}: give {measure.wanted}")
         if value > measure.most:
             raise self.wrong(key, f"it must be at most {measure.most:g}: give {measure.wanted}")
         return value if measure.whole else float(value)

@@ -148,4 +148,6 @@ def seconds(value: float) -> str:
 
 def megabytes(count: float) -> str:
     """Bytes for a person."""
+    if 0 < count < 1e5:
+        return f"{count / 1e3:.1f} kB" if count >= 1e3 else f"{count:.0f} bytes"
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

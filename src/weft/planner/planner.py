@@ -101,7 +101,8 @@ class Planner:
         start, epochs = time.perf_counter(), epochs or self.space.task.epochs
         ranked = self._ranked(cluster, also, epochs)
         if ranked[0].excluded is not None:
-            raise ConfigError(f"no plan fits this cluster: {ranked[0].name} {ranked[0].excluded}")
+            told = next((one for one in ranked if self.space.refused(one.plan) is None), ranked[0])
+            raise ConfigError(f"no plan fits this cluster: {told.name} {told.excluded}")
         shown = [p for at, p in enumerate(ranked) if p.name in self.space.named or at < _SHOWN or p.plan == also]
         counted, prefetch = self.space.counted, self.space.choices.get("prefetch", (0,))[0]
         took = self._took + time.perf_counter() - start

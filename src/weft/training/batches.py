@@ -304,11 +304,11 @@ class PrefetchingFeed(Feed):
     def _parts(self, ready: Iterator[list[Part]], when: When, orders: int) -> Iterator[Part]:
         """A batch's parts, with what the schedule does between them."""
         schedule = self._schedule_of(when.stream)
-        torch_key: tuple[int, ...] | None = (Stream.TORCH, self.seed, when.epoch, when.batch)
+        torch_key = (Stream.TORCH, self.seed, when.epoch, when.batch)
         for number, part in enumerate(chain.from_iterable(islice(ready, orders))):
             schedule.before(number)
             if len(part.seeds) or not schedule.skips_empty:
-                part.torch_key, torch_key = torch_key, None
+                part.torch_key = torch_key
                 yield part
                 self.merge = part.program.layers[0].inputs.asked
         schedule.after()

@@ -1,6 +1,7 @@
 """Batches of a graph for a training loop: one's own, or Weft's."""
 
 import atexit
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from weft.training.batches import Batch, Feed, ScheduleState
 from weft.training.fetching import as_graph
 from weft.training.models import plan_for
 from weft.training.modes import mode_of
-from weft.training.objectives import ChosenVertices, Objective, VertexExamples, objective_named
+from weft.training.objectives import ChosenVertices, Objective, VertexExamples, VertexObjective, objective_named
 from weft.training.staging import device_of
 from weft.training.team import When
 
@@ -66,9 +67,13 @@ class Loader:
         """
         given = {"fanouts": fanouts, "batch_size": batch_size, "plan": None if isinstance(plan, Plan) else plan}
         given = {name: value for name, value in given.items() if value is not None}
-        self.settings = settings or Settings.read(given | options, "Loader")
+        given |= options
+        if settings is not None and given:
+            raise ConfigError(f"{', '.join(given)} would have no effect beside settings: put them among these")
+        self.settings = settings or Settings.read(given, "Loader")
         if settings is None:
             check_loader(self.settings)
+            _check_beside(self.settings, objective, seeds, split)
         self.world = world or joined(self.settings)
         self.graph = graph = as_graph(graph, self.world, self.settings.parallel.timeout)
         self.device = device_of(device or self.settings.parallel.device, self.world)
@@ -81,10 +86,10 @@ class Loader:
             objective.labels = objective.labels.to(self.device)
         check_alike(self.world, graph, self.settings, device=self.device.type)
         self.comm = self.world.communicator()
-        notify = notify or (lambda text: None)
-        self.mode = mode_of(self.settings)(self.settings, objective, self.world, self.comm, self.device, notify)
+        self.notify = notify or self._warn
+        self.mode = mode_of(self.settings)(self.settings, objective, self.world, self.comm, self.device, self.notify)
         self.plan = plan if isinstance(plan, Plan) else None  # None: as the settings name it, once the model is known
-        self._epoch, self._batch = 0, 0  # where it stands
+        self._epoch, self._batch, self._under_way = 0, 0, False  # where it stands, and is it being gone over?
         self._schedule_state: ScheduleState | None = None
         self._feed: Feed | None = None
         self.read = self.mode.read  # feature rows that this worker read so far, by where they were
@@ -94,6 +99,10 @@ class Loader:
 
         `reads`: what is known of how often features are read. The next epoch goes by the new plan: the batches are the same.
         """
+        if self._under_way:
+            raise ConfigError(
+                "the plan can't change while a loop goes over the loader: change it after the epoch, or leave the loop"
+            )
         self.fanouts = self.settings.fanouts_for(depth)
         plan = plan or self.plan or plan_for(self.settings, encoder_of(model), depth)
         state = self._schedule_state
@@ -101,6 +110,11 @@ class Loader:
         self._feed = self.mode.feed(model, plan, self.fanouts, None if reads is None else reads(plan))
         self.plan = self._feed.team.plan
         self._feed.schedule.restore(state)
+
+    def _warn(self, text: str) -> None:
+        """Tell of what is left unused, once for all workers."""
+        if self.world.rank == 0:
+            warnings.warn(text, stacklevel=3)
 
     def __len__(self) -> int:
         """How many batches an epoch has."""
@@ -110,9 +124,13 @@ class Loader:
         """The rest of the epoch where the loader stands: a whole one, unless it was left in its midst."""
         if self._batch == len(self):  # left at the last batch, as by break or zip
             self._epoch, self._batch = self._epoch + 1, 0
-        for batch in self.feed.epoch(self._epoch, self._batch):
-            self._batch = batch.index + 1
-            yield batch
+        self._under_way = True
+        try:
+            for batch in self.feed.epoch(self._epoch, self._batch):
+                self._batch = batch.index + 1
+                yield batch
+        finally:
+            self._under_way = False
         self._epoch, self._batch = self._epoch + 1, 0
 
     def over(self, vertices: Vertices | str) -> Iterator[Batch]:
@@ -219,12 +237,20 @@ def check_alike(world: World, graph: Graph, settings: Settings, **more: str) -> 
         world.compare({"graph": graph.checksum, **settings.of_run(), **more})
 
 
+def _check_beside(settings: Settings, objective: Objective | None, seeds: Vertices | None, split: str) -> None:
+    """Refuse two things of which each says what is gone over."""
+    told = ["objective"] if objective is not None else []
+    told += [f"task = {settings.task.name!r}"] if settings.task.name != VertexObjective.name else []
+    told += ["seeds"] if seeds is not None else []
+    told += [f"split = {split!r}"] if split != "train" else []
+    if len(told) > 1:
+        raise ConfigError(f"{' and '.join(told)} both say what the batches are of: give one of them")
+
+
 def _chosen(graph: Graph, seeds: Vertices | None, split: str) -> np.ndarray | None:
     """The vertices to go over, if they are not those of the training split."""
     if seeds is None:
         return None if split == "train" else graph.seeds(split)
-    if split != "train":
-        raise ConfigError(f"there are seeds and split = {split!r}: give one of them")
     return _ids_of(graph, seeds, "seeds")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from weft.exchange import Communicator
 from weft.keys import Stream, hashes
@@ -177,7 +177,8 @@ def pass_on(model: nn.Module, comm: Communicator, by: int) -> None:
         return
     parameters, state = list(model.parameters()), [*model.parameters(), *model.buffers()]
     before, gradients = [summed_before(parameter.grad) for parameter in parameters], pack(parameters)
-    mine = torch.cat([gradients, *(tensor.detach().flatten().to(gradients.dtype) for tensor in state)])
+    own = [_as_numbers(tensor, gradients.dtype) for tensor in state]
+    mine = torch.cat([gradients, *own])
     send, receive = [0] * comm.size, [0] * comm.size
     send[(comm.rank + by) % comm.size] = receive[(comm.rank - by) % comm.size] = len(mine)
     theirs = comm.begin(mine, send, receive, "migrate", exact=True)()
@@ -186,5 +187,21 @@ def pass_on(model: nn.Module, comm: Communicator, by: int) -> None:
     for parameter, summed in zip(parameters, before, strict=True):
         set_before(parameter, summed)  # which is the same everywhere
     with torch.no_grad():
-        for tensor, part in zip(state, split_like(theirs[len(gradients) :], state), strict=True):
-            tensor.copy_(part.view_as(tensor))
+        for tensor, part in zip(state, split_like(theirs[len(gradients) :], own), strict=True):
+            tensor.copy_(_from_numbers(part, tensor))
+
+
+def _as_numbers(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor as a row of numbers of some type; one of another type (steps that were counted, say) by its bits."""
+    flat = tensor.detach().flatten()
+    if flat.dtype == dtype:
+        return flat
+    bits = flat.view(torch.uint8)
+    return nn.functional.pad(bits, (0, -len(bits) % dtype.itemsize)).view(dtype)
+
+
+def _from_numbers(numbers: Tensor, like: Tensor) -> Tensor:
+    """What `_as_numbers` was given, which is like this tensor."""
+    if numbers.dtype != like.dtype:
+        numbers = numbers.view(torch.uint8)[: like.nbytes].view(like.dtype)
+    return numbers.view_as(like)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError, StorageError
+from weft.errors import ConfigError, ModelError, StorageError
 from weft.graph import Graph
 from weft.keys import Stream, seeded
 from weft.nn import (
@@ -65,6 +65,12 @@ def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:
 def check_model(settings: Settings, model: nn.Module, width: int, workers: int) -> None:
     """Refuse a model that can't run; is another one in batches, or on several workers; or that the sampler can't serve."""
     check_can_run(model)
+    other = next((p.dtype for p in model.parameters() if p.is_floating_point() and p.dtype != torch.float32), None)
+    if other is not None and "dtype" not in settings.given:
+        remedy = "set dtype = 'float64'" if other == torch.float64 else "call model.float(), or set dtype"
+        raise ConfigError(
+            f"the model has parameters of {other}, and would be computed in float32, the default: {remedy}"
+        )
     if not SAMPLERS.get(settings.sampling.sampler).equal_edges:
         check_adds_up(model)
     if workers > 1 or not settings.sampling.full_graph:

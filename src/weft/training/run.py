@@ -14,6 +14,7 @@ from weft import _kernels
 from weft.errors import ModelError
 from weft.keys import seed_torch
 from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of
+from weft.placements import Program
 from weft.plan import Plan, check_device
 from weft.training.batches import Batch, Part
 from weft.training.first_values import take_first_values
@@ -30,23 +31,36 @@ _UNUSED = {
 
 
 class _NoDraws(TorchDispatchMode):
-    """Within it random numbers of torch's own are refused: workers draw one after another of other rows under each plan."""
+    """Within it random numbers of torch's own for rows or edges are refused: which are whose differs from plan to plan.
 
-    def __init__(self, model: nn.Module) -> None:
+    What is drawn in the shape of parameters, all workers draw alike.
+    """
+
+    def __init__(self, model: nn.Module, program: Program) -> None:
         super().__init__()
+        blocks = [edges.block for layer in program.layers for edges in layer.parts]
+        counts = {*map(len, program.vertices)}
+        for rows, edges in ((rows, block.num_edges) for block in blocks for rows in (block.num_src, block.num_dst)):
+            counts |= {rows, edges, rows + edges}  # a convolution may add loops
+        self._counts = counts - {1, *(size for parameter in model.parameters() for size in parameter.shape)}
         self._model = model
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
-            modules = [(name, module) for name, module in self._model.named_modules() if isinstance(module, _DRAWING)]
-            drawing = [f"{name} ({type(module).__name__})" for name, module in modules]
-            raise ModelError(
-                f"the model draws random numbers by {', '.join(drawing) or func._schema.name.replace('aten::', 'torch.')}, "
-                f"which several workers would draw otherwise under each plan: take nn.Dropout (or F.dropout), whose numbers "
-                f"are each vertex's own, or train on one worker"
-            )
-        return func(*args, **kwargs)
+        out = func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs or {}):
+            drawn = out if isinstance(out, Tensor) else out[0]
+            if self._counts.intersection(drawn.shape):
+                raise ModelError(self._refusal(func._schema.name.replace("aten::", "torch.")))
+        return out
+
+    def _refusal(self, function: str) -> str:
+        modules = [(name, module) for name, module in self._model.named_modules() if isinstance(module, _DRAWING)]
+        drawing = [f"{name} ({type(module).__name__})" for name, module in modules]
+        return (
+            f"the model draws random numbers by {', '.join(drawing) or function}, which several workers would draw "
+            f"otherwise under each plan: take nn.Dropout (or F.dropout), whose numbers are each vertex's own, or train on "
+            f"one worker"
+        )
 
 
 def _draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
@@ -114,13 +128,14 @@ class Run:
     def __call__(self, batch: Batch | Part) -> Tensor:
         """The rows of the batch's seeds that are computed here, in their order. All workers call this together.
 
-        In training torch's random numbers begin anew with each batch, so that a run that goes on draws the same ones.
+        In training torch's random numbers begin anew with each batch, so that any plan draws the same ones for parameters
+        (DropConnect); of rows only those of dropout are, which are keyed.
         """
         part = batch if isinstance(batch, Part) else batch.part
         if part.torch_key is not None:
             seed_torch(*part.torch_key)
         look = not self._looked and self.model.training and part.key is not None
-        with self._arithmetic(), _NoDraws(self.model) if look else nullcontext():
+        with self._arithmetic(), _NoDraws(self.model, part.program) if look else nullcontext():
             out = self.forward(part.x, part.program, part.key)
         self._looked |= look
         return part.targets.rows(out.to(self.dtype), part.program.comm)
@@ -182,4 +197,7 @@ def parallel(model: nn.Module, loader: Loader, *beside: nn.Module) -> Run:
     `beside`: modules outside of the model that are trained along, such as a loss with parameters: they begin with the same
     values on all workers, and `sync` sums their gradients, too.
     """
-    return Run(model, loader, beside=beside)
+    run = Run(model, loader, beside=beside)
+    for text in run.notices():
+        loader.notify(text)
+    return run

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from weft.errors import TrainingError
+from weft.errors import ConfigError, TrainingError
 from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import Plan, Settings
@@ -70,6 +70,8 @@ class Trainer:
         self.graph, self.settings, self.world, self.meter = graph, settings, world, world.meter
         self.progress = Progress()
         self._batches, self._validates = len(loader), self.objective.count("validation") > 0
+        if settings.evaluation.patience and not self._validates:
+            raise ConfigError("patience would have no effect: nothing is in the validation split, so drop it")
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._seconds: list[float] = []  # of each batch of the present epoch
         self._parameters = list(self.model.parameters())

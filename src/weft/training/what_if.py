@@ -14,6 +14,7 @@ from weft.nn import encoder_of, forward_of
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings, refuse
 from weft.planner import Answer, Cluster, Planner, Scaling, Sweep, Workers, link_sweep, sweep
+from weft.plugins import PARTITION_METHODS
 from weft.scratch import scratch_folder
 from weft.training.models import make_model, plan_for
 from weft.training.objectives import objective_for
@@ -30,6 +31,7 @@ class WhatIf:
         self, graph: Graph, settings: Settings, method: str = "metis", progress: ProgressCallback | None = None
     ) -> None:
         """`method`: how the graph is partitioned where it has another number of parts."""
+        PARTITION_METHODS.check(method)
         self._graph, self._settings, self._method, self._progress = graph, settings, method, progress
         self._model = encoder_of(make_model(settings, graph))
         self._depth = forward_of(self._model, graph.num_features).depth
@@ -57,6 +59,7 @@ class WhatIf:
         most = objective_for(self._graph, self._settings).count("train")
         for count in counts:
             scaled = cluster.scaled_to(count)
+            self._check(scaled)
             same, grown = (self._planner_for(scaled, seeds * of.workers) for of in (cluster, scaled))
             with self._parts_for(scaled) as parts:
                 strong.add(count, same(parts), scaled)
@@ -79,11 +82,18 @@ class WhatIf:
 
     def planner(self, cluster: Cluster, batch: int) -> Planner:
         """A planner for as many workers, hosts and seeds in a batch."""
+        self._check(cluster)
         key = (batch, cluster.shares(), self._room(cluster), self._on_device(cluster), *cluster.host_of.tolist())
         if key not in self._planners:
             with self._parts_for(cluster) as graph:
                 self._planners[key] = self._planner_for(cluster, batch)(graph)
         return self._planners[key]
+
+    def _check(self, cluster: Cluster) -> None:
+        if cluster.workers > self._graph.num_vertices:
+            raise ConfigError(
+                f"{cluster.workers:,} workers are more than the graph has vertices ({self._graph.num_vertices:,})"
+            )
 
     def _on_device(self, cluster: Cluster) -> bool:
         """Are its devices planned for? Of a cluster that is said to have some, they must be known."""
@@ -124,8 +134,6 @@ class WhatIf:
         graph = self._graph
         if workers == 1 or graph.num_owners == workers or (graph.bounds is None and not self._partitions):
             return graph  # an unpartitioned one's owners have equal ranges of ids, as in training
-        if workers > graph.num_vertices:
-            raise ConfigError(f"{workers} workers are more than the graph has vertices ({graph.num_vertices})")
         owners = allocate(graph, workers, self._method, seed=0, shares=shares)
         write_partitioned(graph, owners, workers, folder / "parts", shares=shares)
         return Graph.open(folder / "parts")

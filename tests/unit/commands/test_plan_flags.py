@@ -33,3 +33,8 @@ def test_what_can_not_be_written_or_measured_is_refused_first(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     assert cli.main([*flags[:1], "graph", *flags[1:]] if flags[0] == "plan" else flags) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_more_hosts_or_workers_than_can_be(tmp_path):
+    with pytest.raises(ConfigError, match=r"--hosts 99999999999: 65,536 hosts are the most"):
+        host_counts("99999999999")

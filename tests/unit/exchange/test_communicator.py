@@ -167,6 +167,8 @@ def test_models_move_with_gradients_and_buffers():
         torch.manual_seed(rank)
         model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
         model(torch.randn(5, 3)).sum().backward()
+        model[0].register_buffer("steps", torch.tensor([2654435761 + rank, -1 - rank]))  # no float32 is as large
+        model[0].register_buffer("flags", torch.tensor([rank == 0, True, False, True, rank == 2]))
         model[2].bias.grad = None if rank == 1 else model[2].bias.grad
         return model
 
@@ -176,7 +178,7 @@ def test_models_move_with_gradients_and_buffers():
         made = comms(ends)
         together(lambda rank: pass_on(models[rank], made[rank], -1), 3)
         sent = made[0].traffic.sent()["migrate"]
-    numbers = sum(t.numel() for t in wanted[0].state_dict().values()) + len(list(wanted[0].parameters()))
+    numbers = sum(-(-t.nbytes // 4) for t in wanted[0].state_dict().values()) + len(list(wanted[0].parameters()))
     assert sent == [0, 0, 4 * (numbers + sum(p.numel() for p in wanted[0].parameters()))]
     for rank, model in enumerate(models):
         came = wanted[(rank + 1) % 3]

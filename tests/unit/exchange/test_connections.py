@@ -231,7 +231,9 @@ def test_workers_at_different_steps_are_found_out(pair):
         links[1].begin(np.ones(8, np.uint8), [8, 0])
         carried = SocketTransport(links[0], [3, 5])
         wait = carried.start(torch.ones(8, dtype=torch.uint8), [0, 8], torch.empty(4, dtype=torch.uint8), [0, 4])
-        with pytest.raises(ClusterError, match=r"not at the same step of the same program: .* no worker may leave a loop"):
+        with pytest.raises(
+            ClusterError, match=r"not at the same step of the same program: .* no worker may leave a loop"
+        ):
             wait()
 
 

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from test_models import CLASSES, WIDTH, assert_equals_pyg
+from test_models import CLASSES, WIDTH, assert_equals_pyg, make_graph, rand
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from weft import Split, check_split
 from weft.errors import ModelError
 from weft.nn import BlockModel
+from weft.sampling import NeighborSampler
 
 
 class Shift(MessagePassing):
@@ -51,6 +52,35 @@ def test_the_split_is_the_forward(merge):
     check_split(model.convs[0], WIDTH)
     assert all("(fast)" in line for line in BlockModel(model).kinds())
     assert_equals_pyg(model, layers=2)
+
+
+class Scaled(Shift):
+    """Makes a value of a parameter where it says how it is split, outside of what acts on rows."""
+
+    def __init__(self, width, out):
+        super().__init__(width, out)
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def weft_split(self):
+        by = self.scale.exp()
+        return Split(lambda merged, own: self.lin(torch.cat([own, merged * by], 1)), torch.tanh, self.merge)
+
+    def forward(self, x, edge_index):
+        return self.lin(torch.cat([x, self.propagate(edge_index, x=x) * self.scale.exp()], 1))
+
+
+def test_a_split_is_of_parameters_as_they_are():
+    graph, edge_index = make_graph()
+    conv, x, seeds = Scaled(WIDTH, CLASSES).double(), rand(120, WIDTH), torch.arange(0, 120, 3)
+    model = nn.ModuleList([conv])
+    model.forward = lambda x, edge_index: conv(x, edge_index)
+    sample, runs = NeighborSampler(graph, [-1]).sample(seeds.numpy(), 0, 0), BlockModel(model, WIDTH)
+    for _ in range(2):
+        got = runs(x[sample.vertices.long()], sample)
+        assert (got - conv(x, edge_index)[seeds]).abs().max() < 1e-12
+        got.sum().backward()
+        with torch.no_grad():
+            conv.scale += 0.1
 
 
 @pytest.mark.parametrize(

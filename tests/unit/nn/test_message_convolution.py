@@ -9,7 +9,7 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax
 
-from weft import MessageConvolution
+from weft import Graph, MessageConvolution
 from weft.nn import BlockModel
 from weft.sampling import NeighborSampler
 
@@ -71,3 +71,27 @@ def test_it_equals_the_module(join, monkeypatch):
     assert (got - wanted).abs().max() < 1e-12
     for one, other in zip(torch.autograd.grad(got.sin().sum(), [x, *conv.parameters()]), gradients, strict=True):
         assert (one - other).abs().max() < 1e-10
+
+
+class Weighted(Gated):
+    def forward(self, x, edge_index, edge_weight):
+        return self.propagate(edge_index, value=self.value(x), gate=self.gate(x), w=edge_weight) + self.own(x)
+
+    def message(self, value_j, gate_i, w):
+        return value_j * gate_i.sigmoid() * w[:, None]
+
+
+def test_edge_weights_that_messages_do_not_know_leave_the_module_as_it_is(monkeypatch):
+    torch.manual_seed(0)
+    conv = Weighted(WIDTH, CLASSES, "sum").double()
+    plain, _ = make_graph()
+    weights = rand(len(plain.indices))
+    graph = Graph(plain.indptr, plain.indices, edge_weight=weights.numpy())
+    dst = torch.arange(120).repeat_interleave(torch.from_numpy(plain.indptr).diff())
+    x, edge_index = rand(120, WIDTH), torch.stack([torch.from_numpy(plain.indices).long(), dst])
+    monkeypatch.setattr("weft.plugins.CONVOLUTIONS.find", lambda name: serving("sum"))
+    model = nn.ModuleList([conv])
+    model.forward = lambda x, edge_index, edge_weight=None: conv(x, edge_index, edge_weight)
+    sample = NeighborSampler(graph, [-1]).sample(torch.arange(120).numpy(), 0, 0)
+    got = BlockModel(model, WIDTH)(x[sample.vertices.long()], sample)
+    assert (got - conv(x, edge_index, weights.float().double())[sample.vertices[:120].long()]).abs().max() < 1e-6

@@ -507,6 +507,26 @@ class TestMistakes:
         with pytest.raises(TrainingError, match=r"some of the graph's edge weights are negative, .* the root"):
             weft.train(data, GCN(3, 4, 2, 2), epochs=3)
 
+    @pytest.mark.parametrize(
+        ("of", "remedy"),
+        [(torch.float64, "set dtype = 'float64'"), (torch.bfloat16, r"call model.float\(\), or set dtype")],
+    )
+    def test_models_of_other_types_are_not_made_float32_in_silence(self, graph, of, remedy):
+        with seeded(1):
+            model = GCN(graph.num_features, 4, 2, graph.num_classes).to(of)
+        with pytest.raises(
+            ConfigError, match=f"has parameters of {of}, and would be computed in float32, .*: {remedy}"
+        ):
+            weft.train(graph, model, fanouts=[2], epochs=1)
+        weft.train(graph, model, fanouts=[2], epochs=1, dtype="float64")
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+
+    def test_patience_without_anything_to_validate_on(self):
+        edges = torch.randint(0, 60, (2, 300), generator=torch.Generator().manual_seed(0))
+        data = Data(torch.ones(60, 3), edges, y=torch.arange(60) % 2, train_mask=torch.arange(60) < 40)
+        with pytest.raises(ConfigError, match="patience would have no effect: nothing is in the validation split"):
+            weft.train(data, model="gcn", epochs=3, patience=2)
+
     def test_unknown_settings_name_the_nearest(self, graph):
         with pytest.raises(ConfigError, match="no setting 'epoch'; did you mean 'epochs'"):
             weft.train(graph, epoch=3)

@@ -35,11 +35,11 @@ class Declared(Convolution):
 
     def __init__(self, conv: MessagePassing) -> None:
         super().__init__(conv)
-        self.split: Split = conv.weft_split()
-        self.adds_up = self.split.merge != "max"
+        self.adds_up = conv.weft_split().merge != "max"
 
     def run(self, call: Call) -> Tensor:
-        split, layer, depth, by_row = self.split, call.layer, call.depth, call.run.by_row
+        split: Split = self.conv.weft_split()  # of parameters as they are now
+        layer, depth, by_row = call.layer, call.depth, call.run.by_row
         reduce = REDUCE[split.merge]
         if reduce == "max" and call.edge_weight:
             raise ModelError(f"{call.conv} merges by max, which edge weights can't scale: drop edge_weight")

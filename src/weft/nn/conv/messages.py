@@ -27,6 +27,7 @@ class MessageConvolution(Convolution):
     """
 
     join: ClassVar[str] = "sum"  # of messages: sum, mean, max, or softmax: a mean by the soft-max of `score`
+    weighted: ClassVar[bool] = False  # messages know no weights: with some the module runs as it is
     columnwise: ClassVar[bool] = False  # does all of it act on each column by itself, but for `finish`?
 
     def prepare(self, x: Tensor) -> Tensor:
