@@ -10,9 +10,9 @@ from collections.abc import Container
 import numpy as np
 
 from weft.planner.cluster import KINDS, NEVER, Cluster, Device
-from weft.planner.cost import TRAINS, Prices, drift
 from weft.planner.loads import Load, Move
 from weft.planner.model_cost import ModelCost
+from weft.planner.price import TRAINS, Prices, drift
 
 _THERE = ("join", "carry", "sum")  # kinds of work of stages that train: devices do it,
 _PIECES = ("join", "sum")  # as many times as fast as a piece of work; carrying bytes is what links do
@@ -44,6 +44,11 @@ class DevicePrices(Prices):
         self._input_row = max(4.0 * model.widths[0], row)  # bytes of one that is copied: half precision goes as float32
         far = max(device.latency, self._slowest) if len(cluster.hosts) > 1 else device.near_latency
         self._latencies |= dict.fromkeys(TRAINS, (device.near_latency, far))
+
+    def filling(self, sent: np.ndarray, kept: np.ndarray) -> float:
+        """And cached rows are read in host memory, and copied."""
+        read = self._cluster.work["gather"] + self._absent * self._cluster.work["disk"]
+        return super().filling(sent, kept) + float(kept.sum(1).max()) * self._row * (read + 1 / self._device.copy)
 
     def _work(self, load: Load, stage: str, kinds: Container[str] = KINDS) -> np.ndarray:
         return super()._work(load, stage, [kind for kind in KINDS if kind in kinds and self.does(stage, kind)])

@@ -25,13 +25,12 @@ from weft.placements import INPUT, OWNER, REQUEST, Held, Placement, all_placemen
 from weft.plan import NAMED, Plan, check_cache
 from weft.planner.answer import OnDevice
 from weft.planner.cluster import Cluster, device_of
-from weft.planner.cost import Prices
 from weft.planner.counts import Counts, PlacedHop, held_below, shapes_of
 from weft.planner.device_cost import DevicePrices
 from weft.planner.dry_run import DryRun
 from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting
 from weft.planner.model_cost import ModelCost, messages_of_layers, model_cost
-from weft.planner.price import Price, Priced
+from weft.planner.price import Price, Priced, Prices
 from weft.planner.task import Choices, Options, Sampling, Task, Workers
 from weft.sampling import DeviceLists, NeighborSampler
 
@@ -199,6 +198,13 @@ class Space(ABC):
         """How often each vertex is read as an input of this worker, where that decides what its cache is to hold."""
         return None
 
+    def priced(self, plan: Plan, cluster: Cluster) -> tuple[Price, Takes] | str:
+        """What a plan costs and takes; or why it has no cost for this model."""
+        if why := self.impossible(plan):
+            return why
+        price = self.price(plan, cluster)
+        return price, self.takes(plan, price, cluster)
+
     def price(self, plan: Plan, cluster: Cluster) -> Price:
         """What a mean batch of a plan costs."""
         return self.prices(vars(plan), cluster).whole(self.parts(plan))
@@ -221,16 +227,18 @@ class Space(ABC):
 
     def _of_loads(self, topology: str, cluster: Cluster) -> Prices:
         """What loads cost on a cluster."""
-        if cluster.workers != self.size:
-            raise ConfigError(
-                f"the cluster has {cluster.workers} workers, but {self.size} are planned for: probe the cluster "
-                f"that the run is on, or plan for the other one with `weft plan --cluster`"
-            )
         here = self.workers.comm is not None
         known = cluster, self.model, self.item, self.row, here, self.absent(cluster)
-        if not self.task.on_device:
-            return Prices(*known)
-        return DevicePrices(*known, device_of(cluster), self.lists_there(topology, cluster) > 0)
+        if self.task.on_device:
+            prices: Prices = DevicePrices(*known, device_of(cluster), self.lists_there(topology, cluster) > 0)
+        else:
+            prices = Prices(*known)
+        if prices.workers != self.size:
+            raise ConfigError(
+                f"the cluster has {prices.workers} workers, but {self.size} are planned for: probe the cluster "
+                f"that the run is on, or plan for the other one with `weft plan --cluster`"
+            )
+        return prices
 
     def absent(self, cluster: Cluster) -> float:
         """The share of rows that are not in memory, where it is largest."""
@@ -410,23 +418,13 @@ class MiniBatches(Space):
         return float(max(waiting + computed + cached, _FILLING * cached) + lists), 0.0
 
     def filling(self, plan: Plan, cluster: Cluster) -> float:
-        """Filling the cache: what the busiest link takes, or the processor that carries most; and copies to a device.
-
-        As if the workers of a host kept the same rows, each of which comes to the host once; or parts, as on devices.
-        """
-        (first, kept), host = self._kept(plan), cluster.host_of
+        """As if the workers of a host kept the same rows, each of which comes to the host once; or parts, as on devices."""
+        first, kept = self._kept(plan)
         far = self._of_others(kept)
         if not (first.key.of_host or (self.task.on_device and first.kind.splits)):
-            far = far / np.bincount(host)[host, None]
+            far = far / np.array([[len(mates)] for mates in self.workers.near])
         sent = far * (self.row * (0.5 if self.half(plan.wire) else 1.0) + self.setting.id_bytes)
-        by_host = np.zeros((len(cluster.hosts),) * 2)
-        np.add.at(by_host, (host[:, None], host[None, :]), sent)
-        carried = float((sent.sum(0) + sent.sum(1)).max()) * cluster.work["carry"]
-        seconds = max(cluster.link_seconds(by_host) / cluster.together, carried)
-        if self.task.on_device:  # cached rows are read in host memory, and copied
-            read = cluster.work["gather"] + self.absent(cluster) * cluster.work["disk"]
-            seconds += float(kept.sum(1).max()) * self.row * (read + 1 / device_of(cluster).copy)
-        return seconds
+        return self.prices(vars(plan), cluster).prices.filling(sent, kept)
 
     def cached(self, plan: Plan) -> tuple[float, float, float]:
         load = layers_of(plan)[-1].load(Counted(self.counts[plan.group, False].batch, self.setting))
