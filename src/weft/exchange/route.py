@@ -51,7 +51,7 @@ class Owners:
     ) -> None:
         """`members`: who answers for each part (None: its own worker). `shares`: of each one, in any unit (None: equal)."""
         self.bounds = np.ascontiguousarray(bounds, dtype=np.int64)
-        parts = len(self.bounds) - 1
+        parts, self.vertices = len(self.bounds) - 1, int(self.bounds[-1])
         self._members = list(range(parts)) if members is None else members
         self.size = max(self._members) + 1
         assert len(self._members) == parts

@@ -10,16 +10,16 @@ from weft.sampling import Block
 LEAST = 1e-9  # that any row is worth on a device, so that room that is left is for whatever may be read
 
 
-def left_out(near: frozenset[int], mine: frozenset[int], on_device: bool, at_owners: bool) -> frozenset[int]:
+def left_out(near: frozenset[int], owners: Owners, member: int, on_device: bool, at_owners: bool) -> frozenset[int]:
     """The owners whose rows a worker's cache leaves out.
 
     In host memory these are the host's (`near`), whose rows are there already. On a device no rows are: but where the
     first layer uses each row where it is owned (`at_owners`: edges go to their sources), the host's other workers have
-    those that are not this one's (`mine`) on their own devices, so that none is cached twice.
+    those that this one (`member`) does not answer for on their own devices, so that none is cached twice.
     """
     if not on_device:
         return near
-    return near - mine if at_owners else frozenset()
+    return near - owners.parts_of(member) if at_owners else frozenset()
 
 
 def hottest(worth: np.ndarray, owners: Owners, without: frozenset[int], room: int) -> np.ndarray:

@@ -67,7 +67,6 @@ class Traversal:
 
     def __init__(
         self,
-        graph: Graph,
         sampler: Sampler,
         members: Members,
         costs: RowCosts,
@@ -77,12 +76,13 @@ class Traversal:
         """`evened`: who computes each seed at home, by batch: the same for all of a team, so they share it."""
         self._even = {} if evened is None else evened
         self._sampler, self._members, self._member = sampler, members, members.own
-        self._costs, self._slack, self._vertices = costs, slack, graph.num_vertices
-        self.inputs = InputReads(members, graph.num_vertices)
+        self._costs, self._slack, self._vertices = costs, slack, members.owners.vertices
+        self.inputs = InputReads(members)
         self.batches: list[CountedBatch] = []
         self.reached = 0.0  # of the last batch: inputs that are this worker's
         self._first: dict[str, list[_Hop]] = {state: [] for state in STATES}  # of each batch: the inputs' hop
-        self._held: list[np.ndarray] = []  # of each batch: inputs of other hosts that this worker holds under owners
+        # Where hosts divide inputs, of each batch: those of other hosts that this worker holds under owners.
+        self._held: list[np.ndarray] = []
         self._kept: dict[Key, np.ndarray] = {}  # what its caches hold, in the last batch that was counted with them
         self._fetches: list[_Fetch] = []  # of layers that are new
 
@@ -121,7 +121,8 @@ class Traversal:
         if self._hop == len(self._sampler.fanouts):
             self.reached = float(len(self._wanted[OWNER]))
             self.inputs.answered.append(self._wanted[OWNER])
-            self._held.append(self._wanted[OWNER][self._fetcher(self._wanted[OWNER]) >= 0])
+            if self._members.divide:
+                self._held.append(self._wanted[OWNER][self._fetcher(self._wanted[OWNER]) >= 0])
             self.batches[-1].held = self._stored(self._wanted[OWNER])
 
     def cache(self, number: int, rooms: Mapping[float, int], out_degrees: np.ndarray, by: str) -> None:
@@ -291,8 +292,8 @@ class DryRun:
         """
         self._graph, self._cache_by, self._workers = graph, cache_by, workers
         self._layers = len(sampling.fanouts)
-        row, vertices = 0 if graph.features is None else graph.features[:1].nbytes, graph.num_vertices
-        sizes = {cache: rooms(cache, vertices, row) for cache in caches if cache}
+        row = 0 if graph.features is None else graph.features[:1].nbytes
+        sizes = {cache: rooms(cache, workers.owners.vertices, row) for cache in caches if cache}
         self._rooms = dict(sorted(sizes.items(), key=lambda size: -size[1]))
         if sampling.batches is None:
             order = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed)
@@ -325,7 +326,7 @@ class DryRun:
                 weighted=sampling.weighted,
                 seed=sampling.seed,
             )
-            self._traversals[worker] = Traversal(graph, sampler, members, costs, slack, evened[team])
+            self._traversals[worker] = Traversal(sampler, members, costs, slack, evened[team])
 
     def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:
         """Look at batches until their mean is steady, at most an epoch's or so many. A short last one is looked at too."""
@@ -364,7 +365,7 @@ class DryRun:
         """How often edges reached each vertex as an input, summed over the batches and workers of this process."""
         return sum(
             (traversal.inputs.reads(state) for traversal in self._traversals.values()),
-            np.zeros(self._graph.num_vertices),
+            np.zeros(self._workers.owners.vertices),
         )
 
     def _look(self, number: int) -> float:

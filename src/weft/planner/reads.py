@@ -28,7 +28,7 @@ class Members:
         """The workers whose rows its cache leaves out; a team that answers for all vertices is enough by itself."""
         whole = self.on_device and len(self.ranks) < self.stored.size
         near = frozenset(range(self.stored.size) if whole else self.host)
-        return left_out(near, self.owners.parts_of(self.own), self.on_device, at_owners)
+        return left_out(near, self.owners, self.own, self.on_device, at_owners)
 
 
 class InputReads:
@@ -38,8 +38,8 @@ class InputReads:
     others too, who tell the owners (`edges_by_owner`, `edges_of_own`). That a cover leaves some to others is not seen.
     """
 
-    def __init__(self, members: Members, vertices: int) -> None:
-        self._members, self._vertices = members, vertices
+    def __init__(self, members: Members) -> None:
+        self._members = members
         # By state: of each batch, its sources.
         self.drawn: dict[str, list[tuple[np.ndarray, Block]]] = defaultdict(list)
         self.answered: list[np.ndarray] = []  # of each batch: inputs that this worker answers for, sorted;
@@ -91,7 +91,7 @@ class InputReads:
         """
         key = state, at_owners and self._members.on_device, of_host
         if key not in self._reads:
-            self._reads[key] = np.zeros(self._vertices, dtype=np.float32)
+            self._reads[key] = np.zeros(self._members.owners.vertices, dtype=np.float32)
             for number in range(len(self.drawn[state])):
                 self._add(self._reads[key], *key, number)
         return self._reads[key]

@@ -70,7 +70,7 @@ class Space(ABC):
     def __init__(self, graph: Graph, model: nn.Module, task: Task, workers: Workers) -> None:
         """With workers that are here, all of them call this together."""
         self.task, self.graph, self.workers, self.size = task, graph, workers, len(workers.hosts)
-        self.vertices, self.columns = graph.num_vertices, graph.num_features
+        self.vertices, self.columns = workers.owners.vertices, graph.num_features
         self._meet(model)
         self.choices, self.kinds = {**self.usual, **task.choices}, all_placements()
         self.row = float(graph.features[:1].nbytes) if graph.features is not None else 0.0  # bytes, as it is stored

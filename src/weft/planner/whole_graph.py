@@ -266,7 +266,7 @@ class _Part:
     ) -> None:
         owners = workers.owners
         members = Members(owners, owners, range(owners.size), worker, sorted(workers.near[worker]))
-        self._sampler, self._costs, self._traversal = sampler, costs, Traversal(graph, sampler, members, costs)
+        self._sampler, self._costs, self._traversal = sampler, costs, Traversal(sampler, members, costs)
         self._traversal.once = True
         span = int(owners.bounds[worker]), int(owners.bounds[worker + 1])
         self._own = np.arange(*span, dtype=graph.indices.dtype)

@@ -136,7 +136,7 @@ class OneWorker(TrainingTeam):
     alone = share
 
     def left_out(self, on_device: bool) -> frozenset[int]:
-        return left_out(frozenset([0]), frozenset([0]), on_device, at_owners=False)
+        return left_out(frozenset([0]), self.owners, 0, on_device, at_owners=False)
 
     def rows_read(self, read: Mapping[str, int], comm: Communicator) -> dict[str, int]:
         return super().rows_read(read, comm) if read.get("cache") else {}
@@ -269,8 +269,8 @@ class ManyWorkers(TrainingTeam):
         """Where the group is the host, its workers answer for all vertices, each for some owners'."""
         everyone = frozenset(range(len(self.owners.bounds) - 1))
         near = everyone if on_device and self.plan.group == "host" else self.sharing.near
-        mine = self._cooperations[0].team.owners.parts_of(self.comm.rank)
-        return left_out(near, mine, on_device, at_owners=placement_named(self.plan.layers[0]).splits)
+        answers, at_owners = self._cooperations[0].team.owners, placement_named(self.plan.layers[0]).splits
+        return left_out(near, answers, self.comm.rank, on_device, at_owners)
 
     def reads(self, own: np.ndarray) -> np.ndarray:
         return self._mates.sum(torch.from_numpy(own), "sample").numpy()

@@ -199,11 +199,11 @@ def test_rows_of_other_devices_travel_whole_where_those_of_hosts_go_in_half_prec
 
 
 def test_whose_rows_are_left_out():
-    near, mine = frozenset([0, 1]), frozenset([1])
-    assert left_out(near, mine, on_device=False, at_owners=False) == near
-    assert left_out(near, mine, on_device=False, at_owners=True) == near
-    assert left_out(near, mine, on_device=True, at_owners=False) == frozenset()
-    assert left_out(near, mine, on_device=True, at_owners=True) == {0}
+    near, owners = frozenset([0, 1]), Owners(np.array([0, 4, 8, 12]))
+    assert left_out(near, owners, 1, on_device=False, at_owners=False) == near
+    assert left_out(near, owners, 1, on_device=False, at_owners=True) == near
+    assert left_out(near, owners, 1, on_device=True, at_owners=False) == frozenset()
+    assert left_out(near, owners, 1, on_device=True, at_owners=True) == {0}
 
 
 @pytest.mark.parametrize(("near", "far"), [(0, 4), (3, 0), (3, 4), (0, 0)])
