@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from weft.placements.placement import Placement, all_placements, placement_named
     from weft.placements.pull import Pull
     from weft.placements.push import Push
-    from weft.placements.rehearsal import HERE, OWN, PAIRS, PULLED, column_layer, rehearsed_layer, split_layer
     from weft.placements.replicas import vertices_to_replicate
     from weft.placements.rounds import EdgeLists, New, Rounds
     from weft.placements.slices import ROUNDS, SliceLayer, SliceSpan, everyones, ranges_of

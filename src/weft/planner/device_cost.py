@@ -10,8 +10,7 @@ from collections.abc import Container
 import numpy as np
 
 from weft.planner.cluster import KINDS, NEVER, Cluster, Device
-from weft.planner.loads import Load, Move
-from weft.planner.model_cost import ModelCost
+from weft.planner.loads import Load, ModelCost, Move
 from weft.planner.price import TRAINS, Prices, drift
 
 _THERE = ("join", "carry", "sum")  # kinds of work of stages that train: devices do it,

@@ -1,4 +1,7 @@
-"""What a plan makes workers do in a mean batch: units of work by stage, rows by layer, and bytes from worker to worker."""
+"""What a plan makes workers do in a mean batch: units of work by stage, rows by layer, and bytes from worker to worker.
+
+First what is known of a model's layers (`model_cost.py` finds it): what they cost, and what they exchange.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -13,12 +16,51 @@ from weft.graph import Graph
 from weft.placements import OWNER, REQUEST, Held, Moves, Placement
 from weft.plan import Plan
 from weft.planner.counts import HOME, SPREAD, CountedBatch, Drawn, Key, PlacedHop
-from weft.planner.model_cost import LayerCost, LayerMessages
 from weft.planner.task import Options
 
 _PLACE = 4.0  # bytes of a place in a cache
 
 
+@dataclass(frozen=True)
+class LayerCost:
+    """Processor time of a layer, forward and backward, in pieces of work."""
+
+    fixed: float
+    source: float  # a row that goes in
+    destination: float  # a row that comes out
+    edge: float
+    pushed: float = 0.0  # an edge where some are pushed to destinations' owners,
+    asked: float = 0.0  # or to where destinations were asked for
+    column: float = 0.0  # an edge where each worker has a slice of the columns, and its share of the rows
+    ahead: float = 0.0  # an edge, where inputs are merged ahead by the threads that prepare batches; 0: they are not
+    pulled: float = 0.0  # a row that others held; 0: they have mapped it already
+    meanwhile: float = 0.0  # of an edge here where some are pushed: computed while partial rows travel, forward
+    meanwhile_back: float = 0.0  # and backward
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """Processor time of a model's step on one worker, in pieces of work."""
+
+    layers: list[LayerCost]
+    between: float  # a row between two layers: activations, dropout, normalisation
+    step: float  # each batch: what is left of a step where there are no rows; the optimiser
+    pace: float  # processor seconds of a piece of work, at the same time
+    parameters: int  # bytes
+    widths: list[int]  # of the rows that go into each layer, and of those that come out of the last
+    device_pace: float | None = None  # seconds of a piece on the device that rows were timed on; None: on processors
+
+
+@dataclass(frozen=True)
+class Message:
+    """One exchange of a layer: bytes a row of each kind, coming to the worker that wants them or (gradients) going back."""
+
+    # By kind: others' rows, destinations' own, partial ones, those by column; summed ones (all).
+    bytes: dict[str, float]
+    back: bool = False
+
+
+LayerMessages = dict[tuple[int, str, bool], list[Message] | None]  # by layer, placement, and: by request?
 Units = dict[str, dict[str, np.ndarray]]  # of work of each worker, by stage and kind
 
 

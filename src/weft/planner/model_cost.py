@@ -3,8 +3,10 @@
 Each convolution is timed, forward and backward, on random rows. A layer's time is linear in its rows, destinations and
 edges, so a few runs tell it: with few rows, with many sources, with many destinations, and with edges besides; edges that
 are pushed, or computed by column, by runs of their own. The model as a whole then tells what it does between its
-convolutions. Workers divide these runs among themselves. What crosses is told by a run on a few rows, on a comm that writes
-down what it is asked to send.
+convolutions. Workers divide these runs among themselves.
+
+What crosses is told by a run on a few rows, on a comm that writes down what it is asked to send, and on a layer that is made
+up: one worker's, of which another has a part. Rows and partial rows come from the other one, none go there.
 
 Machines run faster and slower within seconds, by what else runs on them. So no run is told by itself, but by a fixed piece
 of work right before and after it, which is slowed alike: times here are in pieces. On a device runs have more rows, and a
@@ -16,7 +18,7 @@ import inspect
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
 from resource import RUSAGE_SELF, getrusage
@@ -28,26 +30,26 @@ from torch_geometric.nn import MessagePassing
 
 from weft.devices import finished
 from weft.errors import ModelError
-from weft.exchange import Communicator, Recorder, gather_rows
+from weft.exchange import Communicator, Recorder, Route, gather_rows
 from weft.graph import Graph
 from weft.nn import BlackBox, BlockModel, Convolution, Handle, Met, Pass, convolution_of, convolve, merged
 from weft.placements import (
-    HERE,
     INPUT,
-    OWN,
-    PAIRS,
-    PULLED,
+    ColumnEdges,
+    ColumnLayer,
     ColumnSpan,
+    Edges,
+    EdgesById,
     Layer,
+    OthersEdges,
     Placement,
     Program,
+    SplitLayer,
     WholeLayer,
-    column_layer,
-    rehearsed_layer,
-    split_layer,
 )
 from weft.planner.cluster import PIECE_EDGES, PIECE_OUT, PIECE_ROWS, PIECE_WIDTH
 from weft.planner.counts import Shape
+from weft.planner.loads import LayerCost, LayerMessages, Message, ModelCost
 from weft.sampling import Block
 
 FEW = 8  # rows of a run that shows what does not depend on rows
@@ -58,48 +60,8 @@ _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while mem
 _SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of them are so near each other
 _LONG, _FEWEST = 0.005, 3  # seconds of runs that are repeated less
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
-
-LayerMessages = dict[tuple[int, str, bool], list["Message"] | None]  # by layer, placement, and: by request?
-
-
-@dataclass(frozen=True)
-class LayerCost:
-    """Processor time of a layer, forward and backward, in pieces of work."""
-
-    fixed: float
-    source: float  # a row that goes in
-    destination: float  # a row that comes out
-    edge: float
-    pushed: float = 0.0  # an edge where some are pushed to destinations' owners,
-    asked: float = 0.0  # or to where destinations were asked for
-    column: float = 0.0  # an edge where each worker has a slice of the columns, and its share of the rows
-    ahead: float = 0.0  # an edge, where inputs are merged ahead by the threads that prepare batches; 0: they are not
-    pulled: float = 0.0  # a row that others held; 0: they have mapped it already
-    meanwhile: float = 0.0  # of an edge here where some are pushed: computed while partial rows travel, forward
-    meanwhile_back: float = 0.0  # and backward
-
-
-@dataclass(frozen=True)
-class ModelCost:
-    """Processor time of a model's step on one worker, in pieces of work."""
-
-    layers: list[LayerCost]
-    between: float  # a row between two layers: activations, dropout, normalisation
-    step: float  # each batch: what is left of a step where there are no rows; the optimiser
-    pace: float  # processor seconds of a piece of work, at the same time
-    parameters: int  # bytes
-    widths: list[int]  # of the rows that go into each layer, and of those that come out of the last
-    device_pace: float | None = None  # seconds of a piece on the device that rows were timed on; None: on processors
-
-
-@dataclass(frozen=True)
-class Message:
-    """One exchange of a layer: bytes a row of each kind, coming to the worker that wants them or (gradients) going back."""
-
-    bytes: dict[
-        str, float
-    ]  # by kind: others' rows, destinations' own, partial ones, those by column; summed ones (all)
-    back: bool = False
+# Rows of each kind in a layer that is made up: any sum of them tells which they were.
+_PULLED, _OWN, _PAIRS, _DESTINATIONS, _HERE = 1, 16, 256, 20, 300
 
 
 def model_cost(
@@ -201,7 +163,7 @@ class _Bench:
             here = random_block(self._held, self._destinations, self._edges - self._away)
             there = random_block(self._held, max(1, self._pairs), self._away)
             at = torch.arange(self._pairs) % self._destinations
-            layer = split_layer(here, there, at, self._comm, others)
+            layer = _split_layer(here, there, at, self._comm, others)
             took = self._try(layer, self._x)
             figures.append(max(0.0, took - by_both) / self._edges)
             if took:
@@ -215,7 +177,7 @@ class _Bench:
         here = random_block(rows, destinations, edges)
         there = random_block(rows, destinations * (size - 1), edges * (size - 1))
         at = torch.arange(destinations).repeat(size - 1)
-        layer = column_layer(here, there, (torch.arange(destinations), at), at, self._columns, self._comm)
+        layer = _column_layer(here, there, (torch.arange(destinations), at), at, self._columns, self._comm)
         whole = self._try(layer, self._x.new_ones(rows, self._columns.width))
         return max(0.0, whole - self._time(self._rows(FEW, FEW))) / (edges * size)
 
@@ -303,13 +265,13 @@ def messages_of(
     columns of a layer by column. How many rows go or come tells of which kinds they are.
     """
     columns, comm = ColumnSpan(0, workers, layer.wide), Recorder()
-    rehearsed = rehearsed_layer(placed, comm, columns, depth == 0, by_request)
-    wide, bits = layer.wide, {"pulled": PULLED, "own": OWN, "pairs": PAIRS}
-    if not rehearsed.whole_rows:
+    made = _made_up_layer(placed, comm, columns, depth == 0, by_request)
+    wide, bits = layer.wide, {"pulled": _PULLED, "own": _OWN, "pairs": _PAIRS}
+    if not made.whole_rows:
         wide, bits = columns.width, {"columns": -1}
-    x = torch.randn(HERE, wide, dtype=dtype_of(layer.convolution.conv)).requires_grad_(depth > 0)
+    x = torch.randn(_HERE, wide, dtype=dtype_of(layer.convolution.conv)).requires_grad_(depth > 0)
     try:
-        run_layer(graph, layer.convolution, rehearsed, x, depth)
+        run_layer(graph, layer.convolution, made, x, depth)
     except ModelError:
         return None
     found = []
@@ -318,6 +280,84 @@ def messages_of(
         of_kinds = {kind: one.row for kind, bit in bits.items() if rows & bit}
         found.append(Message({"all": one.row}) if one.summed else Message(of_kinds, back))
     return found
+
+
+def _made_up_layer(
+    placement: Placement, comm: Communicator, columns: ColumnSpan, first: bool, by_request: bool
+) -> Layer:
+    """A layer as a placement builds it.
+
+    `first`: does it take the inputs, which are fetched before? `by_request`: are its destinations' rows where they were
+    requested, not at their owners?
+    """
+    if placement.only_first:
+        loops = torch.arange(_DESTINATIONS)
+        block, none = _one_each(_HERE), torch.empty(0, dtype=torch.int64)
+        at = loops.repeat(columns.size - 1)
+        return _column_layer(block, _no_edges(_HERE), (loops, none), at, columns, comm)
+    pulls = placement.pulls and not first
+    total = _HERE + int(pulls) * _PULLED
+    pull_route = _coming(_HERE, total, _PULLED) if pulls else None
+    if not placement.splits:
+        own = _own(_HERE, _DESTINATIONS, _OWN) if by_request and pulls else None
+        return WholeLayer(_one_each(total), torch.arange(total), pull_route, own, comm)
+    at = torch.arange(_PAIRS) % _DESTINATIONS
+    return _split_layer(_one_each(total), _no_edges(_HERE), at, comm, _OWN if by_request else None, pull_route)
+
+
+def _split_layer(
+    here: Block, there: Block, at: Tensor, comm: Communicator, others: int | None = None, pulls: Route | None = None
+) -> SplitLayer:
+    """A layer with edges of the other worker's; its partial rows come for the destinations `at`.
+
+    `others`: how many destinations' own rows come from there; None: rows are with their owners.
+    """
+    destinations, rows, ids = here.num_dst, torch.arange(here.num_src), torch.arange(there.num_dst)
+    mine, own = Edges(here), None
+    if others is not None:
+        mine = EdgesById(here, src_ids=rows, dst_ids=rows[:destinations])
+        own = _own(there.num_src, destinations, others)
+    theirs = OthersEdges(there, keys=ids, src_ids=torch.arange(there.num_src), dst_ids=ids)
+    degrees, home = torch.ones(destinations, dtype=torch.int64), _home(destinations, len(ids), at)
+    return SplitLayer(mine, theirs, degrees, rows, home, pulls, own, comm)
+
+
+def _column_layer(
+    here: Block, there: Block, own_at: tuple[Tensor, Tensor], at: Tensor, columns: ColumnSpan, comm: Communicator
+) -> ColumnLayer:
+    """A layer of slices, with all edges of the other worker's; `own_at`: where the rows of both one's destinations are."""
+    ids = torch.arange(here.num_src)
+
+    def edges(block: Block, own_at: Tensor) -> ColumnEdges:
+        return ColumnEdges(block, keys=own_at, src_ids=ids, dst_ids=torch.arange(len(own_at)), own_at=own_at)
+
+    home = _home(len(own_at[0]), len(own_at[1]), at)
+    return ColumnLayer(edges(here, own_at[0]), edges(there, own_at[1]), home, columns, comm)
+
+
+def _home(destinations: int, partial: int, at: Tensor) -> Route:
+    """The way of partial rows home."""
+    return Route(destinations, partial, at, [0, len(at)], [0, partial], None, at[:0], at[:0])
+
+
+def _own(here: int, destinations: int, others: int) -> Route:
+    """The way of the destinations' own rows, of which the first ones come from the other worker."""
+    come, stay = torch.arange(others), torch.arange(others, destinations)
+    return Route(here, destinations, come[:0], [0, 0], [0, others], come, stay, stay)
+
+
+def _coming(here: int, total: int, rows: int) -> Route:
+    return Route(here, total, torch.empty(0, dtype=torch.int64), [0, 0], [0, rows], None, None)
+
+
+def _one_each(sources: int) -> Block:
+    """Destinations with an edge each, from themselves."""
+    return Block(torch.arange(_DESTINATIONS + 1), torch.arange(_DESTINATIONS).int(), sources)
+
+
+def _no_edges(sources: int) -> Block:
+    """No destinations."""
+    return Block(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), sources)
 
 
 def run_layer(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> None:

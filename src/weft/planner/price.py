@@ -23,8 +23,7 @@ from weft.placements import OWNER, REQUEST, Held
 from weft.plan import Plan
 from weft.planner.answer import STAGES
 from weft.planner.cluster import KINDS, Cluster
-from weft.planner.loads import Counted, Load, Move, PlanLayer, PlanPart, RestOfStep
-from weft.planner.model_cost import LayerCost, ModelCost
+from weft.planner.loads import Counted, LayerCost, Load, ModelCost, Move, PlanLayer, PlanPart, RestOfStep
 from weft.planner.task import Options
 
 TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;

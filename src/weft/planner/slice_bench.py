@@ -14,8 +14,8 @@ from weft.exchange import Background, Recorded, Recorder
 from weft.graph import Graph
 from weft.nn import Convolution, shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
-from weft.planner.loads import SlicedPart
-from weft.planner.model_cost import FEW, MOST, LayerCost, dtype_of, random_block, run_layer, timed
+from weft.planner.loads import LayerCost, SlicedPart
+from weft.planner.model_cost import FEW, MOST, dtype_of, random_block, run_layer, timed
 from weft.sampling import Block
 
 _EDGES = 400_000  # of a run at most

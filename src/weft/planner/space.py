@@ -28,8 +28,8 @@ from weft.planner.cluster import Cluster, device_of
 from weft.planner.counts import Counts, PlacedHop, held_below, shapes_of
 from weft.planner.device_cost import DevicePrices
 from weft.planner.dry_run import DryRun
-from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting
-from weft.planner.model_cost import ModelCost, messages_of_layers, model_cost
+from weft.planner.loads import Counted, EdgeValues, ModelCost, PlanLayer, PlanPart, Setting
+from weft.planner.model_cost import messages_of_layers, model_cost
 from weft.planner.price import Price, Priced, Prices
 from weft.planner.task import Choices, Options, Sampling, Task, Workers
 from weft.sampling import DeviceLists, NeighborSampler

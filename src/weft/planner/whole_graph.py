@@ -21,8 +21,7 @@ from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, ver
 from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.counts import HOME, CountedBatch, Counts, Key, ways
 from weft.planner.dry_run import RowCosts, Traversal
-from weft.planner.loads import PlanLayer, PlanPart, SlicedPart
-from weft.planner.model_cost import LayerCost
+from weft.planner.loads import LayerCost, PlanLayer, PlanPart, SlicedPart
 from weft.planner.price import Price
 from weft.planner.reads import Members
 from weft.planner.slice_bench import attending, merges_once, mixing, sliced

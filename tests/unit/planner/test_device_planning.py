@@ -18,8 +18,7 @@ from weft.planner.answer import LIMITS
 from weft.planner.cluster import NEVER, PIECE_BYTES, Device
 from weft.planner.cluster_file import cluster_of, cluster_text
 from weft.planner.device_cost import DevicePrices
-from weft.planner.loads import Load, Move
-from weft.planner.model_cost import LayerCost, ModelCost
+from weft.planner.loads import LayerCost, Load, ModelCost, Move
 from weft.training import make_model, planning
 from weft.training.planning import planner_for, task_of
 from weft.training.what_if import WhatIf

@@ -7,8 +7,7 @@ from test_dry_run import WORKERS, counts, graph  # noqa: F401 (a fixture)
 from weft.placements import OWNER, placement_named
 from weft.plan import Plan
 from weft.planner.counts import HOME, Key, PlacedHop
-from weft.planner.loads import Counted, Setting
-from weft.planner.model_cost import Message
+from weft.planner.loads import Counted, Message, Setting
 from weft.planner.space import layers_of
 
 OFF = 1 - np.eye(WORKERS)

@@ -8,8 +8,7 @@ import pytest
 from weft.planner import KINDS, STAGES, Cluster, Host
 from weft.planner.answer import LIMITS
 from weft.planner.cluster import Link
-from weft.planner.loads import Load, Move
-from weft.planner.model_cost import LayerCost, ModelCost
+from weft.planner.loads import LayerCost, Load, ModelCost, Move
 from weft.planner.price import NOTHING, PARTS, Prices, drift, epoch_seconds
 
 MODEL = ModelCost([LayerCost(1.0, 0.1, 0.2, 0.01, 0.05, 0.08, 0.02, 0.004)], 0.5, 3.0, 1.0, 100, [4, 2])

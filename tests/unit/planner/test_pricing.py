@@ -7,8 +7,7 @@ from weft.placements import placement_named
 from weft.planner import KINDS, STAGES, Cluster, Host
 from weft.planner.answer import LIMITS
 from weft.planner.counts import Key, PlacedHop
-from weft.planner.loads import Load, Move, PlanLayer
-from weft.planner.model_cost import LayerCost, ModelCost
+from weft.planner.loads import LayerCost, Load, ModelCost, Move, PlanLayer
 from weft.planner.price import Priced, Prices
 
 MODEL = ModelCost([LayerCost(1.0, 0.1, 0.2, 0.01, 0.05, 0.08, 0.02, 0.004)], 0.5, 3.0, 1.0, 100, [4, 2])

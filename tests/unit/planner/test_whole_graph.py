@@ -11,7 +11,7 @@ from weft.graph import Graph, communities, rmat
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings, tp
 from weft.planner import KINDS, Cluster, Host
-from weft.planner.model_cost import LayerCost
+from weft.planner.loads import LayerCost
 from weft.planner.slice_bench import sliced
 from weft.report import answer_as_dict
 from weft.training import WhatIf

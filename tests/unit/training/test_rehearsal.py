@@ -11,7 +11,7 @@ from weft.exchange import Communicator, Owners
 from weft.graph import communities
 from weft.planner import Cluster, Host, Observation, Planner, Workers, refined
 from weft.planner.fitting import told_by
-from weft.planner.model_cost import LayerCost
+from weft.planner.loads import LayerCost
 from weft.training import make_model, rehearsal
 from weft.training.planning import task_of
 
