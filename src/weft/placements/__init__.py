@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.placements.columns import ColumnLayer, Columns, ColumnSpan
+    from weft.placements.columns import Columns
     from weft.placements.cooperation import Cooperation
     from weft.placements.cover import Cover, cheapest_cover
     from weft.placements.edges import ColumnEdges, Edges, EdgesById, OthersEdges
-    from weft.placements.layer import Inputs, Layer, Program, SplitLayer, WholeLayer
+    from weft.placements.layer import ColumnLayer, ColumnSpan, Inputs, Layer, Program, SplitLayer, WholeLayer
     from weft.placements.local import Local
     from weft.placements.merge import Merge, in_ranges, pieces_of
     from weft.placements.moves import Moves, View, split_moves, whole_moves

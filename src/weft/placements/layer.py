@@ -18,7 +18,7 @@ from torch import Tensor
 from weft.devices import Movable
 from weft.exchange import Communicator, Route
 from weft.operations import linear, linear_of_two, linear_pair
-from weft.placements.edges import Edges, OthersEdges
+from weft.placements.edges import ColumnEdges, Edges, OthersEdges
 from weft.sampling import Block, Sample, Topology, edge_values, keys_of
 
 if TYPE_CHECKING:
@@ -253,6 +253,92 @@ class SplitLayer(Layer):
     def carried(self, partial: Tensor) -> Tensor:
         """Partial rows of others' destinations -> those of the destinations here (`home.send`), each by itself."""
         return self.home.carry(partial, self.comm)
+
+
+@dataclass(frozen=True)
+class ColumnSpan:
+    """Which columns of all rows a worker holds; slices have equal widths, the last ones padded with zeros."""
+
+    rank: int
+    size: int
+    total: int
+
+    @property
+    def width(self) -> int:
+        """The columns of a slice."""
+        return -(-self.total // self.size)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The real columns of this worker's slice."""
+        return min(self.rank * self.width, self.total), min((self.rank + 1) * self.width, self.total)
+
+    def join(self, own: Tensor, others: Tensor) -> Tensor:
+        """Whole rows from this worker's slice of them and, worker by worker, the others'."""
+        parts = list(others.reshape(self.size - 1, len(own), own.shape[1]))
+        parts.insert(self.rank, own)
+        return torch.cat(parts, 1)[:, : self.total]
+
+
+class ColumnLayer(Layer):
+    """A layer whose rows are slices of columns: edges of the destinations here, and (`there`) of all others'."""
+
+    whole_rows: ClassVar[bool] = False
+    here: ColumnEdges
+
+    def __init__(
+        self,
+        here: ColumnEdges,
+        there: ColumnEdges,
+        home: Route,
+        columns: ColumnSpan,
+        comm: Communicator | None = None,
+    ) -> None:
+        """`home`: destinations here -> those that others compute a slice of."""
+        super().__init__([here, there], here.block.indptr.diff(), here.src_ids, comm, crosses=False)
+        self.here, self.there, self.home, self.columns = here, there, home, columns
+
+    def merge(self, merge: "Merge", x: Tensor) -> Tensor:
+        return merge.columns(self, x)
+
+    def merge_with_own(self, merge: "Merge", x: Tensor) -> tuple[Tensor, Tensor]:
+        return merge.columns_with_own(self, x)
+
+    def merge_mapped(self, merge: "Merge", x: Tensor) -> Tensor:
+        return merge.shares(self, x)
+
+    def merge_and_map(self, merge: "Merge", x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None) -> Tensor:
+        """Products are added up where they are narrower than slices of the rows, else slices are put together first."""
+        if len(matrices[0]) >= self.columns.width:
+            return super().merge_and_map(merge, x, matrices, bias)
+        left, right = map(self.share, matrices)
+        here, there = (
+            linear_of_two(self.real(merge.whole(edges, x)), left, self.real(x[edges.own_at]), right, None)
+            for edges in (self.here, self.there)
+        )
+        total = self.added_up(here, there)
+        return total if bias is None else total + bias
+
+    def own(self, x: Tensor) -> Tensor:
+        (own,) = self.put_together([x[self.here.own_at]], [x[self.there.own_at]])
+        return own
+
+    def share(self, matrix: Tensor) -> Tensor:
+        first, end = self.columns.span
+        return matrix[:, first:end]
+
+    def real(self, x: Tensor) -> Tensor:
+        first, end = self.columns.span
+        return x[:, : end - first]
+
+    def put_together(self, here: list[Tensor], there: list[Tensor]) -> list[Tensor]:
+        """Whole rows of the destinations here, from slices of all destinations' rows: of several kinds in one message."""
+        theirs = self.home.carry(torch.cat(there, 1), self.comm).chunk(len(there), 1)
+        return [self.columns.join(mine, others) for mine, others in zip(here, theirs, strict=True)]
+
+    def added_up(self, here: Tensor, there: Tensor) -> Tensor:
+        """Rows of the destinations here, from shares of all destinations' rows."""
+        return here + self.home.push(there, self.comm)
 
 
 @dataclass

@@ -14,8 +14,7 @@ from weft.placements.edges import Edges
 from weft.sampling import BlockRange
 
 if TYPE_CHECKING:
-    from weft.placements.columns import ColumnLayer
-    from weft.placements.layer import SplitLayer
+    from weft.placements.layer import ColumnLayer, SplitLayer
     from weft.placements.slices import SliceLayer
 
 
