@@ -28,9 +28,10 @@ if TYPE_CHECKING:
         SamplingSettings,
         TaskSettings,
     )
-    from weft.plan.named import (
+    from weft.plan.plan import (
         NAMED,
         OF_GRAPH,
+        Plan,
         dnp,
         gdp,
         halo,
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
         split,
         tp,
         tp_decoupled,
+        usual_seeds,
     )
-    from weft.plan.plan import Plan, usual_seeds
     from weft.plan.resuming import check_resumed, may_change
     from weft.plan.settings import Settings, flattened
 else:

@@ -5,8 +5,7 @@ from pathlib import Path
 from weft.errors import ConfigError
 from weft.plan.binding import check_bindings
 from weft.plan.groups import PLACES
-from weft.plan.named import plan_of
-from weft.plan.plan import Plan
+from weft.plan.plan import Plan, plan_of
 from weft.plan.settings import Settings
 
 _OPTIONS = [key for key, (group, _) in PLACES.items() if group == "plan" and key != "plan"]

@@ -27,7 +27,7 @@ from weft.plan.groups import (
     SamplingSettings,
     TaskSettings,
 )
-from weft.plan.named import NAMED, OF_GRAPH
+from weft.plan.plan import NAMED, OF_GRAPH
 from weft.plugins import LAUNCHERS, OBJECTIVES, SAMPLERS
 from weft.quantities import port_range, size_of
 
