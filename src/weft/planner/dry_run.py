@@ -252,7 +252,8 @@ class Traversal:
             figures[ranks] = np.bincount(members, weights, len(ranks))
             return figures
 
-        destinations, degrees = owner[: block.num_dst], block.indptr.diff().numpy()  # lists are not cached
+        degrees = block.indptr.diff().numpy()
+        destinations = owner[: len(degrees)]  # lists are not cached
         rows = by_worker(destinations), by_worker(holder), by_worker(destinations, degrees)
         hits, none_of_any = np.array([float(np.count_nonzero(cached))]), np.zeros(stored.size)
         batch.drawn[key] = Drawn(*rows, hits, kept=none_of_any, met=np.zeros(1), lent=none_of_any)
