@@ -66,7 +66,12 @@ def checkup(
     if opened is not None and world.size > 1 and all(one.graph == facts[0].graph for one in facts):
         findings.append(_memory_of_plan(world, settings, opened, tell))
     if world.rank == 0:
-        size = 0 if opened is None else _checkpoint_size(settings, opened)
+        size = 0
+        try:
+            size = 0 if opened is None else _checkpoint_size(settings, opened)
+        except WeftError as error:
+            if all(one.found != str(error) for one in findings):  # of the plan
+                findings.append(Finding("model", "all", str(error), "bad", "do what it says"))
         if settings.checkpoint.folder is not None:
             copies = settings.checkpoint.keep + 2  # one is being written, and the best model is kept apart
             findings.append(_disk("checkpoints", settings.checkpoint.folder, size, copies))
@@ -327,10 +332,7 @@ def _memory_of_plan(world: World, settings: Settings, graph: Graph, tell: Callab
 
 
 def _checkpoint_size(settings: Settings, graph: Graph) -> int:
-    try:
-        model = weft.training.make_model(settings, graph)
-    except WeftError:  # which is told of the plan
-        return 0
+    model = weft.training.make_model(settings, graph)
     return _TENSORS * sum(tensor.nbytes for tensor in model.state_dict().values())
 
 

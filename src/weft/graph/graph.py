@@ -58,6 +58,11 @@ class Graph:
     remote: RemoteGraph | None = None  # where the rest of its features comes from; None: all are here
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if (
+                isinstance(value, np.ndarray) and not value.flags.c_contiguous
+            ):  # a transposed table, some of its columns
+                object.__setattr__(self, name, np.ascontiguousarray(value))
         check_shapes(self)
 
     def __repr__(self) -> str:

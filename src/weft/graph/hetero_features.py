@@ -26,7 +26,8 @@ class HeteroFeatures:
                 raise InputError(
                     f"features of vertex type {kind} have {len(table)} rows for {count} vertices: give one for each"
                 )
-        self.types, self.tables = types, tables
+        whole = [table if table.flags.c_contiguous else np.ascontiguousarray(table) for table in tables]
+        self.types, self.tables = types, tuple(whole)
         self.widths = np.array([table.shape[1] for table in tables], dtype=np.int64)  # of each type
         self.shape = (len(types), int(self.widths.max()))  # vertices, and the width of the widest type
         self.dtype: np.dtype = tables[0].dtype

@@ -128,3 +128,6 @@ def test_one_worker(tmp_path, capsys):
     assert "bad      model (--out), worker 0: " in capsys.readouterr().out
     assert cli.main(["doctor", str(tmp_path / "none"), "--threads", "1"]) == 1
     assert "there is no graph at" in capsys.readouterr().out
+    assert cli.main([*words, "--model", "rgcn"]) == 1  # of a graph without types of edges
+    told = capsys.readouterr().out
+    assert "checkpoints" in told and "bad      model, all: do what it says" in told

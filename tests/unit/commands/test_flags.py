@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from weft import cli
-from weft.graph import Graph
+from weft.graph import Graph, communities
 from weft.plan import DEFAULTS, PLACES
 
 OWN = {
@@ -91,3 +91,14 @@ def test_closed_streams_are_nobodys_mistake(tmp_path, closed):
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert Graph.open(tmp_path / "g").num_vertices == 100
+
+
+@pytest.mark.parametrize("words", [["info", "g"], ["train", "g", "--epochs", "1", "--fanouts", "2", "--log", "json"]])
+def test_a_full_disk_behind_standard_output_is_a_sentence(tmp_path, words):
+    communities(tmp_path / "g", vertices=60, edges=300, width=3, classes=2, block=30)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "weft.cli", *words], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    said = "weft: standard output can't be written (No space left on device): write it to another place\n"
+    assert (done.returncode, done.stderr) == (2, said)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from weft.cli import main
 from weft.errors import ConfigError
@@ -96,3 +96,29 @@ def test_a_graph_prints_in_a_line_and_knows_its_splits():
     assert repr(graph) == "Graph(3 vertices, 1 edges, 3 features, 3 classes)"
     with pytest.raises(ConfigError, match="there is no split 'vali': choose one of train, validation, test, unused"):
         graph.seeds("vali")
+
+
+VIEWS = {
+    "transposed": lambda rows: rows.t().contiguous().t(),
+    "some columns": lambda rows: torch.cat([rows, rows], 1)[:, : rows.shape[1]],
+    "every other row": lambda rows: rows.repeat_interleave(2, 0)[::2],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_features_that_are_views_are_read_as_they_are(name):
+    random = torch.Generator().manual_seed(0)
+    rows, edges = torch.randn(40, 6, generator=random), torch.randint(0, 40, (2, 200), generator=random)
+    view = VIEWS[name](rows)
+    assert not view.is_contiguous() and torch.equal(view, rows)
+    both = HeteroData({"a": {"x": view}, "b": {"x": view[:, :1]}, ("a", "to", "b"): {"edge_index": edges}})
+    tables = Graph.from_pyg(both).features.tables
+    kept = [
+        Graph.from_pyg(Data(view, edges)).features,
+        *tables,
+        Graph.from_arrays(edges.numpy(), features=view.numpy()).features,
+    ]
+    for table in kept:
+        assert table.flags.c_contiguous and np.array_equal(table, rows[:, : table.shape[1]])
+    graph = Graph.from_arrays(edges.numpy(), features=rows.numpy())
+    assert Graph(graph.indptr, graph.indices, features=view.numpy()).features.flags.c_contiguous
