@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
@@ -50,6 +51,8 @@ def train(
         graph = as_graph(graph, World(), 0.0)
     if isinstance(model, str):
         settings, model = settings | {"model": model}, None
+    if isinstance(device := settings.get("device"), torch.device):
+        settings["device"] = str(device)
     if callable(settings.get("loss")):
         if objective is not None:
             raise ConfigError("objective and loss are both given, but an objective has its own loss: leave one out")

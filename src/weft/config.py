@@ -130,7 +130,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
+def _plain(value: Any) -> Any:
+    """A number of numpy's or torch's as one of Python's; anything else as it is."""
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+
+
 def _converted(types: tuple[object, ...], value: object) -> object:
+    value = _plain(value)
     if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in types):
         if type(None) not in types:
             raise ValueError
@@ -162,7 +168,7 @@ def _truth(value: object) -> bool:
 
 
 def _whole_numbers(value: Any) -> tuple[int, ...]:
-    parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else list(value)
+    parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else [*map(_plain, value)]
     if not parts or any(isinstance(part, bool | float) for part in parts):
         raise ValueError
     return tuple(-1 if str(part).strip() == "full" else _fits(int(part)) for part in parts)

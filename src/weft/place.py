@@ -23,7 +23,23 @@ class WorkerPlace:
 def place_here() -> WorkerPlace | None:
     """This process's place; None where nothing started it as a worker. Each launcher of Weft's knows its variables."""
     places = (launcher.place(os.environ) for launcher in LAUNCHERS.builtin())
-    return next((place for place in places if place is not None), None)
+    place = next((place for place in places if place is not None), None)
+    if place is not None:
+        _check(place)
+    return place
+
+
+def _check(place: WorkerPlace) -> None:
+    """Refuse what can't be, before anybody waits for it."""
+    wrong = ""
+    if place.size < 1 or not 0 <= place.rank < place.size:
+        wrong = f"worker {place.rank} of {place.size}: workers are numbered from 0 to below WORLD_SIZE"
+    elif not 1 <= place.local_size <= place.size:
+        wrong = f"{place.local_size} workers on this host, of {place.size}: LOCAL_WORLD_SIZE is from 1 to WORLD_SIZE"
+    elif not 0 <= place.port < 1 << 16:
+        wrong = f"port {place.port}: MASTER_PORT is below 65536"
+    if wrong:
+        raise ClusterError(f"what started this process says that it is what can't be: {wrong}; start the run anew")
 
 
 def number_in(environ: Mapping[str, str], name: str, launcher: str) -> int:

@@ -50,7 +50,10 @@ def values_given(args: argparse.Namespace, where: str) -> dict[str, object]:
         if not (is_set and dot and group in GROUPS):
             known = f"--set {'.'.join(PLACES[place])}={value}" if place in PLACES else "--set optimisation.lr=0.01"
             raise ConfigError(f"{where}: --set {text} is not GROUP.NAME=VALUE: write it like {known}")
-        tables.setdefault(group, {})[name] = value
+        table = tables.setdefault(group, {})
+        if name in table:
+            raise ConfigError(f"{where}: --set {place} is given twice: {table[name]} and {value}")
+        table[name] = value
     return from_file | flattened(flags | tables, where)
 
 

@@ -120,7 +120,9 @@ def feature_column(column: pa.Array, name: str, path: Path | str, row: int) -> n
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type):
         lengths = pc.list_value_length(column)
         low, high = pc.min(lengths).as_py(), pc.max(lengths).as_py()
-        if low != high or column.null_count:
+        if column.null_count:
+            raise InputError(f"{path}: column {name} lacks some of its lists near row {row}: give every vertex one")
+        if low != high:
             raise InputError(
                 f"{path}: the lists of column {name} near row {row} have {low} to {high} values; all must be as long"
             )
@@ -142,6 +144,10 @@ def labels_of(
         return cast(column, pa.int64(), where).fill_null(-1).to_numpy(), None
     if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
         return cast(column, pa.float64(), where).to_numpy(), None
+    if pa.types.is_nested(column.type):
+        raise InputError(
+            f"{where} holds {column.type}: a label is a number or a word; for several, name a column a class"
+        )
     words = cast(column, pa.string(), where)
     classes = words_of(words) if classes is None else classes
     index = pc.index_in(words, pa.array(classes, pa.string())).fill_null(-1).to_numpy()

@@ -312,6 +312,10 @@ def edge_kinds(column: pa.Array, where: str) -> np.ndarray:
     """A column of the types of edges."""
     kind = decoded(column).type
     in_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    if is_string(kind):
+        raise InputError(
+            f"{where} holds words: number the types from 0 on, or describe the relations in a .toml file, which names them"
+        )
     if column.null_count or in_bytes or pa.types.is_boolean(kind) or pa.types.is_temporal(kind):
         raise InputError(f"{where} does not hold each edge's type: they are whole numbers from 0 on")
     return cast(column, pa.int64(), where).to_numpy(zero_copy_only=False)

@@ -31,6 +31,9 @@ from weft.plan.plan import NAMED, OF_GRAPH
 from weft.plugins import LAUNCHERS, OBJECTIVES, SAMPLERS
 from weft.quantities import port_range, size_of
 
+# What others call settings that have another name here.
+_ELSEWHERE = {"learning_rate": "lr", "learn_rate": "lr", "hidden_channels": "hidden", "num_neighbors": "fanouts"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -173,7 +176,8 @@ def flattened(given: Mapping[str, object], where: str) -> dict[str, object]:
         table = _keys(name, value, where) if name in GROUPS and isinstance(value, Mapping) else {name: value}
         for key, of in table.items():
             if key not in FIELDS:
-                hint = near(key, FIELDS) or f"known ones are {', '.join(FIELDS)}"
+                hint = near(_ELSEWHERE.get(key, key), [*FIELDS, *GROUPS] if isinstance(of, Mapping) else FIELDS)
+                hint = hint or f"known ones are {', '.join(FIELDS)}"
                 raise ConfigError(f"{where}: there is no setting {key!r}; {hint.rstrip()}")
             if key in flat:
                 raise ConfigError(f"{where}: {key} is set twice: in the table [{PLACES[key][0]}], and by itself")

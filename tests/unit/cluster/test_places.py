@@ -110,6 +110,25 @@ def test_torchruns_variables_come_first(monkeypatch):
     assert place_here() == WorkerPlace(3, 6, "1", 2, "h", 29500)
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"WORLD_SIZE": "0"}, "worker 3 of 0: workers are numbered from 0"),
+        ({"RANK": "6"}, "worker 6 of 6: workers are numbered from 0"),
+        ({"RANK": "-1"}, "worker -1 of 6"),
+        ({"LOCAL_WORLD_SIZE": "0", "GROUP_RANK": "0"}, "0 workers on this host, of 6: LOCAL_WORLD_SIZE is from 1"),
+        ({"LOCAL_WORLD_SIZE": "7"}, "7 workers on this host, of 6"),
+        ({"MASTER_PORT": "99999"}, "port 99999: MASTER_PORT is below 65536"),
+    ],
+)
+def test_places_that_can_not_be_are_refused_before_anybody_waits(monkeypatch, changed, told):
+    monkeypatch.delenv("GROUP_RANK", raising=False)
+    for name, value in (TORCHRUN | changed).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ClusterError, match=told):
+        place_here()
+
+
 def test_mpirun_within_a_job_of_slurm_is_mpirun(monkeypatch):
     agent = TASK | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_PROCID": "1"}
     for name, value in (agent | MPIRUN).items():

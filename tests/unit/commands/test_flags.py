@@ -48,6 +48,8 @@ def test_any_setting_can_be_set(tmp_path, capsys):
     assert "lr = -1.0 is out of range" in refused("--set", "optimisation.lr=-1")
     assert "write it like --set optimisation.lr=0.1" in refused("--set", "lr=0.1")
     assert "write it like --set optimisation.lr=0.01" in refused("--set", "nonsense")
+    twice = refused("--set", "optimisation.lr=0.1", "--set", "optimisation.lr=0.2")
+    assert "--set optimisation.lr is given twice: 0.1 and 0.2" in twice
     assert "lr is set twice" in refused("--lr", "0.2", "--set", "optimisation.lr=0.1")
     assert "the table [plan] has no setting 'slac'; did you mean 'slack'?" in refused("--set", "plan.slac=1")
 

@@ -202,6 +202,17 @@ class TestTables:
         self.write(tmp_path, "nodes", id=["a", "b", "c"], f0=[[1.0], [1.0, 2.0], [1.0]])
         assert "have 1 to 2 values" in self.refuse(capsys, tmp_path, tables, "--features", "f0")
 
+    def test_lists_that_are_missing_or_labels(self, tables, tmp_path, capsys):
+        self.write(tmp_path, "nodes", id=["a", "b", "c"], f0=[[1.0, 2.0], None, [1.0, 2.0]], y=[[0], [1], [0]])
+        assert "column f0 lacks some of its lists" in self.refuse(capsys, tmp_path, tables, "--features", "f0")
+        told = self.refuse(capsys, tmp_path, tables, "--label", "y")
+        assert "column y holds list<" in told and "for several, name a column a class" in told
+
+    def test_words_as_types_of_edges(self, tables, tmp_path, capsys):
+        self.write(tmp_path, "edges", src=["a", "b"], dst=["b", "a"], kind=["likes", "knows"])
+        told = self.refuse(capsys, tmp_path, tables, "--type", "kind")
+        assert "column kind holds words: number the types from 0 on, or describe the relations in a .toml file" in told
+
     def test_unknown_split(self, tables, tmp_path, capsys):
         self.write(tmp_path, "nodes", id=["a", "b", "c"], part=["train", "tset", "test"])
         assert "split 'tset' is not known" in self.refuse(capsys, tmp_path, tables, "--split-column", "part")

@@ -527,9 +527,22 @@ class TestMistakes:
         with pytest.raises(ConfigError, match="patience would have no effect: nothing is in the validation split"):
             weft.train(data, model="gcn", epochs=3, patience=2)
 
+    def test_numbers_of_numpy_and_torch_are_numbers(self, graph):
+        given = {"batch_size": np.int64(8), "fanouts": np.array([2, 3]), "lr": torch.tensor(0.5), "epochs": np.int8(1)}
+        settings = Settings.of(**given)
+        assert (settings.sampling.batch_size, settings.sampling.fanouts, settings.optimisation.lr) == (8, (2, 3), 0.5)
+        assert type(settings.sampling.batch_size) is int and type(settings.optimisation.lr) is float
+        with pytest.raises(ConfigError, match="fanouts"):
+            Settings.of(fanouts=np.array([1.5], dtype=np.float32))
+        assert weft.train(graph, **given, device=torch.device("cpu")).history
+
     def test_unknown_settings_name_the_nearest(self, graph):
         with pytest.raises(ConfigError, match="no setting 'epoch'; did you mean 'epochs'"):
             weft.train(graph, epoch=3)
+        with pytest.raises(ConfigError, match="no setting 'learning_rate'; did you mean 'lr'"):
+            weft.train(graph, learning_rate=3)
+        with pytest.raises(ConfigError, match="no setting 'optimization'; did you mean 'optimisation'"):
+            weft.train(graph, optimization={"lr": 0.1})
         with pytest.raises(ConfigError, match="optimizer = 'adma' is not possible; did you mean 'adam'"):
             weft.train(graph, optimizer="adma")
         with pytest.raises(ConfigError, match=r"dropout = 1\.5 is out of range; it must be from 0\.0 to 0\.99"):
