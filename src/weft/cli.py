@@ -48,7 +48,7 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is one sentence on stderr and exit code 2."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost worker is told in one sentence, not in C++ frames
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # a lost worker is told in one sentence, not in C++ frames
     _open_closed_streams()
     # A terminal that has no character for a line or a name gets a question mark.
     for stream in (sys.stdout, sys.stderr):

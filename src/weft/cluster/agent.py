@@ -14,7 +14,7 @@ LOST = 1  # the exit code where workers were lost; any other is a worker's own
 
 def main() -> int:
     """Run them; the exit code. The argument is the file's descriptor."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as weft.cli does, before PyTorch is imported
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # as weft.cli does, before PyTorch is imported
     with open(int(sys.argv[1])) as file:
         job = json.load(file)
     end_with(job["launcher"])

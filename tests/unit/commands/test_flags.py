@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 
@@ -104,3 +105,14 @@ def test_a_full_disk_behind_standard_output_is_a_sentence(tmp_path, words):
         )
     said = "weft: standard output can't be written (No space left on device): write it to another place\n"
     assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_workers_that_do_not_meet_are_told_in_a_sentence(tmp_path):
+    communities(tmp_path / "g", vertices=60, edges=300, width=3, classes=2, block=30)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-m", "weft.cli", "train", "g", "--timeout", "2"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | place, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert f"worker 1 of 2 could not meet the others at 127.0.0.1:{port} within 2 s" in done.stderr
