@@ -27,6 +27,7 @@ from weft.training import (
     joined,
     make_model,
     objective_named,
+    set_up,
     trainer_for,
 )
 
@@ -73,7 +74,7 @@ def train(
     try:
         with world.during("the start"), listener_for(checked, quiet=world.rank > 0) as listen:
             graph = as_graph(graph, world, parallel.timeout)
-            objective = (objective or objective_named(checked)).setup(graph, checked)
+            objective = set_up(objective or objective_named(checked), graph, checked)
             chosen = model if model is not None else make_model(checked, graph, objective)
             return trainer_for(graph, chosen, checked, listen, world, objective).fit()
     except ClusterError as error:

@@ -8,12 +8,13 @@ once, when a name is not known or all names are listed. `docs/extending.md` has 
 """
 
 import inspect
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from weft.errors import ConfigError
 
@@ -28,15 +29,21 @@ if TYPE_CHECKING:
 GROUP = "weft.plugins"
 
 T = TypeVar("T")
+_NAME = re.compile(r"\w[\w-]*")
 
 
 class Door(Generic[T]):
     """The parts of one kind: classes with a name and a line of help, derived from one base class."""
 
-    def __init__(self, kind: str, base: str, builtin: Mapping[str, str], named_by: str = "name") -> None:
-        """`base`, `builtin`: "module:attribute". `named_by`: the attribute that names a part, a word or a class."""
+    def __init__(
+        self, kind: str, base: str, builtin: Mapping[str, str], named_by: str = "name", taken: Sequence[str] = ()
+    ) -> None:
+        """`base`, `builtin`: "module:attribute". `named_by`: the attribute that names a part, a word or a class.
+
+        `taken`: names, or collections of names likewise, that mean something else where parts are named.
+        """
         self.kind = kind
-        self._base, self._named_by = base, named_by
+        self._base, self._named_by, self._taken = base, named_by, taken
         self._builtin = dict(builtin)
         self._added: dict[str, T] = {}
 
@@ -88,7 +95,12 @@ class Door(Generic[T]):
         if inspect.isabstract(part):
             missing = ", ".join(sorted(part.__abstractmethods__))  # type: ignore[attr-defined]
             raise ConfigError(f"{self.kind} {_title(part)} is not finished: it has no {missing}")
+        self._check_attributes(part)
         name = getattr(part, self._named_by, None)
+        if isinstance(name, str) and not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{self.kind} {_title(part)} can't be called {name!r}: letters, digits, - and _ make a name"
+            )
         name = class_name(name) if isinstance(name, type) else name
         if not (isinstance(name, str) and name):
             raise ConfigError(f"{self.kind} {_title(part)} has no name: set its attribute {self._named_by!r}")
@@ -96,8 +108,25 @@ class Door(Generic[T]):
             return part
         if name in self._builtin or name in self._added:
             raise ConfigError(f"there is a {self.kind} {name!r} already: give {_title(part)} another name")
+        if any(name in resolve_name(names) if ":" in names else name == names for names in self._taken):
+            raise ConfigError(
+                f"{name!r} means something else where a {self.kind} is named: give {_title(part)} another name"
+            )
         self._added[name] = part
         return part
+
+    def _check_attributes(self, part: T) -> None:
+        """Refuse a class that leaves out what its base class declares without a value, or gives it as something else."""
+        for name, said in inspect.get_annotations(resolve_name(self._base)).items():
+            if get_origin(said) is not ClassVar or name == self._named_by:  # type: ignore[comparison-overlap]
+                continue
+            if not hasattr(part, name):
+                raise ConfigError(f"{self.kind} {_title(part)} is not finished: it has no {name}")
+            kind, found = get_args(said)[0], getattr(part, name)
+            if get_origin(kind) is frozenset and not isinstance(found, frozenset):
+                raise ConfigError(
+                    f"{self.kind} {_title(part)}: {name} is a {type(found).__name__}: write frozenset({{...}})"
+                )
 
     def _unknown(self, name: str) -> str:
         known = self.names()
@@ -119,6 +148,7 @@ PLACEMENTS: "Door[type[Placement]]" = Door(
         "cover": "weft.placements.cover:Cover",
         "columns": "weft.placements.columns:Columns",
     },
+    taken=("auto", "weft.plan:NAMED", "weft.plan:OF_GRAPH"),
 )
 CONVOLUTIONS: "Door[type[Convolution]]" = Door(
     "convolution",

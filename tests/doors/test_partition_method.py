@@ -8,8 +8,8 @@ from exactness import HOME, check_exact, make_parts, sage
 
 from weft import cli
 from weft.errors import ConfigError
-from weft.graph import Graph
-from weft.partition import BalanceWeights, allocate
+from weft.graph import Graph, communities
+from weft.partition import BalanceWeights, allocate, write_partitioned
 
 PLANS = {"leap": {"layers": ["local", "local"], **HOME}, "split": {"layers": ["cover", "cover"], **HOME}}
 
@@ -83,3 +83,21 @@ def test_a_method_that_gives_no_allocation_is_named(whole, monkeypatch):
     monkeypatch.setattr("weft_stranger.partition.RangesMethod.allocate", lambda self, graph, goal: np.full(500, 7))
     with pytest.raises(ConfigError, match="method 'ranges' gave no allocation: owners run from 7 to 7"):
         allocate(Graph.open(whole), 4, "ranges")
+
+
+@pytest.mark.parametrize(
+    ("owners", "words"),
+    [
+        (np.full(60, 5), "owners run from 5 to 5: parts are 0 to 2"),
+        (np.zeros(60), "owners are of type float64: give whole numbers"),
+        (np.zeros(5, dtype=int), r"owners have shape \(5,\)"),
+        (None, r"owners have shape \(\)"),
+    ],
+)
+def test_owners_that_are_none_are_not_written(tmp_path, owners, words):
+    graph = communities(tmp_path / "g", vertices=60, edges=300, width=3, classes=2, block=20)
+    with pytest.raises(ConfigError, match=words):
+        write_partitioned(graph, owners, 3, tmp_path / "parts")
+    assert not (tmp_path / "parts").exists()
+    write_partitioned(graph, [0, 1, 2] * 20, 3, tmp_path / "parts")
+    assert Graph.open(tmp_path / "parts").num_owners == 3

@@ -101,6 +101,28 @@ def test_what_is_not_finished_or_of_another_kind_is_refused(door):
         weft.register(int)
 
 
+def test_names_that_could_not_be_written_or_mean_something_else_are_refused():
+    door = Door("worker", f"{__name__}:Base", {}, taken=("auto", "weft.plan:NAMED"))
+    for name, words in (
+        ("a+b", r"worker .* can't be called 'a\+b': letters, digits, - and _ make a name"),
+        ("two words", "can't be called 'two words'"),
+        ("auto", "'auto' means something else where a worker is named"),
+        ("split", "'split' means something else where a worker is named"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            door.register(type("Named", (Plain,), {"name": name}))
+    door.register(type("Named", (Plain,), {"name": "2-hop_b"}))
+
+
+def test_what_a_placement_leaves_out_or_says_otherwise_is_refused():
+    methods = dict.fromkeys(weft.Placement.__abstractmethods__, lambda self: None)
+    with pytest.raises(ConfigError, match=r"placement .*Lacking is not finished: it has no takes"):
+        weft.register(type("Lacking", (weft.Placement,), methods | {"name": "lacking", "help": ""}))
+    both = {"name": "other", "help": "", "takes": "owner", "leaves": frozenset({"owner"})}
+    with pytest.raises(ConfigError, match=r"placement .*Other: takes is a str: write frozenset\(\{...\}\)"):
+        weft.register(type("Other", (weft.Placement,), methods | both))
+
+
 def test_a_class_may_name_a_part():
     door = Door("worker", f"{__name__}:Base", {}, named_by="serves")
 

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Train, tell how it goes, and save the model."""
     settings = settings_given(args, "weft train")
     if args.out:
-        weft.training.check_place(args.out)
+        weft.training.check_place(args.out, settings.checkpoint.folder)
     graph = args.graph if weft.graph.is_address(args.graph) else weft.Graph.open(args.graph)
     check_workers(settings)
     parallel = settings.parallel

@@ -69,6 +69,9 @@ def _balance(values: np.ndarray, targets: np.ndarray) -> float:
 
 def check_owners(graph: Graph, owners: np.ndarray, parts: int) -> np.ndarray:
     """The owners as kernels read them, [vertices] int32; refused where they are none of this graph and these parts."""
+    owners = np.asarray(owners)
+    if owners.shape == (graph.num_vertices,) and owners.dtype.kind not in "iu":
+        raise ConfigError(f"owners are of type {owners.dtype}: give whole numbers")
     if owners.shape != (graph.num_vertices,):
         raise ConfigError(f"owners have shape {owners.shape}: give the part of each of {graph.num_vertices} vertices")
     if owners.min() < 0 or owners.max() >= parts:

@@ -23,6 +23,7 @@ from weft.graph import (
     vertex_ranges,
 )
 from weft.partition.goal import normalised_shares, unheard
+from weft.partition.quality import check_owners
 
 _CHUNK = 1 << 22  # edges, or feature values, at a time
 
@@ -42,6 +43,7 @@ def write_partitioned(
 
     `shares`: what each owner is to do, in any unit, where that is not the same for all; training goes by it.
     """
+    owners = check_owners(graph, owners, parts)
     narrow = owners.astype(np.uint16) if parts < 1 << 16 else owners  # which sort in linear time
     order = np.argsort(narrow, kind="stable")  # new id -> old id
     bounds = running_sum(np.bincount(owners, minlength=parts))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from weft import _kernels
+from weft.errors import ModelError
 from weft.exchange import Grouped, Route
 from weft.graph import running_sum
 from weft.placements.edges import Edges, EdgesById, OthersEdges
@@ -70,6 +71,11 @@ def build_split(
     member = team.member(hop.vertices, position.index) if member is None else member
     if RELATION_COUNT in team.sent_with_edges:
         mark_relations(hop.block, edge_values(team.graph, "edge_type", hop.block))
+    if pulls and (len(pulled) != len(hop.vertices) or pulled[member == rank].any()):
+        raise ModelError(
+            f"build_split was told to pull by {len(pulled)} marks for {len(hop.vertices)} sources, or to pull this worker's "
+            f"own: give a mark for each source, and 0 for those whose member is {rank}"
+        )
     kept, edges = cut(hop.block, member, pulled, rank, size, team.places or hop.block.edge_ids is not None)
     own = np.flatnonzero(member == rank)
     fetched = np.flatnonzero(pulled)

@@ -57,7 +57,7 @@ class ListSampler(Sampler):
 
     def _drawn(self, vertices: np.ndarray, hop: int, key: int) -> tuple[np.ndarray, np.ndarray]:
         """How many neighbours vertices draw, and the drawn edges' places in the graph's arrays."""
-        lengths, places = self.draw(vertices, hop, key)
+        lengths, places = self._whole_numbers(self.draw(vertices, hop, key))
         if len(lengths) != len(vertices) or lengths.sum() != len(places):
             raise InputError(
                 f"sampler {self.name!r} gave {len(lengths)} lengths that sum to {lengths.sum()}, and {len(places)} places, "
@@ -70,6 +70,20 @@ class ListSampler(Sampler):
                 f"degree - 1"
             )
         return lengths, self._edges(vertices, lengths, places)
+
+    def _whole_numbers(self, drawn: object) -> list[np.ndarray]:
+        """Refuse what is none of the two arrays that `draw` is to give."""
+        pair = [np.asarray(each) for each in drawn] if isinstance(drawn, tuple | list) else []
+        if len(pair) != 2 or any(each.ndim != 1 or (len(each) and each.dtype.kind not in "iu") for each in pair):
+            found = ", ".join(f"{each.dtype} of shape {each.shape}" for each in pair) or type(drawn).__name__
+            raise InputError(
+                f"sampler {self.name!r} drew {found}: draw must give two arrays of whole numbers, [vertices] and [their sum]"
+            )
+        if len(pair[0]) and pair[0].min() < 0:
+            raise InputError(
+                f"sampler {self.name!r} drew {pair[0].min()} neighbours of a vertex: give 0 where there are none"
+            )
+        return [each.astype(np.int64, copy=False) for each in pair]
 
     def _edges(self, vertices: np.ndarray, lengths: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Places in the vertices' lists as places in the graph's arrays, [sum of lengths] int64."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         VertexObjective,
         objective_named,
         probabilities,
+        set_up,
     )
     from weft.training.planning import answer_for_all, planner_for
     from weft.training.rehearsal import measured

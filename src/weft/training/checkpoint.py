@@ -43,8 +43,22 @@ def save(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> Non
         (beside / _STATE).write_bytes(text + _sum_of(text))
 
 
-def check_place(folder: Path) -> None:
-    """Refuse a place for a trained model where something else is, before anything long is computed for it."""
+def check_place(folder: Path, checkpoints: Path | None = None) -> None:
+    """Refuse a place for a trained model where something else is, before anything long is computed for it.
+
+    `checkpoints`: where those of the same run go.
+    """
+    with named_errors(folder, "looking at"):
+        _check_place(folder)
+    if checkpoints is not None:
+        out, kept = folder.resolve(), checkpoints.resolve()
+        if out == kept or out in kept.parents or kept in out.parents:
+            raise StorageError(
+                f"the trained model can't be saved at {folder}, as checkpoints go to {checkpoints}: name another"
+            )
+
+
+def _check_place(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder} is a file, and a trained model is a folder: choose another name")
     others = sorted({entry.name for entry in folder.iterdir()} - {_TENSORS, _STATE}) if folder.is_dir() else []

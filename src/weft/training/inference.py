@@ -12,15 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
+from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners, World
 from weft.features import gather
 from weft.graph import Features, Graph, vertex_ranges
 from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending, check_rows, evaluating, walk
 from weft.placements import Cooperation
-from weft.plan import tp_decoupled
+from weft.plan import Settings, tp_decoupled
+from weft.quantities import size_of
 from weft.sampling import NeighborSampler
 from weft.scratch import scratch_array
 from weft.training.fetching import as_graph
+from weft.training.models import dtype_for
 
 ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time
 _EDGES = 1 << 20  # edges that a convolution goes over at a time
@@ -45,19 +48,31 @@ def infer(
     model: nn.Module,
     graph: Graph | Data | HeteroData | str | Path,
     *,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     threads: int = 1,
-    memory: int = 4 << 30,
+    memory: float | str = 4 << 30,
     scratch: Path | None = None,
 ) -> Inference:
     """Run the model in eval mode on all vertices with all neighbours, of a graph, a graph directory or PyG's data.
 
-    `dtype`: of the arithmetic; None: the model's. Rows of all vertices are kept in memory up to `memory` bytes, beyond that
-    in temporary files under `scratch`.
+    `dtype`: of the arithmetic; None: the model's. Rows of all vertices are kept in memory up to `memory` (bytes, or text
+    such as "2GB"), beyond that in temporary files under `scratch`.
     """
+    if isinstance(dtype, str):
+        dtype = dtype_for(Settings.of(dtype=dtype))
+    limit = size_of(memory) if isinstance(memory, str) else memory
+    if limit is None:
+        raise ConfigError(f"memory = {memory!r} is no size: give bytes, or text such as 2GB or 512MiB")
+    if scratch is not None and not scratch.is_dir():
+        raise ConfigError(f"scratch = {scratch} is no folder: make it, or name another")
     graph = Graph.open(graph) if isinstance(graph, str | Path) else as_graph(graph, World(), 0.0)
     features = graph.features_to_train_on()
-    dtype = dtype or next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    own = next((p.dtype for p in model.parameters() if p.is_floating_point()), dtype or torch.float32)
+    if dtype is not None and dtype != own:
+        raise ConfigError(
+            f"dtype is {dtype}, but the model has parameters of {own}: call model.to({dtype}), or drop it"
+        )
+    dtype = own
     with evaluating(model):
         walk(model.model if isinstance(model, Decoupled) else model, graph.num_features)  # which it must take
         if isinstance(model, Decoupled):
@@ -66,7 +81,7 @@ def infer(
         if graph.num_vertices > ROWS:
             check_rows(model, graph.num_features)
         with torch.inference_mode():
-            store = _Store(graph.num_vertices, memory, scratch)
+            store = _Store(graph.num_vertices, limit, scratch)
             return _infer_layerwise(Layerwise(model, graph, dtype, threads), graph.num_vertices, threads, store)
 
 
@@ -140,7 +155,7 @@ def _infer_layerwise(layers: Layerwise, vertices: int, threads: int, store: "_St
 class _Store:
     """Arrays of a row a vertex: in memory while they fit, in temporary files beyond that."""
 
-    def __init__(self, rows: int, memory: int, scratch: Path | None) -> None:
+    def __init__(self, rows: int, memory: float, scratch: Path | None) -> None:
         self._rows, self._left, self._scratch = rows, memory, scratch
 
     def filled(self, parts: Iterator[Tensor]) -> np.ndarray:

@@ -22,7 +22,7 @@ from weft.training.batches import Batch, Feed, ScheduleState
 from weft.training.fetching import as_graph
 from weft.training.models import plan_for
 from weft.training.modes import mode_of
-from weft.training.objectives import ChosenVertices, Objective, VertexExamples, VertexObjective, objective_named
+from weft.training.objectives import ChosenVertices, Objective, VertexExamples, VertexObjective, objective_named, set_up
 from weft.training.staging import device_of
 from weft.training.team import When
 
@@ -80,7 +80,7 @@ class Loader:
         if objective is None:
             chosen = _chosen(graph, seeds, split)
             of_run = objective_named(self.settings) if chosen is None else ChosenVertices(chosen)
-            objective = of_run.setup(graph, self.settings)
+            objective = set_up(of_run, graph, self.settings)
         self.objective = objective
         if objective.labels is not None:
             objective.labels = objective.labels.to(self.device)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from weft.errors import ConfigError, TrainingError
 from weft.exchange import World
@@ -183,6 +183,12 @@ class Trainer:
             total, edges = torch.zeros((), dtype=torch.float64, device=run.device), 0
             for part in batch:
                 loss = self.objective.loss(self.model, run(part), part.targets)
+                if not isinstance(loss, Tensor) or loss.dim():
+                    got = f"tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+                    raise TrainingError(
+                        f"{type(self.objective).__name__}.loss() gave a {got}: let it give one number, the sum over this "
+                        f"worker's examples, as a tensor"
+                    )
                 if not loss.requires_grad:
                     raise TrainingError(
                         f"there is nothing to train: no parameter of {type(self.model).__name__} that counts has "

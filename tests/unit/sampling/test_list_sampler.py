@@ -106,6 +106,10 @@ def test_lists_can_be_read():
         ([1], [0], "gave 1 lengths"),
         ([1, 1], [0, 10_000], "drew place 10000, beyond a vertex's list"),
         ([1, 1], [-1, 0], "drew place -1"),
+        ([1.5, 0.5], [0, 0], "drew float64 of shape .*, int64 of shape .*: draw must give two arrays of whole numbers"),
+        ([1, 1], [0.5, 0.5], "drew int64 of shape .*, float64 of shape"),
+        ([[1, 1]], [0, 0], r"drew int64 of shape \(1, 2\)"),
+        ([3, -1], [0, 0], "drew -1 neighbours of a vertex: give 0 where there are none"),
     ],
 )
 def test_wrong_draws_are_named(lengths, places, words):

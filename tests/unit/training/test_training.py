@@ -750,6 +750,81 @@ def test_a_model_takes_the_place_of_no_other_folder(graph, folder, tmp_path, the
         assert done.returncode == 2 and words in done.stderr
 
 
+def degrees_with(**changed):
+    """An objective that has something wrong."""
+    return type("Wrong", (weft.VertexObjective,), changed)()
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        (weft.VertexObjective, r"objective is a class: give one of it, VertexObjective\(\)"),
+        (
+            degrees_with(setup=lambda self, graph, settings: None),
+            r"Wrong.setup\(\) gave a NoneType: let it return self",
+        ),
+        (degrees_with(score=lambda self, rows, vertices: 0.5), r"Wrong.score\(\) gave 0.5: let it give two numbers"),
+        (degrees_with(loss=lambda self, model, rows, targets: rows.sum(1)), r"Wrong.loss\(\) gave a tensor of shape"),
+        (
+            degrees_with(loss=lambda self, model, rows, targets: 0.5),
+            r"Wrong.loss\(\) gave a float: let it give one number",
+        ),
+    ],
+)
+def test_objectives_that_are_not_finished_are_told(graph, objective, words):
+    with pytest.raises((ConfigError, TrainingError), match=words):
+        weft.train(graph, model="sage", objective=objective, fanouts=[2], epochs=1)
+
+
+def test_a_number_a_vertex_has_no_accuracy(graph):
+    class Flat(GraphSAGE):
+        def forward(self, x, edge_index):
+            return super().forward(x, edge_index)[:, 0]
+
+    def loss(rows, labels):
+        return (rows - labels).square()
+
+    with seeded(1):
+        model = Flat(graph.num_features, 4, 1, 1)
+    with pytest.raises(
+        ModelError, match="of which there is no accuracy: give a row of numbers a vertex, or an objective"
+    ):
+        weft.train(graph, model, loss=loss, fanouts=[2], epochs=1)
+
+
+def test_what_inference_is_told_as_training_is(graph, tmp_path):
+    with seeded(1):
+        model = GraphSAGE(graph.num_features, 4, 1, graph.num_classes).double()
+    exact = weft.infer(model, graph, dtype=torch.float64, memory=1 << 20).outputs
+    assert np.array_equal(exact, weft.infer(model, graph, dtype="float64", memory="1MiB").outputs)
+    for given, words in (
+        ({"dtype": "half"}, "dtype = 'half' is not possible"),
+        ({"dtype": "float32"}, r"dtype is torch.float32, but the model has parameters of torch.float64: call model.to"),
+        ({"memory": "much"}, "memory = 'much' is no size"),
+        ({"scratch": tmp_path / "none"}, "none is no folder"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            weft.infer(model, graph, **given)
+
+
+@pytest.mark.parametrize(
+    ("out", "kept", "words"),
+    [
+        ("same", "same", "can't be saved at"),
+        ("kept/step-000000004", "kept", "can't be saved at"),
+        ("out", "out/kept", "can't be saved at"),
+        ("n" * 300, "kept", "File name too long"),
+        ("out", "file", "is a file, and checkpoints go to a folder"),
+    ],
+)
+def test_models_and_checkpoints_are_kept_apart(folder, tmp_path, out, kept, words):
+    (tmp_path / "file").touch()
+    flags = ["--out", tmp_path / out, "--checkpoint", tmp_path / kept]
+    done = ran(["weft", "train", folder, *flags, "--epochs", "1", "--fanouts", "3,3"])
+    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "kept").exists()
+
+
 def test_a_trained_model_is_replaced_and_an_empty_folder_taken(graph, tmp_path):
     chosen = settings()
     (tmp_path / "out").mkdir()

@@ -1,5 +1,6 @@
 """Objectives: what a run learns, one file each."""
 
+from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.plan import Settings
 from weft.plugins import OBJECTIVES
@@ -24,6 +25,7 @@ __all__ = [
     "objective_for",
     "objective_named",
     "probabilities",
+    "set_up",
 ]
 
 
@@ -34,4 +36,14 @@ def objective_named(settings: Settings) -> Objective:
 
 def objective_for(graph: Graph, settings: Settings) -> Objective:
     """What the settings say is to be learned, on a graph."""
-    return objective_named(settings).setup(graph, settings)
+    return set_up(objective_named(settings), graph, settings)
+
+
+def set_up(objective: Objective, graph: Graph, settings: Settings) -> Objective:
+    """An objective, ready for a graph."""
+    if isinstance(objective, type):
+        raise ConfigError(f"objective is a class: give one of it, {objective.__name__}()")
+    ready = objective.setup(graph, settings)
+    if not isinstance(ready, Objective):
+        raise ConfigError(f"{type(objective).__name__}.setup() gave a {type(ready).__name__}: let it return self")
+    return ready

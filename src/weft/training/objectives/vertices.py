@@ -128,7 +128,13 @@ class VertexObjective(Objective):
         counted = torch.zeros(2, dtype=torch.float64)
         for vertices, rows in outputs:
             ids = torch.from_numpy(vertices).long().to(rows.device)
-            counted += torch.tensor(self.score(rows, ids), dtype=torch.float64)
+            score = self.score(rows, ids)
+            if not isinstance(score, tuple | list) or len(score) != 2:
+                raise TrainingError(
+                    f"{type(self).__name__}.score() gave {score!r}: let it give two numbers, whose sums over all vertices "
+                    f"are divided"
+                )
+            counted += torch.tensor([float(number) for number in score], dtype=torch.float64)
         above, below = comm.sum(counted).tolist()
         return {self.metric: above / (below or 1)}
 
@@ -165,6 +171,11 @@ class LossObjective(VertexObjective):
         """The losses of this worker's seeds, summed."""
         labels = self.labels_at(targets.ids)
         labels = labels if labels.dim() == 1 else labels.to(rows.dtype)
+        if rows.dim() != 2 and (self.count("validation") or self.count("test")):
+            raise ModelError(
+                f"the model gives a tensor of shape {tuple(rows.shape)}, of which there is no accuracy: give a row of "
+                f"numbers a vertex, or an objective with a figure of its own"
+            )
         losses = self._loss(rows, labels)
         if not isinstance(losses, Tensor) or losses.shape != (len(rows),):
             got = f"tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
