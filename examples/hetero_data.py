@@ -4,6 +4,8 @@ python examples/hetero_data.py                                       one worker
 torchrun --nproc-per-node 2 examples/hetero_data.py                  the same model, trained by two
 """
 
+import os
+
 import torch
 from torch_geometric.data import HeteroData
 
@@ -32,5 +34,6 @@ def make_data() -> HeteroData:
 
 
 if __name__ == "__main__":
-    result = weft.train(weft.Graph.from_pyg(make_data()), model="rgcn", hidden=32, epochs=10, batch_size=128)
+    each = 128 // int(os.environ.get("WORLD_SIZE", "1"))  # of each worker, so that batches are as large on any number
+    result = weft.train(weft.Graph.from_pyg(make_data()), model="rgcn", hidden=32, epochs=10, batch_size=each)
     print(f"test accuracy {result.test:.1%}")

@@ -50,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is one sentence on stderr and exit code 2."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # a lost worker is told in one sentence, not in C++ frames
     _open_closed_streams()
+    if os.environ.get("COLUMNS") == "0":  # of a terminal of unknown width; rich would print nothing
+        del os.environ["COLUMNS"]
     # A terminal that has no character for a line or a name gets a question mark.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

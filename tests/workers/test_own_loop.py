@@ -217,6 +217,9 @@ def test_what_would_have_no_effect_is_refused(parts):
     for both, named in beside:
         with pytest.raises(ConfigError, match=f"^{named} both say what the batches are of: give one of them"):
             weft.Loader(graph, [4, 3], **both)
+    loader = weft.Loader(graph, [4, 3], 10, "split wire=float16", dtype="float64")
+    with pytest.raises(ConfigError, match="wire=float16 would have no effect on rows of float64"):
+        weft.parallel(make_model(graph), loader)
     model, one = make_model(graph), {"fanouts": [4, 3], "epochs": 1}
     with pytest.raises(ConfigError, match="objective and loss are both given"):
         weft.train(graph, model, objective=learned, loss=F.cross_entropy, **one)

@@ -128,7 +128,7 @@ class Plan:
 
 
 _OPTIONS = {one.name: one for one in fields(PlanSettings) if hasattr(Plan, one.name)}  # which settings are too
-_TRUTH = {"on": True, "off": False}
+_TRUTH = {"on": True, "off": False, "true": True, "false": False}
 
 
 def options_of(words: Iterable[str]) -> dict[str, object]:

@@ -105,6 +105,8 @@ class Loader:
             )
         self.fanouts = self.settings.fanouts_for(depth)
         plan = plan or self.plan or plan_for(self.settings, encoder_of(model), depth)
+        if plan.wire == "float16" and self.mode.dtype == torch.float64:
+            raise ConfigError("wire=float16 would have no effect on rows of float64: drop it, or set dtype = 'float32'")
         state = self._schedule_state
         self.close()
         self._feed = self.mode.feed(model, plan, self.fanouts, None if reads is None else reads(plan))

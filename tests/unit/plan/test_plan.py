@@ -67,6 +67,7 @@ def test_how_it_reads():
     assert str(mixed("local", wire="float16")) == "local seeds=spread wire=float16"
     assert str(halo(2, replicate=True)) == "pull+cover scope=graph replicate=on"
     assert str(tp_decoupled(2, overlap=False)) == "columns+columns scope=graph decoupled=on overlap=off"
+    assert plan_of("halo replicate=true", 2) == plan_of("halo replicate=on", 2) == halo(2, replicate=True)
     assert plan_of("pull, push,pull", 3) == plan_of("pull+push+pull", 3) == mixed("pull", "push", "pull")
 
 
