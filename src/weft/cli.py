@@ -81,7 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _could_not_write(error: OSError) -> int:
-    """The exit code where standard output is lost; another error stays what it is."""
+    """The exit code where standard output is lost, or no path is as long; another error stays what it is."""
+    if error.filename is not None and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        print(f"weft: {error.strerror}: {error.filename}", file=sys.stderr)
+        return 2
     if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO):
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import math
+import os
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -109,7 +110,17 @@ def file_to_write(text: str | Path) -> Path:
         raise ConfigError(f"{path} is a folder: name a file")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{path} is in a folder that is not there: make it, or name another")
+    check_writable(path)
     return path
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path where nothing can be made: the disk is read-only, or the folder is another's."""
+    there = path.absolute()
+    while not there.exists():
+        there = there.parent
+    if not os.access(there, os.W_OK):
+        raise StorageError(f"{path} can't be written, as {there} is read-only or another user's: name another place")
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 from weft.threads import PARSING
 
@@ -21,6 +22,8 @@ def lazy_face(package: str) -> Callable[[str], object]:
 
     def __getattr__(name: str) -> object:
         if name not in homes:
+            if (Path(face.__path__[0]) / name / "__init__.py").exists():  # a room: weft.nn after `import weft`
+                return import_module(f"{package}.{name}")
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(homes[name]), name)
         setattr(face, name, value)

@@ -26,7 +26,7 @@ _ABOUT = {
 
 def print_allocations(comparison: Comparison, console: Console | None = None) -> None:
     """Print what `weft report partition` found."""
-    console = console or Console()
+    console = console or Console(markup=False)
     console.print(Text(_title(comparison), style="bold"))
     shapes = _terminal_table("allocation", *_SHAPE)
     for allocation in comparison.allocations:

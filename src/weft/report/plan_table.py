@@ -28,7 +28,7 @@ _ROOM_FOR_STAGES = 92  # columns; a narrower terminal shows no stages
 
 def print_answer(answer: Answer, console: Console | None = None) -> None:
     """Print what `weft plan` found."""
-    console = console or Console()
+    console = console or Console(markup=False)
     _say(console, Text.assemble((answer.title, "bold")))
     name, plan = answer.best.name, str(answer.best.plan)
     shown = plan if plan.startswith(name) else f"{name}  {plan}"  # the name of one that has none is in it

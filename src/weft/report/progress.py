@@ -46,7 +46,7 @@ class StageProgress:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=Console(file=screen),
+            console=Console(file=screen, markup=False),
             disable=not self._terminal,
         )
         self._stages: dict[str, _Stage] = {}

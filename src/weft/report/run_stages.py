@@ -85,7 +85,7 @@ def _predicted(answers: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]
 
 def print_run(plans: list[PlanEpochs], console: Console | None = None) -> None:
     """Print what `weft report run` found."""
-    console = console or Console()
+    console = console or Console(markup=False)
     for one in plans:
         usual, predicted = one.usual, one.predicted or {}
         title = Text.assemble((one.plan, "bold"), f"  {len(one.measured)} epochs")

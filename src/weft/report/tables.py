@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from weft.graph import GraphStatistics, ShardedGraph, SkewBin
 from weft.planner import NEVER, Cluster
@@ -48,7 +48,7 @@ def _print_rows(name: str, rows: Sequence[tuple[str, str]], left_out: Sequence[s
     if left_out:
         more = f" and {len(left_out) - _MOST} more" if len(left_out) > _MOST else ""
         table.add_row("not imported", ", ".join(left_out[:_MOST]) + more)
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def human_bytes(count: float) -> str:
@@ -109,7 +109,7 @@ def print_partition(name: str, figures: "PartitionFigures", method: str, seconds
     over = [f"{balance[column] - 1:+.1%}" if column in balance else "" for column in columns]
     table.add_section()
     table.add_row("largest", *over)
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     console.print(
         f"{figures['cut']:.1%} of the edges join vertices of different owners; together the owners lack "
@@ -119,7 +119,7 @@ def print_partition(name: str, figures: "PartitionFigures", method: str, seconds
 
 def print_locality(name: str, figures: "Locality") -> None:
     """Print what `weft locality` found."""
-    console, first = Console(highlight=False), figures.micrographs[0]
+    console, first = Console(highlight=False, markup=False), figures.micrographs[0]
     micrographs = [(row, f"{row.micro:.1%}", f"{row.sub:.1%}") for row in figures.micrographs]
     console.print(_locality_table(f"{name}: locality", ("R_micro", "R_sub"), micrographs))
     console.print(
@@ -157,7 +157,7 @@ def _shape(fanouts: tuple[int, ...]) -> str:
 
 def print_cluster(cluster: Cluster) -> None:
     """Print what `weft probe` found."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(_hosts(cluster))
     if cluster.links:
         table = Table("link", title="links that are slower than their hosts", title_justify="left")
@@ -209,7 +209,7 @@ def print_links(found: "MeasuredLinks") -> None:
         zip(found.links.alpha.max(axis=1), found.links.beta.max(axis=1), strict=True)
     ):
         table.add_row(str(worker), as_seconds(alpha), as_seconds(beta))
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     console.print(
         f"{found.transfers} transfers; these figures tell how long they took with a mean error of {found.error:.1%}."
@@ -222,18 +222,18 @@ def print_traffic(traffic: list[dict[str, int]]) -> None:
     for number, counted in enumerate(traffic, 1):
         packets = f"{counted['sent_packets']:,}"
         table.add_row(f"h{number}", human_bytes(counted["sent_bytes"]), human_bytes(counted["received_bytes"]), packets)
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def print_findings(findings: "Sequence[Finding]") -> None:
     """Print what `weft doctor` found, with what to do about it."""
     table = Table("what", "where", "found", "", title="checkup", title_justify="left")
     for finding in findings:
-        verdict = f"[{_COLOURS[finding.verdict]}]{finding.verdict}[/]"
-        table.add_row(finding.what, finding.where, escape(finding.found), verdict)
-    console = Console(highlight=False)
+        verdict = Text(finding.verdict, _COLOURS[finding.verdict])
+        table.add_row(finding.what, finding.where, finding.found, verdict)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     for finding in findings:
         if finding.remedy:
             said = f"{finding.what}, {finding.where}: {finding.remedy}"
-            console.print(f"{finding.verdict:<7}  {said}", soft_wrap=True, markup=False)
+            console.print(f"{finding.verdict:<7}  {said}", soft_wrap=True)

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from weft.errors import ConfigError
 from weft.plan import Settings
@@ -60,7 +61,7 @@ class Human:
     """Bars on a terminal; a line an epoch elsewhere."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False)
+        self._console = Console(highlight=False, markup=False)
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -86,7 +87,7 @@ class Human:
         match event:
             case Started():
                 self._started = event
-                self._say(f"[bold]plan[/bold]  {event.plan}")
+                self._say(Text.assemble(("plan", "bold"), f"  {event.plan}"))
                 done = event.first_epoch * event.batches + event.first_batch
                 self._bars.update(self._task, total=event.epochs * event.batches, completed=done)
             case Planned():
@@ -96,7 +97,7 @@ class Human:
             case EpochEnded():
                 self._say(_epoch_line(event, self._started))
             case Notice():
-                self._say(f"[yellow]note[/yellow]  {event.text}")
+                self._say(Text.assemble(("note", "yellow"), f"  {event.text}"))
             case Finished():
                 self._bars.update(self._task, visible=False)
                 self._finished(event)
@@ -126,11 +127,12 @@ class Human:
             for name, value in (("validation", event.validation), ("test", event.test))
             if value is not None
         ]
-        self._say(f"[bold]{event.metric}[/bold]  {', '.join(parts) or 'no validation or test split to measure on'}")
+        told = ", ".join(parts) or "no validation or test split to measure on"
+        self._say(Text.assemble((event.metric, "bold"), f"  {told}"))
         if len(event.figures) > 1:
             self._say(f"test  {_named(event.figures)}")
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str | Text) -> None:
         self._console.print(text, soft_wrap=True)
 
 

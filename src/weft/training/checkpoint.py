@@ -4,7 +4,9 @@ A run is a function of its settings and its state at a batch, as all randomness 
 buffers, the optimiser's tensors and a few numbers, and a run resumed from it ends in the same bits.
 """
 
+import fcntl
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from weft.config import check_writable
 from weft.errors import StorageError, TrainingError, WeftError, reason_of
 from weft.graph import named_errors, remove_all_leftovers, remove_whole, written_beside
 
@@ -50,6 +53,7 @@ def check_place(folder: Path, checkpoints: Path | None = None) -> None:
     """
     with named_errors(folder, "looking at"):
         _check_place(folder)
+        check_writable(folder)
     if checkpoints is not None:
         out, kept = folder.resolve(), checkpoints.resolve()
         if out == kept or out in kept.parents or kept in out.parents:
@@ -66,6 +70,23 @@ def _check_place(folder: Path) -> None:
         raise StorageError(
             f"{folder} is no trained model (there is {others[0]}), so it will not be replaced: choose another name"
         )
+
+
+def claimed(folder: Path) -> int:
+    """A folder of checkpoints as this run's alone, for as long as the file that is given stays open."""
+    with named_errors(folder, "making"):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise TrainingError(
+            f"another run writes its checkpoints to {folder}: choose another folder, or wait until it has ended"
+        ) from None
+    except OSError:  # a file system that has no locks
+        pass
+    return file
 
 
 def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,6 +1,7 @@
 """What a run keeps: the best model so far, and checkpoints of all that it goes on from."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -104,6 +105,7 @@ class RunState:
         self._written = self._folder if run.comm.rank == 0 else None  # by this worker
         if self._written is not None and self._written.exists() and not self._written.is_dir():
             raise StorageError(f"{self._written} is a file, and checkpoints go to a folder: choose another name")
+        self._claim: int | None = None  # on the folder
         self._writer = Writer()
         self._times, self._bytes = 0, 0  # checkpoints, and the size of the last one
         self._stopped = 0.0  # seconds that training stopped for them
@@ -113,6 +115,9 @@ class RunState:
 
     def __exit__(self, *_: object) -> None:
         self._writer.close()
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
     def keep_best(self) -> None:
         """The model as it is now is the best so far."""
@@ -180,6 +185,7 @@ class RunState:
     def resume(self) -> Progress | None:
         """Take the newest checkpoint's model and optimiser, and say where it stood; None where there is none."""
         if self._written is not None:
+            self._claim = checkpoint.claimed(self._written)
             checkpoint.tidy(self._written)
         found = None if self._folder is None else _newest(self._folder, self._comm)
         if found is None:

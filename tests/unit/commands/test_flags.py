@@ -116,3 +116,28 @@ def test_workers_that_do_not_meet_are_told_in_a_sentence(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | place, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert f"worker 1 of 2 could not meet the others at 127.0.0.1:{port} within 2 s" in done.stderr
+
+
+def test_paths_with_brackets_are_shown_as_they_are(tmp_path, capsys):
+    """Which a terminal's library would take for styles."""
+    graph, kept = tmp_path / "g[/b]", tmp_path / "c[red]k"
+    communities(graph, vertices=60, edges=300, width=3, classes=2, block=30)
+    assert cli.main(["info", str(graph)]) == 0
+    assert "g[/b]" in capsys.readouterr().out.replace("\n", "")
+    words = ["train", str(graph), "--fanouts", "2", "--checkpoint", str(kept), "--threads", "1"]
+    assert cli.main([*words, "--epochs", "1"]) == 0
+    assert cli.main([*words, "--epochs", "2", "--resume"]) == 0
+    assert f"note  going on from {kept}/step-" in capsys.readouterr().out
+
+
+def test_a_name_that_is_too_long_is_a_sentence(capsys):
+    for words in (["info"], ["verify"], ["train"]):
+        assert cli.main([*words, "n" * 300]) == 2
+        assert "File name too long" in capsys.readouterr().err
+
+
+def test_rooms_are_there_once_weft_is_imported():
+    """As the pages write them: weft.nn.Decoupled, weft.lab.locality."""
+    code = "import weft; print(weft.nn.Decoupled.__name__, weft.lab.locality.__name__, hasattr(weft, 'nothing'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "Decoupled locality False\n"

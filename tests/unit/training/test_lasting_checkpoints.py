@@ -338,3 +338,20 @@ def test_a_long_history_costs_training_nothing(tmp_path):
     tracemalloc.stop()
     assert peak < 8 * (tmp_path / "kept" / "state.json").stat().st_size
     assert checkpoint.load(tmp_path / "kept")[1]["progress"] == state
+
+
+def test_two_runs_do_not_write_to_one_folder(graph, tmp_path):
+    refused = []
+
+    def another(event):
+        if isinstance(event, Stepped) and not refused:
+            with pytest.raises(
+                TrainingError, match="another run writes its checkpoints to .*kept: choose another folder"
+            ):
+                run(graph, checkpoint=tmp_path / "kept", epochs=1, seed=7)
+            refused.append(True)
+
+    first, _ = run(graph, another, checkpoint=tmp_path / "kept", epochs=2)
+    assert refused
+    longer, _ = run(graph, checkpoint=tmp_path / "kept", resume=True, epochs=3)  # it has ended
+    assert longer.history[:2] == first.history
