@@ -16,7 +16,7 @@ HOW: Mapping[str, Mapping[str, Any]] = {
     "debian": {"hidden": 64, "dropout": 0.3, "lr": 0.01, "epochs": 100, "evaluate_every": 10},
 }
 TUNED: Mapping[str, Mapping[str, Any]] = {"gin": {"norm": "layer"}}  # sums of neighbours grow with their number
-SEEDS = {"cora": 3, "debian": 2}
+SEEDS = {"cora": 3, "debian": 1}  # as many more test vertices
 LAYERS = 3  # with two, GCN and GraphSAGE mix inputs before and rows after: decoupled or not, they are the same
 TYPED, MODELS = {"debian": "rgcn"}, ("gcn", "sage", "gin", "gat")  # graphs with types of edges, and all graphs' models
 PLANS = {"coupled, %": "halo", "decoupled, %": "tp-decoupled"}
@@ -58,7 +58,7 @@ SHEET = Sheet(
     "Fig. 16",
     "accuracy",
     f"Real graphs, {LAYERS} layers, GIN with layer normalisation, trained on all vertices by one worker; test accuracy at "
-    f"the best validation, the mean over {' and '.join(f'{seeds} seeds ({graph})' for graph, seeds in SEEDS.items())}.",
+    f"the best validation, the mean over seeds ({', '.join(f'{graph}: {seeds}' for graph, seeds in SEEDS.items())}).",
     _cases,
     _compare,
 )

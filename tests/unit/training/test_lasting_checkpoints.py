@@ -346,7 +346,7 @@ def test_two_runs_do_not_write_to_one_folder(graph, tmp_path):
     def another(event):
         if isinstance(event, Stepped) and not refused:
             with pytest.raises(
-                TrainingError, match="another run writes its checkpoints to .*kept: choose another folder"
+                TrainingError, match=r"another run writes its checkpoints to .*kept: choose another folder"
             ):
                 run(graph, checkpoint=tmp_path / "kept", epochs=1, seed=7)
             refused.append(True)
