@@ -21,7 +21,7 @@ class Torchrun(Launcher):
     @classmethod
     def place(cls, environ: Mapping[str, str]) -> WorkerPlace | None:
         """As RANK and WORLD_SIZE say, whoever has set them."""
-        if "WORLD_SIZE" not in environ:
+        if "WORLD_SIZE" not in environ and not {"RANK", "MASTER_ADDR"} <= environ.keys():
             return None
         size = number_in(environ, "WORLD_SIZE", "torchrun")
         if size == 1:

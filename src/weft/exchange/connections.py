@@ -39,7 +39,14 @@ class SocketConnections:
         self._encryption, self.name = encryption, "sockets" if encryption is None else "encrypted sockets"
         given = os.environ.get("WEFT_ADDRESS")
         bound, advertised = (given, given) if given else addresses(place)
-        listening = listening_at(bound, ports)
+        try:
+            listening = listening_at(bound, ports)
+        except OSError as error:
+            if not given:
+                raise
+            raise ClusterError(
+                f"WEFT_ADDRESS = {given!r} is no address of this machine ({error.strerror}): set another, or unset it"
+            ) from None
         _set_congestion_control(listening)  # accepted sockets inherit it
         address = json.dumps([advertised, listening.getsockname()[1]])
         self._listener = PeerListener(place.rank, secret, listening, address.encode(), encryption)

@@ -148,7 +148,8 @@ def check_can_run(model: nn.Module) -> None:
             f"model.to_empty(device='cpu') and load its parameters"
         )
     arguments = list(inspect.signature(model.forward).parameters)[:2]
-    if all(name.endswith("_dict") for name in arguments) and arguments:
+    by_type = isinstance(model, torch.fx.GraphModule) and any(isinstance(of, nn.ModuleDict) for of in model.modules())
+    if by_type or (all(name.endswith("_dict") for name in arguments) and arguments):  # to_hetero; written by hand
         raise ModelError(
             f"{type(model).__name__}.forward takes dictionaries by type ({', '.join(arguments)}): a model gets the rows of "
             f"all types as one x, then edge_index, edge_type and node_type: use RGCNConv, or weft.nn.build('rgcn', ...)"

@@ -145,6 +145,8 @@ class PartitionGoal:
         for name in ("shares", "bandwidths"):
             given = getattr(self, name)
             object.__setattr__(self, name, None if given is None else tuple(map(float, given)))
+        if not isinstance(self.parts, int | np.integer) or isinstance(self.parts, bool):
+            raise ConfigError(f"{self.parts!r} parts are not possible: give a whole number")
         if self.parts < 1:
             raise ConfigError(f"{self.parts} parts are not possible: give at least 1")
         if self.threads < 1:

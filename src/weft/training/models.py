@@ -95,6 +95,8 @@ def load_model(folder: Path, graph: Graph) -> tuple[nn.Module, Settings]:
     if not folder.is_dir():
         raise StorageError(f"there is no trained model at {folder}: train one with `weft train ... --out {folder}`")
     tensors, facts = checkpoint.load(folder)
+    if "features" not in facts:
+        raise StorageError(f"{folder} is a checkpoint and no trained model: name what `weft train --out` saved")
     with checkpoint.sensible(folder):
         wanted, there = (facts["features"], facts["classes"]), (graph.num_features, graph.num_classes)
         settings = Settings.restored(facts["settings"], str(folder))

@@ -129,6 +129,12 @@ def test_places_that_can_not_be_are_refused_before_anybody_waits(monkeypatch, ch
         place_here()
 
 
+def test_a_rank_without_a_number_of_workers_is_no_run_of_its_own():
+    with pytest.raises(ClusterError, match="WORLD_SIZE is missing"):
+        Torchrun.place({"RANK": "0", "MASTER_ADDR": "h"})
+    assert Torchrun.place({"RANK": "0"}) is None  # of something else
+
+
 def test_mpirun_within_a_job_of_slurm_is_mpirun(monkeypatch):
     agent = TASK | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_PROCID": "1"}
     for name, value in (agent | MPIRUN).items():

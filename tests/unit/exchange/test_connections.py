@@ -316,6 +316,13 @@ def test_an_unknown_way_to_find_rates_is_named(monkeypatch):
         SocketConnections(place(0), Store(), 1.0, SECRET)
 
 
+@pytest.mark.parametrize("given", ["192.0.2.1", "no.such.host.invalid"])
+def test_an_address_of_another_machine_is_named(monkeypatch, given):
+    monkeypatch.setenv("WEFT_ADDRESS", given)
+    with pytest.raises(ClusterError, match=f"WEFT_ADDRESS = '{given}' is no address of this machine"):
+        SocketConnections(place(0), Store(), 1.0, SECRET)
+
+
 def test_a_door_that_is_shut_is_named():
     store = Store()
     SocketConnections(place(0), store, 1.0, SECRET).close()

@@ -153,6 +153,10 @@ class TestAim:
     def test_no_parts(self):
         with pytest.raises(ConfigError, match="0 parts are not possible"):
             allocate(random_graph(0), 0, "random")
+        for parts in (2.0, "3", True):
+            with pytest.raises(ConfigError, match=f"{parts!r} parts are not possible: give a whole number"):
+                allocate(random_graph(0), parts, "random")
+        assert len(allocate(random_graph(0), np.int64(2), "random")) == random_graph(0).num_vertices
 
     @pytest.mark.parametrize("fanouts", [(), (0,), (5, -2)])
     def test_bad_fanouts(self, fanouts):

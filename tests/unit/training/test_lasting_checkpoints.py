@@ -13,7 +13,7 @@ import weft
 from weft.errors import StorageError, TrainingError
 from weft.graph import communities
 from weft.plan import Settings
-from weft.training import Notice, Stepped, Trainer, checkpoint, make_model
+from weft.training import Notice, Stepped, Trainer, checkpoint, load_model, make_model
 from weft.training.run_state import Progress
 
 USUAL = {"hidden": 8, "fanouts": (3, 3), "batch_size": 60, "threads": 1, "dropout": 0.2, "lr": 0.02}
@@ -338,6 +338,13 @@ def test_a_long_history_costs_training_nothing(tmp_path):
     tracemalloc.stop()
     assert peak < 8 * (tmp_path / "kept" / "state.json").stat().st_size
     assert checkpoint.load(tmp_path / "kept")[1]["progress"] == state
+
+
+def test_a_checkpoint_is_no_trained_model(graph, tmp_path):
+    run(graph, checkpoint=tmp_path / "kept", epochs=1)
+    for folder in (tmp_path / "kept").iterdir():
+        with pytest.raises(StorageError, match="is a checkpoint and no trained model: name what"):
+            load_model(folder, graph)
 
 
 def test_two_runs_do_not_write_to_one_folder(graph, tmp_path):

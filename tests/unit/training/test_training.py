@@ -10,7 +10,7 @@ import torch
 from launcher import Running, ran
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, GraphConv, HeteroConv, SAGEConv
+from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, GraphConv, HeteroConv, SAGEConv, to_hetero
 from torch_geometric.nn.models import GCN, GraphSAGE
 
 import weft
@@ -438,6 +438,11 @@ class TestMistakes:
             train(GraphSAGE(-1, 8, 2, 5))
         with pytest.raises(ModelError, match=r"OfTypes.forward takes dictionaries by type \(x_dict, edge_ind"):
             train(OfTypes())
+        types = (["a"], [("a", "to", "a")])
+        with seeded(1):
+            by_type = to_hetero(GraphSAGE((-1, -1), 8, 2, 5), types)
+        with pytest.raises(ModelError, match=r"GraphModule.forward takes dictionaries by type"):
+            train(by_type)
         with pytest.raises(TrainingError, match="there is nothing to train: no parameter of GraphSAGE that counts"):
             train(sage().requires_grad_(False))
         with torch.no_grad(), pytest.raises(TrainingError, match=r"or gradients are off \(torch.no_grad"):
