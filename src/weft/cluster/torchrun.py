@@ -28,10 +28,8 @@ class Torchrun(Launcher):
             return WorkerPlace(0, 1, "0", 1, "127.0.0.1", 0)
         rank = number_in(environ, "RANK", "torchrun")
         local = number_in({"LOCAL_WORLD_SIZE": str(size), **environ}, "LOCAL_WORLD_SIZE", "torchrun")
-        host, port = (
-            environ.get("GROUP_RANK", str(rank // max(1, local))),
-            number_in(environ, "MASTER_PORT", "torchrun"),
-        )
+        host = environ.get("GROUP_RANK", str(rank // max(1, local)))
+        port = number_in(environ, "MASTER_PORT", "torchrun")
         return WorkerPlace(rank, size, host, local, environ.get("MASTER_ADDR", "127.0.0.1"), port)
 
     def shown(self, request: Request) -> str:

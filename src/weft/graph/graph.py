@@ -58,10 +58,8 @@ class Graph:
     remote: RemoteGraph | None = None  # where the rest of its features comes from; None: all are here
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if (
-                isinstance(value, np.ndarray) and not value.flags.c_contiguous
-            ):  # a transposed table, some of its columns
+        for name, value in vars(self).items():  # a transposed table, or some of its columns, becomes one of its own
+            if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
                 object.__setattr__(self, name, np.ascontiguousarray(value))
         check_shapes(self)
 

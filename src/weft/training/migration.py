@@ -203,5 +203,5 @@ def _as_numbers(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 def _from_numbers(numbers: Tensor, like: Tensor) -> Tensor:
     """What `_as_numbers` was given, which is like this tensor."""
     if numbers.dtype != like.dtype:
-        numbers = numbers.view(torch.uint8)[: like.nbytes].view(like.dtype)
+        numbers = numbers.clone().view(torch.uint8)[: like.nbytes].view(like.dtype)  # which may be read from any place
     return numbers.view_as(like)

@@ -167,6 +167,7 @@ def test_models_move_with_gradients_and_buffers():
         torch.manual_seed(rank)
         model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
         model(torch.randn(5, 3)).sum().backward()
+        model[0].register_buffer("flag", torch.tensor(rank == 1))  # so that what follows begins anywhere
         model[0].register_buffer("steps", torch.tensor([2654435761 + rank, -1 - rank]))  # no float32 is as large
         model[0].register_buffer("flags", torch.tensor([rank == 0, True, False, True, rank == 2]))
         model[2].bias.grad = None if rank == 1 else model[2].bias.grad
