@@ -5,7 +5,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
+from importlib.util import find_spec
 
 from weft.threads import PARSING
 
@@ -22,8 +22,9 @@ def lazy_face(package: str) -> Callable[[str], object]:
 
     def __getattr__(name: str) -> object:
         if name not in homes:
-            if (Path(face.__path__[0]) / name / "__init__.py").exists():  # a room: weft.nn after `import weft`
-                return import_module(f"{package}.{name}")
+            spec = find_spec(f"{package}.{name}")
+            if spec is not None and spec.submodule_search_locations:  # a room: weft.nn after `import weft`
+                return import_module(spec.name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(homes[name]), name)
         setattr(face, name, value)

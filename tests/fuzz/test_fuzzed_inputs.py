@@ -331,5 +331,5 @@ def test_a_model_whose_facts_can_not_be_is_refused(tmp_path, facts):
 
     graph = communities(tmp_path / "g", vertices=120, edges=600, width=4, classes=2, train=0.4)
     checkpoint.save(tmp_path / "model", {"a": torch.ones(2)}, facts)
-    with pytest.raises(WeftError, match="no run of Weft writes"):
+    with pytest.raises(WeftError, match="no run of Weft writes" if facts else "is a checkpoint and no trained model"):
         load_model(tmp_path / "model", graph)
