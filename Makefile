@@ -77,7 +77,7 @@ bench: .venv/installed  ## Time the kernels and a small epoch; the peers' compar
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/import_speed.py
 
-papers: .venv/installed  ## A paper's tables and figures, beside Weft's: PAPER=apt (a quarter of an hour to more than one; QUICK=1: under 3 minutes)
+papers: .venv/installed  ## A paper's tables and figures, beside Weft's: PAPER=apt (up to half an hour; QUICK=1: under 3 minutes)
 	OMP_NUM_THREADS=1 PYTHONPATH=benchmarks $(BIN)/python -m papers $(PAPER) $(if $(QUICK),--quick)
 
 clean:  ## Remove what was built and trained here

@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="smaller graphs, fewer cases and epochs: under three minutes on two quiet processors, in place of an hour",
+        help="smaller graphs, fewer cases and epochs: under three minutes on two quiet processors, not half an hour",
     )
     parser.add_argument(
         "--only", metavar="NAME", action="append", default=[], help="a sheet, such as 'Table 3'; may be repeated"

@@ -26,8 +26,8 @@ _HEAD = """# The papers' evaluations on this machine
 
 Built by `python -m papers` from the records in `benchmarks/papers/records`: what each table or figure claims, what Weft
 measured, and whether the shape holds. The graphs are the real ones of `../shared/data` and generated ones; absolute figures
-are not those of the papers' clusters. `make papers PAPER=apt` measures a paper's sheets again: from a quarter of an
-hour to an hour and more on two quiet processors, as each sheet says below; with `QUICK=1`, on smaller graphs and with fewer
+are not those of the papers' clusters. `make papers PAPER=apt` measures a paper's sheets again: in ten
+minutes to half an hour on two quiet processors, as each sheet says below; with `QUICK=1`, on smaller graphs and with fewer
 cases, under three minutes, graphs made first included. A sheet shows its records of whole size, if there are any; the line
 below it says which size they are of.
 """
