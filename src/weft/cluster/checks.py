@@ -67,11 +67,12 @@ def checkup(
         findings.append(_memory_of_plan(world, settings, opened, tell))
     if world.rank == 0:
         size = 0
-        try:
-            size = 0 if opened is None else _checkpoint_size(settings, opened)
-        except WeftError as error:
-            if all(one.found != str(error) for one in findings):  # of the plan
-                findings.append(Finding("model", "all", str(error), "bad", "do what it says"))
+        if opened is not None:
+            try:
+                size = _checkpoint_size(settings, opened)
+            except WeftError as error:
+                if all(one.found != str(error) for one in findings):  # of the plan
+                    findings.append(Finding("model", "all", str(error), "bad", "do what it says"))
         if settings.checkpoint.folder is not None:
             copies = settings.checkpoint.keep + 2  # one is being written, and the best model is kept apart
             findings.append(_disk("checkpoints", settings.checkpoint.folder, size, copies))

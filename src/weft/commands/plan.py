@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             f"workers = {parallel.workers} would have no effect: {file} has {cluster.workers}, so change it there, or drop "
             f"it"
         )
-    if args.method and not args.hosts and (graph.bounds is None or cluster.workers in (1, graph.num_owners)):
+    if args.method and not args.hosts and not weft.training.partitioned_anew(graph, cluster.workers, scaled=False):
         raise ConfigError(
             f"--method {args.method} would have no effect: the graph is partitioned for --hosts, or where it has other "
             f"parts than there are workers ({cluster.workers})"

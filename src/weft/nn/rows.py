@@ -98,7 +98,8 @@ class Rows(Tensor):
                 "layer 1 is placed by columns, but the model computes with its inputs outside of its first convolution: "
                 "place layer 1 local, pull or push"
             )
-        if any(rows.depth < depth for rows in _rows_in([kwargs.get("out"), *(args[:1] if _writes(func) else ())])):
+        shallower = any(rows.depth < depth for rows in found)
+        if shallower and any(rows.depth < depth for rows in _rows_in(_written(func, args, kwargs))):
             raise ModelError(
                 f"the model writes what a convolution gave into rows from before it ({func.__name__}), of which there may "
                 f"be more here: make new rows of them, as in x + y, torch.cat([x, y], dim=1) or torch.stack([x, y]).sum(0)"
@@ -308,10 +309,11 @@ def _trimmed(value: Any, depth: int, run: Pass) -> Any:
     return value
 
 
-def _writes(func: Callable[..., object]) -> bool:
-    """Does a function change its first argument?"""
+def _written(func: Callable[..., object], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments that a function changes."""
     name = getattr(func, "__name__", "")
-    return name in ("__setitem__", "__set__") or (name.endswith("_") and not name.endswith("__"))
+    first = name in ("__setitem__", "__set__") or (name.endswith("_") and not name.endswith("__"))
+    return [kwargs.get("out"), *(args[:1] if first else ())]
 
 
 def _keeps_rows(func: Callable[..., object], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:

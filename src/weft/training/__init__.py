@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from weft.training.staging import device_of, name_of
     from weft.training.start import described, expected, measured_cluster, trainer_for
     from weft.training.trainer import Result, Trainer
-    from weft.training.what_if import WhatIf
+    from weft.training.what_if import WhatIf, partitioned_anew
 else:
     __getattr__ = lazy_face(__name__)
 

@@ -52,7 +52,13 @@ def check_place(folder: Path, checkpoints: Path | None = None) -> None:
     `checkpoints`: where those of the same run go.
     """
     with named_errors(folder, "looking at"):
-        _check_place(folder)
+        if folder.exists() and not folder.is_dir():
+            raise StorageError(f"{folder} is a file, and a trained model is a folder: choose another name")
+        others = sorted({entry.name for entry in folder.iterdir()} - {_TENSORS, _STATE}) if folder.is_dir() else []
+        if others:
+            raise StorageError(
+                f"{folder} is no trained model (there is {others[0]}), so it will not be replaced: choose another name"
+            )
         check_writable(folder)
     if checkpoints is not None:
         out, kept = folder.resolve(), checkpoints.resolve()
@@ -62,19 +68,11 @@ def check_place(folder: Path, checkpoints: Path | None = None) -> None:
             )
 
 
-def _check_place(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise StorageError(f"{folder} is a file, and a trained model is a folder: choose another name")
-    others = sorted({entry.name for entry in folder.iterdir()} - {_TENSORS, _STATE}) if folder.is_dir() else []
-    if others:
-        raise StorageError(
-            f"{folder} is no trained model (there is {others[0]}), so it will not be replaced: choose another name"
-        )
-
-
 def claimed(folder: Path) -> int:
     """A folder of checkpoints as this run's alone, for as long as the file that is given stays open."""
     with named_errors(folder, "making"):
+        if folder.exists() and not folder.is_dir():
+            raise StorageError(f"{folder} is a file, and checkpoints go to a folder: choose another name")
         folder.mkdir(parents=True, exist_ok=True)
         file = os.open(folder, os.O_RDONLY)
     try:

@@ -14,7 +14,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from weft.errors import StorageError, TrainingError
+from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.plan import Settings, check_resumed
 from weft.quantities import as_size
@@ -103,8 +103,6 @@ class RunState:
         self._best_written = True
         self._folder = run.settings.checkpoint.folder
         self._written = self._folder if run.comm.rank == 0 else None  # by this worker
-        if self._written is not None and self._written.exists() and not self._written.is_dir():
-            raise StorageError(f"{self._written} is a file, and checkpoints go to a folder: choose another name")
         self._claim: int | None = None  # on the folder
         self._writer = Writer()
         self._times, self._bytes = 0, 0  # checkpoints, and the size of the last one

@@ -132,8 +132,13 @@ class WhatIf:
 
     def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:
         graph = self._graph
-        if workers == 1 or graph.num_owners == workers or (graph.bounds is None and not self._partitions):
+        if not partitioned_anew(graph, workers, self._partitions):
             return graph  # an unpartitioned one's owners have equal ranges of ids, as in training
         owners = allocate(graph, workers, self._method, seed=0, shares=shares)
         write_partitioned(graph, owners, workers, folder / "parts", shares=shares)
         return Graph.open(folder / "parts")
+
+
+def partitioned_anew(graph: Graph, workers: int, scaled: bool) -> bool:
+    """Is a graph partitioned for so many workers? One that is not partitioned only where their number is `scaled`."""
+    return workers not in (1, graph.num_owners) and (graph.bounds is not None or scaled)
