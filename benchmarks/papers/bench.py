@@ -5,6 +5,7 @@ several kinds, `fewer` of what is counted. What less is, is said here alone.
 """
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.graph import BUILT_IN, EdgeOptions, Graph, communities, from_folder, import_graph, rmat
 from weft.lab import Sandbox
-from weft.partition import TrainingTask, allocate, write_partitioned
+from weft.partition import BalanceWeights, TrainingTask, allocate, write_partitioned
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = (
@@ -55,6 +56,29 @@ SIZES = (WHOLE, QUICK)
 SPREAD = "epochs differ by, %"  # those that should take as long
 _EPOCHS = 6  # of a run: the first one warms up
 _LESS = 8  # times fewer batches, seeds or roots in quick size: as much as its graphs are smaller
+
+
+@dataclass(frozen=True)
+class Unequal:
+    """Servers that differ in processors, and in links: as shares of each other, and of the rate of a whole link."""
+
+    shares: Sequence[float]
+    bandwidths: Sequence[float]
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a method of allocation is told of them."""
+        return {"shares": self.shares, "bandwidths": self.bandwidths, "balance": BalanceWeights(imbalance=0.1)}
+
+    def processors(self) -> dict[str, float]:
+        """How many processors of this machine each host of a sandbox may take: half of all, so that the shares bind."""
+        one = 0.5 * (os.cpu_count() or 1) / sum(self.shares)
+        return {f"h{number}": share * one for number, share in enumerate(self.shares, 1)}
+
+    def links(self, whole: str) -> dict[str, str]:
+        """The links that are slower than the others."""
+        rate, unit = float(whole.rstrip("abcdefghijklmnopqrstuvwxyz")), whole.lstrip("0123456789.")
+        return {f"h{at}": f"{rate * part:g}{unit}" for at, part in enumerate(self.bandwidths, 1) if part < 1}
 
 
 @dataclass(frozen=True)
@@ -99,14 +123,25 @@ class Bench:
         return allocate(self.graph(name), parts, method, **goal)
 
     def parts(
-        self, name: str, parts: int, method: str = "metis", width: int = 100, task: TrainingTask | None = None
+        self,
+        name: str,
+        parts: int,
+        method: str = "metis",
+        width: int = 100,
+        task: TrainingTask | None = None,
+        unequal: Unequal | None = None,
     ) -> Path:
-        """The directory of a graph that is partitioned; `task`: the training that it is for, for methods that ask."""
+        """The directory of a graph that is partitioned.
+
+        `task`: the training that it is for, for methods that ask; `unequal`: the servers that it is for.
+        """
         of_task = "" if task is None else f"-for-{'-'.join(map(str, task.fanouts))}-{task.batch_size}"
-        path = self.data / f"{self._path(name, width).name}-{method}-{parts}{of_task}"
+        told = {} if unequal is None else unequal.told
+        path = self.data / f"{self._path(name, width).name}-{method}-{parts}{of_task}{'-unequal' if told else ''}"
         if not path.exists():
             graph = self.graph(name, width)
-            write_partitioned(graph, allocate(graph, parts, method, task=task), parts, path)
+            owners = allocate(graph, parts, method, task=task, **told)
+            write_partitioned(graph, owners, parts, path, shares=told.get("shares"))
         return path
 
     def plans(
@@ -139,14 +174,16 @@ class Bench:
         hosts: int = 4,
         link: str = "1gbit",
         batches: int | None = None,
+        unequal: Unequal | None = None,
     ) -> list[list[dict[str, Any]]]:
         """Every measured epoch of each run, one after another on hosts like these; `runs`: each one's graph and options.
 
-        With `batches`, epochs are so many batches at most.
+        With `batches`, epochs are so many batches at most. Runs that are evaluated are as long as their options say.
         """
         own = [{"graph": str(run["graph"]), "options": run["options"]} for run in runs]
         job = {"epochs": _EPOCHS, "batches": batches, "options": {}, "runs": own, **settings}
-        lines = self._on_hosts("distributed", job, Sandbox(hosts, link=link), 900.0 * len(runs))
+        of_single = {} if unequal is None else {"links": unequal.links(link), "shares": unequal.processors()}
+        lines = self._on_hosts("distributed", job, Sandbox(hosts, link=link, **of_single), 900.0 * len(runs))
         return [[line for line in lines if line["run"] == number] for number in range(len(runs))]
 
     def _on_hosts(

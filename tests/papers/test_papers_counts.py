@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from papers.adagl.task import busiest
 from papers.apt import figure11
-from papers.bench import Bench, Size
+from papers.bench import Bench, Size, Unequal
 from papers.draws import Draws
 from papers.foreseen import foreseen, hosts, megabytes
-from papers.gsplit import table4
+from papers.gsplit import table4, table5
 from papers.leapgnn import figure14, figure16, table3
 from papers.leapgnn.task import micrographs
-from papers.neutrontp import figure5
+from papers.neutrontp import figure5, figure10
 from papers.neutrontp import table4 as epoch_parts
 from papers.neutrontp.task import WORKERS, sent
 
@@ -146,3 +146,42 @@ def test_decoupled_slices_are_exchanged_four_times_whatever_the_depth(parts, lay
     )  # all rows' columns of others, float32
     assert between.sum() == pytest.approx(4 * once, rel=0.01)  # split and gathered, forward and backward
     assert between.diagonal().sum() == 0
+
+
+def test_what_is_between_owners_evens_a_batch_along_chains_and_no_further():
+    edges = np.diag([10.0, 2.0, 2.0, 6.0])
+    edges[0, 1], edges[1, 2] = 4.0, 1.0  # loads of 14, 3, 2 and 6
+    assert table5._evened(edges) == pytest.approx(10 - 3)  # four go to the second, of whose one goes on to the third
+    assert table5._evened(np.diag([5.0, 1.0, 1.0, 1.0])) == pytest.approx(4)
+    assert table5._evened(np.full((4, 4), 3.0)) == pytest.approx(0)
+
+
+def test_a_vertex_cut_sends_rows_to_where_their_edges_are_and_sums_home(small, monkeypatch):
+    monkeypatch.setattr(figure10, "GRAPH", "communities")
+    graph, owners = small.graph("communities"), small.owners("communities", WORKERS, "random")
+    degrees, sent, own = np.diff(graph.indptr), np.zeros((WORKERS, WORKERS)), np.zeros(WORKERS)
+    rows, sums = set(), set()
+    for to in range(graph.num_vertices):
+        for source in graph.indices[graph.indptr[to] : graph.indptr[to + 1]].tolist():
+            at = owners[to if degrees[to] < degrees[source] else source]
+            own[at] += 1
+            rows.add((source, at))
+            sums.add((to, at))
+    for vertex, at in [*rows, *sums]:  # forward one way, backward the other
+        if owners[vertex] != at:
+            sent[owners[vertex], at] += 1
+            sent[at, owners[vertex]] += 1
+    told = figure10._cut(small, "random")
+    columns = min(figure10.HIDDEN, graph.num_classes)
+    each = (sent.sum(axis=0) + sent.sum(axis=1)) * 4 * columns * (figure10.LAYERS - 1) / 1e6
+    assert [told[f"{figure10.SENT} {worker}"] for worker in range(WORKERS)] == pytest.approx(each.tolist())
+    edges = [told[f"{figure10.EDGES} {worker}"] * 1e6 / figure10.LAYERS for worker in range(WORKERS)]
+    assert edges == pytest.approx(own.tolist())
+
+
+def test_unequal_servers_are_hosts_of_a_sandbox():
+    servers = Unequal((2, 2, 1, 1), (1, 1, 1, 0.2))
+    assert servers.links("200mbit") == {"h4": "40mbit"}
+    shares = servers.processors()
+    assert shares["h1"] == 2 * shares["h4"]
+    assert 0 < sum(shares.values()) < max(2, len(shares))

@@ -325,8 +325,9 @@ def test_skew_and_local_edges_by_hand(tmp_path):
         for source in graph.indices[graph.indptr[seed] : graph.indptr[seed + 1]]:
             loads[owners[seed]] += 1
             local += int(owners[source] == owners[seed])
-    skew, share = table5._split(whole, owners)
+    skew, evened, share = table5._split(whole, owners)
     assert skew == pytest.approx((max(loads) - min(loads)) / (sum(loads) / 4))
+    assert 0 <= evened <= skew
     assert share == pytest.approx(local / sum(loads))
 
 

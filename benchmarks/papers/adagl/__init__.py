@@ -2,4 +2,4 @@
 
 from papers.adagl import epochs, figure5, table1, tables
 
-SHEETS = (table1.SHEET, epochs.SHEET, *figure5.SHEETS, *tables.SHEETS)
+SHEETS = (table1.SHEET, *epochs.SHEETS, *figure5.SHEETS, *tables.SHEETS)

@@ -1,19 +1,27 @@
 """AdaGL's Fig. 5b and Table II: allocation methods on equal servers, and on unequal ones that some methods are told of."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
-from papers.adagl.task import ABOUT, BUSIEST, GRAPHS, PARTS, TASK, UNSEEN, WAITING, busiest, waiting
+from papers.adagl.task import (
+    ABOUT,
+    BUSIEST,
+    GRAPHS,
+    PARTS,
+    SERVERS,
+    TASK,
+    UNSEEN,
+    UNTOLD,
+    WAITING,
+    busiest,
+    waiting,
+)
 from papers.bench import Bench
 from papers.sheet import Figures, Finding, Measured, Sheet, grid
-from weft.partition import BalanceWeights, Traces, allocate
+from weft.partition import Traces, allocate
 
 METHODS = ("random", "metis", "blocks", "adagl", "evolution", "traffic")  # blocks: BGL's heuristic
-SHARES, BANDWIDTHS = (2, 2, 1, 1), (1, 1, 1, 0.2)  # of unequal servers: processors, and links
-TOLD: Mapping[str, Any] = {"shares": SHARES, "bandwidths": BANDWIDTHS, "balance": BalanceWeights(imbalance=0.1)}
-UNTOLD = ("random", "metis")
 
 
 def _equal(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
@@ -57,9 +65,12 @@ def _unequal(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
 
 def _on_unequal(bench: Bench, graph: str, method: str) -> Figures:
     """A row on a link at a fifth counts as five."""
-    goal, opened = {} if method in UNTOLD else TOLD, bench.graph(graph)
+    goal, opened = {} if method in UNTOLD else SERVERS.told, bench.graph(graph)
     owners = allocate(opened, PARTS, method, task=TASK, **goal)
-    rows, rates = Traces(opened, UNSEEN, batches=8).rows(owners, PARTS, shares=goal.get("shares")), np.array(BANDWIDTHS)
+    rows, rates = (
+        Traces(opened, UNSEEN, batches=8).rows(owners, PARTS, shares=goal.get("shares")),
+        np.array(SERVERS.bandwidths),
+    )
     return {WAITING: busiest(rows, rates), BUSIEST: busiest(rows, rates, ways=(1, 2))}
 
 

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from papers.bench import Bench
+from papers.bench import Bench, Unequal
 from papers.sheet import Figures
 from weft.partition import Traces, TrainingTask, allocate, measure
 
 GRAPHS = ("debian", "facebook-johns")
 PARTS, SEEDS = 4, 128  # servers, and seeds of each
+BATCHES = 10  # of an epoch on the clock, at most
 TASK = TrainingTask((10, 10, 10), SEEDS * PARTS)
+SERVERS = Unequal(shares=(2, 2, 1, 1), bandwidths=(1, 1, 1, 0.2))  # that differ
+UNTOLD = ("random", "metis")  # of that
 UNSEEN = replace(TASK, seed=TASK.seed + 1)  # such training, of which methods sampled no batch
 WAITING, BUSIEST, ROWS, CUT = "waiting, rows", "busiest link, rows", "all rows", "cut, %"
 VERTICES, TRAINING = "vertices over the mean, %", "training vertices over the mean, %"

@@ -1,6 +1,18 @@
 """NeutronTP: Load-Balanced Distributed Full-Graph GNN Training with Tensor Parallelism."""
 
-from papers.neutrontp import figure5, figure10, figure11, figure12, figure13, figure14, figure16, table2, table3, table4
+from papers.neutrontp import (
+    figure5,
+    figure10,
+    figure11,
+    figure12,
+    figure13,
+    figure14,
+    figure16,
+    figure16_time,
+    table2,
+    table3,
+    table4,
+)
 
 SHEETS = (
     table2.SHEET,
@@ -13,4 +25,5 @@ SHEETS = (
     figure13.SHEET,
     figure14.SHEET,
     figure16.SHEET,
+    figure16_time.SHEET,
 )

@@ -10,6 +10,7 @@ from papers.neutrontp.task import ABOUT, SYSTEMS, WORKERS, placed, sent
 from papers.sheet import Figures, Finding, Measured, Sheet
 
 GRAPH, LAYERS, HIDDEN = "rmat", 2, 64
+_NUMBER = 4  # bytes
 EDGES, SENT = "M edges of worker", "MB of worker"
 
 
@@ -17,6 +18,8 @@ def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
     return {
         "halo, METIS": partial(_counted, bench, "halo", True),
         **{case: partial(_counted, bench, case.split(",")[0], False) for case in ("halo, ranges", "TP", "DTP")},
+        "vertex cut, hashed": partial(_cut, bench, "random"),
+        "vertex cut, METIS": partial(_cut, bench, "metis"),
     }
 
 
@@ -32,6 +35,34 @@ def _counted(bench: Bench, system: str, by_metis: bool) -> Figures:
     return figures | {f"{SENT} {worker}": float(bytes_) / 1e6 for worker, bytes_ in enumerate(both)}
 
 
+def _cut(bench: Bench, method: str) -> Figures:
+    """A vertex cut: each edge is computed at the home of its end of fewer edges, so that hubs are cut.
+
+    As with halo inputs are merged before the first epoch. In each later layer a vertex's row goes to the others that have
+    edges from it, partial rows come home from those that have edges to it, and gradients go the same way back.
+    """
+    graph, width = bench.graph(GRAPH), HIDDEN
+    owners, degrees = bench.owners(GRAPH, WORKERS, method), np.diff(graph.indptr)
+    to = np.repeat(np.arange(graph.num_vertices), degrees)
+    at = owners[np.where(degrees[to] < degrees[graph.indices], to, graph.indices)]
+    between = np.zeros((WORKERS, WORKERS))
+    for end, forth in (
+        (graph.indices, True),
+        (to, False),
+    ):  # rows to where edges begin, partial rows from where they end
+        holds = np.zeros((graph.num_vertices, WORKERS), dtype=bool)
+        holds[end, at] = True
+        pairs = np.stack([np.bincount(owners[holds[:, other]], minlength=WORKERS) for other in range(WORKERS)], axis=1)
+        between += pairs if forth else pairs.T
+    np.fill_diagonal(between, 0)
+    narrow = min(width, graph.num_classes)  # rows are projected first where that is narrower
+    sent = (LAYERS - 1) * narrow * _NUMBER * (between + between.T)
+    own = np.bincount(at, minlength=WORKERS)
+    figures = {f"{EDGES} {worker}": float(edges) * LAYERS / 1e6 for worker, edges in enumerate(own)}
+    both = sent.sum(axis=0) + sent.sum(axis=1)
+    return figures | {f"{SENT} {worker}": float(bytes_) / 1e6 for worker, bytes_ in enumerate(both)}
+
+
 def _compare(measured: Measured) -> Iterator[Finding]:
     def loads(case: str, what: str) -> np.ndarray:
         return np.array([value for name, value in measured[case].items() if name.startswith(what)])
@@ -40,7 +71,7 @@ def _compare(measured: Measured) -> Iterator[Finding]:
         return float(loads(case, what).max() / loads(case, what).min())
 
     for what, word in ((EDGES, "computation"), (SENT, "communication")):
-        halo = {case: uneven(case, what) for case in measured if case.startswith("halo")}
+        halo = {case: uneven(case, what) for case in measured if case.startswith(("halo", "vertex cut"))}
         tp = max(uneven("TP", what), uneven("DTP", what))
         yield Finding(
             f"tensor parallelism balances {word}, which depends on the partition with vertices at owners",
@@ -55,13 +86,21 @@ def _compare(measured: Measured) -> Iterator[Finding]:
         total["TP"] > total["DTP"],
         "Weft's naive one merges the inputs once for all epochs, and projects rows first where that is narrower",
     )
+    cuts = {case: value for case, value in total.items() if case.startswith("vertex cut")}
+    yield Finding(
+        "(not in the paper) decoupling communicates less than a graph that is cut at its vertices",
+        f"DTP {total['DTP']:.1f} MB, " + ", ".join(f"{case} {value:.1f} MB" for case, value in cuts.items()),
+        total["DTP"] < min(cuts.values()),
+        "of two layers only one sends rows, and those only to workers that have neighbours",
+    )
 
 
 SHEET = Sheet(
     "Fig. 10",
     "load by worker",
     f"{ABOUT} GCN of {LAYERS} layers on an R-MAT graph. Edges of halo are those of the worker's vertices in all "
-    "layers; those of slices count by their share of the columns.",
+    "layers; those of slices count by their share of the columns. A vertex cut, as DistGNN has it, computes each edge at "
+    "the home of its end of fewer edges, hashed or by METIS, and is counted without being trained.",
     _cases,
     _compare,
 )

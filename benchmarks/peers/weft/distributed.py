@@ -7,6 +7,7 @@ A job may have several runs, each with what it has of its own: workers start onc
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,10 +18,10 @@ from weft.plan import Settings
 from weft.training import EpochEnded, Trainer, make_model
 
 
-def told(event):
+def told(number, event):
     """An epoch of a whole run, with what it is worth."""
     if isinstance(event, EpochEnded):
-        figures = {"epoch": event.epoch, "seconds": event.seconds, "validation": event.validation}
+        figures = {"run": number, "epoch": event.epoch, "seconds": event.seconds, "validation": event.validation}
         print(json.dumps(figures), flush=True)
 
 
@@ -35,7 +36,7 @@ def train(world, job, number):
     graph = Graph.open(job["graph"])
     batches = {"fanouts": tuple(job["fanouts"]), "batch_size": job["batch_size"]} if "fanouts" in job else {}
     settings = Settings.of(model=job["model"], hidden=job["hidden"], threads=1, **batches, **job["options"])
-    trainer = Trainer(graph, make_model(settings, graph), settings, told, world)
+    trainer = Trainer(graph, make_model(settings, graph), settings, partial(told, number), world)
     if job.get("evaluates"):
         trainer.fit()
         return
